@@ -1,0 +1,1 @@
+"""What is sold: each package here is one building, opened by its entry point."""

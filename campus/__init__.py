@@ -1,0 +1,1 @@
+"""The front door: all that a building may use of campus."""

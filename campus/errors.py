@@ -1,0 +1,43 @@
+"""What can stop campus, one clear sentence each for the operator.
+
+    CampusError                 the command line prints it and exits with 2
+    ├── ConfigError             campus.toml or the environment is wrong
+    ├── LoadError               a building cannot be opened
+    ├── ServeError              the address cannot be served
+    ├── KeyRefused              a key command asks for what is not there
+    ├── JobRefused              a job cannot be run now
+    └── StorageError            the database cannot be used
+        └── StorageUnavailable  … at the moment: callers get 503 and may try again
+"""
+
+
+class CampusError(Exception):
+    """A sentence for the operator: what is wrong, then what there is."""
+
+
+class ConfigError(CampusError):
+    """campus.toml or the environment is wrong."""
+
+
+class LoadError(CampusError):
+    """A building cannot be opened."""
+
+
+class ServeError(CampusError):
+    """The address cannot be served."""
+
+
+class KeyRefused(CampusError):
+    """A key command asks for what is not there."""
+
+
+class JobRefused(CampusError):
+    """A job cannot be run now."""
+
+
+class StorageError(CampusError):
+    """The database cannot be used."""
+
+
+class StorageUnavailable(StorageError):
+    """The database cannot be used at the moment; the same call may succeed in a few seconds."""

@@ -1,0 +1,1 @@
+"""HTTP routes, OpenAPI and problems for any FastMCP server, made from its tools."""
