@@ -1,10 +1,36 @@
 # `make serve` and `make test` need only python3 (3.11 or newer, with venv) and make.
 PY ?= python3
 VENV ?= .venv
+ARGS ?=
+BIN = $(VENV)/bin
 LOCKS = requirements.txt requirements-dev.txt
 STAMP = $(VENV)/.stamp-$(shell cat $(LOCKS) pyproject.toml | cksum | cut -d' ' -f1)
-PIP = $(VENV)/bin/python -m pip install -q --disable-pip-version-check
+PIP = $(BIN)/python -m pip install -q --disable-pip-version-check
+SOURCES = twins campus buildings
 
+.PHONY: serve test lint types tests bench conformance venv lock help
+serve: $(STAMP)           ## serve this campus; ARGS="--port 9000" and the like are passed on
+	exec $(BIN)/campus serve $(ARGS)
+
+test: lint types tests    ## everything that must hold before a change lands
+
+lint: $(STAMP)            ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)           ## mypy --strict
+	$(BIN)/mypy
+
+tests: $(STAMP)           ## all tests, with branch coverage
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term -q $(ARGS)
+
+bench: $(STAMP)           ## the figures of the README, as ratios from one run
+	$(BIN)/python -m benchmarks $(ARGS)
+
+conformance: $(STAMP)     ## the protocol's conformance suite and Schemathesis in full; needs node
+	$(BIN)/python -m tests.conformance $(ARGS)
+
+venv: $(STAMP)            ## prepare .venv and stop
 $(STAMP): $(LOCKS) pyproject.toml
 	$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	$(PY) -m venv --clear $(VENV)
@@ -12,5 +38,9 @@ $(STAMP): $(LOCKS) pyproject.toml
 	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
-.PHONY: venv
-venv: $(STAMP)
+lock:                     ## write the locks anew; needs uv
+	uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 pyproject.toml -o requirements.txt $(ARGS)
+	uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 --group dev -c requirements.txt -o requirements-dev.txt $(ARGS)
+
+help:                     ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile

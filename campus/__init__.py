@@ -1,1 +1,37 @@
 """The front door: all that a building may use of campus."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from twins import Problem, route
+
+from campus.access import access, free
+from campus.building import Building, Check, Job, Page, Settings
+from campus.caller import Caller, Key
+from campus.directory import BuildingEntry, ProductEntry, ToolEntry
+from campus.site import CurrentCaller, CurrentSite, Site
+from campus.storage import Storage, UtcDateTime, registry
+
+__all__ = [
+    "Building",
+    "BuildingEntry",
+    "Caller",
+    "Check",
+    "CurrentCaller",
+    "CurrentSite",
+    "Job",
+    "Key",
+    "Page",
+    "Problem",
+    "ProductEntry",
+    "Request",
+    "Response",
+    "Settings",
+    "Site",
+    "Storage",
+    "ToolEntry",
+    "UtcDateTime",
+    "access",
+    "free",
+    "registry",
+    "route",
+]

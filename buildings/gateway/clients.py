@@ -1,0 +1,45 @@
+"""How a server is added to common MCP clients, written out for the servers that are open."""
+
+import json
+from collections.abc import Sequence
+
+from campus import BuildingEntry
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ClientSetup(BaseModel):
+    """What to type or to write for one client."""
+
+    model_config = ConfigDict(frozen=True)
+
+    client: str = Field(description="The client's name.")
+    where: str = Field(description="A shell, or the file to write to.")
+    text: str = Field(description="What to type or to write.")
+
+
+def client_setups(entries: Sequence[BuildingEntry]) -> tuple[ClientSetup, ...]:
+    """Ready texts for every open server; the key goes to those that have something to unlock."""
+    return (
+        ClientSetup(client="Claude Code", where="shell", text="\n".join(_claude(entry) for entry in entries)),
+        ClientSetup(client="Cursor", where="~/.cursor/mcp.json", text=_json("mcpServers", entries, "url")),
+        ClientSetup(client="VS Code", where=".vscode/mcp.json", text=_json("servers", entries, "url", type="http")),
+        ClientSetup(client="Gemini CLI", where="~/.gemini/settings.json", text=_json("mcpServers", entries, "httpUrl")),
+        ClientSetup(client="Codex", where="~/.codex/config.toml", text="\n".join(_codex(entry) for entry in entries)),
+    )
+
+
+def _claude(entry: BuildingEntry) -> str:
+    header = ' --header "Authorization: Bearer KEY"' if entry.key_scope else ""
+    return f"claude mcp add --transport http {entry.name} {entry.mcp}{header}"
+
+
+def _codex(entry: BuildingEntry) -> str:
+    key = f'\nbearer_token_env_var = "CAMPUS_{entry.name.upper()}_KEY"' if entry.key_scope else ""
+    return f'[mcp_servers.{entry.name}]\nurl = "{entry.mcp}"{key}'
+
+
+def _json(root: str, entries: Sequence[BuildingEntry], address: str, **more: str) -> str:
+    servers = {
+        entry.name: {**more, address: entry.mcp, **({"headers": {"Authorization": "Bearer KEY"}} if entry.key_scope else {})} for entry in entries
+    }
+    return json.dumps({root: servers}, indent=2)

@@ -1,0 +1,114 @@
+"""What a tool costs: plain data in the tool's `meta`, and the offer that campus makes of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal, get_args
+
+META = "campus"
+KeyRule = Literal["opens", "optional", "never"]
+USDC_DECIMALS = 6
+
+
+@dataclass(frozen=True, order=True)
+class Price:
+    """US dollars per call, exact: `Price.parse("0.005")` is 5,000 millionths."""
+
+    atomic: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Price":
+        """Read decimal dollars; ValueError when it is no amount, not above zero, or finer than a millionth."""
+        try:
+            atomic = Decimal(text).scaleb(USDC_DECIMALS)
+        except InvalidOperation:
+            raise ValueError(f'{text!r} is no price; write US dollars as a decimal, such as "0.02"') from None
+        if not atomic.is_finite() or atomic <= 0:
+            raise ValueError(f"the price {text!r} is not above zero; write free = true for a free tool")
+        if atomic != atomic.to_integral_value():
+            raise ValueError(f"the price {text!r} is finer than 0.000001 dollars, the smallest amount that can be paid")
+        return cls(int(atomic))
+
+    def __str__(self) -> str:
+        """Dollars with at least two decimals: 0.02, 0.005, 19.00."""
+        whole, part = divmod(self.atomic, 10**USDC_DECIMALS)
+        return f"{whole}.{f'{part:06d}'.rstrip('0').ljust(2, '0')}"
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a tool may be called, as its author or the operator says."""
+
+    price: Price | None = None
+    key: KeyRule = "never"
+    scope: str | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a call without key or payment is answered."""
+        return self.price is None and self.key != "opens"
+
+
+FREE = Access()
+
+
+def access(*, price: str | None = None, key: KeyRule = "opens", scope: str | None = None) -> dict[str, Any]:
+    """Say what a tool costs: a key, or `price` US dollars per call; without a price a key only.
+
+    `key="optional"` makes it free, with more for those who send a key; `key="never"` takes payment only.
+    `scope` names the key scope that opens it; default: the building's.
+    """
+    read_access(data := {"price": price, "key": key, "scope": scope})
+    return {META: {name: value for name, value in data.items() if value is not None}}
+
+
+def free() -> dict[str, Any]:
+    """Say that a tool is free for everyone."""
+    return {META: {"free": True}}
+
+
+def read_access(data: Mapping[str, Any]) -> Access:
+    """What `access()`, `free()` or a tool's table in campus.toml says; ValueError with a sentence when it makes no sense."""
+    if data.get("free"):
+        if data.get("price") is not None or data.get("key") is not None:
+            raise ValueError("a free tool has neither price nor key")
+        return FREE
+    key: KeyRule = data.get("key") or "opens"
+    if key not in get_args(KeyRule):
+        raise ValueError(f"key = {key!r} is unknown; there are: {', '.join(get_args(KeyRule))}")
+    price = None if data.get("price") is None else Price.parse(str(data["price"]))
+    if key == "never" and price is None:
+        raise ValueError('key = "never" wants a price: payment is then the only way in')
+    if key == "optional" and price is not None:
+        raise ValueError('key = "optional" means free, and more with a key: it has no price')
+    return Access(price, key, data.get("scope"))
+
+
+def access_of(meta: Mapping[str, Any] | None) -> Access | None:
+    """What a tool's `meta` says of its access; None when it says nothing."""
+    said = (meta or {}).get(META)
+    return None if said is None else read_access(said)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One tool as it is sold here: the author's word, overruled by the operator's."""
+
+    building: str
+    tool: str
+    access: Access
+    scope: str
+
+    @property
+    def price(self) -> Price | None:
+        """US dollars per call, where it can be paid for."""
+        return self.access.price
+
+    def tier(self, *, per_call: bool) -> str:
+        """In a few words: free, key, $0.02 per call; `per_call` says whether payments are taken here."""
+        if self.access.key == "optional":
+            return "free, and more with a key"
+        if self.access.is_free:
+            return "free"
+        ways = [] if self.access.key == "never" else ["key"]
+        return " or ".join(ways + ([f"${self.price} per call"] if self.price and per_call else []))

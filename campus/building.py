@@ -1,0 +1,77 @@
+"""What a building is: a FastMCP server, and what campus is to run beside it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from fastmcp import FastMCP
+from pydantic import BaseModel, ConfigDict
+from sqlmodel import SQLModel
+from starlette.responses import Response
+
+
+class Settings(BaseModel):
+    """Base of a building's settings: the keys of its table in campus.toml.
+
+    A field of type SecretStr is read from the environment only, as CAMPUS_<BUILDING>_<FIELD>.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class Job:
+    """Work beside the calls: `async def run(site, **options)`; its name is the function's.
+
+    With neither `every` nor `daily_at` (HH:MM, UTC) it runs by hand: `campus run <building>.<job> --option value`.
+    It runs once in the whole campus, or with `on="each"` in every process that serves.
+    """
+
+    run: Callable[..., Awaitable[None]]
+    _: KW_ONLY
+    every: timedelta | None = None
+    daily_at: str | None = None
+    on: Literal["one", "each"] = "one"
+
+    @property
+    def name(self) -> str:
+        """What `campus run` calls it."""
+        return self.run.__name__
+
+
+@dataclass(frozen=True)
+class Page:
+    """An HTTP route beside the tools, for people: `async def answer(request, site) -> Response`."""
+
+    route: str
+    answer: Callable[..., Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A question about the building's health: `async def run(site)` gives a sentence for each thing that is wrong.
+
+    Asked by `campus check`, by /readyz (`on="ready"`: cheap, no call outside) or by `campus audit` (stored truth).
+    """
+
+    run: Callable[..., Awaitable[Sequence[str]]]
+    on: Literal["check", "ready", "audit"] = "check"
+
+
+@dataclass(frozen=True)
+class Building:
+    """What an entry point of the group `campus.buildings` names.
+
+    `server` is a module-level FastMCP server, which stays as it is, or a factory `(settings) -> FastMCP`.
+    `state` makes what the tools share in one process: a value, or an async context manager that gives it.
+    """
+
+    server: FastMCP[Any] | Callable[..., FastMCP[Any]]
+    _: KW_ONLY
+    settings: type[Settings] = Settings
+    tables: type[SQLModel] | None = None
+    state: Callable[..., object] | None = None
+    jobs: Sequence[Job] = ()
+    pages: Sequence[Page] = ()
+    checks: Sequence[Check] = ()

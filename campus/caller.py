@@ -1,0 +1,46 @@
+"""Who calls, and by which key."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+Frame = Literal["http", "mcp"]
+CredentialState = Literal["absent", "valid", "unknown", "expired", "revoked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key that was issued; the token that a caller sends for it is not in here.
+
+    What a key owns is stored under its `lineage`: a rotation gives another id, and the same lineage.
+    `scope` is a building's scope, or "all". Times are UTC; the key is valid while now < `expires_at`.
+    """
+
+    id: str
+    product: str
+    scope: str
+    lineage: str
+    issued_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls a tool.
+
+    `key` is set only when it is valid and its scope covers the building that is called; `payer` only when the call
+    is paid for: the address that pays. `frame` is the way in, `address` the network address at the other end.
+    """
+
+    key: Key | None
+    payer: str | None
+    frame: Frame
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What a request's Authorization says, whatever it asks for; `key` is set when valid, expired or revoked."""
+
+    state: CredentialState
+    key: Key | None = None

@@ -1,0 +1,55 @@
+"""Asking the buildings' checks, and what /readyz asks on top: a write, and the jobs."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from campus.errors import CampusError
+from campus.jobs import Scheduler
+from campus.opening import Opened
+from campus.site import Site
+from campus.storage import Storage
+
+log = logging.getLogger(__name__)
+
+Findings = dict[str, Sequence[str]]
+"""By building: a sentence for each thing that is wrong."""
+
+
+async def ask_buildings(opened: Sequence[Opened], sites: Mapping[str, Site[Any, Any]], on: str) -> Findings:
+    """What the checks of one kind find; a check that fails itself is a finding."""
+    findings: Findings = {}
+    for one in opened:
+        found: list[str] = []
+        for check in one.loaded.building.checks:
+            if check.on == on:
+                found += await _asked(check.run, sites[one.name])
+        findings[one.name] = found
+    return findings
+
+
+async def _asked(run: Callable[..., Awaitable[Sequence[str]]], site: Site[Any, Any]) -> Sequence[str]:
+    try:
+        return await run(site)
+    except Exception as error:  # the border to a building's code: told, and logged with its cause
+        log.exception("check failed", extra={"building": site.name, "check": run.__name__})
+        return [f"the check {run.__name__} failed: {type(error).__name__}; the cause is in the log"]
+
+
+def readiness(
+    opened: Sequence[Opened], sites: Mapping[str, Site[Any, Any]], storage: Storage, scheduler: Scheduler
+) -> Callable[[], Awaitable[Findings]]:
+    """What /readyz asks: whether the database takes a write, whether the jobs run, and each building's ready checks."""
+
+    async def findings() -> Findings:
+        return {"storage": await _write_test(storage), "jobs": scheduler.findings(), **await ask_buildings(opened, sites, "ready")}
+
+    return findings
+
+
+async def _write_test(storage: Storage) -> Sequence[str]:
+    try:
+        async with storage.write():
+            return []
+    except CampusError as error:
+        return [str(error)]

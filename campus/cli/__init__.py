@@ -1,0 +1,31 @@
+"""The command line: one module per family of commands; a CampusError ends it with one sentence and exit code 2."""
+
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App
+
+from campus.cli import buildings, keys, running
+from campus.errors import CampusError
+
+__all__ = ["main"]
+
+
+def commands() -> App:
+    """Every command."""
+    app = App(name="campus", help="MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment.")
+    app.update(running.app)
+    app.update(buildings.app)
+    app.command(keys.app)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run `campus …`."""
+    try:
+        commands()(arguments)
+    except CampusError as error:
+        print(f"campus: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,81 @@
+"""campus key …: issue, list, renew, rotate and revoke keys; works beside a running server."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Annotated, TypeVar
+
+import anyio
+from cyclopts import App, Parameter
+
+from campus.app import open_keyring
+from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
+from campus.config import read_config
+from campus.keys.keyring import KeyRing
+
+T = TypeVar("T")
+Note = Annotated[str, Parameter(help="Whom it is for, or why; shown by `campus key list`.")]
+
+app = App(name="key", help="Issue, list, renew, rotate and revoke keys.")
+
+
+def with_keys(config: ConfigFile, work: Callable[[KeyRing], Awaitable[T]]) -> T:
+    """Open the key ring, do the work, close it."""
+
+    async def run() -> T:
+        async with open_keyring(read_config(config)) as keys:
+            return await work(keys)
+
+    return anyio.run(run)
+
+
+@app.command
+def issue(product: str, *, note: Note = "", config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """Issue a key of a product of campus.toml, valid from now; the key is shown once."""
+    key, token = with_keys(config, lambda keys: keys.issue(product, note=note))
+    show([{"id": key.id, "product": key.product, "scope": key.scope, "expires_at": utc(key.expires_at), "key": token}], as_json=as_json)
+
+
+@app.command(name="list")
+def list_keys(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """List every key: what it opens, its state, when it ends and was last used; never the key itself."""
+    records = with_keys(config, lambda keys: keys.list())
+    rows = [
+        {
+            "id": record.key.id,
+            "begins_with": record.prefix,
+            "product": record.key.product,
+            "scope": record.key.scope,
+            "state": record.state,
+            "expires_at": utc(record.key.expires_at),
+            "last_used_at": utc(record.last_used_at),
+            "note": record.note,
+        }
+        for record in records
+    ]
+    show(rows, as_json=as_json)
+
+
+@app.command
+def renew(key: str, *, product: str | None = None, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """Extend a key (its id or beginning) by its product's term, from its end or from now, whichever is later."""
+    renewed = with_keys(config, lambda keys: keys.renew(key, product=product))
+    show([{"id": renewed.id, "product": renewed.product, "scope": renewed.scope, "expires_at": utc(renewed.expires_at)}], as_json=as_json)
+
+
+@app.command
+def rotate(key: str, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """Replace a key (its id or beginning) by a new one of the same scope and end; the old one works for 24 more hours."""
+    new, token = with_keys(config, lambda keys: keys.rotate(key))
+    show([{"id": new.id, "scope": new.scope, "expires_at": utc(new.expires_at), "key": token}], as_json=as_json)
+
+
+@app.command
+def revoke(key: str, *, config: ConfigFile = CAMPUS_TOML) -> None:
+    """End a key (its id or beginning) for good; a running server follows within 5 seconds."""
+    revoked = with_keys(config, lambda keys: keys.revoke(key))
+    print(f"revoked {revoked.id} ({revoked.product})")
+
+
+def utc(moment: datetime | None) -> str | None:
+    """RFC 3339, whole seconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None

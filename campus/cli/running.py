@@ -1,0 +1,94 @@
+"""campus serve, run and check: a campus at work."""
+
+import inspect
+import logging
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import anyio
+from cyclopts import App, Parameter
+
+from campus.app import assemble
+from campus.building import Job
+from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
+from campus.config import read_config
+from campus.edge.server import bind
+from campus.edge.server import serve as serve_app
+from campus.errors import JobRefused
+from campus.logs import log_to_stderr
+
+app = App()
+
+
+@app.command
+def serve(*, host: str | None = None, port: int | None = None, config: ConfigFile = CAMPUS_TOML, verbose: bool = False) -> None:
+    """Serve the buildings that campus.toml names, until interrupted."""
+    log_to_stderr(logging.DEBUG if verbose else logging.INFO)
+    anyio.run(_serve, config, host, port, backend_options={"use_uvloop": True})
+
+
+async def _serve(config: ConfigFile, host: str | None, port: int | None) -> None:
+    settings = read_config(config).serving_at(host, port)
+    with bind(settings.server.host, settings.server.port) as listener:
+        async with assemble(settings, exclusive=True) as campus, anyio.create_task_group() as tasks:
+            tasks.start_soon(campus.run_jobs)
+            await serve_app(campus.app, listener)
+            tasks.cancel_scope.cancel()
+
+
+@app.command
+def run(
+    job: Annotated[str, Parameter(help="BUILDING.JOB, such as cve.refresh.")],
+    /,
+    *options: Annotated[str, Parameter(allow_leading_hyphen=True, help="The job's own options; `campus run BUILDING.JOB --help` lists them.")],
+    config: ConfigFile = CAMPUS_TOML,
+) -> None:
+    """Run a job now, once, beside a running server or without one."""
+    log_to_stderr(logging.INFO)
+    anyio.run(_run, config, job, options)
+
+
+async def _run(config: ConfigFile, name: str, options: tuple[str, ...]) -> None:
+    async with assemble(read_config(config), exclusive=False) as campus:
+        job = campus.jobs.get(name)
+        if job is None:
+            raise JobRefused(f"there is no job {name!r}; there are: {', '.join(sorted(campus.jobs)) or 'none'}")
+        await campus.run_job(name, **parsed_options(name, job, options))
+
+
+def parsed_options(name: str, job: Job, words: tuple[str, ...]) -> dict[str, Any]:
+    """The job's options from its signature: `--day 2026-11-20 --accept`."""
+    result = App(name=f"campus run {name}", default_command=_capturing(job.run), result_action="return_value")(words)
+    assert isinstance(result, dict)
+    return result
+
+
+def _capturing(run: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """A function of the job's parameters after the site that gives them back."""
+
+    def capture(**options: Any) -> dict[str, Any]:
+        return options
+
+    signature = inspect.signature(run, eval_str=True)
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in list(signature.parameters.values())[1:]]
+    vars(capture)["__signature__"] = signature.replace(parameters=parameters, return_annotation=dict)
+    capture.__annotations__ = {one.name: one.annotation for one in parameters}
+    capture.__doc__ = run.__doc__
+    return capture
+
+
+@app.command
+def check(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """Say what is wrong with the configuration, the database and what the buildings depend on; exit code 1 when anything is."""
+    found = anyio.run(_check, config)
+    if found or as_json:
+        show(found, as_json=as_json)
+        sys.exit(1 if found else 0)
+    print("all is well")
+
+
+async def _check(config: ConfigFile) -> list[dict[str, str]]:
+    async with assemble(read_config(config), exclusive=False) as campus:
+        problems = await campus.ask("check")
+        return [{"building": name, "problem": sentence} for name, sentences in problems.items() for sentence in sentences]

@@ -1,0 +1,172 @@
+"""campus.toml as frozen tables; an unknown key is an error that lists the known ones."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+
+from campus.access import Price, read_access
+from campus.errors import ConfigError
+from campus.keys.term import Term
+
+NAME = r"^[a-z][a-z0-9_]*$"
+Exposed = Literal["resources", "prompts", "routes"]
+
+
+class Table(BaseModel):
+    """Base of every table."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ServerTable(Table):
+    """[server]: what the service is called and where it is reached."""
+
+    name: str = Field("campus", min_length=1, max_length=60)
+    public_url: str | None = None
+    host: str = "127.0.0.1"
+    port: int = Field(8000, ge=1, le=65535)
+    openapi: str = "cve"
+
+    @field_validator("public_url")
+    @classmethod
+    def is_an_origin(cls, url: str | None) -> str | None:
+        """Only scheme, host and port: paths are campus's own."""
+        parts = urlsplit(url or "http://localhost")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query or parts.fragment:
+            raise ValueError("write it as https://host or http://host:port, without a path")
+        return url and url.rstrip("/")
+
+
+class StorageTable(Table):
+    """[storage]: `sqlite:DIRECTORY`, relative to campus.toml, or `postgresql://user@host/database`."""
+
+    url: str = "sqlite:data"
+
+
+class ProductTable(Table):
+    """[products.NAME]: a key that can be bought."""
+
+    scope: str
+    price: str
+    term: str
+    url: str | None = None
+    """Where a person buys it: a checkout page."""
+
+    @field_validator("price")
+    @classmethod
+    def is_a_price(cls, text: str) -> str:
+        """Dollars, above zero."""
+        return str(Price.parse(text))
+
+    @field_validator("term")
+    @classmethod
+    def is_a_term(cls, text: str) -> str:
+        """Days or months."""
+        return str(Term.parse(text))
+
+
+class ToolTable(Table):
+    """[buildings.NAME.tools] PATTERN = {…}: the operator's word on the tools that the pattern names."""
+
+    price: str | None = None
+    key: Literal["opens", "optional", "never"] | None = None
+    scope: str | None = None
+    free: bool = False
+    hidden: bool = False
+    route: str | None = None
+
+    @property
+    def says_access(self) -> bool:
+        """Whether it overrules the author's price and key rule."""
+        return self.free or self.price is not None or self.key is not None
+
+    def model_post_init(self, context: object, /) -> None:
+        """Refuse what makes no sense together."""
+        read_access(self.model_dump(include={"price", "key", "free"}))
+
+
+class BuildingTable(BaseModel):
+    """[buildings.NAME]: opens a building; keys beyond these are the building's own settings."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    path: str | None = Field(None, pattern=r"^/([a-z0-9_-]+)?$")
+    scope: str | None = None
+    server: str | dict[str, Any] | None = None
+    expose: tuple[Exposed, ...] = ()
+    tools: dict[str, ToolTable] = {}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The building's own keys."""
+        return dict(self.model_extra or {})
+
+
+class Config(Table):
+    """The whole of campus.toml."""
+
+    server: ServerTable = ServerTable()
+    storage: StorageTable = StorageTable()
+    products: dict[str, ProductTable] = {}
+    buildings: dict[Annotated[str, Field(pattern=NAME)], BuildingTable] = {}
+    folder: Path = Field(Path(), exclude=True)
+    secrets: Mapping[str, SecretStr] = Field({}, exclude=True)
+
+    @property
+    def url(self) -> str:
+        """The public address, without a slash at its end."""
+        return self.server.public_url or f"http://{self.server.host}:{self.server.port}"
+
+    def serving_at(self, host: str | None, port: int | None) -> Self:
+        """The same with another address, as the command line asks."""
+        changes = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+        return self.model_copy(update={"server": self.server.model_copy(update=changes)})
+
+
+def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
+    """Read campus.toml; secrets come from CAMPUS_… in the environment. ConfigError with one sentence."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no {path}; name another with --config FILE") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    secrets = {name: SecretStr(value) for name, value in environ.items() if name.startswith("CAMPUS_")}
+    if surplus := data.keys() & {"folder", "secrets"}:
+        raise ConfigError(f"{path}: unknown key {min(surplus)!r}; there are: {', '.join(known_keys(Config, ()))}")
+    try:
+        return Config.model_validate({**data, "folder": path.resolve().parent, "secrets": secrets})
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {explain(error, Config)}") from None
+
+
+def explain(error: ValidationError, model: type[BaseModel], *, under: tuple[str, ...] = ()) -> str:
+    """The first thing that pydantic found wrong, as one sentence."""
+    first = error.errors(include_url=False)[0]
+    loc = tuple(str(part) for part in first["loc"] if part != "[key]")
+    where = ".".join((*under, *loc))
+    if first["type"] == "extra_forbidden":
+        table = ".".join((*under, *loc[:-1]))
+        return f"unknown key {loc[-1]!r}{f' in [{table}]' if table else ''}; there are: {', '.join(known_keys(model, loc[:-1]))}"
+    if first["type"] == "missing":
+        return f"{where} is missing"
+    message = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+    return f"{where}: {message[:1].lower()}{message[1:]}"
+
+
+def known_keys(model: type[BaseModel], loc: tuple[str, ...]) -> list[str]:
+    """The keys of the table that stands at `loc` below `model`."""
+    for part in loc:
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        while annotation is not None and get_origin(annotation) is not None:
+            annotation = get_args(annotation)[-1]
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
+    return [name for name, field in model.model_fields.items() if not field.exclude]

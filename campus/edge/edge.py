@@ -1,0 +1,122 @@
+"""The edge: the outermost ASGI app, through which every request and every response goes."""
+
+import logging
+from collections.abc import Callable, Mapping
+from time import perf_counter
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
+from twins import Problem
+
+from campus.edge.cors import open_to_all
+from campus.edge.hosts import Hosts
+from campus.edge.identity import random_ids, request_id_of, trace_id_of
+from campus.edge.limits import BODY_BYTES, BODY_SECONDS, BodyGuard, body_problem, has_body
+from campus.edge.reply import Reply, careful_headers
+from campus.errors import StorageUnavailable
+
+log = logging.getLogger(__name__)
+access = logging.getLogger("campus.access")
+
+CALLS = 1_000
+GONE = 499  # the caller left before the answer; only ever seen in the access log
+SHOWN_SEGMENTS = 2
+
+
+class Edge:
+    """Guards `app`: its Host, its sizes, its crashes; and dresses what it answers.
+
+    It sets `scope["request_id"]`, and reads `scope["campus.route"]`, the template of the route that answered, for the log.
+    Paths themselves are never logged: they hold secrets. `probes`, by exact path, are answered whatever the Host
+    and however busy the server.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        public_url: str,
+        port: int,
+        probes: Mapping[str, ASGIApp] | None = None,
+        body_bytes: int = BODY_BYTES,
+        body_seconds: float = BODY_SECONDS,
+        calls: int = CALLS,
+        new_id: Callable[[], str] | None = None,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        """`calls` is how many may run at once; more get 503. `port` is the one that is listened on."""
+        self._app = app
+        self._from_other_origin = open_to_all(app)
+        self._hosts = Hosts(public_url, port=port)
+        self._careful = careful_headers(public_url)
+        self._probes = probes or {}
+        self._body_bytes = body_bytes
+        self._body_seconds = body_seconds
+        self._calls_limit = calls
+        self._calls = 0
+        self._new_id = new_id or random_ids()
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; anything but HTTP gets nothing."""
+        if scope["type"] != "http":
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        reply = Reply(send, self._careful, request_id_of(headers.get(b"x-request-id"), self._new_id))
+        scope["request_id"] = reply.request_id
+        began = self._clock()
+        self._calls += 1
+        try:
+            await self._answer(scope, headers, receive, reply)
+        except Exception as error:
+            await self._failed(scope, reply, error)
+        finally:
+            self._calls -= 1
+            if access.isEnabledFor(logging.INFO):
+                self._note(scope, headers, reply, self._clock() - began)
+
+    async def _answer(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, reply: Reply) -> None:
+        if (probe := self._probes.get(scope["path"])) is not None:
+            await probe(scope, receive, reply.send)
+        elif (problem := self._refusal(scope, headers)) is not None:
+            await reply.refuse(problem)
+        else:
+            if has_body(headers):
+                receive = BodyGuard(receive, reply, limit=self._body_bytes, seconds=self._body_seconds).receive
+            app = self._from_other_origin if b"origin" in headers else self._app
+            await app(scope, receive, reply.send)
+
+    def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> Problem | None:
+        if self._calls > self._calls_limit:
+            return Problem(503, "overloaded", "Too many calls are being answered; try again soon.", headers={"Retry-After": "1"})
+        return self._hosts.refusal(scope, headers) or body_problem(headers, self._body_bytes)
+
+    async def _failed(self, scope: Scope, reply: Reply, error: Exception) -> None:
+        """The border: whatever the app lets through is logged, and told to the caller without its text."""
+        if reply.refused:
+            return  # the app stumbled over a request that was already refused
+        if isinstance(error, ClientDisconnect):
+            reply.refused, reply.status = True, GONE
+            return
+        data = {"request_id": reply.request_id, "method": scope["method"], "route": place_of(scope)}
+        if isinstance(error, StorageUnavailable):
+            log.warning("storage unavailable: %s", error, extra=data)
+            problem = Problem(503, "storage_unavailable", "The data cannot be reached just now; try again.", headers={"Retry-After": "5"})
+        else:
+            log.error("call failed", exc_info=error, extra=data)
+            problem = Problem(500, "internal_error", "The call failed on our side; quote the request id when you report it.")
+        await reply.refuse(problem)
+
+    def _note(self, scope: Scope, headers: dict[bytes, bytes], reply: Reply, seconds: float) -> None:
+        data = {"method": scope["method"], "status": reply.status or GONE, "ms": round(seconds * 1000, 1), "request_id": reply.request_id}
+        if route := scope.get("campus.route"):
+            data["route"] = route
+        if trace := trace_id_of(headers.get(b"traceparent")):
+            data["trace"] = trace
+        access.info("request", extra=data)
+
+
+def place_of(scope: Scope) -> str:
+    """Where a call went, as far as may be logged: the route's template, else the first segments of the path."""
+    route: str | None = scope.get("campus.route")
+    return route or "/".join(scope["path"].split("/")[: SHOWN_SEGMENTS + 1])

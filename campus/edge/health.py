@@ -1,0 +1,88 @@
+"""Whether the service lives (/healthz) and is well (/readyz)."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import monotonic
+
+import anyio
+from starlette.types import ASGIApp, Receive, Scope, Send
+from twins import Problem
+
+from campus.edge.refusal import problem_messages, send_json
+
+log = logging.getLogger(__name__)
+
+Findings = Mapping[str, Sequence[str]]
+"""By name of the check: a sentence for each thing that is wrong; none when it is well."""
+
+KEEP_SECONDS = 1.0
+PATIENCE_SECONDS = 5.0
+
+
+class Health:
+    """Two probes. /readyz asks `checks` at most once in `keep_seconds`, whoever calls: it cannot be used to load the database.
+
+    What the checks say is shown to everyone.
+    """
+
+    def __init__(
+        self,
+        checks: Callable[[], Awaitable[Findings]],
+        *,
+        keep_seconds: float = KEEP_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._checks = checks
+        self._keep_seconds = keep_seconds
+        self._patience_seconds = patience_seconds
+        self._clock = clock
+        self._asking = anyio.Lock()
+        self._findings: Findings = {}
+        self._stale_at = -1.0
+
+    @property
+    def probes(self) -> Mapping[str, ASGIApp]:
+        """The probes by path."""
+        return {"/healthz": self.alive, "/readyz": self.ready}
+
+    async def alive(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """200 as long as the process answers at all."""
+        if await _is_read(scope, send):
+            await send_json(send, {"ok": True})
+
+    async def ready(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """200 when all is well, else 503; either way every check with what it found."""
+        if not await _is_read(scope, send):
+            return
+        findings = await self.findings()
+        well = not any(findings.values())
+        await send_json(send, {"ok": well, "checks": {name: list(found) for name, found in findings.items()}}, status=200 if well else 503)
+
+    async def findings(self) -> Findings:
+        """What the checks say, at most `keep_seconds` old."""
+        async with self._asking:
+            if self._clock() >= self._stale_at:
+                self._findings = await self._ask()
+                self._stale_at = self._clock() + self._keep_seconds
+            return self._findings
+
+    async def _ask(self) -> Findings:
+        try:
+            with anyio.fail_after(self._patience_seconds):
+                return await self._checks()
+        except TimeoutError:
+            return {"checks": [f"the checks did not finish within {self._patience_seconds:g} s; see what the database is doing"]}
+        except Exception:
+            log.exception("readiness checks failed")
+            return {"checks": ["the checks failed; the cause is in the server's log"]}
+
+
+async def _is_read(scope: Scope, send: Send) -> bool:
+    """Answer 405 to all but GET and HEAD."""
+    if scope["method"] in ("GET", "HEAD"):
+        return True
+    allow = {"Allow": "GET, HEAD"}
+    for message in problem_messages(Problem(405, "method_not_allowed", "Use GET or HEAD here.", headers=allow), scope.get("request_id")):
+        await send(message)
+    return False

@@ -1,0 +1,31 @@
+"""What names a request in the log and in its answer: its own id, and the caller's trace."""
+
+import re
+from collections.abc import Callable
+from random import Random
+
+SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+
+
+def random_ids() -> Callable[[], str]:
+    """A source of ids: 24 hex digits each. They are names, not secrets: quick randomness will do."""
+    bits = Random().getrandbits  # noqa: S311 - see above
+
+    def new_id() -> str:
+        return f"{bits(96):024x}"
+
+    return new_id
+
+
+def request_id_of(sent: bytes | None, new_id: Callable[[], str]) -> str:
+    """The caller's X-Request-Id when it is safe to repeat, else a new one."""
+    if sent is not None and SANE_ID.fullmatch(sent):
+        return sent.decode("ascii")
+    return new_id()
+
+
+def trace_id_of(traceparent: bytes | None) -> str | None:
+    """The trace that a W3C traceparent header names; None without one that is well formed."""
+    found = TRACEPARENT.fullmatch(traceparent or b"")
+    return found[1].decode("ascii") if found else None

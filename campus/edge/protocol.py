@@ -1,0 +1,113 @@
+"""Uvicorn's HTTP/1.1 protocol with the limits that it lacks: on a request's head, on connections and on pipelining.
+
+A connection owes us a request head from its first moment, and again from the moment a response is complete.
+While it does, one timer runs, and whatever arrives meanwhile does not wind it up again; a connection that is
+silent after a response is closed earlier by uvicorn's own keep-alive timer.
+"""
+
+import asyncio
+from typing import Any
+
+from twins import Problem
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from campus.edge.refusal import problem_bytes
+
+HEAD_SECONDS = 10.0
+HEAD_BYTES = 32 * 1024
+LINGER_SECONDS = 1.0
+CONNECTIONS = 4_000
+PIPELINED = 32
+LARGEST_READ = 256 * 1024  # what uvloop and asyncio hand over at once
+
+
+class ParserStop(Exception):  # noqa: N818 - a way out of the parser's callback, which reports it as any other error
+    """The parser is to read no further."""
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection. The limits are the class's; `guarded` makes a class with others."""
+
+    head_seconds = HEAD_SECONDS
+    head_bytes = HEAD_BYTES
+    linger_seconds = LINGER_SECONDS
+    connections_limit = CONNECTIONS
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
+        """Start the clock; one connection too many is told so."""
+        super().connection_made(transport)
+        self._received = 0
+        self._refused = False
+        self._problem = Problem(400, "invalid_http", "The request is not HTTP/1.1.")
+        self._head_timer: asyncio.TimerHandle | None = self.loop.call_later(self.head_seconds, transport.close)
+        if len(self.connections) > self.connections_limit:
+            self._refuse(Problem(503, "overloaded", "Too many connections are open; try again soon.", headers={"Retry-After": "5"}))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clock."""
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come, and see what the connection still owes."""
+        if self._refused:
+            return
+        self._received += len(data)
+        super().data_received(data)
+        if not self._inside_head():
+            self._received = 0
+        elif self._received > self.head_bytes + LARGEST_READ and not self._refused:
+            self._refuse(self._head_too_large())
+        if self._refused or (self.cycle is not None and not self.cycle.response_complete):
+            self._stop_head_timer()
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.head_seconds, self.transport.close)
+
+    def on_headers_complete(self) -> None:
+        """Measure the head, exactly when what was received since it began could be too much."""
+        if self._received > self.head_bytes and self._head_size() > self.head_bytes:
+            self._problem = self._head_too_large()
+            raise ParserStop
+        super().on_headers_complete()
+        if len(self.pipeline) > PIPELINED:
+            raise ParserStop
+
+    def send_400_response(self, msg: str) -> None:
+        """Called by uvicorn whatever stopped the parser."""
+        self._refuse(self._problem)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Called by uvicorn for an offer to upgrade: it is passed over, as HTTP allows, without telling the operator to install things."""
+
+    def _inside_head(self) -> bool:
+        """Uvicorn makes the scope when a request begins, and puts the method in when its head is complete."""
+        return self.scope is not None and "method" not in self.scope
+
+    def _head_size(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + len(": \r\n") for name, value in self.headers)
+
+    def _head_too_large(self) -> Problem:
+        return Problem(431, "head_too_large", f"The request's head is over {self.head_bytes:,} bytes; send fewer or shorter headers.")
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer and close; a while later, since closing with unread data would destroy the answer on its way."""
+        self._refused = True
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started or not cycle.more_body:
+                self.transport.close()  # an answer would be taken for that of the request before
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.transport.write(problem_bytes(problem))
+        self.loop.call_later(self.linger_seconds, self.transport.close)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+def guarded(**limits: Any) -> type[GuardedProtocol]:
+    """The protocol with other limits: head_seconds, head_bytes, linger_seconds, connections_limit."""
+    return type("GuardedProtocol", (GuardedProtocol,), limits)

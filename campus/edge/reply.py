@@ -1,0 +1,70 @@
+"""What goes back to the caller: every response gets its request id and the headers that make browsers careful."""
+
+from collections.abc import Awaitable, Sequence
+
+from starlette.types import Message, Send
+from twins import Problem
+
+from campus.edge.refusal import problem_messages
+
+Header = tuple[bytes, bytes]
+
+CAREFUL: Sequence[Header] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+HTTPS_ONLY: Header = (b"strict-transport-security", b"max-age=31536000")
+ALLOW_ORIGIN = b"access-control-allow-origin"
+VARY: Header = (b"vary", b"origin")
+
+
+def careful_headers(public_url: str) -> Sequence[Header]:
+    """The headers of every response; a response that sets one of them itself keeps its own."""
+    return (*CAREFUL, HTTPS_ONLY) if public_url.startswith("https://") else CAREFUL
+
+
+class Reply:
+    """The response to one request, on its way out."""
+
+    __slots__ = ("_careful", "_send", "refused", "request_id", "status")
+
+    def __init__(self, send: Send, careful: Sequence[Header], request_id: str) -> None:
+        self._send = send
+        self._careful = careful
+        self.request_id = request_id
+        self.status = 0
+        """The status that went out; 0 before."""
+        self.refused = False
+        """Whether the edge has answered in the app's place: what the app sends goes nowhere."""
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """ASGI's send for the app. Not a coroutine itself: that saves one per message."""
+        if self.refused:
+            return _nothing()
+        if message["type"] == "http.response.start":
+            return self._send(self._dressed(message))
+        return self._send(message)
+
+    async def refuse(self, problem: Problem) -> None:
+        """Answer with a problem in the app's place; when its response is already on the way, only stop it."""
+        self.refused = True
+        if not self.status:
+            start, body = problem_messages(problem, self.request_id)
+            await self._send(self._dressed(start))
+            await self._send(body)
+
+    def _dressed(self, message: Message) -> Message:
+        """A copy, since apps send the same message or list of headers again and again."""
+        self.status = message["status"]
+        headers = list(message.get("headers", ()))
+        names = dict(headers)
+        headers += [header for header in self._careful if header[0] not in names]
+        headers.append((b"x-request-id", self.request_id.encode("ascii")))
+        if b"no-store" not in names.get(b"cache-control", b"no-store") and ALLOW_ORIGIN not in names:
+            headers.append(VARY)  # with an Origin the same answer has more headers: a cache must not mix them up
+        return {**message, "headers": headers}
+
+
+async def _nothing() -> None:
+    """Where a muted message goes."""

@@ -1,0 +1,130 @@
+"""Serving: the address is taken first, then uvicorn answers on it until it is told to stop, and finishes what it began."""
+
+import errno
+import resource
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import anyio
+import uvicorn
+from starlette.types import ASGIApp
+
+from campus.edge.protocol import CONNECTIONS, GuardedProtocol, guarded
+from campus.errors import ServeError
+
+BACKLOG = 2_048
+GRACE_SECONDS = 10
+KEEP_ALIVE_SECONDS = 15
+LOOPBACK_PROXIES = ("127.0.0.1", "::1")
+OTHER_FILES = 256  # databases, logs, feeds: what is left of the process's files when all connections are taken
+STALLED_MILLISECONDS = 30_000  # for data that a caller does not take: the kernel would wait for ever
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Take the address: callers queue up from now on. ServeError with a sentence when it is not to be had.
+
+    A name is looked up, IPv4 first; `::` takes IPv4 too; port 0 takes a free one.
+    """
+    try:
+        family, _, _, _, address = min(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE))
+    except (socket.gaierror, UnicodeError):
+        raise ServeError(_not_ours(host)) from None
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted connections inherit it
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MILLISECONDS)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ServeError(_why_not(error, host, port)) from None
+    return listener
+
+
+async def serve(
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    on_started: Callable[[], None] = lambda: None,
+    grace_seconds: int = GRACE_SECONDS,
+    trusted_proxies: Sequence[str] = LOOPBACK_PROXIES,
+    protocol: type[GuardedProtocol] | None = None,
+) -> None:
+    """Serve until SIGTERM, SIGINT or cancellation; then let calls finish, for `grace_seconds` at most, and return.
+
+    Run it on uvloop. No ASGI lifespan is run: what the app needs is opened around this call, and is closed after it.
+    Addresses that X-Forwarded-For gives are believed only when a proxy of `trusted_proxies` says so.
+    """
+    config = uvicorn.Config(
+        app,
+        http=protocol or guarded(connections_limit=min(CONNECTIONS, _files_allowed() - OTHER_FILES)),
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        forwarded_allow_ips=list(trusted_proxies),
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=grace_seconds,
+    )
+    server = _Server(config, on_started)
+    try:
+        await server.serve(sockets=[listener])
+    except anyio.get_cancelled_exc_class():
+        if server.started:
+            with anyio.CancelScope(shield=True):
+                await server.shutdown(sockets=[listener])
+        raise
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn's, which tells when it has started, and whose signals end the serving, not the process."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Uvicorn raises what it caught once more: then nothing that was opened around it would be closed."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
+
+
+def _files_allowed() -> int:
+    """How many files the process may open, once it may open as many as connections can need and the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS + OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return wanted if soft == resource.RLIM_INFINITY else soft
+
+
+def _why_not(error: OSError, host: str, port: int) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"port {port} on {host} is in use by another program; stop that one, or set another port under [server]"
+        case errno.EACCES:
+            return f"port {port} may not be opened by this user; set one above 1023 under [server], and let a proxy stand before it"
+        case errno.EADDRNOTAVAIL:
+            return _not_ours(host)
+        case _:
+            return f"{host}:{port} cannot be served: {error.strerror or error}"
+
+
+def _not_ours(host: str) -> str:
+    return f"host {host!r} is not an address of this machine; under [server], 127.0.0.1 serves this machine, 0.0.0.0 every network"

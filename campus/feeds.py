@@ -1,0 +1,48 @@
+"""The HTTP client for the operator's URLs: https, http and file."""
+
+from email.utils import formatdate
+from pathlib import Path
+from urllib.request import url2pathname
+
+import anyio
+import httpx
+
+CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0
+
+
+class FileTransport(httpx.AsyncBaseTransport):
+    """Answers file:// URLs as a web server would: 200 with the bytes, 304 when unchanged, 404 when missing."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Read the file that the URL names, or say why not."""
+        path = anyio.Path(Path(url2pathname(request.url.path)))
+        try:
+            stat = await path.stat()
+            tags = {"etag": f'"{stat.st_mtime_ns:x}-{stat.st_size:x}"', "last-modified": formatdate(stat.st_mtime, usegmt=True)}
+            if request.headers.get("if-none-match") == tags["etag"]:
+                return httpx.Response(304, headers=tags)
+            return httpx.Response(200, headers=tags, stream=FileStream(path))
+        except OSError as error:
+            return httpx.Response(404 if isinstance(error, FileNotFoundError) else 403, text=f"{request.url}: {error.strerror}")
+
+
+class FileStream(httpx.AsyncByteStream):
+    """A file in chunks."""
+
+    def __init__(self, path: anyio.Path) -> None:
+        self._path = path
+
+    async def __aiter__(self):  # type: ignore[no-untyped-def]  # httpx declares no type that an async generator fits
+        async with await self._path.open("rb") as file:
+            while chunk := await file.read(1 << 18):
+                yield chunk
+
+
+def feeds_client() -> httpx.AsyncClient:
+    """A client that follows redirects, gives up on silence, and reads file:// too."""
+    return httpx.AsyncClient(
+        mounts={"file://": FileTransport()},
+        follow_redirects=True,
+        timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
+        headers={"user-agent": "campus"},
+    )

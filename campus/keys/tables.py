@@ -1,0 +1,44 @@
+"""The tables of keys: a row per token, and a log of what was done to them that can only grow."""
+
+from datetime import datetime
+
+from sqlmodel import Field
+
+from campus.caller import Key
+from campus.storage import House, UtcDateTime
+
+
+class KeyRow(House, table=True):
+    """One token, by its digest. Rows are never deleted: what a key owns, and the log, name them."""
+
+    __tablename__ = "keys"
+
+    id: str = Field(primary_key=True)
+    digest: bytes = Field(unique=True)
+    prefix: str
+    product: str
+    scope: str
+    lineage: str
+    note: str = ""
+    issued_at: datetime = Field(sa_type=UtcDateTime)
+    expires_at: datetime = Field(sa_type=UtcDateTime)
+    revoked_at: datetime | None = Field(None, sa_type=UtcDateTime)
+    replaced_by: str | None = Field(None, foreign_key="keys.id")
+    last_used_at: datetime | None = Field(None, sa_type=UtcDateTime)
+
+    def key(self) -> Key:
+        """The key without its secrets, as campus hands it on."""
+        return Key(self.id, self.product, self.scope, self.lineage, self.issued_at, self.expires_at)
+
+
+class KeyEvent(House, table=True):
+    """Who did what to which key, and when. The database refuses to change or delete a row (triggers of the migration)."""
+
+    __tablename__ = "key_events"
+
+    id: int | None = Field(None, primary_key=True)
+    at: datetime = Field(sa_type=UtcDateTime)
+    key_id: str = Field(foreign_key="keys.id", index=True)
+    action: str
+    by: str
+    detail: str

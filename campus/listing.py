@@ -1,0 +1,69 @@
+"""A building's entry in the directory, made from its tools, their routes and what is sold."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fastmcp.tools import Tool
+from twins import Operation
+
+from campus.access import Offer
+from campus.config import ProductTable
+from campus.directory import BuildingEntry, ProductEntry, ToolEntry
+from campus.opening import Opened
+from campus.paywall import ALL
+
+
+def product_entries(products: Mapping[str, ProductTable]) -> list[ProductEntry]:
+    """What can be bought, as callers are told."""
+    return [
+        ProductEntry(name=name, scope=table.scope, price=table.price, term=table.term, get=table.url or "from the operator of this service")
+        for name, table in products.items()
+    ]
+
+
+def building_entry(
+    opened: Opened, operations: Iterable[Operation], *, url: str, products: Sequence[ProductEntry], per_call: bool
+) -> BuildingEntry:
+    """One building; `per_call` says whether payments are taken here."""
+    routes = {operation.name: tuple(f"{method} {url}{operation.path}" for method in operation.methods) for operation in operations}
+    tools = tuple(
+        _tool_entry(tool, opened.offers[name], routes.get(name, ()), per_call=per_call) for name, tool in opened.tools.items()
+    )
+    unlockable = any(tool.key_scope for tool in tools)
+    return BuildingEntry(
+        name=opened.name,
+        title=opened.server.name,
+        about=opened.server.instructions or opened.server.name,
+        mcp=f"{url}{opened.mcp_path}",
+        description=f"{url}/v1/{opened.name}",
+        openapi=f"{url}/{opened.name}/openapi.json",
+        key_scope=opened.scope if unlockable else None,
+        unlocked_by=tuple(one.name for one in products if unlockable and one.scope in (opened.scope, ALL)),
+        free_tier=_free_tier(tools),
+        tools=tools,
+    )
+
+
+def _tool_entry(tool: Tool, offer: Offer, routes: tuple[str, ...], *, per_call: bool) -> ToolEntry:
+    return ToolEntry(
+        name=tool.name,
+        summary=summary_of(tool),
+        tier=offer.tier(per_call=per_call),
+        free=offer.access.is_free,
+        price=str(offer.price) if offer.price else None,
+        key_scope=None if offer.access.key == "never" else offer.scope,
+        http=routes,
+    )
+
+
+def summary_of(tool: Tool) -> str:
+    """The first sentence of a tool's description."""
+    words = " ".join((tool.description or tool.name).split("\n\n")[0].split())
+    first, stop, _ = words.partition(". ")
+    return first + stop.strip()
+
+
+def _free_tier(tools: Sequence[ToolEntry]) -> str:
+    free = [tool.name for tool in tools if tool.free]
+    if len(free) == len(tools):
+        return "everything"
+    return ", ".join(free) or "nothing"

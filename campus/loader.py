@@ -1,0 +1,142 @@
+"""From a table of campus.toml to a Building: found by entry point, or any FastMCP server by its address."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Protocol, get_args
+
+from fastmcp import FastMCP
+from fastmcp.server import create_proxy
+from pydantic import SecretStr, ValidationError
+from sqlmodel import SQLModel
+
+from campus.building import Building, Settings
+from campus.config import BuildingTable, explain, known_keys
+from campus.errors import ConfigError, LoadError
+
+GROUP = "campus.buildings"
+RESERVED = frozenset({"all", "campus", "errors", "healthz", "mcp", "metrics", "openapi", "readyz", "register", "v1"})
+REMOTE_FORMS = '"module:server", {command = "…"} or {url = "https://…/mcp"}'
+
+
+class Installed(Protocol):
+    """An entry point, or what stands for one in tests."""
+
+    @property
+    def name(self) -> str:
+        """The building's name."""
+        ...
+
+    def load(self) -> Any:
+        """Import what the entry point names."""
+        ...
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A building that campus.toml names, with its settings, not yet opened."""
+
+    name: str
+    table: BuildingTable
+    building: Building
+    settings: Any
+    server: FastMCP[Any]
+
+
+def installed_buildings() -> Sequence[Installed]:
+    """Every building that an installed distribution offers."""
+    return tuple(entry_points(group=GROUP))
+
+
+def load(name: str, table: BuildingTable, secrets: Mapping[str, SecretStr], installed: Sequence[Installed]) -> Loaded:
+    """Find one building and read its settings; ConfigError or LoadError says what is wrong and what there is."""
+    if name in RESERVED:
+        raise ConfigError(f"a building cannot be called {name!r}: campus keeps that name for itself")
+    if table.server is not None:
+        return Loaded(name, table, Building(server := wrapped(name, table)), Settings(), server)
+    building = find(name, installed)
+    settings = read_settings(name, building.settings, table.settings, secrets)
+    return Loaded(name, table, building, settings, made_server(name, building, settings))
+
+
+def find(name: str, installed: Sequence[Installed]) -> Building:
+    """The Building of an entry point; a plain FastMCP server becomes one."""
+    found = [one for one in installed if one.name == name]
+    if not found:
+        there = ", ".join(sorted({one.name for one in installed})) or "none"
+        raise LoadError(f"no building {name!r} is installed; there are: {there}. Any FastMCP server opens with server = {REMOTE_FORMS}")
+    try:
+        target = found[0].load()
+    except Exception as error:  # whatever a plugin raises at import is told to the operator
+        raise LoadError(f"building {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+    if isinstance(target, FastMCP):
+        return Building(target)
+    if not isinstance(target, Building):
+        raise LoadError(f"the entry point of building {name!r} names a {type(target).__name__}; it must be a Building or a FastMCP server")
+    return target
+
+
+def made_server(name: str, building: Building, settings: Settings) -> FastMCP[Any]:
+    """The author's server: as it is, or from the factory with its settings."""
+    if isinstance(building.server, FastMCP):
+        return building.server
+    return _server_from(name, building.server, settings)
+
+
+def wrapped(name: str, table: BuildingTable) -> FastMCP[Any]:
+    """Any FastMCP server by configuration: a module's, a command's or a remote one."""
+    target = table.server
+    if isinstance(target, dict):
+        if not target.keys() & {"command", "url"}:
+            raise ConfigError(f"buildings.{name}.server has neither command nor url; write {REMOTE_FORMS}")
+        if table.settings:
+            raise ConfigError(f"unknown key {min(table.settings)!r} in [buildings.{name}]; there are: {', '.join(BuildingTable.model_fields)}")
+        return create_proxy({"mcpServers": {name: target}}, mode="auto", name=name)
+    module, _, attribute = str(target).partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise LoadError(f"buildings.{name}.server = {target!r} cannot be imported: {error}; write {REMOTE_FORMS}") from error
+    if isinstance(found, FastMCP) and table.settings:
+        raise ConfigError(f"{target} is a server, not a factory: it takes no keys, but [buildings.{name}] has {min(table.settings)!r}")
+    return found if isinstance(found, FastMCP) else _server_from(name, found, **table.settings)
+
+
+def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastMCP[Any]:
+    try:
+        server = factory(*args, **kwargs)
+    except Exception as error:  # an author's factory may raise anything; the operator is told
+        raise LoadError(f"the server of building {name!r} cannot be made: {type(error).__name__}: {error}") from error
+    if not isinstance(server, FastMCP):
+        raise LoadError(f"the factory of building {name!r} gave a {type(server).__name__}; it must give a FastMCP server")
+    return server
+
+
+def read_settings(name: str, model: type[Settings], keys: Mapping[str, Any], secrets: Mapping[str, SecretStr]) -> Settings:
+    """A building's settings from its table; its secrets from the environment."""
+    secret_fields = {field: f"CAMPUS_{name}_{field}".upper() for field in model.model_fields if is_secret(model, field)}
+    if written := secret_fields.keys() & keys.keys():
+        field = min(written)
+        raise ConfigError(f"{field} in [buildings.{name}] is a secret: put it into the environment as {secret_fields[field]}")
+    given = {field: secrets[variable] for field, variable in secret_fields.items() if variable in secrets}
+    try:
+        return model.model_validate({**keys, **given})
+    except ValidationError as error:
+        if error.errors()[0]["type"] == "extra_forbidden" and len(error.errors()[0]["loc"]) == 1:
+            there = sorted({*known_keys(model, ()), *BuildingTable.model_fields} - secret_fields.keys())
+            raise ConfigError(f"unknown key {error.errors()[0]['loc'][0]!r} in [buildings.{name}]; there are: {', '.join(there)}") from None
+        raise ConfigError(explain(error, model, under=("buildings", name))) from None
+
+
+def is_secret(model: type[Settings], field: str) -> bool:
+    """Whether a field of the settings is read from the environment only."""
+    annotation = model.model_fields[field].annotation
+    return annotation is SecretStr or SecretStr in get_args(annotation)
+
+
+def tables_module(tables: type[SQLModel]) -> str:
+    """The package that holds the building's migrations: `migrations` beside the module of its tables."""
+    module = import_module(tables.__module__)
+    package = module.__name__ if hasattr(module, "__path__") else module.__name__.rpartition(".")[0]
+    return f"{package}.migrations" if package else f"{module.__name__}_migrations"

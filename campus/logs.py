@@ -1,0 +1,33 @@
+"""How the log reads: one line per event, the event first, its data behind it."""
+
+import logging
+import sys
+import time
+
+STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+QUIET = ("httpx", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite")
+
+
+class OneLine(logging.Formatter):
+    """`2026-11-20T12:00:00Z INFO campus.jobs: job finished job=cve.refresh seconds=2.1`."""
+
+    converter = time.gmtime
+    default_time_format = "%Y-%m-%dT%H:%M:%SZ"
+    default_msec_format = ""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line, with the event's data as name=value."""
+        data = " ".join(f"{name}={value}" for name, value in vars(record).items() if name not in STANDARD)
+        return f"{super().formatMessage(record)} {data}".rstrip()
+
+
+def log_to_stderr(level: int) -> None:
+    """Log to standard error; libraries only what they warn of."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,0 +1,158 @@
+"""From a loaded building to campus's own server over its tools: the operator's word applied, every tool with its offer."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from fastmcp import FastMCP
+from fastmcp.server.middleware import Middleware
+from fastmcp.server.transforms import Transform
+from fastmcp.tools import Tool
+from twins import route
+from twins.fastmcp_internals import all_tools, author_lifespan, author_middleware
+
+from campus.access import FREE, META, Access, Offer, access_of
+from campus.config import ToolTable
+from campus.errors import LoadError
+from campus.loader import Loaded
+
+
+class OperatorsWord(Transform):
+    """What campus.toml says of a building's tools: price, key rule, route, hidden; and that nothing else shows unless opened."""
+
+    def __init__(self, words: Mapping[str, ToolTable], exposed: Sequence[str]) -> None:
+        self._words = words
+        self._exposed = exposed
+
+    def word_on(self, tool: str) -> ToolTable:
+        """The most specific pattern that names the tool: its own name, else the pattern with the most letters."""
+        fitting = [pattern for pattern in self._words if fnmatchcase(tool, pattern)]
+        if not fitting:
+            return ToolTable()
+        return self._words[max(fitting, key=lambda pattern: (pattern == tool, len(pattern.replace("*", ""))))]
+
+    def applied(self, tool: Tool) -> Tool | None:
+        """The tool as it is shown here; None when it is hidden."""
+        word = self.word_on(tool.name)
+        if word.hidden:
+            return None
+        meta = dict(tool.meta or {})
+        if word.says_access or word.scope:
+            kept = {} if word.says_access else dict(meta.get(META, {}))
+            meta[META] = kept | word.model_dump(include={"price", "key", "scope", "free"}, exclude_defaults=True)
+        if word.route:
+            meta |= route(word.route)
+        return tool if meta == (tool.meta or {}) else tool.model_copy(update={"meta": meta})
+
+    async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
+        return [shown for tool in tools if (shown := self.applied(tool))]
+
+    async def get_tool(self, name: str, call_next: Any, *, version: Any = None) -> Tool | None:
+        tool = await call_next(name, version=version)
+        return self.applied(tool) if tool else None
+
+    async def list_resources(self, resources: Sequence[Any]) -> Sequence[Any]:
+        return resources if "resources" in self._exposed else []
+
+    async def get_resource(self, uri: str, call_next: Any, *, version: Any = None) -> Any:
+        return await call_next(uri, version=version) if "resources" in self._exposed else None
+
+    async def list_resource_templates(self, templates: Sequence[Any]) -> Sequence[Any]:
+        return templates if "resources" in self._exposed else []
+
+    async def get_resource_template(self, uri: str, call_next: Any, *, version: Any = None) -> Any:
+        return await call_next(uri, version=version) if "resources" in self._exposed else None
+
+    async def list_prompts(self, prompts: Sequence[Any]) -> Sequence[Any]:
+        return prompts if "prompts" in self._exposed else []
+
+    async def get_prompt(self, name: str, call_next: Any, *, version: Any = None) -> Any:
+        return await call_next(name, version=version) if "prompts" in self._exposed else None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A building as campus serves it."""
+
+    loaded: Loaded
+    scope: str
+    server: FastMCP[Any]
+    tools: Mapping[str, Tool]
+    offers: Mapping[str, Offer]
+
+    @property
+    def name(self) -> str:
+        """The building's name."""
+        return self.loaded.name
+
+    @property
+    def mcp_path(self) -> str:
+        """Where its MCP server answers: /mcp for the building at /, else /<name>/mcp."""
+        path = self.loaded.table.path or f"/{self.name}"
+        return f"{path.rstrip('/')}/mcp"
+
+
+async def open_server(loaded: Loaded) -> Opened:
+    """Open campus's own server over the author's tools, which stay as they are; LoadError when it may not be served."""
+    author, name = loaded.server, loaded.name
+    if author.auth is not None:
+        raise LoadError(f"building {name!r} carries auth=, which shuts out keys and free tools; take it away: campus guards the tools")
+    server = own_server(author, OperatorsWord(loaded.table.tools, loaded.table.expose))
+    tools = {tool.name: tool for tool in await all_tools(server)}
+    if not tools:
+        raise LoadError(f"building {name!r} has no tools; if it is a remote server or a command, see that it runs")
+    scope = loaded.table.scope or name
+    return Opened(loaded, scope, server, tools, offers_of(name, scope, tools))
+
+
+def own_server(author: FastMCP[Any], word: Transform) -> FastMCP[Any]:
+    """A server of campus's own over the author's providers; his middleware, transforms and lifespan come along."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastMCP[Any]) -> Any:
+        entered: AbstractAsyncContextManager[Any] = author_lifespan(author)
+        async with entered as result:
+            yield result
+
+    return FastMCP(
+        author.name,
+        author.instructions,
+        version=author.version,
+        website_url=author.website_url,
+        icons=author.icons,
+        providers=author.providers,
+        middleware=author_middleware(author),
+        transforms=[*author.transforms, word],
+        lifespan=lifespan,
+        strict_input_validation=author.strict_input_validation,
+        mask_error_details=True,
+    )
+
+
+def guard(server: FastMCP[Any], frame: Middleware) -> None:
+    """Let `frame` stand before everything else that the server does."""
+    server.middleware.insert(0, frame)
+
+
+def offers_of(building: str, scope: str, tools: Mapping[str, Tool]) -> dict[str, Offer]:
+    """Every tool's offer; where any tool says its access, all must: nothing is free by forgetting."""
+    said = {name: _said(building, tool) for name, tool in tools.items()}
+    silent = sorted(name for name, access in said.items() if access is None)
+    if silent and len(silent) < len(said):
+        raise LoadError(
+            f"in building {building!r} {', '.join(silent)} say neither access() nor free(), while others do; "
+            f"say it in the tool's meta, or in [buildings.{building}.tools]"
+        )
+    return {name: Offer(building, name, access or FREE, (access and access.scope) or scope) for name, access in said.items()}
+
+
+def _said(building: str, tool: Tool) -> Access | None:
+    try:
+        return access_of(tool.meta)
+    except ValueError as error:
+        raise LoadError(f"tool {tool.name!r} of building {building!r}: {error}") from None
+
+
+

@@ -1,0 +1,139 @@
+"""Campus's own pages: what describes the service, explains errors, and answers whoever asks at the wrong door."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from ipaddress import ip_address
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from twins import Problem, route
+
+from campus.building import Page
+from campus.counters import Counters
+from campus.directory import Directory
+from campus.site import SITE, Site
+
+PROBLEM_JSON = "application/problem+json"
+ERRORS = "/errors/"
+
+EXPLANATIONS: Mapping[str, str] = {
+    "access_required": "The tool is not free. `unlock` lists each key that opens it, its price and where to get it.",
+    "key_unknown": "The key that was sent is not known here. Check that it was copied whole, or send another.",
+    "key_expired": "The term of the key that was sent is over. `unlock` lists the keys that open the tool.",
+    "key_revoked": "The key that was sent was revoked. `unlock` lists the keys that open the tool.",
+    "insufficient_scope": "The key that was sent is for other tools. `unlock` names the key to add.",
+    "invalid_request": "One or more arguments are missing, unknown or of the wrong type; `errors` names each.",
+    "invalid_json": "The request body is not JSON that can be taken: broken, too deep, or with values such as NaN.",
+    "invalid_date": "A date is not a calendar day written YYYY-MM-DD.",
+    "invalid_cve_id": "A CVE identifier is not of the form CVE-<year>-<number>.",
+    "no_data_for_date": "There is no list for that day.",
+    "no_list_yet": "No list was made yet; try again after the time in Retry-After.",
+    "not_found": "There is nothing at this address.",
+    "method_not_allowed": "The address does not take this method; the Allow header lists those it takes.",
+    "unsupported_media_type": "Send the body as application/json, without Content-Encoding.",
+    "too_large": "The request is larger than what is taken here.",
+    "tool_error": "The tool refused the call; `detail` says why.",
+    "timeout": "The tool took too long.",
+    "internal_error": "The fault is on this side. `request_id` names the request in the server's log.",
+    "unavailable": "The service cannot do this at the moment; try again after the time in Retry-After.",
+    "misdirected_request": "The Host of the request is none that is served here.",
+}
+
+
+def problem_response(problem: Problem, request: Request) -> Response:
+    """A problem over HTTP."""
+    body = problem.body(types=ERRORS, request_id=request.scope.get("request_id"))
+    return JSONResponse(body, problem.status, headers=problem.headers, media_type=PROBLEM_JSON)
+
+
+def own_routes(directory: Directory, documents: Mapping[str, dict[str, Any]], counters: Counters) -> list[Route]:
+    """The routes of campus itself; `documents` are the OpenAPI documents by their path."""
+
+    async def describe(request: Request) -> Response:
+        entry = directory.building(request.path_params["building"])
+        if entry is None:
+            raise not_found(directory)
+        return JSONResponse({"ok": True, **entry.model_dump(mode="json")})
+
+    async def explain(request: Request) -> Response:
+        code = request.path_params["code"]
+        if code not in EXPLANATIONS:
+            return JSONResponse({"code": code, "explanation": "A building's own code: the problem's detail says what is wrong."})
+        return JSONResponse({"code": code, "explanation": EXPLANATIONS[code]})
+
+    async def metrics(request: Request) -> Response:
+        if not is_loopback(request):
+            raise not_found(directory)
+        return Response(counters.page(), media_type="text/plain; version=0.0.4")
+
+    return [
+        *(Route(path, constant(JSONResponse(document))) for path, document in documents.items()),
+        Route("/v1/{building}", describe),
+        Route("/errors/{code}", explain),
+        Route("/metrics", metrics),
+        Route("/register", refuse_registration, methods=["POST"]),
+    ]
+
+
+async def refuse_registration(request: Request) -> Response:
+    """Clients that look for OAuth show this sentence to their user."""
+    return JSONResponse(
+        {"error": "invalid_request", "error_description": "No OAuth here. Send the header Authorization: Bearer KEY, or no key for free tools."},
+        400,
+    )
+
+
+def constant(response: Response) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint that always answers the same."""
+
+    async def answer(request: Request) -> Response:
+        return Response(response.body, headers=dict(response.headers))
+
+    return answer
+
+
+def building_routes(pages: Sequence[Page], site: Site[Any, Any]) -> list[Route]:
+    """A building's pages as routes; each is given the building's site."""
+    return [_page_route(page, site) for page in pages]
+
+
+def _page_route(page: Page, site: Site[Any, Any]) -> Route:
+    methods, path = route(page.route)["twins"]["route"].split() if " " in page.route else ("GET", page.route)
+
+    async def answer(request: Request) -> Response:
+        request.scope[SITE] = site
+        return await page.answer(request, site)
+
+    return Route(path, answer, methods=methods.split("|"))
+
+
+def pages_app(routes: Sequence[Route], directory: Directory) -> Starlette:
+    """All pages as one app; whatever it does not know is told where to look."""
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException):
+            error = not_found(directory) if error.status_code == 404 else _from_starlette(error)
+        assert isinstance(error, Problem)
+        return problem_response(error, request)
+
+    return Starlette(routes=list(routes), exception_handlers={Problem: refuse, HTTPException: refuse})
+
+
+def not_found(directory: Directory) -> Problem:
+    """404 that says what there is."""
+    gateway = directory.building("gateway")
+    look = f"; {directory.url}/v1/gateway/list_buildings lists every address" if gateway else f"; see {directory.url}/v1/openapi.json"
+    return Problem(404, "not_found", f"there is nothing at this address{look}")
+
+
+def _from_starlette(error: HTTPException) -> Problem:
+    code = "method_not_allowed" if error.status_code == 405 else "invalid_request"
+    return Problem(error.status_code, code, error.detail, headers=dict(error.headers or {}))
+
+
+def is_loopback(request: Request) -> bool:
+    """Whether the caller is on this machine."""
+    return request.client is not None and request.client.host not in ("", "testclient") and ip_address(request.client.host).is_loopback

@@ -1,0 +1,116 @@
+"""Who may call what: the one service that both frames, HTTP and MCP, ask before a tool runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import Scope
+from twins import Problem
+
+from campus.access import Offer
+from campus.caller import Caller, Credential, Frame
+from campus.directory import ProductEntry
+from campus.keys.keyring import KeyRing
+from campus.site import CALLER
+
+ALL = "all"
+REALM = 'Bearer realm="campus"'
+ADMISSION = "campus.admission"
+ABSENT = Credential("absent")
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A call that may run: who calls, and why a key that was sent is not counted."""
+
+    caller: Caller
+    key_ignored: str | None = None
+
+
+class Paywall:
+    """Admits calls by key; refuses with the ways to unlock."""
+
+    def __init__(self, keys: KeyRing, products: Sequence[ProductEntry]) -> None:
+        self._keys = keys
+        self._products = products
+
+    async def admit(self, offer: Offer, scope: Scope, *, frame: Frame) -> Admission:
+        """Let the request in `scope` call the tool, and note it there; Problem 402 or 403 when it may not.
+
+        A call made inside an admitted one is not asked again: the outermost call's admission stands in `scope`.
+        """
+        if (admitted := scope.get(ADMISSION)) is not None:
+            assert isinstance(admitted, Admission)
+            return admitted
+        credential = await self._credential(scope)
+        admission = self._judge(offer, credential, frame=frame, address=(scope.get("client") or ("",))[0])
+        scope[ADMISSION] = admission
+        scope[CALLER] = admission.caller
+        return admission
+
+    async def _credential(self, scope: Scope) -> Credential:
+        token = bearer(scope)
+        if token is None:
+            return ABSENT
+        return self._keys.peek(token) or await self._keys.find(token)
+
+    def _judge(self, offer: Offer, credential: Credential, *, frame: Frame, address: str) -> Admission:
+        if credential.state == "valid" and credential.key is not None and offer.access.key != "never":
+            if credential.key.scope in (offer.scope, ALL):
+                return Admission(Caller(credential.key, None, frame, address))
+            if not offer.access.is_free or offer.access.key == "optional":
+                raise self._wrong_scope(offer, credential.key.scope)
+        if not offer.access.is_free:
+            raise self._refusal(offer, credential)
+        wrong = credential.state in ("unknown", "expired", "revoked")
+        return Admission(Caller(None, None, frame, address), f"key_{credential.state}" if wrong else None)
+
+    def _refusal(self, offer: Offer, credential: Credential) -> Problem:
+        code, why = self._reason(offer, credential)
+        challenge = REALM if code == "access_required" else f'{REALM}, error="invalid_token"'
+        detail = f"{why} {self._ways(offer)}"
+        return Problem(402, code, detail, headers={"WWW-Authenticate": challenge}, unlock=self.unlock(offer))
+
+    def _reason(self, offer: Offer, credential: Credential) -> tuple[str, str]:
+        ended = credential.key.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ") if credential.key else ""
+        reasons = {
+            "unknown": "The key that was sent is not known here; check that it was copied whole.",
+            "expired": f"The key that was sent ended on {ended}.",
+            "revoked": "The key that was sent was revoked.",
+        }
+        if credential.state in reasons:
+            return f"key_{credential.state}", reasons[credential.state]
+        return "access_required", f"{offer.tool} is not free."
+
+    def _wrong_scope(self, offer: Offer, scope: str) -> Problem:
+        return Problem(
+            403,
+            "insufficient_scope",
+            f"The key that was sent has the scope {scope}, and {offer.tool} needs {offer.scope}. {self._ways(offer)}",
+            headers={"WWW-Authenticate": f'{REALM}, error="insufficient_scope", scope="{offer.scope}"'},
+            unlock=self.unlock(offer),
+        )
+
+    def _ways(self, offer: Offer) -> str:
+        keys = [f"{one.name} (${one.price}, {one.term})" for one in self._opening(offer)]
+        if not keys:
+            return f"No key for the scope {offer.scope} is sold at the moment; ask the operator."
+        return f"Send a key of scope {offer.scope} or {ALL} as 'Authorization: Bearer KEY'. Keys that open it: {'; '.join(keys)}."
+
+    def unlock(self, offer: Offer) -> list[dict[str, Any]]:
+        """Each product whose key opens the tool: what it is, what it costs, where to get it."""
+        return [{"product": one.name, **one.model_dump(exclude={"name"})} for one in self._opening(offer)]
+
+    def _opening(self, offer: Offer) -> list[ProductEntry]:
+        if offer.access.key == "never":
+            return []
+        return [one for one in self._products if one.scope in (offer.scope, ALL)]
+
+
+def bearer(scope: Scope) -> str | None:
+    """The token of the Authorization header; None when there is none, or it is of another kind."""
+    for name, value in scope.get("headers", ()):
+        if name == b"authorization":
+            kind, _, token = value.partition(b" ")
+            return token.strip().decode("latin-1") if kind.lower() == b"bearer" else None
+    return None

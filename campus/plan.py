@@ -1,0 +1,100 @@
+"""All that can be known before a database is touched: which buildings open, with which tools, routes, offers and documents."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from twins.openapi import openapi
+from twins.operation import Operation, operation_of
+
+from campus.building import Job
+from campus.config import Config
+from campus.directory import Directory, ProductEntry
+from campus.documents import OPENAPI_VERSION, extras, responses, with_key
+from campus.errors import ConfigError, LoadError
+from campus.listing import building_entry, product_entries
+from campus.loader import RESERVED, Installed, load
+from campus.opening import Opened, open_server
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What campus.toml asks for, checked as a whole."""
+
+    config: Config
+    opened: tuple[Opened, ...]
+    operations: Mapping[str, tuple[Operation, ...]]
+    products: tuple[ProductEntry, ...]
+    directory: Directory
+    documents: Mapping[str, dict[str, Any]]
+
+    @property
+    def jobs(self) -> dict[str, Job]:
+        """Every building's jobs by the name that `campus run` takes."""
+        return {f"{one.name}.{job.name}": job for one in self.opened for job in one.loaded.building.jobs}
+
+
+async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
+    """Load and open every building's server; ConfigError or LoadError says what cannot be."""
+    if not config.buildings:
+        raise ConfigError("campus.toml opens no building; add a table such as [buildings.gateway]")
+    loaded = [load(name, table, config.secrets, installed) for name, table in config.buildings.items()]
+    opened = tuple([await open_server(one) for one in loaded])
+    operations = {one.name: _operations(one) for one in opened}
+    _check_addresses(opened, operations)
+    _check_jobs(opened)
+    products = tuple(product_entries(config.products))
+    directory = Directory(config.server.name, config.url, products)
+    for one in opened:
+        directory.add(building_entry(one, operations[one.name], url=config.url, products=products, per_call=False))
+    return Plan(config, opened, operations, products, directory, _documents(config, opened, operations))
+
+
+def _operations(opened: Opened) -> tuple[Operation, ...]:
+    try:
+        return tuple(operation_of(tool, server=opened.name, default_prefix=f"/v1/{opened.name}") for tool in opened.tools.values())
+    except ValueError as error:
+        raise LoadError(f"building {opened.name!r}: {error}") from None
+
+
+def _check_addresses(opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]]) -> None:
+    taken = {("POST", one.mcp_path): f"the MCP server of {one.name}" for one in opened}
+    if len(taken) < len(opened):
+        raise ConfigError("two buildings have the same path; each needs one of its own")
+    descriptions = {f"/v1/{one.name}" for one in opened} | {"/v1/openapi.json"}
+    for building, its in operations.items():
+        for operation in its:
+            owner = f"{operation.name} of {building}"
+            if operation.path in descriptions or operation.path.split("/")[1] in RESERVED - {"v1"}:
+                raise LoadError(f"the route of {owner}, {operation.path}, is one that campus itself serves; choose another")
+            for method in operation.methods:
+                if other := taken.get((method, operation.path)):
+                    raise LoadError(f"two tools have the route {method} {operation.path}: {other} and {owner}; give one another route")
+                taken[method, operation.path] = owner
+
+
+def _check_jobs(opened: Sequence[Opened]) -> None:
+    for one in opened:
+        for job in one.loaded.building.jobs:
+            if job.every is not None and (job.daily_at is not None or job.every <= timedelta()):
+                raise LoadError(f"job {one.name}.{job.name} has both every= and daily_at=, or an every= that is not above zero")
+
+
+def _documents(config: Config, opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]]) -> dict[str, dict[str, Any]]:
+    """The OpenAPI documents by path: each building's, all, and the one that campus.toml names as the service's."""
+    offers = {one.name: one.offers for one in opened}
+
+    def document(its: Sequence[Operation], title: str, description: str) -> dict[str, Any]:
+        about = {"title": title, "version": OPENAPI_VERSION, "description": description}
+        return with_key(openapi(its, **about, servers=[config.url], responses=responses(offers), extras=extras(offers)))
+
+    by_name = {one.name: document(operations[one.name], one.server.name, one.server.instructions or "") for one in opened}
+    every = [operation for its in operations.values() for operation in its]
+    documents = {f"/{name}/openapi.json": found for name, found in by_name.items()}
+    documents["/v1/openapi.json"] = document(every, config.server.name, "Every tool of every building.")
+    if config.server.openapi in by_name:
+        documents["/openapi.json"] = by_name[config.server.openapi]
+    elif "openapi" in config.server.model_fields_set:
+        raise ConfigError(f"[server] openapi = {config.server.openapi!r} is no open building; there are: {', '.join(by_name)}")
+    return documents

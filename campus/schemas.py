@@ -1,0 +1,32 @@
+"""Output schemas as they are listed over MCP: a result, or a refusal, in the form that every client takes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+PROBLEM_FIELDS: Mapping[str, dict[str, Any]] = {
+    "type": {"type": "string"},
+    "title": {"type": "string"},
+    "status": {"type": "integer"},
+    "detail": {"type": "string"},
+    "code": {"type": "string"},
+    "request_id": {"type": "string"},
+    "errors": {"type": "array"},
+    "unlock": {"type": "array"},
+}
+REFUSAL = {"required": ["code", "status", "detail"]}
+
+
+def with_refusals(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema, also true of a problem.
+
+    Some clients check a refusal's structured content against the tool's output schema and throw away what does not fit.
+    So `required` moves into one arm of an anyOf and the problem's members into the other, and a member
+    that has another type in a problem may be of either type. Results themselves stay as strict as they are.
+    """
+    properties = {
+        name: {"anyOf": [field, PROBLEM_FIELDS[name]]} if name in PROBLEM_FIELDS else field
+        for name, field in schema.get("properties", {}).items()
+    }
+    widened = {key: value for key, value in schema.items() if key not in ("required", "additionalProperties")}
+    arms = [{"required": schema["required"]} if "required" in schema else {}, REFUSAL]
+    return {**widened, "properties": properties, "anyOf": arms}

@@ -1,0 +1,92 @@
+"""What a building may touch: its Site, and the two parameters that hand it and the caller to a tool."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic
+
+import httpx
+from fastmcp.exceptions import ToolError
+from starlette.types import Scope
+from twins import Instant
+from typing_extensions import TypeVar
+
+from campus.caller import Caller
+from campus.counters import Counters
+from campus.directory import Directory
+from campus.keys.keyring import KeyRing
+from campus.storage import Storage
+
+SITE = "campus.site"
+CALLER = "campus.caller"
+
+SettingsT = TypeVar("SettingsT", default=Any)
+StateT = TypeVar("StateT", default=Any)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site(Generic[SettingsT, StateT]):
+    """The surroundings of one building in one campus; tests make their own, nothing is patched.
+
+    `feeds` is for the operator's URLs (https, http and file), `url` the campus's public address,
+    `keys` looks keys up, `directory` tells what is open and at what price.
+    """
+
+    name: str
+    url: str
+    settings: SettingsT
+    state: StateT
+    storage: Storage
+    feeds: httpx.AsyncClient
+    keys: KeyRing
+    directory: Directory
+    log: logging.Logger
+    clock: Callable[[], datetime]
+    counters: Counters
+
+    def now(self) -> datetime:
+        """The time, aware, in UTC."""
+        return self.clock()
+
+    def count(self, event: str, /, **labels: str) -> None:
+        """Count an event, for /metrics; labels take few values each."""
+        self.counters.add(self.name, event, labels)
+
+
+class _CurrentSite(Instant[Site[Any, Any]]):
+    """The Site of the building whose tool is called."""
+
+    def of(self, scope: Scope) -> Site[Any, Any]:
+        site = scope.get(SITE)
+        if site is None:
+            return self.without_request()
+        assert isinstance(site, Site)
+        return site
+
+    def without_request(self) -> Site[Any, Any]:
+        raise ToolError("This tool needs a campus around it: name its building in a campus.toml and run `campus serve`.")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"a direct call wants its site=: there is no {name} without one")
+
+
+class _CurrentCaller(Instant[Caller]):
+    """Who calls."""
+
+    def of(self, scope: Scope) -> Caller:
+        caller = scope.get(CALLER)
+        return caller if isinstance(caller, Caller) else self.without_request()
+
+    def without_request(self) -> Caller:
+        return Caller(key=None, payer=None, frame="mcp", address="")
+
+
+def CurrentSite() -> Any:
+    """The Site, as the default of a tool's parameter: `site: Site = CurrentSite()`."""
+    return _CurrentSite()
+
+
+def CurrentCaller() -> Any:
+    """Who calls, as the default of a tool's parameter; `.key` is set only when it is valid for this building."""
+    return _CurrentCaller()

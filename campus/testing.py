@@ -1,0 +1,177 @@
+"""A campus in a test: real servers, storage and frames in this process, with the clock and the feeds in the test's hands."""
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import httpx
+from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
+
+from campus.app import Campus, assemble
+from campus.building import Building
+from campus.config import Config
+from campus.site import Site
+
+__all__ = ["Clock", "Reply", "Town", "open_campus"]
+
+Frame = Literal["http", "mcp"]
+ORIGIN = "http://campus.test"
+
+
+@dataclass
+class Clock:
+    """A clock that stands until it is moved."""
+
+    time: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __call__(self) -> datetime:
+        """The time, in UTC."""
+        return self.time
+
+    def move(self, by: timedelta) -> None:
+        """Let time pass."""
+        self.time += by
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a call gave, the same for both frames: `data` is the result or the problem; `status` its HTTP status."""
+
+    status: int
+    data: Any
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def code(self) -> str | None:
+        """The problem's code; None for an answer."""
+        return self.data.get("code") if self.status >= 400 and isinstance(self.data, dict) else None
+
+
+@dataclass(frozen=True)
+class Built:
+    """A building given in the test, in the place of an entry point."""
+
+    name: str
+    building: Any
+
+    def load(self) -> Any:
+        """What the entry point would name."""
+        return self.building
+
+
+@dataclass(frozen=True)
+class Town:
+    """A campus that is open for a test, with one way to call its tools over either frame."""
+
+    campus: Campus
+    http: httpx.AsyncClient
+    frame: Frame
+    main: str
+
+    @property
+    def site(self) -> Site[Any, Any]:
+        """The site of the first building."""
+        return self.campus.sites[self.main]
+
+    async def key(self, product: str) -> str:
+        """A new key of a product; each building has one of its own name, and there is `all`."""
+        _, token = await self.campus.keys.issue(product)
+        return token
+
+    async def call(self, tool: str, /, *, key: str | None = None, building: str | None = None, **arguments: Any) -> Reply:
+        """Call a tool over the town's frame; `key` is a token, or the name of a product to issue one of."""
+        if key is not None and not key.startswith("campus_"):
+            key = await self.key(key)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        way = self._over_http if self.frame == "http" else self._over_mcp
+        return await way(building or self.main, tool, arguments, headers)
+
+    async def run(self, job: str, **options: Any) -> None:
+        """Run a job of the first building now."""
+        await self.campus.run_job(f"{self.main}.{job}", **options)
+
+    async def _over_http(self, building: str, tool: str, arguments: dict[str, Any], headers: dict[str, str]) -> Reply:
+        operation = next(one for one in self.campus.plan.operations[building] if one.name == tool)
+        path, method = operation.path, operation.methods[0]
+        for name in operation.route.placeholders:
+            path = path.replace(f"{{{name}}}", str(arguments.pop(name)))
+        if method in ("GET", "DELETE"):
+            query = {operation.by_name[name].wire if name in operation.by_name else name: _spelled(value) for name, value in arguments.items()}
+            response = await self.http.request(method, path, params=query, headers=headers)
+        else:
+            response = await self.http.request(method, path, json=arguments, headers=headers)
+        return Reply(response.status_code, _unwrapped(response.json(), operation.tool.output_schema), response.headers)
+
+    async def _over_mcp(self, building: str, tool: str, arguments: dict[str, Any], headers: dict[str, str]) -> Reply:
+        opened = next(one for one in self.campus.plan.opened if one.name == building)
+        transport = StreamableHttpTransport(f"{ORIGIN}{opened.mcp_path}", headers=headers, httpx_client_factory=self._client)
+        async with Client(transport) as client:
+            result = await client.call_tool(tool, arguments, raise_on_error=False)
+        structured = result.structured_content or {}
+        if result.is_error:
+            return Reply(structured.get("status", 400), structured or {"detail": str(result.content)})
+        return Reply(200, _unwrapped(structured, opened.tools[tool].output_schema))
+
+    def _client(self, **options: Any) -> httpx.AsyncClient:
+        return httpx.AsyncClient(**options | {"transport": httpx.ASGITransport(self.campus.app)})
+
+
+def _spelled(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, dict | bool) else value
+
+
+def _unwrapped(body: Any, schema: Mapping[str, Any] | None) -> Any:
+    wrapped = schema and schema.get("x-fastmcp-wrap-result") and isinstance(body, dict) and body.keys() == {"result"}
+    return body["result"] if wrapped else body
+
+
+def feed_transport(feeds: Mapping[str, Any]) -> httpx.MockTransport:
+    """Feeds that answer what the test says: an object as JSON, bytes as they are; any other address 404."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        said = feeds.get(str(request.url))
+        if said is None:
+            return httpx.Response(404)
+        return httpx.Response(200, content=said) if isinstance(said, bytes) else httpx.Response(200, json=said)
+
+    return httpx.MockTransport(answer)
+
+
+@asynccontextmanager
+async def open_campus(
+    *,
+    frame: Frame = "http",
+    settings: Mapping[str, Any] | None = None,
+    feeds: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+    storage: str | None = None,
+    tools: Mapping[str, Any] | None = None,
+    **buildings: Building | Any,
+) -> AsyncIterator[Town]:
+    """Open buildings by name, each with a product of its name, and `all`; the first is the one that `call` means.
+
+    `settings` and `tools` are the first building's table in campus.toml; `feeds` maps addresses to what they answer;
+    `storage` is a storage URL, a directory that goes away by default.
+    """
+    main = next(iter(buildings))
+    with TemporaryDirectory() as folder:
+        config = Config.model_validate(
+            {
+                "server": {"public_url": ORIGIN, "openapi": main},
+                "storage": {"url": storage or "sqlite:data"},
+                "products": {name: {"scope": name, "price": "19", "term": "30 days"} for name in (*buildings, "all")},
+                "buildings": {name: {**(settings or {}), "tools": tools or {}} if name == main else {} for name in buildings},
+                "folder": Path(folder),
+            }
+        )
+        installed: Sequence[Built] = [Built(name, building) for name, building in buildings.items()]
+        client = httpx.AsyncClient(transport=feed_transport(feeds)) if feeds is not None else None
+        async with assemble(config, exclusive=False, clock=clock or Clock(), installed=installed, feeds=client) as campus:
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(campus.app), base_url=ORIGIN) as http:
+                yield Town(campus, http, frame, main)

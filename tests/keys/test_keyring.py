@@ -1,0 +1,277 @@
+"""What can be done with a key: each change, and what refuses it."""
+
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlmodel import col, select
+
+from campus.caller import Credential
+from campus.errors import KeyRefused
+from campus.keys.keyring import KeyRing
+from campus.keys.tables import KeyEvent, KeyRow
+from campus.storage import Storage
+
+pytestmark = pytest.mark.anyio
+DAY = timedelta(days=1)
+INSTANT = timedelta(microseconds=1)
+
+
+async def events_of(storage: Storage) -> list[tuple[str, str, str]]:
+    async with storage.read() as session:
+        events = (await session.exec(select(KeyEvent).order_by(col(KeyEvent.id)))).all()
+        return [(event.key_id, event.action, event.by) for event in events]
+
+
+async def test_an_issued_key_has_the_products_scope_and_term(ring, clock) -> None:
+    key, token = await ring.issue("campus-pass-year")
+    assert (key.product, key.scope, key.lineage) == ("campus-pass-year", "all", key.id)
+    assert key.issued_at == clock.now()
+    assert key.expires_at == datetime(2027, 8, 21, 12, 0, 0, 123_456, tzinfo=UTC)
+    assert await ring.find(token) == Credential("valid", key)
+
+
+async def test_an_issued_key_is_known_to_another_process_at_once(ring, other_ring) -> None:
+    key, token = await ring.issue("cve")
+    assert await other_ring.find(token) == Credential("valid", key)
+    assert await other_ring.get(key.id) == key
+    assert await other_ring.get("key_unknown") is None
+
+
+async def test_the_token_is_nowhere_in_the_database(ring, storage) -> None:
+    _, token = await ring.issue("cve", note="for a test")
+    async with storage.read() as session:
+        stored = repr([row.model_dump() for table in (KeyRow, KeyEvent) for row in (await session.exec(select(table))).all()])
+    secret = token.removeprefix("campus_live_")
+    assert secret[:12] in stored
+    assert secret[:13] not in stored
+    assert secret[12:] not in stored
+
+
+async def test_an_unknown_product_is_refused_with_those_for_sale(ring, storage) -> None:
+    with pytest.raises(KeyRefused, match="no product 'zoo' is for sale; there are: campus-pass, campus-pass-year, cve, recorder"):
+        await ring.issue("zoo")
+    assert await events_of(storage) == []
+
+
+async def test_without_products_the_refusal_names_the_table_to_write(storage, clock) -> None:
+    with pytest.raises(KeyRefused, match=r"campus.toml has no table \[products.NAME\]"):
+        await KeyRing(storage, {}, now=clock.now).issue("cve")
+
+
+async def test_a_key_is_valid_until_its_end_and_not_at_it(ring, clock) -> None:
+    key, token = await ring.issue("cve")
+    clock.set(key.expires_at - INSTANT)
+    assert await ring.find(token) == Credential("valid", key)
+    clock.set(key.expires_at)
+    assert ring.peek(token) == Credential("expired", key), "judged by the clock, though it is remembered as it was"
+    assert await ring.find(token) == Credential("expired", key)
+
+
+async def test_a_rotated_key_lives_a_day_beside_its_heir(ring, clock) -> None:
+    old, old_token = await ring.issue("cve", note="the scanner's")
+    clock.move(DAY)
+    new, new_token = await ring.rotate(old.id)
+    assert new.id != old.id
+    assert new_token != old_token
+    assert (new.product, new.scope, new.lineage, new.expires_at) == (old.product, old.scope, old.lineage, old.expires_at)
+    assert new.issued_at == clock.now()
+    assert await ring.find(new_token) == Credential("valid", new)
+    clock.move(DAY - INSTANT)
+    assert (await ring.find(old_token)).state == "valid"
+    clock.move(INSTANT)
+    assert (await ring.find(old_token)).state == "expired"
+    assert await ring.find(new_token) == Credential("valid", new)
+
+
+async def test_a_rotation_lengthens_no_key(ring, clock) -> None:
+    old, old_token = await ring.issue("cve")
+    clock.set(old.expires_at - timedelta(hours=1))
+    new, new_token = await ring.rotate(old.id)
+    clock.set(old.expires_at)
+    assert (await ring.find(old_token)).state == (await ring.find(new_token)).state == "expired"
+    assert new.expires_at == old.expires_at
+
+
+async def test_the_lineage_stays_through_many_rotations(ring) -> None:
+    first, _ = await ring.issue("cve")
+    key = first
+    for _ in range(3):
+        key, _ = await ring.rotate(key.id)
+    assert key.lineage == first.lineage == first.id
+
+
+async def test_a_key_that_was_rotated_is_not_rotated_or_renewed_again(ring) -> None:
+    old, _ = await ring.issue("cve")
+    new, _ = await ring.rotate(old.id)
+    for change in (ring.rotate, ring.renew):
+        with pytest.raises(KeyRefused, match=f"key {old.id} was rotated before; {new.id} stands in its place"):
+            await change(old.id)
+
+
+async def test_a_key_that_ended_is_not_rotated(ring, clock) -> None:
+    key, _ = await ring.issue("cve")
+    clock.set(key.expires_at)
+    with pytest.raises(KeyRefused, match=f"key {key.id} ended on 2026-09-20T12:00:00Z and cannot be rotated; renew it"):
+        await ring.rotate(key.id)
+
+
+async def test_a_renewal_begins_at_the_end_of_a_key_that_lives(ring, clock) -> None:
+    key, token = await ring.issue("cve")
+    clock.move(DAY)
+    await ring.find(token)
+    renewed = await ring.renew(key.id)
+    assert renewed.expires_at == key.expires_at + 30 * DAY
+    assert (renewed.id, renewed.lineage, renewed.issued_at) == (key.id, key.lineage, key.issued_at)
+    assert await ring.find(token) == Credential("valid", renewed)
+
+
+async def test_a_renewal_begins_now_for_a_key_that_ended(ring, clock) -> None:
+    key, token = await ring.issue("cve")
+    clock.set(key.expires_at + 100 * DAY)
+    assert (await ring.find(token)).state == "expired"
+    renewed = await ring.renew(key.id)
+    assert renewed.expires_at == clock.now() + 30 * DAY
+    assert await ring.find(token) == Credential("valid", renewed)
+
+
+async def test_a_renewal_may_be_by_another_product_of_the_same_scope_only(ring) -> None:
+    key, _ = await ring.issue("campus-pass")
+    renewed = await ring.renew(key.id, "campus-pass-year")
+    assert renewed.product == "campus-pass-year"
+    assert renewed.expires_at == datetime(2027, 9, 20, 12, 0, 0, 123_456, tzinfo=UTC)
+    with pytest.raises(KeyRefused, match=f"key {key.id} has the scope all, and cve has cve; issue a new one"):
+        await ring.renew(key.id, "cve")
+    with pytest.raises(KeyRefused, match="no product 'zoo' is for sale"):
+        await ring.renew(key.id, "zoo")
+
+
+async def test_a_revocation_bites_at_once_here_and_within_five_seconds_elsewhere(ring, other_ring, clock) -> None:
+    key, token = await ring.issue("cve")
+    await ring.find(token)
+    await other_ring.find(token)
+    await ring.revoke(key.id)
+    assert await ring.find(token) == Credential("revoked", key)
+    clock.move(timedelta(seconds=4.9))
+    assert (await other_ring.find(token)).state == "valid"
+    clock.move(timedelta(seconds=0.1))
+    assert await other_ring.find(token) == Credential("revoked", key)
+
+
+async def test_a_revoked_key_changes_no_more(ring, storage, clock) -> None:
+    key, _ = await ring.issue("cve")
+    await ring.revoke(key.id)
+    for change in (ring.rotate, ring.renew):
+        with pytest.raises(KeyRefused, match=f"key {key.id} was revoked on 2026-08-21T12:00:00Z and cannot be changed; issue a new one"):
+            await change(key.id)
+    clock.move(DAY)
+    assert await ring.revoke(key.id) == key
+    assert [action for _, action, _ in await events_of(storage)] == ["issued", "revoked"]
+    assert [record.revoked_at for record in await ring.list()] == [clock.now() - DAY]
+
+
+async def test_a_key_is_named_by_its_id_or_by_how_its_token_begins(ring) -> None:
+    for length in (16, 20, 24, 50):
+        key, token = await ring.issue("cve")
+        assert (await ring.revoke(token[:length])).id == key.id
+        key, token = await ring.issue("cve")
+        assert (await ring.revoke(token[12:length])).id == key.id
+    key, token = await ring.issue("cve")
+    for name in ("", "campus_live_", token[:15], token[12:15], token[12:24].swapcase(), key.id[:-1], "key_", "%%%%", "____"):
+        with pytest.raises(KeyRefused, match="`campus key list` shows the ids and the first characters of every key"):
+            await ring.revoke(name)
+
+
+async def test_an_ambiguous_beginning_is_refused_with_the_ids_it_could_mean(storage, clock) -> None:
+    drawn = iter(range(1, 100))
+    ring = KeyRing(storage, PRODUCTS, now=clock.now, entropy=lambda size: next(drawn).to_bytes(size))
+    one, token = await ring.issue("cve")
+    other, _ = await ring.issue("cve")
+    with pytest.raises(KeyRefused, match=f"begins 2 keys: {one.id}, {other.id}; give the id of one of them"):
+        await ring.revoke(token[:24])
+    assert {record.state for record in await ring.list()} == {"valid"}
+    assert (await ring.revoke(one.id)).id == one.id
+
+
+async def test_the_list_shows_how_each_key_stands(ring, clock) -> None:
+    expired, _ = await ring.issue("cve")
+    clock.move(30 * DAY)
+    revoked, _ = await ring.issue("recorder", note="lost")
+    await ring.revoke(revoked.id)
+    clock.move(DAY)
+    old, old_token = await ring.issue("campus-pass")
+    clock.move(DAY)
+    new, _ = await ring.rotate(old.id)
+    records = await ring.list()
+    assert [(record.key.id, record.state) for record in records] == [
+        (expired.id, "expired"),
+        (revoked.id, "revoked"),
+        (old.id, "valid"),
+        (new.id, "valid"),
+    ]
+    assert [record.note for record in records] == ["", "lost", "", ""]
+    assert [record.replaced_by for record in records] == [None, None, new.id, None]
+    assert records[2].prefix == old_token[12:24]
+
+
+async def test_every_change_is_in_the_log_with_who_made_it(ring, storage) -> None:
+    old, _ = await ring.issue("cve", by="checkout")
+    new, _ = await ring.rotate(old.id)
+    await ring.renew(new.id, by="checkout")
+    await ring.revoke(old.id, by="mallory")
+    assert await events_of(storage) == [
+        (old.id, "issued", "checkout"),
+        (new.id, "issued", "operator"),
+        (old.id, "rotated", "operator"),
+        (new.id, "renewed", "checkout"),
+        (old.id, "revoked", "mallory"),
+    ]
+
+
+@pytest.mark.parametrize("statement", ["UPDATE key_events SET action = 'issued'", "DELETE FROM key_events"])
+async def test_the_log_cannot_be_changed_nor_shortened(ring, storage, statement: str) -> None:
+    key, _ = await ring.issue("cve")
+    await ring.revoke(key.id)
+    with pytest.raises(DBAPIError, match="key_events only grows"):
+        async with storage.write() as session:
+            await (await session.connection()).execute(text(statement))
+    assert [action for _, action, _ in await events_of(storage)] == ["issued", "revoked"]
+
+
+async def test_of_rotations_at_once_one_is_done(ring, other_ring, storage) -> None:
+    key, _ = await ring.issue("cve")
+    heirs: list[str] = []
+    refusals: list[str] = []
+
+    async def rotate(keys: KeyRing) -> None:
+        try:
+            heirs.append((await keys.rotate(key.id))[0].id)
+        except KeyRefused as refused:
+            refusals.append(str(refused))
+
+    async with anyio.create_task_group() as tasks:
+        for keys in (ring, other_ring) * 4:
+            tasks.start_soon(rotate, keys)
+    assert len(heirs) == 1
+    assert refusals == [f"key {key.id} was rotated before; {heirs[0]} stands in its place"] * 7
+    assert [action for _, action, _ in await events_of(storage)] == ["issued", "issued", "rotated"]
+
+
+async def test_of_renewals_at_once_each_counts(ring, other_ring) -> None:
+    key, _ = await ring.issue("cve")
+    async with anyio.create_task_group() as tasks:
+        for keys in (ring, other_ring) * 4:
+            tasks.start_soon(keys.renew, key.id)
+    renewed = await ring.get(key.id)
+    assert renewed is not None
+    assert renewed.expires_at == key.expires_at + 8 * 30 * DAY
+
+
+async def test_of_revocations_at_once_one_is_logged(ring, other_ring, storage) -> None:
+    key, _ = await ring.issue("cve")
+    async with anyio.create_task_group() as tasks:
+        for keys in (ring, other_ring) * 4:
+            tasks.start_soon(keys.revoke, key.id)
+    assert [action for _, action, _ in await events_of(storage)] == ["issued", "revoked"]

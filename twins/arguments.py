@@ -1,0 +1,135 @@
+"""A request's arguments: read from path, query and body as the operation says, and refused where they do not fit."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope
+
+from twins.json_reader import hostile, read_json
+from twins.operation import IN_QUERY, Operation, Parameter, Place
+from twins.problems import FieldError, Problem, invalid_request
+
+MOST_ERRORS = 20
+LONGEST_NAME = 80
+
+
+class ClientGone(Exception):
+    """The caller hung up before its request was read: there is nobody to answer."""
+
+
+async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *, body_limit: int) -> dict[str, Any]:
+    """The arguments as JSON values, by the tool's own names; not yet validated. `body_limit` is in bytes.
+
+    Raises Problem: 400 `invalid_json`, 413 `too_large`, 415 `unsupported_media_type`, 422 `invalid_request`.
+    """
+    in_query = scope["method"] in IN_QUERY
+    errors: list[FieldError] = []
+    arguments: dict[str, Any] = {}
+    if not in_query:
+        body = await _read_body(scope, receive, limit=body_limit)
+        errors += _unknown(body, {p.name: p for p in operation.by_wire_name.values()}, operation, place="body")
+        arguments |= body
+    if scope["query_string"]:
+        texts = _by_name(_query_pairs(scope["query_string"]))
+        known = operation.by_wire_name if in_query else {}
+        errors += _unknown(texts, known, operation, place="query")
+        errors += _take(texts, known, arguments, place="query")
+    if operation.route.placeholders:
+        texts = {name: [text] for name, text in scope["path_params"].items()}
+        errors += _take(texts, operation.by_name, arguments, place="path")
+    if errors:
+        raise invalid_request(errors[:MOST_ERRORS])
+    return arguments
+
+
+def pointer_to(place: Place, *parts: str | int) -> str:
+    """A JSON pointer to what a caller sent; names are the caller's own, so they are cut."""
+    return "/".join(("", place, *(str(part)[:LONGEST_NAME].replace("~", "~0").replace("/", "~1") for part in parts)))
+
+
+def unknown_field(place: Place, name: str, known: Iterable[str]) -> FieldError:
+    there_are = ", ".join(known) or "none"
+    return FieldError(pointer_to(place, name), "unknown", f"there is no such field in the {place}; there are: {there_are}")
+
+
+def _query_pairs(query: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        raise invalid_request([FieldError("/query", "not_utf8", "is not percent-encoded UTF-8")]) from None
+
+
+def _by_name(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for name, text in pairs:
+        grouped.setdefault(name, []).append(text)
+    return grouped
+
+
+def _unknown(sent: Iterable[str], known: Mapping[str, Parameter], operation: Operation, *, place: Place) -> list[FieldError]:
+    if place == "body" and operation.takes_more:
+        return []
+    return [unknown_field(place, name, known) for name in sent if name not in known]
+
+
+def _take(
+    texts: Mapping[str, list[str]], known: Mapping[str, Parameter], arguments: dict[str, Any], *, place: Place
+) -> list[FieldError]:
+    """Add the values of known names to the arguments; return what is wrong with the others."""
+    errors = []
+    for wire, spelled in texts.items():
+        if parameter := known.get(wire):
+            try:
+                value = arguments[parameter.name] = parameter.spelling.read(spelled)
+            except ValueError as error:
+                errors.append(FieldError(pointer_to(place, wire), "repeated", str(error)))
+                continue
+            if reason := hostile(value):
+                errors.append(FieldError(pointer_to(place, wire), "not_storable", reason))
+    return errors
+
+
+async def _read_body(scope: Scope, receive: Receive, *, limit: int) -> dict[str, Any]:
+    headers = Headers(scope=scope)
+    if headers.get("content-encoding", "identity") != "identity":
+        raise Problem(415, "unsupported_media_type", "a compressed body is not taken; send it without Content-Encoding")
+    data = await _receive_all(receive, announced=headers.get("content-length", ""), limit=limit)
+    if not data:
+        return {}
+    if not _is_json(headers.get("content-type", "")):
+        raise Problem(415, "unsupported_media_type", "the body is JSON in UTF-8; send it with Content-Type: application/json")
+    body = read_json(data)
+    if not isinstance(body, dict):
+        raise invalid_request([FieldError("/body", "not_an_object", "is a JSON object, with the arguments as its members")])
+    return body
+
+
+async def _receive_all(receive: Receive, *, announced: str, limit: int) -> bytes:
+    if announced.isdecimal() and int(announced[:20]) > limit:
+        raise _too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(413, "too_large", f"the body is larger than {limit} bytes")
+
+
+def _is_json(content_type: str) -> bool:
+    media_type, *parameters = (part.strip().lower() for part in content_type.split(";"))
+    charsets = [part.partition("=")[2].strip('"') for part in parameters if part.startswith("charset=")]
+    is_json = media_type == "application/json" or (media_type.startswith("application/") and media_type.endswith("+json"))
+    return is_json and all(charset in ("utf-8", "utf8") for charset in charsets)

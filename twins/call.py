@@ -1,0 +1,145 @@
+"""One call of a tool over HTTP: what a gate sees of it, and the way by which the tool is reached."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastmcp import FastMCP
+from fastmcp.exceptions import AuthorizationError, DisabledError, NotFoundError, ToolError
+from fastmcp.exceptions import ValidationError as FastMCPValidationError
+from fastmcp.tools import FunctionTool, Tool
+from mcp import MCPError
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.types import Receive, Scope
+
+from twins.arguments import read_arguments
+from twins.direct import Direct
+from twins.fastmcp_internals import Inside, Standing, is_crash, skips_nothing
+from twins.operation import Operation
+from twins.problems import Problem
+from twins.refusals import refusal_of
+from twins.responses import Answer, unless_known
+from twins.results import Results
+
+logger = logging.getLogger(__name__)
+
+
+class Way:
+    """How one operation's tool is reached: directly where nothing is skipped by it, through its server otherwise."""
+
+    def __init__(self, server: FastMCP[Any], operation: Operation, *, registered: Tool, body_limit: int) -> None:
+        self.operation = operation
+        self.body_limit = body_limit
+        self._server = server
+        self._results = Results(operation)
+        self._standing = Standing(server, registered)
+        self._direct: Direct | None = None
+        if type(operation.tool) is FunctionTool and skips_nothing(server):
+            self._direct = Direct(server, operation.tool)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether calls go straight to the tool's function, at this moment."""
+        return self._direct is not None and self._standing.holds()
+
+    def validated(self, sent: dict[str, Any], *, method: str) -> dict[str, Any]:
+        """The arguments as the tool takes them; as they were sent, where the server is to validate them."""
+        if self._direct is None:
+            return sent
+        try:
+            return self._direct.validate(sent)
+        except ValidationError as error:
+            raise refusal_of(error, self.operation, method, sent) from None
+
+    async def answer(self, sent: dict[str, Any], arguments: dict[str, Any], scope: Scope) -> Answer:
+        if self._direct is not None and self._standing.holds():
+            answer = self._results.answer(await self._direct.run(arguments, scope))
+        else:
+            answer = await self._through_server(sent, scope)
+        return answer if self.operation.cache is None else unless_known(answer, scope)
+
+    async def _through_server(self, sent: dict[str, Any], scope: Scope) -> Answer:
+        tool = self.operation.tool
+        try:
+            with Inside(self._server, scope):
+                result = await self._server.call_tool(tool.name, sent)
+        except FastMCPValidationError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise refusal_of(error.__cause__, self.operation, scope["method"], sent) from None
+            raise
+        except ToolError as error:
+            if is_crash(error):
+                raise _fault(error.__cause__, tool) from error.__cause__
+            raise
+        return self._results.answer_of_server(result)
+
+
+class ToolFailed(Exception):
+    """A tool called through its server failed in a way that it did not foresee."""
+
+
+def _fault(cause: BaseException | None, tool: Tool) -> Exception:
+    if isinstance(cause, MCPError) and tool.timeout is not None and "timed out" in cause.error.message:
+        return Problem(504, "timeout", f"the tool did not answer within {tool.timeout:g} seconds")
+    return ToolFailed(tool.name)
+
+
+class Call:
+    """One call in flight. A gate may refuse it by raising a Problem, look at its arguments, and let it be answered."""
+
+    __slots__ = ("_arguments", "_receive", "_sent", "_way", "scope")
+
+    def __init__(self, way: Way, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self._way = way
+        self._receive = receive
+        self._sent: dict[str, Any] = {}
+        self._arguments: dict[str, Any] | None = None
+
+    @property
+    def operation(self) -> Operation:
+        return self._way.operation
+
+    @property
+    def request(self) -> Request:
+        """The request, without its body: that is read as arguments."""
+        return Request(self.scope)
+
+    async def arguments(self) -> dict[str, Any]:
+        """The tool's arguments, read and validated once. Raises the Problem of arguments that do not fit."""
+        if self._arguments is None:
+            way = self._way
+            self._sent = await read_arguments(way.operation, self.scope, self._receive, body_limit=way.body_limit)
+            self._arguments = way.validated(self._sent, method=self.scope["method"])
+        return self._arguments
+
+    async def answer(self) -> Answer:
+        """Run the tool. Raises a Problem, or whatever else the tool raises: nothing then is to be charged."""
+        arguments = await self.arguments()
+        return await self._way.answer(self._sent, arguments, self.scope)
+
+
+Gate = Callable[[Call], Awaitable[Answer]]
+"""Stands before every call of a server: it refuses by raising a Problem, answers itself, or awaits `call.answer()`."""
+
+
+def problem_of(error: Exception, call: Call) -> Problem:
+    """What the caller is told of an error. A fault is logged here, and its text never leaves the server."""
+    match error:
+        case Problem():
+            return error
+        case NotFoundError() | DisabledError():
+            return Problem(404, "not_found", "this tool is not served any more")
+        case AuthorizationError():
+            return Problem(403, "forbidden", "the caller may not use this tool")
+        case FastMCPValidationError():
+            return Problem(422, "invalid_request", str(error))
+        case ToolError():
+            return Problem(400, "tool_error", str(error))
+    logger.error(
+        "a tool failed",
+        exc_info=error,
+        extra={"tool": call.operation.name, "path": call.operation.path, "request_id": call.scope.get("request_id")},
+    )
+    return Problem(500, "internal_error", "the server failed to answer; the fault is in its log, under this request's id")

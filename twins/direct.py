@@ -1,0 +1,120 @@
+"""The quick way into a tool: its function, called with validated arguments within FastMCP's surroundings.
+
+Arguments are validated against the function's visible signature before anything runs, so that a caller's mistake
+(422) never mixes with a fault of the body (500).
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+import anyio
+import anyio.to_thread
+from fastmcp import FastMCP
+from fastmcp.server.dependencies import resolve_dependencies
+from fastmcp.tools import FunctionTool
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+from starlette.types import Scope
+from uncalled_for import get_dependency_parameters
+
+from twins.fastmcp_internals import Inside, shared_scope
+from twins.injection import Instant
+from twins.problems import Problem
+
+
+class Direct:
+    """One function tool of one server, called without the server."""
+
+    def __init__(self, server: FastMCP[Any], tool: FunctionTool) -> None:
+        self._server = server
+        self._tool = tool
+        self._function = tool.fn
+        injected = get_dependency_parameters(tool.fn)
+        self._instants = {name: value for name, value in injected.items() if isinstance(value, Instant)}
+        self._needs_resolution = len(self._instants) < len(injected)
+        self._validator = argument_adapter(tool.fn, without=injected).validator
+        self._strict = server.strict_input_validation
+        self._is_async = inspect.iscoroutinefunction(_innermost(tool.fn))
+        self._in_thread = not self._is_async and tool.run_in_thread and not inspect.isasyncgenfunction(tool.fn)
+
+    def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments as the function takes them, defaults filled in. Raises pydantic's ValidationError, or a validator's Problem."""
+        if self._strict:
+            # Strict mode takes the JSON spelling of a date or an enum from JSON only, as FastMCP has it too.
+            return dict(self._validator.validate_json(to_json(arguments), strict=True))
+        validated: dict[str, Any] = self._validator.validate_python(arguments)
+        return validated
+
+    async def run(self, arguments: Mapping[str, Any], scope: Scope) -> Any:
+        """What the function returns, generators consumed, for validated arguments. Raises whatever it raises; Problem 504 at its timeout."""
+        with Inside(self._server, scope):
+            if self._tool.timeout is None:
+                return await self._injected(arguments, scope)
+            return await self._in_time(arguments, scope, seconds=self._tool.timeout)
+
+    async def _in_time(self, arguments: Mapping[str, Any], scope: Scope, *, seconds: float) -> Any:
+        late = Problem(504, "timeout", f"the tool did not answer within {seconds:g} seconds")
+        with anyio.move_on_after(seconds) as limit:
+            value = await self._injected(arguments, scope)
+            # A thread cannot be stopped: it may come back after its time.
+            if anyio.current_time() >= limit.deadline:
+                raise late
+            return value
+        raise late
+
+    async def _injected(self, arguments: Mapping[str, Any], scope: Scope) -> Any:
+        if self._needs_resolution:
+            async with shared_scope(), resolve_dependencies(self._function, dict(arguments)) as resolved:
+                return await self._called(resolved)
+        instants = {name: instant.of(scope) for name, instant in self._instants.items()}
+        return await self._called({**arguments, **instants})
+
+    async def _called(self, arguments: dict[str, Any]) -> Any:
+        if self._is_async:
+            return await self._function(**arguments)
+        if self._in_thread:
+            value = await anyio.to_thread.run_sync(functools.partial(_collected, self._function, arguments))
+        else:
+            value = _collected(self._function, arguments)
+        if inspect.isawaitable(value):
+            value = await value
+        return [item async for item in value] if inspect.isasyncgen(value) else value
+
+
+def argument_adapter(function: Callable[..., Any], *, without: Mapping[str, Any]) -> TypeAdapter[dict[str, Any]]:
+    """A validator that returns the keyword arguments of `function`, but for the injected ones, instead of calling it."""
+    signature = inspect.signature(function)
+    visible = [parameter for name, parameter in signature.parameters.items() if name not in without]
+    hints = _type_hints(function)
+
+    def captured(**arguments: Any) -> dict[str, Any]:
+        return arguments
+
+    captured.__signature__ = inspect.Signature(visible)  # type: ignore[attr-defined]  # pydantic and inspect read it
+    captured.__annotations__ = {each.name: hints.get(each.name, each.annotation) for each in visible if _has_hint(each, hints)}
+    return TypeAdapter(captured)
+
+
+def _has_hint(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:
+    return parameter.name in hints or parameter.annotation is not inspect.Parameter.empty
+
+
+def _type_hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(_innermost(function), include_extras=True)
+    except (NameError, TypeError):
+        return {}
+
+
+def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def _collected(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call a plain function; a generator's body runs here too, where the function would have run."""
+    value = function(**arguments)
+    return list(value) if inspect.isgenerator(value) else value

@@ -1,0 +1,208 @@
+"""Every private name of FastMCP and mcp that twins touches, each with its reason.
+
+What is here was read in FastMCP 4.1.2 and mcp 2.3. Tests hold it: an upgrade that changes one of these names fails
+there, not in front of a caller.
+"""
+
+import weakref
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any, cast
+from uuid import uuid4
+
+from fastmcp import Context, FastMCP
+from fastmcp.exceptions import ToolError
+from fastmcp.server.context import _current_context, reset_transport, set_transport
+from fastmcp.server.dependencies import FastMCPRequestContext, _current_server, fastmcp_request_ctx
+from fastmcp.server.middleware import Middleware
+from fastmcp.server.providers import LocalProvider
+from fastmcp.tools import Tool
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.shared.dispatcher import DispatchContext
+from mcp.shared.exceptions import NoBackChannelError
+from mcp_types.version import LATEST_MODERN_VERSION
+from starlette.requests import Request
+from starlette.types import Scope
+from uncalled_for import SharedContext
+
+CALL_HOOKS = ("__call__", "_dispatch_handler", "on_message", "on_request", "on_call_tool")
+
+
+async def every_tool(server: FastMCP[Any]) -> Sequence[Tool]:
+    """The tools that a client would be shown, in their newest version, and those with `auth=` as well.
+
+    FastMCP leaves a tool out of a list when its `auth=` refuses the caller, and at start there is no caller. On
+    stdio it asks nobody, so the list is taken as if on stdio: twins must see such a tool to refuse it aloud.
+    The author's own middleware has its say in what is listed; the tools themselves are taken unchanged by it.
+    """
+    token = set_transport("stdio")
+    try:
+        names = dict.fromkeys(tool.name for tool in await server.list_tools())
+        found = [await server.get_tool(name) for name in names]
+    finally:
+        reset_transport(token)
+    return [tool for tool in found if tool is not None]
+
+
+async def serve_schemas(server: FastMCP[Any]) -> None:
+    """Give mcp the tools' input schemas, so that it stops listing all tools before each call.
+
+    `_mcp_server.get_tool_input_schema`: for every `tools/call` with arguments of the 2026-07-28 revision, mcp looks
+    the schema up to check `Mcp-Param-*` headers; FastMCP sets no look-up, and then mcp runs a whole `tools/list`,
+    middleware included. With 30 tools that costs 13-17 times the call.
+    """
+    schemas: dict[str, Mapping[str, Any]] = {tool.name: tool.parameters for tool in await server.list_tools()}
+    server._mcp_server.get_tool_input_schema = schemas.get
+
+
+def skips_nothing(server: FastMCP[Any]) -> bool:
+    """Whether a tool may be called without the server: nothing of its author's stands around a call.
+
+    `_extensions` may intercept calls. Of middleware, what overrides a hook that runs around a call counts, unless its
+    class says `twin_safe = True`: the MCP side of a gate, whose other side the twins' gate is.
+    """
+    return not server._extensions and not any(_wraps_calls(each) for each in server.middleware)
+
+
+def _wraps_calls(middleware: Middleware) -> bool:
+    kind = type(middleware)
+    if getattr(kind, "twin_safe", False):
+        return False
+    overridden = (getattr(kind, hook, None) is not getattr(Middleware, hook) for hook in CALL_HOOKS)
+    return any(overridden) or not vars(middleware).keys().isdisjoint(CALL_HOOKS)
+
+
+class Standing:
+    """Whether a tool still stands as it stood when its twin was opened.
+
+    Disabling, renaming and adding middleware all lengthen one of these lists; `_components` holds a tool until it
+    is removed or replaced. Asking the server itself (`get_tool`) would cost 43 µs a call.
+    """
+
+    def __init__(self, server: FastMCP[Any], tool: Tool) -> None:
+        self._server = server
+        self._tool = tool
+        self._key = tool.key
+        local = (provider for provider in server.providers if isinstance(provider, LocalProvider))
+        self._holder = next((provider for provider in local if provider._components.get(tool.key) is tool), None)
+        self._then = self._lengths()
+
+    def holds(self) -> bool:
+        return self._lengths() == self._then and (self._holder is None or self._holder._components.get(self._key) is self._tool)
+
+    def _lengths(self) -> tuple[int, int, int, int]:
+        server, holder = self._server, self._holder
+        return len(server._transforms), len(server.middleware), len(server._extensions), len(holder._transforms) if holder else 0
+
+
+class _Nobody:
+    """The back-channel to a caller over plain HTTP: what is told is dropped, what is asked is refused."""
+
+    can_send_request = False
+    message_metadata = None
+    request_id = None
+    transport = None
+
+    async def send_raw_request(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> dict[str, Any]:
+        raise NoBackChannelError(method)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> None:
+        """Nobody listens."""
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Nobody listens."""
+
+
+class TwinRequestContext(FastMCPRequestContext):
+    """What FastMCP knows of a request, for one that came by a twin: most of it is made only when a tool asks for it.
+
+    Without it `ctx.info`, `ctx.request_id`, `ctx.get_state` and `get_http_request()` raise. The revision without
+    back-channel is named, so that `ctx.elicit` and its like refuse with FastMCP's own sentence.
+    """
+
+    def __init__(self, server: FastMCP[Any], scope: Scope) -> None:
+        self._server = server
+        self._scope = scope
+        self.meta = None
+        self.protocol_version = LATEST_MODERN_VERSION
+        self.close_sse_stream = None
+
+    def __getattr__(self, name: str) -> Any:
+        match name:
+            case "request":
+                value: Any = Request(self._scope)
+            case "request_id":
+                value = self._scope.get("request_id") or uuid4().hex
+            case "session":
+                connection = Connection.from_envelope(LATEST_MODERN_VERSION, None, None)
+                value = ServerSession(cast(DispatchContext[Any], _Nobody()), connection)
+            case "lifespan_context":
+                value = self._server._lifespan_result or {}
+            case "_srctx":
+                value = ServerRequestContext(
+                    session=self.session,
+                    lifespan_context=self.lifespan_context,
+                    protocol_version=self.protocol_version,
+                    method="tools/call",
+                    request_id=self.request_id,
+                    request=self.request,
+                )
+            case _:
+                raise AttributeError(name)
+        setattr(self, name, value)
+        return value
+
+
+class Inside:
+    """`with Inside(server, scope):` a tool's function finds the FastMCP surroundings of a call.
+
+    The context variables are set directly: `async with Context(…)` does the same in several times the time, opens a
+    new scope for `Shared()` in each call, and knows no request. `_shared_context_snapshot` is the server's own scope
+    for `Shared()`, kept for this very purpose (FastMCP's MCP side applies it likewise).
+    """
+
+    __slots__ = ("_scope", "_server", "_tokens")
+
+    def __init__(self, server: FastMCP[Any], scope: Scope) -> None:
+        self._server = server
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        server = self._server
+        tokens: list[tuple[ContextVar[Any], Token[Any]]] = [
+            (fastmcp_request_ctx, fastmcp_request_ctx.set(TwinRequestContext(server, self._scope))),
+            (_current_context, _current_context.set(Context(server))),
+            (_current_server, _current_server.set(weakref.ref(server))),
+        ]
+        for variable, value in (server._shared_context_snapshot or {}).items():
+            tokens.append((variable, variable.set(value)))
+        self._tokens = tokens
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for variable, token in reversed(self._tokens):
+            variable.reset(token)
+
+
+@asynccontextmanager
+async def shared_scope() -> AsyncIterator[None]:
+    """A scope for `Shared()` where the server's lifespan, which would have opened one, is not running."""
+    try:
+        SharedContext.resolved.get()
+    except LookupError:
+        async with SharedContext():
+            yield
+    else:
+        yield
+
+
+def is_crash(error: ToolError) -> bool:
+    """Whether a ToolError out of `server.call_tool` wraps a fault of the tool, as opposed to one that the tool raised.
+
+    FastMCP wraps every other exception in a ToolError whose text repeats it, with the exception as its cause.
+    """
+    wrapped = ("Error calling tool ", "Upstream request timed out", "Rate limited by upstream API")
+    return type(error) is ToolError and error.__cause__ is not None and str(error).startswith(wrapped)

@@ -1,0 +1,40 @@
+"""Injected tool parameters whose value is known at once, without awaiting."""
+
+from abc import abstractmethod
+from types import TracebackType
+from typing import TypeVar
+
+from fastmcp.dependencies import Dependency
+from fastmcp.exceptions import ToolError
+from fastmcp.server.dependencies import get_http_request
+from starlette.types import Scope
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Instant(Dependency[T_co]):
+    """A parameter's default that is replaced, per call, by `of(scope)`.
+
+    FastMCP resolves it like any other dependency; a twin calls `of` itself, which is some twenty times quicker.
+    A caller can never supply such a parameter.
+    """
+
+    @abstractmethod
+    def of(self, scope: Scope) -> T_co:
+        """The value for the HTTP request with this ASGI scope. May raise a Problem."""
+
+    def without_request(self) -> T_co:
+        """The value where no HTTP request is in flight (stdio, an in-memory client): refused unless overridden."""
+        raise ToolError(f"{type(self).__name__} is known within an HTTP request only; call this tool over HTTP")
+
+    async def __aenter__(self) -> T_co:
+        try:
+            request = get_http_request()
+        except RuntimeError:
+            return self.without_request()
+        return self.of(request.scope)
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Nothing was opened."""

@@ -1,0 +1,52 @@
+"""What a caller is told when its arguments do not validate: pydantic's findings as problem fields, without any value sent."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_core.core_schema import ErrorType
+
+from twins.arguments import MOST_ERRORS, pointer_to, unknown_field
+from twins.operation import Operation
+from twins.problems import FieldError, Problem, invalid_request
+
+# The messages of these kinds are pydantic's own and name no value; all others were written by a validator's author.
+SAFE_KINDS = frozenset(get_args(ErrorType)) - {"value_error", "assertion_error"}
+CODES = {"missing_argument": "missing", "missing_keyword_only_argument": "missing", "value_error": "invalid", "assertion_error": "invalid"}
+
+
+def refusal_of(error: ValidationError, operation: Operation, method: str, arguments: Mapping[str, Any]) -> Problem:
+    """422 `invalid_request` for arguments that the tool's signature does not take."""
+    found = error.errors(include_url=False, include_context=False)[:MOST_ERRORS]
+    return invalid_request(_field_error(each, operation, method, arguments) for each in found)
+
+
+def _field_error(error: ErrorDetails, operation: Operation, method: str, arguments: Mapping[str, Any]) -> FieldError:
+    name, *rest = error["loc"] or ("",)
+    place, wire = operation.place_of(str(name), method)
+    kind = error["type"]
+    if kind == "unexpected_keyword_argument":
+        return unknown_field(place, wire, (each.name for each in operation.parameters if not each.in_path))
+    code = CODES.get(kind, kind)
+    steps = [*_steps(rest, arguments.get(str(name))), *(rest[-1:] if code == "missing" else ())]
+    pointer = pointer_to(place, wire, *steps)
+    return FieldError(pointer, code, "is required" if code == "missing" else _sentence(error))
+
+
+def _steps(location: list[str | int], value: Any) -> Iterator[str | int]:
+    """The parts of a location that lead through what was sent; pydantic puts names of union arms between them."""
+    for step in location:
+        try:
+            value = value[step]
+        except (TypeError, LookupError):
+            continue
+        yield step
+
+
+def _sentence(error: ErrorDetails) -> str:
+    """The finding in words; a validator's own words are withheld where they repeat the value."""
+    sent = str(error["input"])
+    if error["type"] not in SAFE_KINDS and sent and sent in error["msg"]:
+        return "is not valid"
+    return error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")

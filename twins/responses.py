@@ -1,0 +1,69 @@
+"""What goes out: an answer's bytes and headers, problems, ETags and 304, and how they are sent."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pydantic_core import to_json
+from starlette.types import Scope, Send
+
+from twins.problems import NO_TYPE, PROBLEM_JSON, Problem
+
+RawHeaders = tuple[tuple[bytes, bytes], ...]
+JSON_HEADER = (b"content-type", b"application/json")
+PRIVATE = (b"cache-control", b"private, no-store")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A finished response. `headers` as ASGI has them: lower-case names, latin-1; Content-Length is added when it is sent."""
+
+    status: int
+    body: bytes
+    headers: RawHeaders = ()
+
+    def adding(self, headers: Mapping[str, str]) -> "Answer":
+        """The same answer with more headers."""
+        return replace(self, headers=(*self.headers, *raw_headers(headers)))
+
+
+def raw_headers(headers: Mapping[str, str]) -> RawHeaders:
+    return tuple((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items())
+
+
+def json_answer(body: bytes, *, status: int = 200, cache: str | None = None) -> Answer:
+    """An answer of JSON bytes; with a Cache-Control value it carries a strong ETag, without one nobody may keep it."""
+    if cache is None:
+        return Answer(status, body, (JSON_HEADER, PRIVATE))
+    etag = f'"{hashlib.sha256(body).hexdigest()}"'
+    return Answer(status, body, (JSON_HEADER, (b"cache-control", cache.encode("latin-1")), (b"etag", etag.encode())))
+
+
+def unless_known(answer: Answer, scope: Scope) -> Answer:
+    """The answer, or 304 where it has an ETag that the request's If-None-Match names."""
+    if scope["method"] not in ("GET", "HEAD") or answer.status != 200:
+        return answer
+    etag = next((value for name, value in answer.headers if name == b"etag"), None)
+    if etag is None or _known_etags(scope).isdisjoint((etag, b"*")):
+        return answer
+    return Answer(304, b"", tuple(header for header in answer.headers if header[0] != b"content-type"))
+
+
+def _known_etags(scope: Scope) -> set[bytes]:
+    known = b",".join(value for name, value in scope["headers"] if name == b"if-none-match")
+    return {each.strip().removeprefix(b"W/") for each in known.split(b",")}
+
+
+def problem_answer(problem: Problem, *, types: str = NO_TYPE, request_id: str | None = None) -> Answer:
+    """A problem as a response."""
+    headers = ((b"content-type", PROBLEM_JSON.encode()), (b"cache-control", b"no-store"), *raw_headers(problem.headers))
+    return Answer(problem.status, to_json(problem.body(types, request_id=request_id), inf_nan_mode="null", fallback=str), headers)
+
+
+async def send_answer(send: Send, answer: Answer, *, with_body: bool = True) -> None:
+    """Send an answer; without its body (for HEAD) the headers stay those of the whole."""
+    headers = [*answer.headers]
+    if answer.status not in (204, 304):
+        headers.append((b"content-length", b"%d" % len(answer.body)))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body if with_body else b""})

@@ -1,0 +1,141 @@
+"""A tool's return value as an answer: the JSON that MCP would carry as structuredContent, straight to bytes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastmcp.tools import FunctionTool, Tool
+from fastmcp.tools.base import InputRequiredToolResult, ToolResult
+from fastmcp.utilities.types import Audio, File, Image, get_cached_typeadapter
+from mcp_types import CallToolResult, ContentBlock, InputRequiredResult, TextContent
+from pydantic import BaseModel, PydanticSchemaGenerationError, TypeAdapter
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from twins.operation import Operation
+from twins.problems import Problem
+from twins.responses import Answer, json_answer
+
+CONTENT = (ContentBlock, Image, Audio, File, bytes)
+FINISHED = (ToolResult, CallToolResult, InputRequiredResult)
+
+
+class Results:
+    """How one operation's results become answers.
+
+    It keeps the answer made of the last object that the tool returned, and gives it again for the very same object:
+    only for a frozen pydantic model all of whose values can be hashed, for such an object cannot change. The object
+    is kept as well, so that no other can take its identity.
+    """
+
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+        self._tool = operation.tool
+        schema = operation.tool.output_schema
+        self._typed = schema is not None
+        self._wraps = bool(schema and schema.get("x-fastmcp-wrap-result"))
+        self._serializer = _adapter_of(operation.tool).serializer
+        self._last: Any = None
+        self._kept: Answer | None = None
+
+    def answer(self, value: Any) -> Answer:
+        """The answer for what the tool's function returned. Raises Problem for a result that is an error."""
+        if value is not self._last:
+            self._last, self._kept = value if _is_frozen(value) else None, None
+            return self._made(value)
+        if self._kept is None:
+            made = self._made(value)
+            if value is None or not _can_be_hashed(value):
+                return made
+            self._kept = made
+        return self._kept
+
+    def answer_of_server(self, result: ToolResult) -> Answer:
+        """The answer for what the server made of it: an untyped text comes back out of its wrapping."""
+        untyped = isinstance(self._tool, FunctionTool) and not self._typed and result.structured_content is None
+        if untyped and not result.is_error and len(result.content) == 1 and isinstance(result.content[0], TextContent):
+            return self._json(_wrapped(to_json(_read_or_text(result.content[0].text))))
+        return self._finished(result)
+
+    def _made(self, value: Any) -> Answer:
+        if isinstance(value, FINISHED):
+            return self._finished(value)
+        if not self._typed and not isinstance(value, dict):
+            return self._untyped(value)
+        try:
+            body = self._serializer.to_json(value)
+        except PydanticSerializationError:
+            if self._typed:
+                raise
+            return self._finished(self._tool.convert_result(value))
+        if self._wraps:
+            body = _wrapped(body)
+        elif not body.startswith(b"{"):
+            raise TypeError(f"tool {self._tool.name!r} returned no object, which its output schema promises")
+        return self._json(body)
+
+    def _untyped(self, value: Any) -> Answer:
+        is_content = isinstance(value, CONTENT) or (isinstance(value, list | tuple) and any(isinstance(item, CONTENT) for item in value))
+        result = self._tool.convert_result(value)
+        if is_content or result.structured_content is not None:
+            return self._finished(result)
+        try:
+            return self._json(_wrapped(self._serializer.to_json(value)))
+        except PydanticSerializationError:
+            return self._finished(result)
+
+    def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult) -> Answer:
+        result = ToolResult.from_mcp_result(value) if isinstance(value, CallToolResult) else value
+        if isinstance(result, InputRequiredToolResult | InputRequiredResult):
+            raise Problem(409, "input_required", "this tool asks its caller back, which only an MCP client can answer; call it over MCP")
+        if result.is_error:
+            raise self._failure(result)
+        if result.structured_content is not None:
+            return self._json(to_json(result.structured_content, inf_nan_mode="null"))
+        content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
+        return self._json(to_json({"content": content}))
+
+    def _failure(self, result: ToolResult) -> Problem:
+        """The problem that an error result stands for: its own, where it is one (a gate's refusal, say)."""
+        match result.structured_content:
+            case {"status": int(status), "code": str(code), "detail": str(detail), **more} if 400 <= status <= 599:
+                return Problem(status, code, detail, **{name: value for name, value in more.items() if name.isidentifier()})
+        text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+        status = 500 if isinstance(self._tool, FunctionTool) else 502
+        return Problem(status, "tool_error", text or "the tool could not answer")
+
+    def _json(self, body: bytes) -> Answer:
+        return json_answer(body, status=self._operation.status, cache=self._operation.cache)
+
+
+def _adapter_of(tool: Tool) -> TypeAdapter[Any]:
+    """The adapter by which FastMCP serializes a tool's results, so that both fronts write the same."""
+    annotation = tool.return_type
+    if annotation in (None, ...) or isinstance(annotation, str):
+        return get_cached_typeadapter(Any)
+    try:
+        adapter: TypeAdapter[Any] = get_cached_typeadapter(annotation)
+    except PydanticSchemaGenerationError:
+        return get_cached_typeadapter(Any)
+    return adapter
+
+
+def _is_frozen(value: Any) -> bool:
+    return isinstance(value, BaseModel) and bool(value.model_config.get("frozen"))
+
+
+def _can_be_hashed(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _wrapped(body: bytes) -> bytes:
+    return b'{"result":%b}' % body
+
+
+def _read_or_text(text: str) -> Any:
+    try:
+        return from_json(text)
+    except ValueError:
+        return text

@@ -1,0 +1,100 @@
+"""How a JSON value is spelled in a path or a query, by its schema. Pure.
+
+A text stays a text wherever the schema takes one (anything takes one). Otherwise numbers, booleans and null are read
+as JSON, a list is a repeated name, an object is one JSON text. What is none of these is handed on as it came, for the
+validator to refuse.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import from_json
+
+Schema = Mapping[str, Any]
+NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """What a value may be, as JSON's names of types; `items`: what each one may be where the name may be repeated."""
+
+    types: frozenset[str]
+    items: "Spelling | None" = None
+
+    @property
+    def as_json(self) -> bool:
+        """Whether a value is written as one JSON text."""
+        return "string" not in self.types and not self.types.isdisjoint(("object", "array"))
+
+    def read(self, texts: Sequence[str]) -> Any:
+        """The value of these texts, one per time that the name was sent; ValueError where one value was sent twice."""
+        if self.items is not None and (len(texts) > 1 or not self.types - {"null"}):
+            return [self.items.read_one(text) for text in texts]
+        if len(texts) > 1:
+            raise ValueError("is sent more than once; it takes one value")
+        return self.read_one(texts[0])
+
+    def read_one(self, text: str) -> Any:
+        if "string" in self.types:
+            return text
+        try:
+            value = from_json(text.encode(), allow_inf_nan=False)
+        except ValueError:
+            return text
+        name = NAMES[type(value)]
+        return value if name in self.types or (name == "integer" and "number" in self.types) else text
+
+
+def spelling_of(schema: Schema, root: Schema) -> Spelling:
+    """How values of `schema` are spelled; `root` is the document that its references point into."""
+    types: set[str] = set()
+    items: Spelling | None = None
+    for arm in _arms(schema, root):
+        names = _types_of(arm)
+        if "array" in names:
+            items = _spelling_of_items(arm, root)
+        types |= names - {"array"}
+    return Spelling(frozenset(types), items)
+
+
+def _spelling_of_items(arm: Schema, root: Schema) -> Spelling:
+    among = [each for each in (*arm.get("prefixItems", ()), arm.get("items")) if isinstance(each, Mapping)]
+    found = [spelling_of(each, root) for each in among or [{}]]
+    types = frozenset[str]().union(*(each.types for each in found))
+    # A list within a list cannot be spelled by repeating: each is one JSON text.
+    return Spelling(types | {"array"} if any(each.items for each in found) else types)
+
+
+def _arms(schema: Schema, root: Schema, seen: tuple[str, ...] = ()) -> Iterator[Schema]:
+    """The alternatives of a schema, references followed (a circle of them once)."""
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference not in seen:
+        yield from _arms(resolve(reference, root), root, (*seen, reference))
+        return
+    among = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
+    for arm in among:
+        yield from _arms(arm, root, seen)
+    if not among:
+        yield schema
+
+
+def resolve(reference: str, root: Schema) -> Schema:
+    """What a reference within the document points at, such as `#/$defs/Name`; {} where it points elsewhere."""
+    node: Any = root
+    for part in reference.removeprefix("#/").split("/"):
+        key = part.replace("~1", "/").replace("~0", "~")
+        if not isinstance(node, Mapping) or key not in node:
+            return {}
+        node = node[key]
+    return node if isinstance(node, Mapping) else {}
+
+
+def _types_of(arm: Schema) -> set[str]:
+    said = arm.get("type")
+    if said is not None:
+        return {said} if isinstance(said, str) else set(said)
+    values = [*arm.get("enum", ()), *([arm["const"]] if "const" in arm else ())]
+    if values:
+        return {NAMES[type(value)] for value in values}
+    return {"object"} if "properties" in arm else {"array"} if "items" in arm else {"string"}
