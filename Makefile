@@ -38,9 +38,11 @@ $(STAMP): $(LOCKS) pyproject.toml
 	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
-lock:                     ## write the locks anew; needs uv
-	uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 pyproject.toml -o requirements.txt $(ARGS)
-	uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 --group dev -c requirements.txt -o requirements-dev.txt $(ARGS)
+COMPILE = uv pip compile -q --upgrade --universal --only-binary :all: --generate-hashes --no-header --python-version 3.11 \
+	--no-emit-index-url --no-emit-find-links --no-emit-build-options
+lock:                     ## write both locks anew, the second on the versions of the first; needs uv
+	$(COMPILE) pyproject.toml --group dev -o requirements-dev.txt
+	$(COMPILE) pyproject.toml -c requirements-dev.txt -o requirements.txt
 
 help:                     ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile

@@ -2,7 +2,6 @@
 
 from starlette.requests import Request
 from starlette.responses import Response
-from twins import Problem, route
 
 from campus.access import access, free
 from campus.building import Building, Check, Job, Page, Settings
@@ -10,6 +9,7 @@ from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, ProductEntry, ToolEntry
 from campus.site import CurrentCaller, CurrentSite, Site
 from campus.storage import Storage, UtcDateTime, registry
+from twins import Problem, route
 
 __all__ = [
     "Building",

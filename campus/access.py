@@ -30,8 +30,10 @@ class Price:
         return cls(int(atomic))
 
     def __str__(self) -> str:
-        """Dollars with at least two decimals: 0.02, 0.005, 19.00."""
+        """Dollars: 19, 0.50, 0.005."""
         whole, part = divmod(self.atomic, 10**USDC_DECIMALS)
+        if not part:
+            return str(whole)
         return f"{whole}.{f'{part:06d}'.rstrip('0').ljust(2, '0')}"
 
 

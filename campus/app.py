@@ -1,27 +1,25 @@
 """The composition root: a configuration becomes a campus, every object made here and handed what it needs."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import httpx
 from starlette.types import ASGIApp
-from twins import RouteTable, Twins
-from twins.fastmcp_internals import serve_schemas
 
-from campus.building import Check
+from campus.checks import Findings, ask_buildings, readiness
 from campus.config import Config
 from campus.counters import Counters
 from campus.directory import Directory
 from campus.edge.edge import Edge
 from campus.edge.health import Health
 from campus.feeds import feeds_client
+from campus.foundation import Foundation, lay_foundation, utc_now
 from campus.frames.http import gate
 from campus.frames.mcp import PaywallFrame
-from campus.house import open_house, open_room
 from campus.jobs import Scheduler
 from campus.keys.keyring import KeyRing
 from campus.loader import Installed, installed_buildings
@@ -31,20 +29,25 @@ from campus.paywall import Paywall
 from campus.plan import Plan, make_plan
 from campus.routing import Router
 from campus.site import Site
+from campus.storage import NoStorage
 from campus.tasks import tasks_of
-
-Findings = dict[str, Sequence[str]]
+from twins import RouteTable, Twins, serve_schemas
 
 
 @dataclass(frozen=True)
 class Campus:
-    """A campus that is open: its app, and what the command line and tests ask of it."""
+    """A campus that is open, not yet served: what the command line and the frames ask of it."""
 
     plan: Plan
-    app: ASGIApp
-    keys: KeyRing
+    ground: Foundation
+    counters: Counters
     sites: Mapping[str, Site[Any, Any]]
     scheduler: Scheduler
+
+    @property
+    def keys(self) -> KeyRing:
+        """The keys."""
+        return self.ground.keys
 
     async def run_jobs(self) -> None:
         """Run every job when it is due, until cancelled."""
@@ -56,12 +59,7 @@ class Campus:
 
     async def ask(self, on: str) -> Findings:
         """What the buildings' checks of one kind find wrong, by building."""
-        return await answers(self.plan.opened, self.sites, on)
-
-
-def utc_now() -> datetime:
-    """The time, aware, in UTC."""
-    return datetime.now(UTC)
+        return await ask_buildings(self.plan.opened, self.sites, on)
 
 
 async def open_servers(config: Config, installed: Sequence[Installed] | None = None) -> Directory:
@@ -78,22 +76,98 @@ async def assemble(
     installed: Sequence[Installed] | None = None,
     feeds: httpx.AsyncClient | None = None,
 ) -> AsyncIterator[Campus]:
-    """Open a campus. `exclusive` claims embedded data for this process, as serving does.
+    """Open a campus; `exclusive` claims embedded data for this process, as serving does.
 
     Everything that campus.toml can have wrong is found before anything is written.
     """
     plan = await make_plan(config, installed or installed_buildings())
     async with AsyncExitStack() as stack:
-        house = await stack.enter_async_context(open_house(config, exclusive=exclusive, clock=clock))
-        client = await stack.enter_async_context(feeds or feeds_client())
-        surroundings = Surroundings(plan, house.keys, client, clock, Counters())
-        sites = {one.name: await stack.enter_async_context(open_site(one, house, surroundings)) for one in plan.opened}
-        scheduler = Scheduler(tasks_of(plan.opened, sites, house.keys), house.storage, now=clock)
-        paywall = Paywall(house.keys, plan.products)
-        servers = {one.mcp_path: await stack.enter_async_context(open_mcp(one, sites[one.name], plan, paywall)) for one in plan.opened}
-        twins = [await Twins.open(one.server, name=one.name, gate=gate(sites[one.name], one.offers, paywall), problem_types=ERRORS) for one in plan.opened]
-        pages = pages_app([*own_routes(plan.directory, plan.documents, surroundings.counters), *page_routes(plan, sites)], plan.directory)
-        health = Health(readiness(plan, sites, house, scheduler))
-        router = Router(RouteTable.merged(one.table for one in twins), servers, pages)
-        edge = Edge(router, public_url=config.url, port=config.server.port, probes=health.probes)
-        yield Campus(plan, edge, house.keys, sites, scheduler)
+        ground = await stack.enter_async_context(lay_foundation(config, exclusive=exclusive, now=clock))
+        await ground.vault.check({one.name: tables for one in plan.opened if (tables := one.loaded.building.tables)})
+        around = Surroundings(plan, ground, await stack.enter_async_context(feeds or feeds_client()), clock, Counters())
+        sites = {one.name: await stack.enter_async_context(around.site(one)) for one in plan.opened}
+        scheduler = Scheduler(tasks_of(plan.opened, sites, ground.keys), ground.storage, now=clock)
+        yield Campus(plan, ground, around.counters, sites, scheduler)
+        await ground.keys.flush_last_used()
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the sites of all buildings have in common."""
+
+    plan: Plan
+    ground: Foundation
+    feeds: httpx.AsyncClient
+    clock: Callable[[], datetime]
+    counters: Counters
+
+    @asynccontextmanager
+    async def site(self, opened: Opened) -> AsyncIterator[Site[Any, Any]]:
+        """A building's site, its tables migrated and its state made."""
+        building = opened.loaded.building
+        tables = building.tables
+        storage = await self.ground.vault.room(opened.name, tables) if tables else NoStorage(opened.name)
+        site: Site[Any, Any] = Site(
+            name=opened.name,
+            url=self.plan.config.url,
+            settings=opened.loaded.settings,
+            state=None,
+            storage=storage,
+            feeds=self.feeds,
+            keys=self.ground.keys,
+            directory=self.plan.directory,
+            log=logging.getLogger(f"campus.{opened.name}"),
+            clock=self.clock,
+            counters=self.counters,
+        )
+        made = building.state(site) if building.state else None
+        if isinstance(made, AbstractAsyncContextManager):
+            async with made as state:
+                yield replace(site, state=state)
+        else:
+            yield replace(site, state=made)
+
+
+@asynccontextmanager
+async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
+    """The app of a campus: both frames around every building's tools, the pages beside them, the edge around all."""
+    plan, config = campus.plan, campus.plan.config
+    paywall = Paywall(campus.keys, plan.products)
+    with errors_as_raised():
+        async with AsyncExitStack() as stack:
+            servers = {one.mcp_path: await stack.enter_async_context(open_mcp(campus, one, paywall)) for one in plan.opened}
+            twins = [await open_twins(campus, one, paywall) for one in plan.opened]
+            routes = [route for one in plan.opened for route in building_routes(one, campus.sites[one.name])]
+            own = own_routes(plan.directory, plan.documents, campus.counters)
+            router = Router(RouteTable.merged(one.table for one in twins), servers, pages_app([*routes, *own], plan.directory))
+            health = Health(readiness(plan.opened, campus.sites, campus.ground.storage, campus.scheduler))
+            yield Edge(router, public_url=config.url, port=config.server.port, probes=health.probes)
+
+
+@asynccontextmanager
+async def open_mcp(campus: Campus, opened: Opened, paywall: Paywall) -> AsyncIterator[ASGIApp]:
+    """A building's MCP endpoint, the paywall before everything else that its server does."""
+    operations = {each.name: each for each in campus.plan.operations[opened.name]}
+    guard(opened.server, PaywallFrame(campus.sites[opened.name], opened.offers, operations, paywall))
+    await serve_schemas(opened.server)
+    app = opened.server.http_app(path=opened.mcp_path, stateless_http=True)
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+async def open_twins(campus: Campus, opened: Opened, paywall: Paywall) -> Twins:
+    """A building's HTTP twins, the paywall before every call."""
+    door = gate(campus.sites[opened.name], opened.offers, paywall)
+    return await Twins.open(opened.server, name=opened.name, gate=door, problem_types=ERRORS)
+
+
+@contextmanager
+def errors_as_raised() -> Iterator[None]:
+    """An error of the body as it is: the task groups of the MCP servers wrap it into groups of one."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from None

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from twins.operation import Operation
-
 from campus.access import Offer
+from twins import Operation
+from twins.openapi import problem_response
 
 OPENAPI_VERSION = "0.2.0"
 Offers = Mapping[str, Mapping[str, Offer]]
 
 PAYMENT_REQUIRED = "No valid key and no payment: the body says which keys open it, their prices, and where to get them."
-KEY_SCHEME = {"type": "http", "scheme": "bearer", "description": "A key, bought once for a fixed term."}
+COMPONENTS = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key, bought once for a fixed term."}}}
 
 
 def responses(offers: Offers) -> Callable[[Operation], dict[str, Any]]:
@@ -19,7 +19,7 @@ def responses(offers: Offers) -> Callable[[Operation], dict[str, Any]]:
 
     def of(operation: Operation) -> dict[str, Any]:
         free = offers[operation.server][operation.name].access.is_free
-        return {} if free else {"402": problem(PAYMENT_REQUIRED)}
+        return {} if free else {"402": problem_response(PAYMENT_REQUIRED)}
 
     return of
 
@@ -34,15 +34,3 @@ def extras(offers: Offers) -> Callable[[Operation], dict[str, Any]]:
         return {} if access.is_free else {"security": [{"key": []}]}
 
     return of
-
-
-def problem(description: str) -> dict[str, Any]:
-    """A response whose body is a problem."""
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {"description": description, "content": {"application/problem+json": {"schema": schema}}}
-
-
-def with_key(document: dict[str, Any]) -> dict[str, Any]:
-    """The document, with the key that its operations name."""
-    components = {**document.get("components", {}), "securitySchemes": {"key": KEY_SCHEME}}
-    return {**document, "components": components}

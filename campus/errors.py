@@ -1,13 +1,13 @@
 """What can stop campus, one clear sentence each for the operator.
 
-    CampusError                 the command line prints it and exits with 2
-    ├── ConfigError             campus.toml or the environment is wrong
-    ├── LoadError               a building cannot be opened
-    ├── ServeError              the address cannot be served
-    ├── KeyRefused              a key command asks for what is not there
-    ├── JobRefused              a job cannot be run now
-    └── StorageError            the database cannot be used
-        └── StorageUnavailable  … at the moment: callers get 503 and may try again
+CampusError                 the command line prints it and exits with 2
+├── ConfigError             campus.toml or the environment is wrong
+├── LoadError               a building cannot be opened
+├── ServeError              the address cannot be served
+├── KeyRefused              a key command asks for what is not there
+├── JobRefused              a job cannot be run now
+└── StorageError            the database cannot be used
+    └── StorageUnavailable  … at the moment: callers get 503 and may try again
 """
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from fastmcp.tools import Tool
-from twins import Operation
 
 from campus.access import Offer
 from campus.config import ProductTable
 from campus.directory import BuildingEntry, ProductEntry, ToolEntry
 from campus.opening import Opened
 from campus.paywall import ALL
+from twins import Operation
 
 
 def product_entries(products: Mapping[str, ProductTable]) -> list[ProductEntry]:
@@ -25,9 +25,7 @@ def building_entry(
 ) -> BuildingEntry:
     """One building; `per_call` says whether payments are taken here."""
     routes = {operation.name: tuple(f"{method} {url}{operation.path}" for method in operation.methods) for operation in operations}
-    tools = tuple(
-        _tool_entry(tool, opened.offers[name], routes.get(name, ()), per_call=per_call) for name, tool in opened.tools.items()
-    )
+    tools = tuple(_tool_entry(tool, opened.offers[name], routes.get(name, ()), per_call=per_call) for name, tool in opened.tools.items())
     unlockable = any(tool.key_scope for tool in tools)
     return BuildingEntry(
         name=opened.name,

@@ -9,7 +9,6 @@ from typing import Any, Protocol, get_args
 from fastmcp import FastMCP
 from fastmcp.server import create_proxy
 from pydantic import SecretStr, ValidationError
-from sqlmodel import SQLModel
 
 from campus.building import Building, Settings
 from campus.config import BuildingTable, explain, known_keys
@@ -91,7 +90,9 @@ def wrapped(name: str, table: BuildingTable) -> FastMCP[Any]:
         if not target.keys() & {"command", "url"}:
             raise ConfigError(f"buildings.{name}.server has neither command nor url; write {REMOTE_FORMS}")
         if table.settings:
-            raise ConfigError(f"unknown key {min(table.settings)!r} in [buildings.{name}]; there are: {', '.join(BuildingTable.model_fields)}")
+            raise ConfigError(
+                f"unknown key {min(table.settings)!r} in [buildings.{name}]; there are: {', '.join(BuildingTable.model_fields)}"
+            )
         return create_proxy({"mcpServers": {name: target}}, mode="auto", name=name)
     module, _, attribute = str(target).partition(":")
     try:
@@ -133,10 +134,3 @@ def is_secret(model: type[Settings], field: str) -> bool:
     """Whether a field of the settings is read from the environment only."""
     annotation = model.model_fields[field].annotation
     return annotation is SecretStr or SecretStr in get_args(annotation)
-
-
-def tables_module(tables: type[SQLModel]) -> str:
-    """The package that holds the building's migrations: `migrations` beside the module of its tables."""
-    module = import_module(tables.__module__)
-    package = module.__name__ if hasattr(module, "__path__") else module.__name__.rpartition(".")[0]
-    return f"{package}.migrations" if package else f"{module.__name__}_migrations"

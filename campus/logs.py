@@ -31,3 +31,6 @@ def log_to_stderr(level: int) -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
+    fastmcp = logging.getLogger("fastmcp")  # it brings a handler of its own, which wraps lines to a terminal's width
+    fastmcp.handlers.clear()
+    fastmcp.propagate = True

@@ -10,13 +10,13 @@ from fastmcp import FastMCP
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.transforms import Transform
 from fastmcp.tools import Tool
-from twins import route
-from twins.fastmcp_internals import all_tools, author_lifespan, author_middleware
 
 from campus.access import FREE, META, Access, Offer, access_of
 from campus.config import ToolTable
 from campus.errors import LoadError
 from campus.loader import Loaded
+from twins import route
+from twins.fastmcp_internals import author_lifespan, author_middleware, every_tool
 
 
 class OperatorsWord(Transform):
@@ -100,7 +100,7 @@ async def open_server(loaded: Loaded) -> Opened:
     if author.auth is not None:
         raise LoadError(f"building {name!r} carries auth=, which shuts out keys and free tools; take it away: campus guards the tools")
     server = own_server(author, OperatorsWord(loaded.table.tools, loaded.table.expose))
-    tools = {tool.name: tool for tool in await all_tools(server)}
+    tools = {tool.name: tool for tool in await every_tool(server)}
     if not tools:
         raise LoadError(f"building {name!r} has no tools; if it is a remote server or a command, see that it runs")
     scope = loaded.table.scope or name
@@ -153,6 +153,3 @@ def _said(building: str, tool: Tool) -> Access | None:
         return access_of(tool.meta)
     except ValueError as error:
         raise LoadError(f"tool {tool.name!r} of building {building!r}: {error}") from None
-
-
-

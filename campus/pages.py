@@ -8,13 +8,15 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-from twins import Problem, route
+from starlette.routing import BaseRoute, Route
 
 from campus.building import Page
 from campus.counters import Counters
 from campus.directory import Directory
+from campus.opening import Opened
 from campus.site import SITE, Site
+from twins import Problem, route
+from twins.fastmcp_internals import author_routes
 
 PROBLEM_JSON = "application/problem+json"
 ERRORS = "/errors/"
@@ -81,7 +83,10 @@ def own_routes(directory: Directory, documents: Mapping[str, dict[str, Any]], co
 async def refuse_registration(request: Request) -> Response:
     """Clients that look for OAuth show this sentence to their user."""
     return JSONResponse(
-        {"error": "invalid_request", "error_description": "No OAuth here. Send the header Authorization: Bearer KEY, or no key for free tools."},
+        {
+            "error": "invalid_request",
+            "error_description": "No OAuth here. Send the header Authorization: Bearer KEY, or no key for free tools.",
+        },
         400,
     )
 
@@ -95,9 +100,10 @@ def constant(response: Response) -> Callable[[Request], Awaitable[Response]]:
     return answer
 
 
-def building_routes(pages: Sequence[Page], site: Site[Any, Any]) -> list[Route]:
-    """A building's pages as routes; each is given the building's site."""
-    return [_page_route(page, site) for page in pages]
+def building_routes(opened: Opened, site: Site[Any, Any]) -> list[BaseRoute]:
+    """A building's pages, each given the building's site; a wrapped server's own routes where campus.toml exposes them."""
+    exposed = author_routes(opened.loaded.server) if "routes" in opened.loaded.table.expose else []
+    return [*(_page_route(page, site) for page in opened.loaded.building.pages), *exposed]
 
 
 def _page_route(page: Page, site: Site[Any, Any]) -> Route:
@@ -110,7 +116,7 @@ def _page_route(page: Page, site: Site[Any, Any]) -> Route:
     return Route(path, answer, methods=methods.split("|"))
 
 
-def pages_app(routes: Sequence[Route], directory: Directory) -> Starlette:
+def pages_app(routes: Sequence[BaseRoute], directory: Directory) -> Starlette:
     """All pages as one app; whatever it does not know is told where to look."""
 
     async def refuse(request: Request, error: Exception) -> Response:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import Scope
-from twins import Problem
 
 from campus.access import Offer
 from campus.caller import Caller, Credential, Frame
 from campus.directory import ProductEntry
 from campus.keys.keyring import KeyRing
 from campus.site import CALLER
+from twins import Problem
 
 ALL = "all"
 REALM = 'Bearer realm="campus"'

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from twins.openapi import openapi
-from twins.operation import Operation, operation_of
-
 from campus.building import Job
 from campus.config import Config
 from campus.directory import Directory, ProductEntry
-from campus.documents import OPENAPI_VERSION, extras, responses, with_key
+from campus.documents import COMPONENTS, OPENAPI_VERSION, extras, responses
 from campus.errors import ConfigError, LoadError
 from campus.listing import building_entry, product_entries
 from campus.loader import RESERVED, Installed, load
 from campus.opening import Opened, open_server
+from twins import Operation, openapi
+from twins.openapi import Grouped
+from twins.operation import operation_of
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,14 @@ def _check_jobs(opened: Sequence[Opened]) -> None:
 def _documents(config: Config, opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]]) -> dict[str, dict[str, Any]]:
     """The OpenAPI documents by path: each building's, all, and the one that campus.toml names as the service's."""
     offers = {one.name: one.offers for one in opened}
+    parts: dict[str, Any] = {"servers": [config.url], "responses": responses(offers), "extras": extras(offers), "components": COMPONENTS}
 
-    def document(its: Sequence[Operation], title: str, description: str) -> dict[str, Any]:
-        about = {"title": title, "version": OPENAPI_VERSION, "description": description}
-        return with_key(openapi(its, **about, servers=[config.url], responses=responses(offers), extras=extras(offers)))
+    def document(its: Grouped, title: str, description: str) -> dict[str, Any]:
+        return openapi(its, title=title, version=OPENAPI_VERSION, description=description, **parts)
 
     by_name = {one.name: document(operations[one.name], one.server.name, one.server.instructions or "") for one in opened}
-    every = [operation for its in operations.values() for operation in its]
     documents = {f"/{name}/openapi.json": found for name, found in by_name.items()}
-    documents["/v1/openapi.json"] = document(every, config.server.name, "Every tool of every building.")
+    documents["/v1/openapi.json"] = document(operations, config.server.name, "Every tool of every building.")
     if config.server.openapi in by_name:
         documents["/openapi.json"] = by_name[config.server.openapi]
     elif "openapi" in config.server.model_fields_set:

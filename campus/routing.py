@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+
 from twins import RouteTable
 
 

@@ -9,7 +9,6 @@ from typing import Any, Generic
 import httpx
 from fastmcp.exceptions import ToolError
 from starlette.types import Scope
-from twins import Instant
 from typing_extensions import TypeVar
 
 from campus.caller import Caller
@@ -17,9 +16,11 @@ from campus.counters import Counters
 from campus.directory import Directory
 from campus.keys.keyring import KeyRing
 from campus.storage import Storage
+from twins import Instant
 
 SITE = "campus.site"
 CALLER = "campus.caller"
+ROUTE = "campus.route"
 
 SettingsT = TypeVar("SettingsT", default=Any)
 StateT = TypeVar("StateT", default=Any)

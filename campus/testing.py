@@ -12,8 +12,9 @@ from typing import Any, Literal
 import httpx
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
+from starlette.types import ASGIApp
 
-from campus.app import Campus, assemble
+from campus.app import Campus, assemble, open_app
 from campus.building import Building
 from campus.config import Config
 from campus.site import Site
@@ -70,6 +71,7 @@ class Town:
     """A campus that is open for a test, with one way to call its tools over either frame."""
 
     campus: Campus
+    app: ASGIApp
     http: httpx.AsyncClient
     frame: Frame
     main: str
@@ -102,7 +104,9 @@ class Town:
         for name in operation.route.placeholders:
             path = path.replace(f"{{{name}}}", str(arguments.pop(name)))
         if method in ("GET", "DELETE"):
-            query = {operation.by_name[name].wire if name in operation.by_name else name: _spelled(value) for name, value in arguments.items()}
+            query = {
+                operation.by_name[name].wire if name in operation.by_name else name: _spelled(value) for name, value in arguments.items()
+            }
             response = await self.http.request(method, path, params=query, headers=headers)
         else:
             response = await self.http.request(method, path, json=arguments, headers=headers)
@@ -119,7 +123,7 @@ class Town:
         return Reply(200, _unwrapped(structured, opened.tools[tool].output_schema))
 
     def _client(self, **options: Any) -> httpx.AsyncClient:
-        return httpx.AsyncClient(**options | {"transport": httpx.ASGITransport(self.campus.app)})
+        return httpx.AsyncClient(**options | {"transport": httpx.ASGITransport(self.app)})
 
 
 def _spelled(value: Any) -> Any:
@@ -172,6 +176,9 @@ async def open_campus(
         )
         installed: Sequence[Built] = [Built(name, building) for name, building in buildings.items()]
         client = httpx.AsyncClient(transport=feed_transport(feeds)) if feeds is not None else None
-        async with assemble(config, exclusive=False, clock=clock or Clock(), installed=installed, feeds=client) as campus:
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(campus.app), base_url=ORIGIN) as http:
-                yield Town(campus, http, frame, main)
+        async with (
+            assemble(config, exclusive=False, clock=clock or Clock(), installed=installed, feeds=client) as campus,
+            open_app(campus) as app,
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as http,
+        ):
+            yield Town(campus, app, http, frame, main)

@@ -6,7 +6,7 @@ from twins.call import Call, Gate
 from twins.fastmcp_internals import serve_schemas
 from twins.injection import Instant
 from twins.json_reader import hostile, read_json
-from twins.openapi import openapi
+from twins.openapi import openapi, problem_response
 from twins.operation import Operation, Parameter
 from twins.problems import FieldError, Problem
 from twins.responses import Answer, problem_answer, send_answer
@@ -28,6 +28,7 @@ __all__ = [
     "hostile",
     "openapi",
     "problem_answer",
+    "problem_response",
     "read_json",
     "route",
     "send_answer",

@@ -15,7 +15,7 @@ MOST_ERRORS = 20
 LONGEST_NAME = 80
 
 
-class ClientGone(Exception):
+class ClientGoneError(Exception):
     """The caller hung up before its request was read: there is nobody to answer."""
 
 
@@ -74,9 +74,7 @@ def _unknown(sent: Iterable[str], known: Mapping[str, Parameter], operation: Ope
     return [unknown_field(place, name, known) for name in sent if name not in known]
 
 
-def _take(
-    texts: Mapping[str, list[str]], known: Mapping[str, Parameter], arguments: dict[str, Any], *, place: Place
-) -> list[FieldError]:
+def _take(texts: Mapping[str, list[str]], known: Mapping[str, Parameter], arguments: dict[str, Any], *, place: Place) -> list[FieldError]:
     """Add the values of known names to the arguments; return what is wrong with the others."""
     errors = []
     for wire, spelled in texts.items():
@@ -114,7 +112,7 @@ async def _receive_all(receive: Receive, *, announced: str, limit: int) -> bytes
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientGoneError
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > limit:

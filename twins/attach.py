@@ -8,6 +8,7 @@ from typing import Any
 
 from fastmcp import FastMCP
 from fastmcp.tools import Tool
+from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -18,7 +19,7 @@ from twins.fastmcp_internals import every_tool, serve_schemas
 from twins.openapi import openapi
 from twins.operation import Operation, operation_of
 from twins.problems import NO_TYPE
-from twins.responses import json_answer, send_answer
+from twins.responses import json_answer, send_answer, unless_known
 from twins.routes import Entry, RouteTable
 
 ONE_MEBIBYTE = 1 << 20
@@ -119,7 +120,7 @@ def attach(server: FastMCP[Any], *, name: str | None = None, mcp_path: str = "/m
         async with start(app) as state:
             await serve_schemas(server)
             twins = await Twins.open(server, name=name)
-            served.table = twins.table + RouteTable([_document(server, twins)])
+            served.table = RouteTable.merged([twins.table, RouteTable([_document(server, twins)])])
             yield state
 
     app.router.lifespan_context = lifespan
@@ -128,9 +129,9 @@ def attach(server: FastMCP[Any], *, name: str | None = None, mcp_path: str = "/m
 
 def _document(server: FastMCP[Any], twins: Twins) -> Entry:
     document = openapi(twins.operations, title=server.name, version=server.version or "0", description=server.instructions or "")
-    answer = json_answer(document, cache="no-cache")
+    answer = json_answer(to_json(document), cache="no-cache")  # kept, and asked for again each time
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        await send_answer(send, answer, with_body=scope["method"] != "HEAD")
+        await send_answer(send, unless_known(answer, scope), with_body=scope["method"] != "HEAD")
 
     return Entry(("GET",), DOCUMENT, serve, "the OpenAPI document")

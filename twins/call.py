@@ -75,14 +75,14 @@ class Way:
         return self._results.answer_of_server(result)
 
 
-class ToolFailed(Exception):
+class ToolFailedError(Exception):
     """A tool called through its server failed in a way that it did not foresee."""
 
 
 def _fault(cause: BaseException | None, tool: Tool) -> Exception:
     if isinstance(cause, MCPError) and tool.timeout is not None and "timed out" in cause.error.message:
         return Problem(504, "timeout", f"the tool did not answer within {tool.timeout:g} seconds")
-    return ToolFailed(tool.name)
+    return ToolFailedError(tool.name)
 
 
 class Call:

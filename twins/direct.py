@@ -7,7 +7,7 @@ Arguments are validated against the function's visible signature before anything
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 import anyio
 import anyio.to_thread
@@ -48,7 +48,10 @@ class Direct:
         return validated
 
     async def run(self, arguments: Mapping[str, Any], scope: Scope) -> Any:
-        """What the function returns, generators consumed, for validated arguments. Raises whatever it raises; Problem 504 at its timeout."""
+        """What the function returns for validated arguments, generators consumed.
+
+        Raises whatever the function raises, and Problem 504 `timeout` at the tool's timeout.
+        """
         with Inside(self._server, scope):
             if self._tool.timeout is None:
                 return await self._injected(arguments, scope)
@@ -94,7 +97,8 @@ def argument_adapter(function: Callable[..., Any], *, without: Mapping[str, Any]
 
     captured.__signature__ = inspect.Signature(visible)  # type: ignore[attr-defined]  # pydantic and inspect read it
     captured.__annotations__ = {each.name: hints.get(each.name, each.annotation) for each in visible if _has_hint(each, hints)}
-    return TypeAdapter(captured)
+    adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(cast(Any, captured))
+    return adapter
 
 
 def _has_hint(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:

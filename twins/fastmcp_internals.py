@@ -6,7 +6,7 @@ there, not in front of a caller.
 
 import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, cast
@@ -17,6 +17,7 @@ from fastmcp.exceptions import ToolError
 from fastmcp.server.context import _current_context, reset_transport, set_transport
 from fastmcp.server.dependencies import FastMCPRequestContext, _current_server, fastmcp_request_ctx
 from fastmcp.server.middleware import Middleware
+from fastmcp.server.middleware.dereference import DereferenceRefsMiddleware
 from fastmcp.server.providers import LocalProvider
 from fastmcp.tools import Tool
 from mcp.server.connection import Connection
@@ -26,6 +27,7 @@ from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.exceptions import NoBackChannelError
 from mcp_types.version import LATEST_MODERN_VERSION
 from starlette.requests import Request
+from starlette.routing import BaseRoute
 from starlette.types import Scope
 from uncalled_for import SharedContext
 
@@ -117,6 +119,13 @@ class _Nobody:
         """Nobody listens."""
 
 
+class _SilentSession(ServerSession):
+    """A session with nobody at its other end. mcp's own would drop log messages too, with a warning each."""
+
+    async def send_log_message(self, *_: Any, **__: Any) -> None:
+        """Nobody listens."""
+
+
 class TwinRequestContext(FastMCPRequestContext):
     """What FastMCP knows of a request, for one that came by a twin: most of it is made only when a tool asks for it.
 
@@ -139,7 +148,7 @@ class TwinRequestContext(FastMCPRequestContext):
                 value = self._scope.get("request_id") or uuid4().hex
             case "session":
                 connection = Connection.from_envelope(LATEST_MODERN_VERSION, None, None)
-                value = ServerSession(cast(DispatchContext[Any], _Nobody()), connection)
+                value = _SilentSession(cast(DispatchContext[Any], _Nobody()), connection)
             case "lifespan_context":
                 value = self._server._lifespan_result or {}
             case "_srctx":
@@ -206,3 +215,18 @@ def is_crash(error: ToolError) -> bool:
     """
     wrapped = ("Error calling tool ", "Upstream request timed out", "Rate limited by upstream API")
     return type(error) is ToolError and error.__cause__ is not None and str(error).startswith(wrapped)
+
+
+def author_lifespan(server: FastMCP[Any]) -> AbstractAsyncContextManager[Any]:
+    """The lifespan that a server's author gave it, for another server that is opened over the same providers."""
+    return server._lifespan(server)
+
+
+def author_middleware(server: FastMCP[Any]) -> list[Middleware]:
+    """The middleware that a server's author gave it; the one that every FastMCP server carries is left out."""
+    return [each for each in server.middleware if type(each) is not DereferenceRefsMiddleware]
+
+
+def author_routes(server: FastMCP[Any]) -> list[BaseRoute]:
+    """The custom routes that a server's author gave it (`_additional_http_routes`: FastMCP offers no way to list them)."""
+    return list(server._additional_http_routes)

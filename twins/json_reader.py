@@ -17,7 +17,7 @@ def read_json(data: bytes | bytearray | memoryview) -> Any:
     """The value of a JSON text, in UTF-8.
 
     Raises Problem 400 `invalid_json` for broken JSON, NaN and infinities (1e999 too), lone surrogates, NUL
-    characters, integers beyond 64 bits, and nesting deeper than 200.
+    characters, integers beyond 64 bits, and nesting of more than some 200 levels.
     """
     raw = bytes(data)
     try:

@@ -25,7 +25,7 @@ class FieldError:
     detail: str
 
 
-class Problem(ToolError):
+class Problem(ToolError):  # RFC 9457's word
     """A refusal, raised by a tool, a validator or a gate: its status and body over HTTP, its sentence over MCP.
 
     `code` is stable, in snake_case; `detail` one sentence for the caller; `more` further members of the body.

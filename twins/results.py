@@ -1,6 +1,5 @@
 """A tool's return value as an answer: the JSON that MCP would carry as structuredContent, straight to bytes."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from fastmcp.tools import FunctionTool, Tool
@@ -15,6 +14,8 @@ from twins.problems import Problem
 from twins.responses import Answer, json_answer
 
 CONTENT = (ContentBlock, Image, Audio, File, bytes)
+# Members of a problem that its HTTP side makes itself.
+MADE_ANEW = ("type", "title", "request_id", "headers")
 FINISHED = (ToolResult, CallToolResult, InputRequiredResult)
 
 
@@ -97,7 +98,8 @@ class Results:
         """The problem that an error result stands for: its own, where it is one (a gate's refusal, say)."""
         match result.structured_content:
             case {"status": int(status), "code": str(code), "detail": str(detail), **more} if 400 <= status <= 599:
-                return Problem(status, code, detail, **{name: value for name, value in more.items() if name.isidentifier()})
+                members: dict[str, Any] = {str(name): value for name, value in more.items() if name not in MADE_ANEW}
+                return Problem(status, code, detail, **members)
         text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
         status = 500 if isinstance(self._tool, FunctionTool) else 502
         return Problem(status, "tool_error", text or "the tool could not answer")

@@ -22,7 +22,7 @@ class Entry:
 
 
 class RouteTable:
-    """Paths and where they lead; `a + b` is the table of both. Raises ValueError where two entries claim one route."""
+    """Paths and where they lead. Raises ValueError where two entries claim one route."""
 
     def __init__(self, entries: Iterable[Entry] = (), *, problem_types: str = NO_TYPE) -> None:
         self.entries = tuple(entries)
@@ -48,8 +48,12 @@ class RouteTable:
                 return endpoint, match.groupdict()
         return None
 
-    def __add__(self, other: "RouteTable") -> "RouteTable":
-        return RouteTable((*self.entries, *other.entries), problem_types=self.problem_types)
+    @classmethod
+    def merged(cls, tables: Iterable["RouteTable"]) -> "RouteTable":
+        """One table of all entries; problems of no method are explained where the first table's are."""
+        all_tables = list(tables)
+        types = all_tables[0].problem_types if all_tables else NO_TYPE
+        return cls((entry for table in all_tables for entry in table.entries), problem_types=types)
 
 
 def _by_path(entries: Iterable[Entry]) -> dict[str, list[Entry]]:

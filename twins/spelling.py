@@ -13,6 +13,8 @@ from pydantic_core import from_json
 
 Schema = Mapping[str, Any]
 NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
+# A number is a number: whether 1e3 will do where an integer is asked for is the validator's to say.
+TAKEN_AS = {kind: ("integer", "number") if name in ("integer", "number") else (name,) for kind, name in NAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,7 @@ class Spelling:
             value = from_json(text.encode(), allow_inf_nan=False)
         except ValueError:
             return text
-        name = NAMES[type(value)]
-        return value if name in self.types or (name == "integer" and "number" in self.types) else text
+        return text if self.types.isdisjoint(TAKEN_AS[type(value)]) else value
 
 
 def spelling_of(schema: Schema, root: Schema) -> Spelling:

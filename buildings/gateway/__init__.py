@@ -1,8 +1,7 @@
 """The gateway: the free directory of everything that is open on this campus."""
 
-from campus import Building
-
 from buildings.gateway.server import mcp
+from campus import Building
 
 __all__ = ["building"]
 

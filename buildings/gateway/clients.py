@@ -3,8 +3,9 @@
 import json
 from collections.abc import Sequence
 
-from campus import BuildingEntry
 from pydantic import BaseModel, ConfigDict, Field
+
+from campus import BuildingEntry
 
 
 class ClientSetup(BaseModel):
@@ -40,6 +41,7 @@ def _codex(entry: BuildingEntry) -> str:
 
 def _json(root: str, entries: Sequence[BuildingEntry], address: str, **more: str) -> str:
     servers = {
-        entry.name: {**more, address: entry.mcp, **({"headers": {"Authorization": "Bearer KEY"}} if entry.key_scope else {})} for entry in entries
+        entry.name: {**more, address: entry.mcp, **({"headers": {"Authorization": "Bearer KEY"}} if entry.key_scope else {})}
+        for entry in entries
     }
     return json.dumps({root: servers}, indent=2)

@@ -1,10 +1,10 @@
 """The gateway's three tools; every answer is made from the buildings that are open and from campus.toml."""
 
-from campus import BuildingEntry, CurrentSite, ProductEntry, Site, free
 from fastmcp import FastMCP
 from pydantic import BaseModel, ConfigDict, Field
 
 from buildings.gateway.clients import ClientSetup, client_setups
+from campus import BuildingEntry, CurrentSite, ProductEntry, Site, free
 
 mcp = FastMCP("Campus gateway", instructions="The directory: what is open here, what it costs and how to pay. Start with list_buildings.")
 

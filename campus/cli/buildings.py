@@ -19,7 +19,14 @@ def tools(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Every tool of every building with its route, tier and price; opens no database."""
     directory = anyio.run(open_servers, read_config(config))
     rows = [
-        {"building": entry.name, "tool": tool.name, "tier": tool.tier, "price": tool.price, "scope": tool.key_scope, "http": ", ".join(tool.http)}
+        {
+            "building": entry.name,
+            "tool": tool.name,
+            "tier": tool.tier,
+            "price": tool.price,
+            "scope": tool.key_scope,
+            "http": ", ".join(tool.http),
+        }
         for entry in directory.buildings()
         for tool in entry.tools
     ]

@@ -7,9 +7,9 @@ from typing import Annotated, TypeVar
 import anyio
 from cyclopts import App, Parameter
 
-from campus.app import open_keyring
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import read_config
+from campus.foundation import lay_foundation
 from campus.keys.keyring import KeyRing
 
 T = TypeVar("T")
@@ -22,8 +22,8 @@ def with_keys(config: ConfigFile, work: Callable[[KeyRing], Awaitable[T]]) -> T:
     """Open the key ring, do the work, close it."""
 
     async def run() -> T:
-        async with open_keyring(read_config(config)) as keys:
-            return await work(keys)
+        async with lay_foundation(read_config(config)) as ground:
+            return await work(ground.keys)
 
     return anyio.run(run)
 

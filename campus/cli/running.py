@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import anyio
 from cyclopts import App, Parameter
 
-from campus.app import assemble
+from campus.app import assemble, open_app
 from campus.building import Job
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import read_config
@@ -31,9 +31,9 @@ def serve(*, host: str | None = None, port: int | None = None, config: ConfigFil
 async def _serve(config: ConfigFile, host: str | None, port: int | None) -> None:
     settings = read_config(config).serving_at(host, port)
     with bind(settings.server.host, settings.server.port) as listener:
-        async with assemble(settings, exclusive=True) as campus, anyio.create_task_group() as tasks:
+        async with assemble(settings, exclusive=True) as campus, open_app(campus) as app, anyio.create_task_group() as tasks:
             tasks.start_soon(campus.run_jobs)
-            await serve_app(campus.app, listener)
+            await serve_app(app, listener)
             tasks.cancel_scope.cancel()
 
 
@@ -41,7 +41,9 @@ async def _serve(config: ConfigFile, host: str | None, port: int | None) -> None
 def run(
     job: Annotated[str, Parameter(help="BUILDING.JOB, such as cve.refresh.")],
     /,
-    *options: Annotated[str, Parameter(allow_leading_hyphen=True, help="The job's own options; `campus run BUILDING.JOB --help` lists them.")],
+    *options: Annotated[
+        str, Parameter(allow_leading_hyphen=True, help="The job's own options; `campus run BUILDING.JOB --help` lists them.")
+    ],
     config: ConfigFile = CAMPUS_TOML,
 ) -> None:
     """Run a job now, once, beside a running server or without one."""
@@ -51,9 +53,9 @@ def run(
 
 async def _run(config: ConfigFile, name: str, options: tuple[str, ...]) -> None:
     async with assemble(read_config(config), exclusive=False) as campus:
-        job = campus.jobs.get(name)
+        job = campus.plan.jobs.get(name)
         if job is None:
-            raise JobRefused(f"there is no job {name!r}; there are: {', '.join(sorted(campus.jobs)) or 'none'}")
+            raise JobRefused(f"there is no job {name!r}; there are: {', '.join(sorted(campus.plan.jobs)) or 'none'}")
         await campus.run_job(name, **parsed_options(name, job, options))
 
 

@@ -17,6 +17,8 @@ EXPOSED = (
     "X-Request-Id",
 )
 ONE_DAY = 86_400
+READABLE = (b"access-control-allow-origin", b"*")
+"""Also on what the edge itself answers, or a page could not tell a refusal from a broken network."""
 
 
 def open_to_all(app: ASGIApp) -> ASGIApp:

@@ -1,19 +1,20 @@
 """The edge: the outermost ASGI app, through which every request and every response goes."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from time import perf_counter
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
-from twins import Problem
 
-from campus.edge.cors import open_to_all
+from campus.edge.cors import READABLE, open_to_all
+from campus.edge.forwarded import LOOPBACK_PROXIES, believe
 from campus.edge.hosts import Hosts
 from campus.edge.identity import random_ids, request_id_of, trace_id_of
 from campus.edge.limits import BODY_BYTES, BODY_SECONDS, BodyGuard, body_problem, has_body
 from campus.edge.reply import Reply, careful_headers
 from campus.errors import StorageUnavailable
+from twins import Problem
 
 log = logging.getLogger(__name__)
 access = logging.getLogger("campus.access")
@@ -41,19 +42,25 @@ class Edge:
         body_bytes: int = BODY_BYTES,
         body_seconds: float = BODY_SECONDS,
         calls: int = CALLS,
+        trusted_proxies: Collection[str] = LOOPBACK_PROXIES,
         new_id: Callable[[], str] | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """`calls` is how many may run at once; more get 503. `port` is the one that is listened on."""
+        """`calls` is how many may run at once; more get 503. `port` is the one that is listened on.
+
+        X-Forwarded-For is believed when a connection comes from an address of `trusted_proxies`.
+        """
         self._app = app
         self._from_other_origin = open_to_all(app)
         self._hosts = Hosts(public_url, port=port)
         self._careful = careful_headers(public_url)
+        self._careful_abroad = (*self._careful, READABLE)
         self._probes = probes or {}
         self._body_bytes = body_bytes
         self._body_seconds = body_seconds
         self._calls_limit = calls
         self._calls = 0
+        self._trusted_proxies = trusted_proxies
         self._new_id = new_id or random_ids()
         self._clock = clock
 
@@ -62,29 +69,30 @@ class Edge:
         if scope["type"] != "http":
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        reply = Reply(send, self._careful, request_id_of(headers.get(b"x-request-id"), self._new_id))
-        scope["request_id"] = reply.request_id
-        began = self._clock()
+        if b"x-forwarded-for" in headers or b"x-forwarded-proto" in headers:
+            believe(scope, self._trusted_proxies)
+        foreign = b"origin" in headers
+        sent_id = headers.get(b"x-request-id")
+        scope["request_id"] = request_id = request_id_of(sent_id, self._new_id) if sent_id else self._new_id()
+        reply = Reply(send, self._careful_abroad if foreign else self._careful, request_id)
+        logged = access.isEnabledFor(logging.INFO)
+        began = self._clock() if logged else 0.0
         self._calls += 1
         try:
-            await self._answer(scope, headers, receive, reply)
+            if (probe := self._probes.get(scope["path"])) is not None:
+                await probe(scope, receive, reply.send)
+            elif (problem := self._refusal(scope, headers)) is not None:
+                await reply.refuse(problem)
+            else:
+                if has_body(headers):
+                    receive = BodyGuard(receive, reply, limit=self._body_bytes, seconds=self._body_seconds).receive
+                await (self._from_other_origin if foreign else self._app)(scope, receive, reply.send)
         except Exception as error:
             await self._failed(scope, reply, error)
         finally:
             self._calls -= 1
-            if access.isEnabledFor(logging.INFO):
+            if logged:
                 self._note(scope, headers, reply, self._clock() - began)
-
-    async def _answer(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, reply: Reply) -> None:
-        if (probe := self._probes.get(scope["path"])) is not None:
-            await probe(scope, receive, reply.send)
-        elif (problem := self._refusal(scope, headers)) is not None:
-            await reply.refuse(problem)
-        else:
-            if has_body(headers):
-                receive = BodyGuard(receive, reply, limit=self._body_bytes, seconds=self._body_seconds).receive
-            app = self._from_other_origin if b"origin" in headers else self._app
-            await app(scope, receive, reply.send)
 
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> Problem | None:
         if self._calls > self._calls_limit:

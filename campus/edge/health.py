@@ -6,9 +6,9 @@ from time import monotonic
 
 import anyio
 from starlette.types import ASGIApp, Receive, Scope, Send
-from twins import Problem
 
-from campus.edge.refusal import problem_messages, send_json
+from campus.edge.refusal import send_json, send_problem
+from twins import Problem
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Health:
     async def alive(self, scope: Scope, receive: Receive, send: Send) -> None:
         """200 as long as the process answers at all."""
         if await _is_read(scope, send):
-            await send_json(send, {"ok": True})
+            await send_json(send, {"ok": True}, status=200)
 
     async def ready(self, scope: Scope, receive: Receive, send: Send) -> None:
         """200 when all is well, else 503; either way every check with what it found."""
@@ -57,7 +57,8 @@ class Health:
             return
         findings = await self.findings()
         well = not any(findings.values())
-        await send_json(send, {"ok": well, "checks": {name: list(found) for name, found in findings.items()}}, status=200 if well else 503)
+        checks = {name: list(found) for name, found in findings.items()}
+        await send_json(send, {"ok": well, "checks": checks}, status=200 if well else 503)
 
     async def findings(self) -> Findings:
         """What the checks say, at most `keep_seconds` old."""
@@ -82,7 +83,6 @@ async def _is_read(scope: Scope, send: Send) -> bool:
     """Answer 405 to all but GET and HEAD."""
     if scope["method"] in ("GET", "HEAD"):
         return True
-    allow = {"Allow": "GET, HEAD"}
-    for message in problem_messages(Problem(405, "method_not_allowed", "Use GET or HEAD here.", headers=allow), scope.get("request_id")):
-        await send(message)
+    problem = Problem(405, "method_not_allowed", "Use GET or HEAD here.", headers={"Allow": "GET, HEAD"})
+    await send_problem(send, problem, scope.get("request_id"))
     return False

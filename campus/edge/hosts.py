@@ -6,6 +6,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 from starlette.types import Scope
+
 from twins import Problem
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")

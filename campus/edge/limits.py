@@ -5,14 +5,13 @@ from collections.abc import Mapping
 
 import anyio
 from starlette.types import Message, Receive
-from twins import Problem
 
 from campus.edge.reply import Reply
+from twins import Problem
 
 BODY_BYTES = 1024 * 1024
 BODY_SECONDS = 30.0
 MANY_DIGITS = 16
-DISCONNECT: Message = {"type": "http.disconnect"}
 
 
 def body_problem(headers: Mapping[bytes, bytes], limit: int) -> Problem | None:
@@ -63,7 +62,7 @@ class BodyGuard:
     async def receive(self) -> Message:
         """The next message; the caller's departure when the body is too large or too slow."""
         if self._reply.refused:
-            return DISCONNECT
+            return _gone()
         message = await self._receive() if self._deadline == math.inf else await self._in_time()
         if message is None:
             return await self._refuse(too_slow(self._seconds))
@@ -84,4 +83,9 @@ class BodyGuard:
 
     async def _refuse(self, problem: Problem) -> Message:
         await self._reply.refuse(problem)
-        return DISCONNECT
+        return _gone()
+
+
+def _gone() -> Message:
+    """What an app is told when its caller has left."""
+    return {"type": "http.disconnect"}

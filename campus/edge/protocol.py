@@ -6,12 +6,17 @@ silent after a response is closed earlier by uvicorn's own keep-alive timer.
 """
 
 import asyncio
+import logging
 from typing import Any
 
-from twins import Problem
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from campus.edge.refusal import problem_bytes
+from campus.edge.refusal import last_answer
+from twins import Problem
+
+access = logging.getLogger("campus.access")
 
 HEAD_SECONDS = 10.0
 HEAD_BYTES = 32 * 1024
@@ -21,7 +26,7 @@ PIPELINED = 32
 LARGEST_READ = 256 * 1024  # what uvloop and asyncio hand over at once
 
 
-class ParserStop(Exception):  # noqa: N818 - a way out of the parser's callback, which reports it as any other error
+class ParserStop(Exception):
     """The parser is to read no further."""
 
 
@@ -39,13 +44,15 @@ class GuardedProtocol(HttpToolsProtocol):
         self._received = 0
         self._refused = False
         self._problem = Problem(400, "invalid_http", "The request is not HTTP/1.1.")
+        self._running: RequestResponseCycle | None = None
         self._head_timer: asyncio.TimerHandle | None = self.loop.call_later(self.head_seconds, transport.close)
         if len(self.connections) > self.connections_limit:
             self._refuse(Problem(503, "overloaded", "Too many connections are open; try again soon.", headers={"Retry-After": "5"}))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
+        """Stop the clock. Uvicorn tells the last request's app that the caller has gone; the one that runs may be an earlier one."""
         self._stop_head_timer()
+        self._tell_running()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -53,7 +60,8 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._refused:
             return
         self._received += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._feed(data)
         if not self._inside_head():
             self._received = 0
         elif self._received > self.head_bytes + LARGEST_READ and not self._refused:
@@ -72,12 +80,36 @@ class GuardedProtocol(HttpToolsProtocol):
         if len(self.pipeline) > PIPELINED:
             raise ParserStop
 
-    def send_400_response(self, msg: str) -> None:
-        """Called by uvicorn whatever stopped the parser."""
-        self._refuse(self._problem)
+    def _should_upgrade(self) -> bool:
+        """Asked by uvicorn, which then leaves a request that offers to upgrade to us."""
+        return True
 
-    def _unsupported_upgrade_warning(self) -> None:
-        """Called by uvicorn for an offer to upgrade: it is passed over, as HTTP allows, without telling the operator to install things."""
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as offer:
+            if self.parser.get_method() == b"CONNECT":
+                self._refuse(self._problem)
+            else:
+                self._feed(self._without_offer() + data[offer.args[0] :])
+        except HttpParserError:
+            self._refuse(self._problem)
+
+    def _without_offer(self) -> bytes:
+        """The head once more, without the offer, for a new parser: the old one takes the body for the other protocol's.
+
+        Java's client, for one, offers h2c with the first request on each connection, whatever its body.
+        """
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode("ascii"))]
+        lines += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        self.parser = HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        return b"\r\n".join([*lines, b"", b""])
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Called by uvicorn when a request's turn has come."""
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _inside_head(self) -> bool:
         """Uvicorn makes the scope when a request begins, and puts the method in when its head is complete."""
@@ -92,15 +124,25 @@ class GuardedProtocol(HttpToolsProtocol):
     def _refuse(self, problem: Problem) -> None:
         """Answer and close; a while later, since closing with unread data would destroy the answer on its way."""
         self._refused = True
-        cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            if cycle.response_started or not cycle.more_body:
-                self.transport.close()  # an answer would be taken for that of the request before
-                return
-            cycle.disconnected = True
-            cycle.message_event.set()
-        self.transport.write(problem_bytes(problem))
+        access.info("refused", extra={"status": problem.status, "code": problem.code})
+        if self._tell_running() and not self._is_about(self._running):
+            self.transport.close()
+            return
+        self.transport.write(last_answer(problem))
         self.loop.call_later(self.linger_seconds, self.transport.close)
+
+    def _is_about(self, running: RequestResponseCycle | None) -> bool:
+        """Whether what comes in belongs to the running request: else an answer would be taken for that request's."""
+        return running is not None and running is self.cycle and running.more_body and not running.response_started
+
+    def _tell_running(self) -> bool:
+        """Tell the app that runs, if any, that its caller has gone; it sends to nowhere from now on."""
+        running = self._running
+        if running is None or running.response_complete:
+            return False
+        running.disconnected = True
+        running.message_event.set()
+        return True
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:

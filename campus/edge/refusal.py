@@ -1,38 +1,31 @@
-"""How the edge itself answers: problems as JSON, as ASGI messages or as the bytes of a whole response."""
+"""How the edge itself answers: problems and JSON, as ASGI messages or as the bytes of a whole response."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 
 import orjson
-from starlette.types import Message, Send
-from twins import Problem
+from starlette.types import Send
+
+from twins import Answer, Problem, problem_answer, send_answer
 
 ERRORS = "/errors/"
-NO_STORE = (b"cache-control", b"no-store")
+JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
+LAST_WORDS = ((b"x-content-type-options", b"nosniff"), (b"connection", b"close"))
 
 
-def problem_messages(problem: Problem, request_id: str | None) -> tuple[Message, Message]:
-    """The two messages that answer with a problem (RFC 9457)."""
-    body = orjson.dumps(problem.body(ERRORS, request_id=request_id))
-    more = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in problem.headers.items()]
-    return _messages(problem.status, body, [(b"content-type", b"application/problem+json"), NO_STORE, *more])
+async def send_problem(send: Send, problem: Problem, request_id: str | None) -> None:
+    """Answer with a problem (RFC 9457)."""
+    await send_answer(send, problem_answer(problem, types=ERRORS, request_id=request_id))
 
 
-async def send_json(send: Send, data: Mapping[str, Any], *, status: int = 200) -> None:
+async def send_json(send: Send, data: Mapping[str, object], *, status: int) -> None:
     """Answer with JSON that nobody keeps."""
-    for message in _messages(status, orjson.dumps(data), [(b"content-type", b"application/json"), NO_STORE]):
-        await send(message)
+    await send_answer(send, Answer(status, orjson.dumps(data), JSON))
 
 
-def problem_bytes(problem: Problem) -> bytes:
+def last_answer(problem: Problem) -> bytes:
     """A whole HTTP/1.1 response, for a connection on which no request could be read; it says that the connection ends."""
-    start, body = problem_messages(problem, None)
-    title = problem.body()["title"]
-    headers = [*start["headers"], (b"x-content-type-options", b"nosniff"), (b"connection", b"close")]
-    lines = [f"HTTP/1.1 {problem.status} {title}".encode("latin-1"), *(name + b": " + value for name, value in headers)]
-    return b"\r\n".join([*lines, b"", body["body"]])
-
-
-def _messages(status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> tuple[Message, Message]:
-    headers.append((b"content-length", str(len(body)).encode()))
-    return {"type": "http.response.start", "status": status, "headers": headers}, {"type": "http.response.body", "body": body}
+    answer = problem_answer(problem, types=ERRORS)
+    headers: Sequence[tuple[bytes, bytes]] = (*answer.headers, *LAST_WORDS, (b"content-length", b"%d" % len(answer.body)))
+    status = f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}".encode("ascii")
+    return b"\r\n".join([status, *(name + b": " + value for name, value in headers), b"", answer.body])

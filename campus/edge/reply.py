@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Sequence
 
 from starlette.types import Message, Send
-from twins import Problem
 
-from campus.edge.refusal import problem_messages
+from campus.edge.refusal import send_problem
+from twins import Problem
 
 Header = tuple[bytes, bytes]
 
@@ -16,6 +16,7 @@ CAREFUL: Sequence[Header] = (
 )
 HTTPS_ONLY: Header = (b"strict-transport-security", b"max-age=31536000")
 ALLOW_ORIGIN = b"access-control-allow-origin"
+OURS = frozenset({*(name for name, _ in CAREFUL), HTTPS_ONLY[0], ALLOW_ORIGIN})
 VARY: Header = (b"vary", b"origin")
 
 
@@ -40,26 +41,23 @@ class Reply:
 
     def send(self, message: Message) -> Awaitable[None]:
         """ASGI's send for the app. Not a coroutine itself: that saves one per message."""
-        if self.refused:
-            return _nothing()
-        if message["type"] == "http.response.start":
-            return self._send(self._dressed(message))
-        return self._send(message)
+        return _nothing() if self.refused else self._pass(message)
 
     async def refuse(self, problem: Problem) -> None:
         """Answer with a problem in the app's place; when its response is already on the way, only stop it."""
         self.refused = True
         if not self.status:
-            start, body = problem_messages(problem, self.request_id)
-            await self._send(self._dressed(start))
-            await self._send(body)
+            await send_problem(self._pass, problem, self.request_id)
+
+    def _pass(self, message: Message) -> Awaitable[None]:
+        return self._send(self._dressed(message) if message["type"] == "http.response.start" else message)
 
     def _dressed(self, message: Message) -> Message:
         """A copy, since apps send the same message or list of headers again and again."""
         self.status = message["status"]
         headers = list(message.get("headers", ()))
         names = dict(headers)
-        headers += [header for header in self._careful if header[0] not in names]
+        headers += self._careful if names.keys().isdisjoint(OURS) else [header for header in self._careful if header[0] not in names]
         headers.append((b"x-request-id", self.request_id.encode("ascii")))
         if b"no-store" not in names.get(b"cache-control", b"no-store") and ALLOW_ORIGIN not in names:
             headers.append(VARY)  # with an Origin the same answer has more headers: a cache must not mix them up

@@ -1,9 +1,10 @@
 """Serving: the address is taken first, then uvicorn answers on it until it is told to stop, and finishes what it began."""
 
 import errno
+import logging
 import resource
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import anyio
@@ -13,10 +14,11 @@ from starlette.types import ASGIApp
 from campus.edge.protocol import CONNECTIONS, GuardedProtocol, guarded
 from campus.errors import ServeError
 
+log = logging.getLogger(__name__)
+
 BACKLOG = 2_048
 GRACE_SECONDS = 10
 KEEP_ALIVE_SECONDS = 15
-LOOPBACK_PROXIES = ("127.0.0.1", "::1")
 OTHER_FILES = 256  # databases, logs, feeds: what is left of the process's files when all connections are taken
 STALLED_MILLISECONDS = 30_000  # for data that a caller does not take: the kernel would wait for ever
 
@@ -51,13 +53,11 @@ async def serve(
     *,
     on_started: Callable[[], None] = lambda: None,
     grace_seconds: int = GRACE_SECONDS,
-    trusted_proxies: Sequence[str] = LOOPBACK_PROXIES,
     protocol: type[GuardedProtocol] | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or cancellation; then let calls finish, for `grace_seconds` at most, and return.
 
     Run it on uvloop. No ASGI lifespan is run: what the app needs is opened around this call, and is closed after it.
-    Addresses that X-Forwarded-For gives are believed only when a proxy of `trusted_proxies` says so.
     """
     config = uvicorn.Config(
         app,
@@ -66,14 +66,17 @@ async def serve(
         lifespan="off",
         interface="asgi3",
         log_config=None,
+        log_level="error",  # it warns of every caller that speaks no HTTP; the access log has those
         access_log=False,
         server_header=False,
-        forwarded_allow_ips=list(trusted_proxies),
+        proxy_headers=False,  # the edge reads them
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=grace_seconds,
     )
+    host, port = listener.getsockname()[:2]
     server = _Server(config, on_started)
+    log.info("serving", extra={"host": host, "port": port})
     try:
         await server.serve(sockets=[listener])
     except anyio.get_cancelled_exc_class():
@@ -81,6 +84,8 @@ async def serve(
             with anyio.CancelScope(shield=True):
                 await server.shutdown(sockets=[listener])
         raise
+    finally:
+        log.info("stopped")
 
 
 class _Server(uvicorn.Server):

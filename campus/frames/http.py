@@ -1,27 +1,26 @@
 """The HTTP frame: the gate that twins asks before it calls a tool."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
-
-from twins import Answer, Call, Gate
 
 from campus.access import Offer
 from campus.paywall import Paywall
-from campus.site import SITE, Site
+from campus.site import ROUTE, SITE, Site
+from twins import Answer, Call, Gate
 
 
 def gate(site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall) -> Gate:
     """A gate for one building's tools: the caller is admitted before the arguments are read."""
 
     async def admitted(call: Call) -> Answer:
-        scope = call.request.scope
+        scope = call.scope
         scope[SITE] = site
+        scope[ROUTE] = call.operation.path
         admission = await paywall.admit(offers[call.operation.name], scope, frame="http")
         answer = await call.answer()
         if admission.key_ignored is None:
             return answer
-        notice = (b"warning", f'299 campus "{admission.key_ignored}: the key was ignored, since this tool is free"'.encode())
-        return replace(answer, headers=(*answer.headers, notice, (b"vary", b"Authorization")))
+        notice = f'299 campus "{admission.key_ignored}: the key was ignored, since this tool is free"'
+        return answer.adding({"Warning": notice, "Vary": "Authorization"})
 
     return admitted

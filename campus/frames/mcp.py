@@ -12,12 +12,13 @@ from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from starlette.types import Scope
-from twins import Problem, validation_problem
 
 from campus.access import Offer
 from campus.paywall import ADMISSION, Paywall
 from campus.schemas import with_refusals
-from campus.site import SITE, Site
+from campus.site import ROUTE, SITE, Site
+from twins import Operation, Problem
+from twins.refusals import refusal_of
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +30,10 @@ class PaywallFrame(Middleware):
 
     twin_safe = True
 
-    def __init__(self, site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall) -> None:
+    def __init__(self, site: Site[Any, Any], offers: Mapping[str, Offer], operations: Mapping[str, Operation], paywall: Paywall) -> None:
         self._site = site
         self._offers = offers
+        self._operations = operations
         self._paywall = paywall
 
     async def on_list_tools(
@@ -54,14 +56,14 @@ class PaywallFrame(Middleware):
         scope = current_scope()
         if ADMISSION in scope:  # a call inside one that was admitted: its failures belong to the outer call
             return await call_next(context)
-        scope[SITE] = self._site
+        scope[SITE], scope[ROUTE] = self._site, f"{self._site.name}:{name}"
         try:
             admission = await self._paywall.admit(offer, scope, frame="mcp")
             result = await call_next(context)
         except ToolError as error:
             return refusal(as_problem(error, name), scope)
         except ValidationError as error:
-            return refusal(as_invalid(error), scope)
+            return refusal(as_invalid(error, self._operations[name], context.message.arguments or {}), scope)
         if admission.key_ignored is not None:
             result.meta = {**(result.meta or {}), "key_ignored": admission.key_ignored}
         return result
@@ -84,11 +86,10 @@ def as_problem(error: ToolError, tool: str) -> Problem:
     return Problem(500, "internal_error", f"{tool} failed; the cause is in the server's log.")
 
 
-def as_invalid(error: ValidationError) -> Problem:
-    """Arguments that the tool does not take, without repeating their values."""
-    cause = error.__cause__
-    if isinstance(cause, pydantic.ValidationError):
-        return validation_problem(cause)
+def as_invalid(error: ValidationError, operation: Operation, arguments: Mapping[str, Any]) -> Problem:
+    """Arguments that the tool does not take, in the words of its HTTP twin; their values are not repeated."""
+    if isinstance(cause := error.__cause__, pydantic.ValidationError):
+        return refusal_of(cause, operation, operation.methods[0], arguments)
     return Problem(422, "invalid_request", "The arguments do not fit the tool's input schema.")
 
 

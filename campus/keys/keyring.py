@@ -64,7 +64,7 @@ class KeyRing:
         """The key of this id, whatever its state; None when there is none."""
         async with self._storage.read() as session:
             row = await session.get(KeyRow, key_id)
-            return row and row.key()
+            return row.key() if row else None
 
     async def list(self) -> Sequence[KeyRecord]:
         """Every key that was ever issued, the oldest first."""
@@ -90,7 +90,7 @@ class KeyRing:
             now = self._now()
             _refuse_ended(old)
             if now >= old.expires_at:
-                raise KeyRefused(f"key {old.id} ended on {_text(old.expires_at)} and cannot be rotated; issue a new one")
+                raise KeyRefused(f"key {old.id} ended on {_text(old.expires_at)} and cannot be rotated; renew it, or issue a new one")
             new, token = self._new_row(
                 old.product, old.scope, lineage=old.lineage, issued_at=now, expires_at=old.expires_at, note=old.note
             )
@@ -130,7 +130,7 @@ class KeyRing:
 
     @asynccontextmanager
     async def _changing(self, name: str) -> AsyncIterator[tuple[AsyncSession, KeyRow]]:
-        """A transaction on one key that no other can change meanwhile; what was remembered of it is forgotten."""
+        """A transaction on one key, which storage lets no other change meanwhile; what was remembered of it is forgotten."""
         async with self._storage.write() as session:
             row = await _row_named(session, name)
             digest = row.digest
@@ -163,12 +163,12 @@ class KeyRing:
 
 
 async def _row_named(session: AsyncSession, name: str) -> KeyRow:
-    """The one row that the name means, locked until the transaction ends."""
+    """The one row that the name means."""
     start = name.removeprefix(MARK)[:PREFIX_LENGTH]
     means = col(KeyRow.id) == name
     if len(start) >= SHORTEST_PREFIX:
         means = or_(means, func.substr(col(KeyRow.prefix), 1, len(start)) == start)
-    rows = (await session.exec(select(KeyRow).where(means).order_by(col(KeyRow.id)).with_for_update())).all()
+    rows = (await session.exec(select(KeyRow).where(means).order_by(col(KeyRow.id)))).all()
     if not rows:
         raise KeyRefused(f"no key {name!r}; `campus key list` shows the ids and the first characters of every key")
     if len(rows) > 1:

@@ -17,7 +17,6 @@ from campus.storage import Storage
 CACHE_SECONDS = 5.0
 CACHE_SIZE = 10_000
 UNKNOWN = Credential("unknown")
-Row = KeyRow.__table__  # type: ignore[attr-defined]  # SQLModel sets it on every table
 
 
 class TokenLookup:
@@ -25,13 +24,16 @@ class TokenLookup:
 
     An answer of the database, found or not, serves for 5 seconds from the moment it was asked for: a revocation in
     another process bites within that. Whether a key has expired is judged anew at every look. Tokens are remembered by
-    their digest only; of more than 10,000 the one that was unused for longest goes.
+    their digest only; of more than `size` the one that was unused for longest goes.
     """
 
-    def __init__(self, storage: Storage, *, now: Callable[[], datetime], monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, storage: Storage, *, now: Callable[[], datetime], monotonic: Callable[[], float], size: int = CACHE_SIZE
+    ) -> None:
         self._storage = storage
         self._now = now
         self._monotonic = monotonic
+        self._size = size
         self._known: OrderedDict[bytes, tuple[float, Credential]] = OrderedDict()
         self._asking: dict[bytes, anyio.Event] = {}
         self._used: dict[str, datetime] = {}
@@ -74,8 +76,8 @@ class TokenLookup:
             raise
 
     async def _write_last_used(self, used: dict[str, datetime]) -> None:
-        earlier = or_(Row.c.last_used_at.is_(None), Row.c.last_used_at < bindparam("used_at"))
-        statement = update(Row).where(Row.c.id == bindparam("key_id"), earlier).values(last_used_at=bindparam("used_at"))
+        earlier = or_(col(KeyRow.last_used_at).is_(None), col(KeyRow.last_used_at) < bindparam("used_at"))
+        statement = update(KeyRow).where(col(KeyRow.id) == bindparam("key_id"), earlier).values(last_used_at=bindparam("used_at"))
         rows: list[dict[str, Any]] = [{"key_id": key_id, "used_at": at} for key_id, at in sorted(used.items())]
         async with self._storage.write() as session:
             await (await session.connection()).execute(statement, rows)
@@ -103,7 +105,7 @@ class TokenLookup:
     def _remember(self, digest: bytes, credential: Credential, *, until: float) -> None:
         self._known[digest] = (until, credential)
         self._known.move_to_end(digest)
-        if len(self._known) > CACHE_SIZE:
+        if len(self._known) > self._size:
             self._known.popitem(last=False)
 
     def _judge(self, found: Credential) -> Credential:

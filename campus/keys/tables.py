@@ -22,9 +22,9 @@ class KeyRow(House, table=True):
     note: str = ""
     issued_at: datetime = Field(sa_type=UtcDateTime)
     expires_at: datetime = Field(sa_type=UtcDateTime)
-    revoked_at: datetime | None = Field(None, sa_type=UtcDateTime)
-    replaced_by: str | None = Field(None, foreign_key="keys.id")
-    last_used_at: datetime | None = Field(None, sa_type=UtcDateTime)
+    revoked_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    replaced_by: str | None = Field(default=None, foreign_key="keys.id")
+    last_used_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
     def key(self) -> Key:
         """The key without its secrets, as campus hands it on."""
@@ -36,7 +36,7 @@ class KeyEvent(House, table=True):
 
     __tablename__ = "key_events"
 
-    id: int | None = Field(None, primary_key=True)
+    id: int | None = Field(default=None, primary_key=True)
     at: datetime = Field(sa_type=UtcDateTime)
     key_id: str = Field(foreign_key="keys.id", index=True)
     action: str

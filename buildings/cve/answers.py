@@ -1,0 +1,167 @@
+"""The answers that are made of a day's list. Pure."""
+
+from datetime import date
+
+from buildings.cve.cve_id import spelled
+from buildings.cve.edition import Edition, Issues, age
+from buildings.cve.enrichment import patch_of
+from buildings.cve.feeds.acceptance import Issue
+from buildings.cve.methodology import METHODOLOGY, NOTICES, SOURCE
+from buildings.cve.models import (
+    Brief,
+    Cvss,
+    Entry,
+    Factors,
+    Feed,
+    Feeds,
+    FreshList,
+    Miss,
+    MissCause,
+    PatchEvidence,
+    Teaser,
+    TeaserEntry,
+    Verdict,
+)
+from buildings.cve.ranked_set import Standing
+from buildings.cve.ranking import BRIEF_LENGTH, FRESH_DAYS, factors_of, fresh_window
+
+TEASER_LENGTH = 3
+DECIMALS = 3
+
+
+def brief_of(edition: Edition, *, today: date) -> Brief:
+    """The day's first 25, with the feeds' ages as of `today`."""
+    entries = tuple(entry_of(edition, spelled(number), standing) for number, standing in edition.ranked.first(BRIEF_LENGTH))
+    return Brief(
+        ok=True,
+        day=edition.day,
+        sample=edition.is_sample,
+        generated_at=edition.made_at,
+        stale=edition.facts.issues.is_stale(today),
+        source=SOURCE,
+        count=len(entries),
+        entries=entries,
+        methodology=METHODOLOGY,
+        feeds=feeds_of(edition.facts.issues, today=today),
+        notices=NOTICES,
+    )
+
+
+def feeds_of(issues: Issues, *, today: date) -> Feeds:
+    """Version, day and age of each feed."""
+    return Feeds(kev=_feed(issues.kev, today), epss=_feed(issues.epss, today), nvd=_feed(issues.nvd, today))
+
+
+def teaser_of(brief: Brief, *, full_list: str) -> Teaser:
+    """The first three, without scores; `full_list` says where the rest is had."""
+    first = tuple(
+        TeaserEntry(
+            rank=str(entry.rank),
+            cve_id=entry.cve_id,
+            vendor=entry.vendor or "unknown",
+            product=entry.product or "unknown",
+            severity=entry.severity,
+        )
+        for entry in brief.entries[:TEASER_LENGTH]
+    )
+    return Teaser(ok=True, day=brief.day, sample=brief.sample, source=SOURCE, teaser=first, full_list=full_list, stale=brief.stale)
+
+
+def fresh_of(edition: Edition, *, today: date) -> FreshList:
+    """Every CVE that was added to KEV in the week that ends with the list's day, in rank order."""
+    first_day, last_day = fresh_window(edition.day)
+    added = [cve_id for cve_id, listing in edition.facts.kev.items() if first_day <= listing.date_added <= last_day]
+    entries = [entry_of(edition, cve_id, standing) for cve_id in added if (standing := edition.ranked.find(cve_id))]
+    return FreshList(
+        ok=True,
+        day=edition.day,
+        sample=edition.is_sample,
+        stale=edition.facts.issues.is_stale(today),
+        window_days=FRESH_DAYS,
+        first_day=first_day,
+        last_day=last_day,
+        count=len(entries),
+        entries=tuple(sorted(entries, key=lambda entry: entry.rank)),
+    )
+
+
+def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
+    """One CVE's place, or why it has none."""
+    stale, of = edition.facts.issues.is_stale(today), len(edition.ranked)
+    standing = edition.ranked.find(cve_id)
+    if standing is None:
+        cause = cause_of_miss(edition, cve_id)
+        return Miss(ok=True, day=edition.day, sample=edition.is_sample, found=False, stale=stale, of=of, cve_id=cve_id, miss=cause)
+    removal = edition.facts.removed.get(cve_id)
+    return Verdict(
+        ok=True,
+        day=edition.day,
+        sample=edition.is_sample,
+        found=True,
+        stale=stale,
+        of=of,
+        kev_removed_on=removal.noticed_on if removal else None,
+        **dict(entry_of(edition, cve_id, standing)),
+    )
+
+
+def entry_of(edition: Edition, cve_id: str, standing: Standing) -> Entry:
+    """A ranked CVE with all that is known of it."""
+    listing, record = edition.facts.kev.get(cve_id), edition.facts.nvd.get(cve_id)
+    points = factors_of(epss=standing.epss, added=listing.date_added if listing else None, day=edition.day)
+    patch = patch_of(record, cve_id=cve_id, end_of_life=listing.date_added if listing and listing.end_of_life else None)
+    rating = record and record.rating
+    return Entry(
+        rank=standing.rank,
+        cve_id=cve_id,
+        score=round(points.score, DECIMALS),
+        kev=listing is not None,
+        kev_date_added=listing.date_added if listing else None,
+        kev_due_date=listing.due_date if listing else None,
+        ransomware=True if listing and listing.ransomware else None,
+        epss=standing.epss,
+        epss_percentile=standing.percentile,
+        severity=rating.severity if rating else "UNKNOWN",
+        severity_source=rating.source if rating else None,
+        cvss=Cvss(score=rating.score, version=rating.version, vector=rating.vector) if rating else None,
+        patch_status=patch.status,
+        patch_evidence=PatchEvidence(url=patch.url, date=patch.said_on) if patch.url and patch.said_on else None,
+        vendor=(listing and listing.vendor) or (record and record.vendor) or None,
+        product=(listing and listing.product) or (record and record.product) or None,
+        factors=Factors(
+            kev=points.kev,
+            epss=round(points.epss, DECIMALS),
+            recency=round(points.recency, DECIMALS),
+        ),
+    )
+
+
+def cause_of_miss(edition: Edition, cve_id: str) -> MissCause:
+    """Why a CVE is not ranked, as far as the feeds tell."""
+    record, removal = edition.facts.nvd.get(cve_id), edition.facts.removed.get(cve_id)
+    if record and record.is_rejected:
+        return MissCause(
+            reason="rejected", explanation=f"{cve_id} was rejected: the identifier is withdrawn and stands for no vulnerability."
+        )
+    if removal:
+        return MissCause(
+            reason="removed_from_kev",
+            explanation=f"CISA listed {cve_id} in KEV on {removal.date_added} and took it out again: it is missing since the list of "
+            f"{removal.noticed_on}. EPSS does not score it.",
+        )
+    if record:
+        return MissCause(
+            reason="not_yet_scored",
+            explanation=f"NVD knows {cve_id}, KEV does not list it, and EPSS has not scored it yet: that takes some 48 hours. Ask again.",
+        )
+    return MissCause(
+        reason="unknown",
+        explanation=f"Neither KEV nor EPSS knows {cve_id}. It may be younger than 48 hours, reserved, rejected, or never assigned: "
+        f"check the number, or ask again in two days.",
+    )
+
+
+def _feed(issue: Issue | None, today: date) -> Feed:
+    if issue is None:
+        return Feed(version=None, date=None, age_days=None, entries=None)
+    return Feed(version=issue.version, date=issue.issued.date(), age_days=age(issue, today), entries=issue.entries)

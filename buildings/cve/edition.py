@@ -1,0 +1,101 @@
+"""A day's list and all that it is made of."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from buildings.cve.cve_id import number_of
+from buildings.cve.enrichment import NvdRecord
+from buildings.cve.feeds.acceptance import Issue
+from buildings.cve.feeds.epss import EpssDay
+from buildings.cve.feeds.kev import KevCatalog, KevEntry
+from buildings.cve.ranked_set import RankedSet, ranked
+
+STALE_EPSS_DAYS = 3
+STALE_KEV_DAYS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A CVE that CISA took out of KEV; `noticed_on` is the day of the first list without it."""
+
+    date_added: date
+    noticed_on: date
+
+
+@dataclass(frozen=True, kw_only=True)
+class Issues:
+    """What each feed gave; `nvd` is None while it was never read."""
+
+    kev: Issue
+    epss: Issue
+    nvd: Issue | None
+
+    def is_stale(self, day: date) -> bool:
+        """Whether on `day` EPSS is older than 3 days or KEV older than 14 (its real gaps reach 13)."""
+        return age(self.epss, day) > STALE_EPSS_DAYS or age(self.kev, day) > STALE_KEV_DAYS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of single CVEs, by identifier, and of the feeds."""
+
+    kev: Mapping[str, KevEntry]
+    removed: Mapping[str, Removal]
+    nvd: Mapping[str, NvdRecord]
+    issues: Issues
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edition:
+    """The list of one day: every ranked CVE, and the facts behind it."""
+
+    day: date
+    made_at: datetime
+    ranked: RankedSet
+    facts: Facts
+    is_sample: bool = False
+
+    @property
+    def kev(self) -> KevCatalog:
+        """The catalog that it was made from."""
+        return KevCatalog(self.facts.issues.kev.version, self.facts.issues.kev.issued, self.facts.kev)
+
+    @property
+    def epss(self) -> EpssDay:
+        """The scores that it was made from."""
+        return EpssDay(self.facts.issues.epss.version, self.facts.issues.epss.issued, self.ranked.scores())
+
+
+def age(issue: Issue, day: date) -> int:
+    """Whole days from an issue to `day`, never below 0."""
+    return max((day - issue.issued.date()).days, 0)
+
+
+def make_edition(
+    *, day: date, made_at: datetime, kev: KevCatalog, epss: EpssDay, nvd: Iterable[NvdRecord], nvd_issue: Issue | None, last: Edition | None
+) -> Edition:
+    """The list of `day`; `nvd` is what NVD told this time, `last` the list before it, None at first."""
+    listings = listing_days(kev.entries)
+    ranked_set = ranked(epss.scores, listings, day=day)
+    removed = _removed(kev.entries, last, day)
+    issues = Issues(kev=kev.issue, epss=epss.issue, nvd=nvd_issue or (last.facts.issues.nvd if last else None))
+    known = {record.cve_id: record for record in nvd}
+    for cve_id, record in (last.facts.nvd if last else {}).items():
+        # What NVD told before is kept where it is needed: NVD's files tell of any CVE, and would pile up.
+        if cve_id not in known and (cve_id in kev.entries or cve_id in removed or ranked_set.find(cve_id) is None):
+            known[cve_id] = record
+    return Edition(day=day, made_at=made_at, ranked=ranked_set, facts=Facts(kev=kev.entries, removed=removed, nvd=known, issues=issues))
+
+
+def listing_days(entries: Mapping[str, KevEntry]) -> dict[int, date]:
+    """KEV as the ranking takes it: CVE number → day of listing."""
+    return {number_of(entry.cve_id): entry.date_added for entry in entries.values()}
+
+
+def _removed(entries: Mapping[str, KevEntry], last: Edition | None, day: date) -> dict[str, Removal]:
+    if last is None:
+        return {}
+    gone = {cve_id: Removal(entry.date_added, day) for cve_id, entry in last.facts.kev.items() if cve_id not in entries}
+    earlier = {cve_id: removal for cve_id, removal in last.facts.removed.items() if cve_id not in entries}
+    return earlier | gone

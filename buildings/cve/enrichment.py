@@ -1,0 +1,151 @@
+"""What is said of a CVE beside its rank: severity, fix and names, each with its source. Pure.
+
+Severity comes from the first of three that rated the CVE: NVD's own analysts, the CVE's numbering authority (CNA),
+CISA's additions to CVE records (ADP). Within a source the newest CVSS version counts. A score of 0.0 is taken from
+NVD alone, where it means NONE: elsewhere it has stood for "not rated".
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal
+
+Severity = Literal["CRITICAL", "HIGH", "MEDIUM", "LOW", "NONE", "UNKNOWN"]
+SeveritySource = Literal["nvd", "cna", "cisa-adp"]
+PatchStatus = Literal["no_fix_eol", "fix_reference", "vendor_advisory", "unknown"]
+
+NVD = "nvd@nist.gov"
+CISA_ADP = "134c704f-9b21-4f2e-91b3-4a467353bcc0"
+CHAIN: Sequence[SeveritySource] = ("nvd", "cna", "cisa-adp")
+
+CATALOG_PAGE = "https://www.cisa.gov/known-exploited-vulnerabilities-catalog?search_api_fulltext={cve_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One CVSS assessment in an NVD record; `source` is who made it, `version` as in "3.1"."""
+
+    source: str
+    primary: bool
+    version: str
+    score: float
+    severity: str
+    vector: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One reference in an NVD record, with NVD's tags."""
+
+    url: str
+    tags: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """How severe a CVE is, and who says so."""
+
+    severity: Severity
+    source: SeveritySource
+    score: float
+    version: str
+    vector: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NvdRecord:
+    """What is kept of an NVD record; `modified` is the day of its last change."""
+
+    cve_id: str
+    status: str
+    modified: date
+    rating: Rating | None = None
+    fix_url: str | None = None
+    advisory_url: str | None = None
+    vendor: str | None = None
+    product: str | None = None
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether the identifier was withdrawn."""
+        return self.status == "Rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What is known of a fix, with the page that says so and its day."""
+
+    status: PatchStatus
+    url: str | None = None
+    said_on: date | None = None
+
+
+def rating_of(metrics: Iterable[Metric], *, cna: str) -> Rating | None:
+    """The rating that counts; `cna` is the source that the record names as its own. None when nobody rated the CVE."""
+    usable = [(metric, source) for metric in metrics if (source := _source_of(metric, cna)) and (metric.score > 0 or source == "nvd")]
+    if not usable:
+        return None
+    metric, source = min(usable, key=lambda each: (CHAIN.index(each[1]), [-int(part) for part in each[0].version.split(".")]))
+    return Rating(severity_of(metric), source, metric.score, metric.version, metric.vector)
+
+
+def severity_of(metric: Metric) -> Severity:
+    """The label of a CVSS assessment: its own word, or by the bands of its version where it gives none."""
+    match metric.severity.upper():
+        case "CRITICAL" | "HIGH" | "MEDIUM" | "LOW" | "NONE" as word:
+            return word
+    if metric.score == 0:
+        return "NONE"
+    if metric.score >= 9 and not metric.version.startswith("2"):
+        return "CRITICAL"
+    return "HIGH" if metric.score >= 7 else "MEDIUM" if metric.score >= 4 else "LOW"
+
+
+def _source_of(metric: Metric, cna: str) -> SeveritySource | None:
+    if metric.source == NVD:
+        return "nvd" if metric.primary else None
+    if metric.source == CISA_ADP:
+        return "cisa-adp"
+    return "cna" if metric.source == cna or metric.primary else None
+
+
+def tagged(references: Iterable[Reference], tag: str) -> str | None:
+    """The first reference with a tag whose link is not known to be broken."""
+    return next((one.url for one in references if tag in one.tags and "Broken Link" not in one.tags), None)
+
+
+def names_in(cpe: str) -> tuple[str, str]:
+    """Vendor and product of a CPE 2.3 name, blanks for its underscores."""
+    parts = re.split(r"(?<!\\):", cpe)
+    vendor, product = (re.sub(r"\\(.)", r"\1", part).replace("_", " ") for part in parts[3:5])
+    return vendor, product
+
+
+def patch_of(record: NvdRecord | None, *, cve_id: str, end_of_life: date | None) -> Patch:
+    """What is known of a fix; `end_of_life` is the day on which KEV listed the product as one that gets none.
+
+    No public feed says "patched": a reference that NVD tagged Patch is the nearest to it.
+    """
+    if end_of_life is not None:
+        return Patch("no_fix_eol", CATALOG_PAGE.format(cve_id=cve_id), end_of_life)
+    if record and record.fix_url:
+        return Patch("fix_reference", record.fix_url, record.modified)
+    if record and record.advisory_url:
+        return Patch("vendor_advisory", record.advisory_url, record.modified)
+    return Patch("unknown")
+
+
+ENDED = re.compile(r"\bend[- ]of[- ](life|service|support)\b|^(users should )?(discontinue|disconnect)\b", re.IGNORECASE | re.MULTILINE)
+UNSURE = re.compile(r"\bcould\b|\bmay\b|\bif\b(?! still in use)", re.IGNORECASE)
+WAY_OUT = re.compile(r"\b(apply|upgrade|supported versions|not considered vulnerable)\b", re.IGNORECASE)
+
+
+def says_end_of_life(required_action: str) -> bool:
+    """Whether KEV's required action says that there will be no fix.
+
+    Most actions end with "or discontinue use of the product if mitigations are unavailable", and some name an old
+    version beside a supported one: only a plain statement without an "if" and without a way out counts.
+    """
+    action = required_action.strip()
+    return bool(ENDED.search(action)) and not UNSURE.search(action) and not WAY_OUT.search(action)

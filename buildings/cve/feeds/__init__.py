@@ -1,0 +1,1 @@
+"""The three public feeds: fetched with care, parsed whole or refused."""

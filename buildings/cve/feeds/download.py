@@ -1,0 +1,117 @@
+"""How a feed is fetched: streamed, capped, in limited time, asked for only when newer, and tried again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import anyio
+import httpx
+import stamina
+
+from buildings.cve.feeds.errors import FeedRefused, FeedUnavailable
+
+MEGABYTE = 1 << 20
+PASSING = frozenset({408, 429, 500, 502, 503, 504})
+"""Statuses that another try may cure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long one address is waited for: `seconds` in all, tries included; the wait between tries doubles."""
+
+    seconds: float = 120.0
+    attempts: int = 3
+    first_wait: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caps:
+    """The most bytes of a feed, as sent and as unpacked."""
+
+    sent: int = 32 * MEGABYTE
+    unpacked: int = 96 * MEGABYTE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy:
+    """Where a copy came from and what the server called it, so that only a newer one need be sent."""
+
+    url: str
+    etag: str | None = None
+    last_modified: str | None = None
+
+    def conditions(self, url: str) -> dict[str, str]:
+        """The headers that ask `url` for a newer one; none when this copy came from elsewhere."""
+        if url != self.url:
+            return {}
+        said = {"if-none-match": self.etag, "if-modified-since": self.last_modified}
+        return {name: value for name, value in said.items() if value}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Download:
+    """A feed as it was sent."""
+
+    body: bytes
+    copy: Copy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetcher:
+    """Fetches one feed from any of its addresses."""
+
+    client: httpx.AsyncClient
+    feed: str
+    patience: Patience
+    caps: Caps = Caps()
+
+    async def fetch(self, url: str, *, held: Copy | None = None, headers: Mapping[str, str] | None = None) -> Download | None:
+        """The feed at `url`; None when the copy that is `held` is still the newest.
+
+        Raises FeedUnavailable when it cannot be had, FeedRefused when it is too large. A request with headers of its
+        own follows no redirect: they may carry a key.
+        """
+        asked = {"accept-encoding": "gzip", **(headers or {}), **(held.conditions(url) if held else {})}
+        body = bytearray()
+        try:
+            with anyio.fail_after(self.patience.seconds):
+                copy = await self._retrying()(self._stream, url, asked, body, follow_redirects=not headers)
+        except TimeoutError:
+            raise FeedUnavailable(
+                self.feed, f"{url} had not finished after {self.patience.seconds:g} seconds and {len(body):,} bytes"
+            ) from None
+        except httpx.HTTPStatusError as error:
+            raise FeedUnavailable(self.feed, f"{url} answered {error.response.status_code}") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise FeedUnavailable(self.feed, f"{url} gave no whole answer: {type(error).__name__} {error}".rstrip()) from None
+        return Download(body=bytes(body), copy=copy) if copy else None
+
+    def _retrying(self) -> stamina.BoundAsyncRetryingCaller:
+        patience = self.patience
+        return stamina.AsyncRetryingCaller(
+            attempts=patience.attempts, timeout=None, wait_initial=patience.first_wait, wait_jitter=patience.first_wait / 2
+        ).on(_may_pass)
+
+    async def _stream(self, url: str, headers: Mapping[str, str], body: bytearray, *, follow_redirects: bool) -> Copy | None:
+        body.clear()
+        async with self.client.stream("GET", url, headers=headers, follow_redirects=follow_redirects) as response:
+            if response.status_code == HTTPStatus.NOT_MODIFIED:
+                return None
+            self._check(response, url)
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) > self.caps.sent:
+                    raise FeedRefused(self.feed, f"{url} sends more than {self.caps.sent:,} bytes")
+        return Copy(url=url, etag=response.headers.get("etag"), last_modified=response.headers.get("last-modified"))
+
+    def _check(self, response: httpx.Response, url: str) -> None:
+        if not response.is_success:
+            raise httpx.HTTPStatusError(str(response.status_code), request=response.request, response=response)
+        if response.url.scheme == "file" and not url.startswith("file:"):
+            raise FeedRefused(self.feed, f"{url} leads to a file of this machine")
+
+
+def _may_pass(error: Exception) -> bool:
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.status_code in PASSING
+    return isinstance(error, httpx.TransportError)

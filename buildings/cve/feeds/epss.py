@@ -1,0 +1,104 @@
+"""The EPSS scores of one day: FIRST's CSV, parsed row by row or refused."""
+
+import re
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from buildings.cve.cve_id import SEQUENCES, spelled
+from buildings.cve.feeds.acceptance import Issue
+from buildings.cve.feeds.errors import FeedRefused, glimpse
+from buildings.cve.ranked_set import Scores, sorted_scores
+
+FEED = "EPSS"
+ABOUT = re.compile(rb"#\s*model_version:\s*([\w.-]+)\s*,\s*score_date:\s*([0-9T:+.Z-]+)\s*")
+COLUMNS = b"cve,epss,percentile"
+ROW = re.compile(rb"^CVE-([0-9]{4})-([0-9]{4}|[1-9][0-9]{4,11}),([0-9.eE+-]+),([0-9.eE+-]+)\r?$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class EpssDay:
+    """The scores of one day by one version of the model."""
+
+    model_version: str
+    scored_at: datetime
+    scores: Scores
+
+    @property
+    def issue(self) -> Issue:
+        """What can be compared with another day's."""
+        return Issue(version=self.model_version, issued=self.scored_at, entries=len(self.scores.numbers))
+
+
+def parse_epss(chunks: Iterable[bytes]) -> EpssDay:
+    """Read the file, in whatever chunks it comes. Raises FeedRefused with what was seen.
+
+    Its first line names the model and the day; rows may stand in any order, and numbers may be written as `2e-05`.
+    """
+    blocks = _whole_lines(chunks)
+    first = next(blocks, b"")
+    about, _, rest = first.partition(b"\n")
+    header, _, rows = rest.partition(b"\n")
+    found = ABOUT.fullmatch(about.rstrip(b"\r"))
+    if not found or header.rstrip(b"\r") != COLUMNS:
+        raise FeedRefused(FEED, f"not EPSS scores ('#model_version:…,score_date:…' and '{COLUMNS.decode()}'), but {glimpse(first)}")
+    return EpssDay(found[1].decode(), _instant(found[2]), _scores(rows, blocks))
+
+
+def _instant(text: bytes) -> datetime:
+    try:
+        instant = datetime.fromisoformat(text.decode())
+    except ValueError:
+        raise FeedRefused(FEED, f"the score date {text.decode()!r} is no date") from None
+    if instant.tzinfo is None:
+        raise FeedRefused(FEED, f"the score date {text.decode()!r} names no time zone")
+    return instant
+
+
+def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes cut at line ends; the first block holds at least two lines where there are two."""
+    pending = b""
+    started = False
+    for chunk in chunks:
+        pending += chunk
+        end = pending.rfind(b"\n") + 1
+        if end and (started or pending.count(b"\n") > 1):
+            yield pending[:end]
+            pending, started = pending[end:], True
+    if pending:
+        yield pending
+
+
+def _scores(rows: bytes, blocks: Iterator[bytes]) -> Scores:
+    numbers, epss, percentiles = array("q"), array("d"), array("d")
+    block: bytes | None = rows
+    while block is not None:
+        found = ROW.findall(block)
+        if len(found) != block.count(b"\n") + (not block.endswith(b"\n") and block != b""):
+            raise FeedRefused(FEED, f"a row after the {len(numbers) + 1:,}th is no 'CVE-…,number,number'{_odd_row(block)}")
+        numbers.extend(int(year) * SEQUENCES + int(sequence) for year, sequence, _, _ in found)
+        try:
+            epss.extend(float(likely) for _, _, likely, _ in found)
+            percentiles.extend(float(share) for _, _, _, share in found)
+        except ValueError as error:
+            raise FeedRefused(FEED, f"a row holds no number: {error}") from None
+        block = next(blocks, None)
+    return _checked(sorted_scores(numbers, epss, percentiles))
+
+
+def _odd_row(block: bytes) -> str:
+    odd = next((line for line in block.split(b"\n") if line and not ROW.fullmatch(line)), b"")
+    return f": {glimpse(odd)}"
+
+
+def _checked(scores: Scores) -> Scores:
+    if not scores.numbers:
+        raise FeedRefused(FEED, "the file has no rows")
+    for name, column in (("score", scores.epss), ("percentile", scores.percentiles)):
+        if min(column) < 0 or max(column) > 1:
+            raise FeedRefused(FEED, f"a {name} is not between 0 and 1")
+    if twice := next((one for one, next_one in pairwise(scores.numbers) if one == next_one), None):
+        raise FeedRefused(FEED, f"{spelled(twice)} has two rows")
+    return scores

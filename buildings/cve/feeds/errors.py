@@ -1,0 +1,36 @@
+"""What can be wrong with a feed, one clear sentence each for the operator.
+
+FeedError
+├── FeedUnavailable   it cannot be had: no connection, an error status, too slow
+└── FeedRefused       it was had and is not taken: not what it should be, too large, suspiciously smaller, older
+"""
+
+import re
+
+GLIMPSE = 60
+PRINTABLE = re.compile(r"[^ -~]+")
+
+
+class FeedError(Exception):
+    """A feed gave nothing that a list can be made from."""
+
+    def __init__(self, feed: str, reason: str) -> None:
+        super().__init__(f"{feed}: {reason}")
+        self.feed = feed
+
+
+class FeedUnavailable(FeedError):  # named for what happened
+    """It cannot be had."""
+
+
+class FeedRefused(FeedError):  # named for what happened
+    """It was had, and is not taken."""
+
+
+def glimpse(body: bytes) -> str:
+    """What a body looks like, in a few words: for the sentence that refuses it."""
+    if not body.strip():
+        return "an empty answer"
+    start = PRINTABLE.sub(" ", body[: 4 * GLIMPSE].decode("ascii", errors="replace")).strip()[:GLIMPSE]
+    kind = "an HTML page" if start.lower().startswith(("<!doctype html", "<html")) else "an answer"
+    return f"{kind} of {len(body):,} bytes that begins with {start!r}"

@@ -1,0 +1,112 @@
+"""The KEV catalog: CISA's JSON, parsed whole or refused."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Annotated
+
+from pydantic import (
+    AliasGenerator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
+from pydantic.alias_generators import to_camel
+
+from buildings.cve.cve_id import PATTERN
+from buildings.cve.enrichment import says_end_of_life
+from buildings.cve.feeds.acceptance import Issue
+from buildings.cve.feeds.errors import FeedRefused, glimpse
+
+FEED = "KEV"
+
+
+@dataclass(frozen=True, slots=True)
+class KevEntry:
+    """One listing, as far as the lists need it; `vendor` and `product` are empty where the catalog leaves them so."""
+
+    cve_id: str
+    vendor: str
+    product: str
+    date_added: date
+    due_date: date | None
+    ransomware: bool
+    end_of_life: bool
+
+
+@dataclass(frozen=True)
+class KevCatalog:
+    """One release of the catalog."""
+
+    version: str
+    released_at: datetime
+    entries: Mapping[str, KevEntry]
+
+    @property
+    def issue(self) -> Issue:
+        """What can be compared with another release."""
+        return Issue(version=self.version, issued=self.released_at, entries=len(self.entries))
+
+
+class Published(BaseModel):
+    """Base of what is read: names as CISA spells them, blanks stripped, members that nobody needs passed over."""
+
+    model_config = ConfigDict(alias_generator=AliasGenerator(validation_alias=to_camel), str_strip_whitespace=True)
+
+
+class PublishedEntry(Published):
+    """One of the catalog's `vulnerabilities`."""
+
+    cve_id: Annotated[str, StringConstraints(pattern=PATTERN, to_upper=True), Field(validation_alias="cveID")]
+    vendor_project: str
+    product: str
+    date_added: date
+    due_date: Annotated[date | None, BeforeValidator(lambda text: text or None)] = None
+    required_action: str = ""
+    known_ransomware_campaign_use: str = "Unknown"
+
+    def entry(self) -> KevEntry:
+        """The same, distilled."""
+        return KevEntry(
+            self.cve_id,
+            self.vendor_project,
+            self.product,
+            self.date_added,
+            self.due_date,
+            ransomware=self.known_ransomware_campaign_use.lower() == "known",
+            end_of_life=says_end_of_life(self.required_action),
+        )
+
+
+class PublishedCatalog(Published):
+    """The file."""
+
+    catalog_version: str
+    date_released: AwareDatetime
+    count: int
+    vulnerabilities: list[PublishedEntry]
+
+
+def parse_kev(body: bytes) -> KevCatalog:
+    """Read a release of the catalog. Raises FeedRefused with what was seen.
+
+    One release listed a CVE twice: its earliest listing counts, as it did in the releases before and after.
+    """
+    try:
+        read = PublishedCatalog.model_validate_json(body)
+    except ValidationError as error:
+        raise FeedRefused(FEED, f"not a KEV catalog ({_first(error)}), but {glimpse(body)}") from None
+    if read.count != len(read.vulnerabilities):
+        raise FeedRefused(FEED, f"the catalog says {read.count:,} entries and holds {len(read.vulnerabilities):,}")
+    newest_first = sorted((one.entry() for one in read.vulnerabilities), key=lambda entry: entry.date_added, reverse=True)
+    return KevCatalog(read.catalog_version, read.date_released, {entry.cve_id: entry for entry in newest_first})
+
+
+def _first(error: ValidationError) -> str:
+    found = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in found["loc"])
+    return f"{where}: {found['msg']}" if where else found["msg"]

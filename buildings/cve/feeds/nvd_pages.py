@@ -1,0 +1,83 @@
+"""NVD read whole: page after page of its API at the rate that it asks for, or one file."""
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+
+from buildings.cve.enrichment import NvdRecord
+from buildings.cve.feeds.acceptance import Issue
+from buildings.cve.feeds.download import Copy, Fetcher
+from buildings.cve.feeds.errors import FeedRefused
+from buildings.cve.feeds.nvd import FEED, NvdPage, parse_nvd
+from buildings.cve.feeds.packing import unpacked
+
+PAGE = 2_000
+"""The most records that NVD gives at once."""
+
+MOST_PAGES = 25
+WINDOW_SECONDS = 30.0
+REQUESTS_PER_WINDOW, REQUESTS_WITH_KEY = 5, 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class NvdRead:
+    """All that NVD gave: about the CVEs in KEV from its API, about whatever it holds from a file."""
+
+    records: tuple[NvdRecord, ...]
+    issue: Issue
+    copy: Copy | None = None
+
+
+async def read_nvd(
+    fetcher: Fetcher, url: str, *, api_key: str | None = None, held: Copy | None = None, window: float = WINDOW_SECONDS
+) -> NvdRead | None:
+    """Read NVD's API, or a file where the address ends in .json or .json.gz; None when the file that is `held` is the newest.
+
+    `window` is the time in which the API takes 5 requests, 50 with a key. Raises FeedUnavailable or FeedRefused.
+    """
+    if urlsplit(url).path.endswith((".json", ".json.gz")):
+        return await _read_file(fetcher, url, held)
+    pause = window / (REQUESTS_WITH_KEY if api_key else REQUESTS_PER_WINDOW)
+    headers = {"apiKey": api_key} if api_key else None
+    records: list[NvdRecord] = []
+    start = 0
+    for _ in range(MOST_PAGES):
+        download = await fetcher.fetch(_page_address(url, start), headers=headers)
+        assert download is not None, "only a request for a newer copy can be answered with none"
+        page = await _parsed(fetcher, download.body)
+        if page.start != start or not (page.count or page.total == 0):
+            raise FeedRefused(
+                FEED, f"the page from {start:,} on begins at {page.start:,} and holds {page.count:,} of {page.total:,} records"
+            )
+        records += page.records
+        start += page.count
+        if start >= page.total:
+            return NvdRead(records=tuple(records), issue=_issue(page, len(records)))
+        await anyio.sleep(pause)
+    raise FeedRefused(FEED, f"{MOST_PAGES} pages did not bring all of its records")
+
+
+async def _read_file(fetcher: Fetcher, url: str, held: Copy | None) -> NvdRead | None:
+    download = await fetcher.fetch(url, held=held)
+    if download is None:
+        return None
+    page = await _parsed(fetcher, download.body)
+    return NvdRead(records=page.records, issue=_issue(page, len(page.records)), copy=download.copy)
+
+
+async def _parsed(fetcher: Fetcher, body: bytes) -> NvdPage:
+    def parse() -> NvdPage:
+        return parse_nvd(b"".join(unpacked(body, feed=FEED, most=fetcher.caps.unpacked)))
+
+    return await anyio.to_thread.run_sync(parse)
+
+
+def _issue(page: NvdPage, entries: int) -> Issue:
+    return Issue(version=page.version, issued=page.as_of, entries=entries)
+
+
+def _page_address(url: str, start: int) -> str:
+    # NVD takes hasKev only as a bare word, which no library writes.
+    return f"{url}{'&' if urlsplit(url).query else '?'}hasKev&resultsPerPage={PAGE}&startIndex={start}"

@@ -1,0 +1,48 @@
+"""How a feed is unpacked: gzip in bounded blocks, so that a small body cannot become a huge one in memory."""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from buildings.cve.feeds.errors import FeedRefused
+
+GZIP = b"\x1f\x8b"
+GZIP_WINDOW = 16 + zlib.MAX_WBITS
+BLOCK = 1 << 18
+LAYERS = 2
+"""A gzip file may be sent with Content-Encoding: gzip around it."""
+
+
+def unpacked(body: bytes, *, feed: str, most: int) -> Iterator[bytes]:
+    """The bytes within, in blocks of at most 256 KB; a body that is not gzip comes as it is.
+
+    Raises FeedRefused for a gzip stream that is damaged, ends early, or holds more than `most` bytes.
+    """
+    blocks: Iterator[bytes] = (body[start : start + BLOCK] for start in range(0, len(body), BLOCK))
+    for _ in range(LAYERS):
+        first = next(blocks, b"")
+        blocks = chain((first,), blocks)
+        if not first.startswith(GZIP):
+            break
+        blocks = _gunzipped(blocks, feed=feed, most=most)
+    return blocks
+
+
+def _gunzipped(blocks: Iterable[bytes], *, feed: str, most: int) -> Iterator[bytes]:
+    stream, total = zlib.decompressobj(GZIP_WINDOW), 0
+    for block in blocks:
+        rest, piece = block, b""
+        while rest or len(piece) == BLOCK:
+            if stream.eof:
+                stream = zlib.decompressobj(GZIP_WINDOW)
+            try:
+                piece = stream.decompress(rest, BLOCK)
+            except zlib.error as error:
+                raise FeedRefused(feed, f"the gzip stream is damaged after {total:,} unpacked bytes: {error}") from None
+            rest = stream.unused_data if stream.eof else stream.unconsumed_tail
+            total += len(piece)
+            if total > most:
+                raise FeedRefused(feed, f"it unpacks to more than {most:,} bytes")
+            yield piece
+    if not stream.eof:
+        raise FeedRefused(feed, f"the gzip stream ends early, after {total:,} unpacked bytes")

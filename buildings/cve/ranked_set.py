@@ -1,0 +1,136 @@
+"""Every ranked CVE in four compact columns: 28 bytes each, found by bisection, kept as one compressed block."""
+
+import sys
+import zlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from buildings.cve.cve_id import number_of
+from buildings.cve.ranking import UNSCORED, order
+
+TYPES = "qddI"
+FASTEST = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the ranked set knows of one CVE; EPSS and its percentile are 0 to 1, None when not yet scored."""
+
+    rank: int
+    epss: float | None
+    percentile: float | None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What EPSS says: CVE numbers in ascending order, each with its score and percentile."""
+
+    numbers: "array[int]"
+    epss: "array[float]"
+    percentiles: "array[float]"
+
+
+@dataclass(frozen=True)
+class RankedSet:
+    """The columns, in ascending order of CVE number."""
+
+    numbers: "array[int]"
+    epss: "array[float]"
+    percentiles: "array[float]"
+    ranks: "array[int]"
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def find(self, cve_id: str) -> Standing | None:
+        """Where a CVE stands; None when it is not ranked."""
+        row = _row_of(number_of(cve_id), self.numbers)
+        return None if row is None else self._standing(row)
+
+    def first(self, count: int) -> list[tuple[int, Standing]]:
+        """The CVE numbers of the first `count` ranks, in their order."""
+        leading = sorted((rank, row) for row, rank in enumerate(self.ranks) if rank <= count)
+        return [(self.numbers[row], self._standing(row)) for _, row in leading]
+
+    def scores(self) -> Scores:
+        """What EPSS said, without the rows that only KEV knows."""
+        rows = [row for row, likely in enumerate(self.epss) if likely != UNSCORED]
+        return Scores(*(_picked(column, rows) for column in (self.numbers, self.epss, self.percentiles)))
+
+    def cut(self, listed: Iterable[int], *, least_epss: float) -> "RankedSet":
+        """Only the rows of `listed` CVE numbers and those whose EPSS is at least `least_epss`."""
+        kept = frozenset(listed)
+        rows = [row for row, number in enumerate(self.numbers) if self.epss[row] >= least_epss or number in kept]
+        return RankedSet(*(_picked(column, rows) for column in self._columns()))
+
+    def pack(self) -> bytes:
+        """The columns one after the other, little-endian, compressed."""
+        return zlib.compress(b"".join(_little(column).tobytes() for column in self._columns()), FASTEST)
+
+    @classmethod
+    def unpack(cls, block: bytes) -> "RankedSet":
+        """What `pack` gave."""
+        return cls(*_columns_of(memoryview(zlib.decompress(block))))
+
+    def _columns(self) -> "tuple[array[int], array[float], array[float], array[int]]":
+        return self.numbers, self.epss, self.percentiles, self.ranks
+
+    def _standing(self, row: int) -> Standing:
+        if self.epss[row] == UNSCORED:
+            return Standing(self.ranks[row], None, None)
+        return Standing(self.ranks[row], self.epss[row], self.percentiles[row])
+
+
+def ranked(scores: Scores, added: Mapping[int, date], *, day: date) -> RankedSet:
+    """Rank every CVE that EPSS has scored or KEV lists; `added` maps KEV's CVE numbers to their day of listing."""
+    columns = _with_unscored(scores, added)
+    ranks = array("I", bytes(array("I").itemsize * len(columns.numbers)))
+    for rank, row in enumerate(order(columns.numbers, columns.epss, added, day=day), start=1):
+        ranks[row] = rank
+    return RankedSet(columns.numbers, columns.epss, columns.percentiles, ranks)
+
+
+def sorted_scores(numbers: "array[int]", epss: "array[float]", percentiles: "array[float]") -> Scores:
+    """The columns brought into ascending order of CVE number."""
+    rows = sorted(range(len(numbers)), key=numbers.__getitem__)
+    return Scores(*(_picked(column, rows) for column in (numbers, epss, percentiles)))
+
+
+def _with_unscored(scores: Scores, added: Mapping[int, date]) -> Scores:
+    unscored = array("q", sorted(number for number in added if _row_of(number, scores.numbers) is None))
+    if not unscored:
+        return scores
+    missing = array("d", [UNSCORED]) * len(unscored)
+    return sorted_scores(scores.numbers + unscored, scores.epss + missing, scores.percentiles + missing)
+
+
+def _row_of(number: int, numbers: "array[int]") -> int | None:
+    row = bisect_left(numbers, number)
+    return row if row < len(numbers) and numbers[row] == number else None
+
+
+def _picked(column: "array[int] | array[float]", rows: list[int]) -> "array[Any]":
+    return array(column.typecode, map(column.__getitem__, rows))
+
+
+def _columns_of(block: memoryview) -> "Iterator[array[Any]]":
+    width = sum(array(code).itemsize for code in TYPES)
+    count, start = len(block) // width, 0
+    for code in TYPES:
+        column = array(code)
+        end = start + count * column.itemsize
+        column.frombytes(block[start:end])
+        yield _little(column)
+        start = end
+
+
+def _little(column: "array[Any]") -> "array[Any]":
+    if sys.byteorder == "little":
+        return column
+    swapped = column[:]
+    swapped.byteswap()
+    return swapped

@@ -1,0 +1,27 @@
+"""A small hand-written sample in the three feeds' own formats, shown while no list was ever made."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from buildings.cve.edition import Edition, make_edition
+from buildings.cve.feeds.epss import parse_epss
+from buildings.cve.feeds.kev import parse_kev
+from buildings.cve.feeds.nvd import parse_nvd
+
+FOLDER = Path(__file__).parent
+
+
+def sample_edition() -> Edition:
+    """The list of the sample's own day, marked as one."""
+    kev = parse_kev((FOLDER / "kev.json").read_bytes())
+    nvd = parse_nvd((FOLDER / "nvd.json").read_bytes())
+    edition = make_edition(
+        day=kev.released_at.date(),
+        made_at=kev.released_at,
+        kev=kev,
+        epss=parse_epss([(FOLDER / "epss.csv").read_bytes()]),
+        nvd=nvd.records,
+        nvd_issue=nvd.issue,
+        last=None,
+    )
+    return replace(edition, is_sample=True)

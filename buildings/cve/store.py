@@ -1,0 +1,163 @@
+"""How lists are stored and read again."""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from uuid import uuid4
+
+import anyio.to_thread
+from pydantic import TypeAdapter
+from sqlmodel import col, delete, func, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from buildings.cve.answers import brief_of
+from buildings.cve.edition import Edition, Facts, listing_days
+from buildings.cve.feeds.download import Copy
+from buildings.cve.feeds.kev import KevEntry
+from buildings.cve.models import Brief
+from buildings.cve.ranked_set import RankedSet
+from buildings.cve.tables import LATEST, ArchivedBrief, ArchivedSet, FeedState, LatestList
+from campus import Storage
+
+ARCHIVED_EPSS = 0.1
+"""A day's archived set holds KEV and every CVE with at least this EPSS."""
+
+FACTS: TypeAdapter[Facts] = TypeAdapter(Facts)
+LISTINGS: TypeAdapter[dict[str, KevEntry]] = TypeAdapter(dict[str, KevEntry])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """The list on show: the edition, the brief as it was published, and the version that tells whether there is a newer one."""
+
+    version: str
+    edition: Edition
+    brief: Brief
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a feed's last reading failed."""
+
+    feed: str
+    reason: str
+    at: datetime
+
+
+async def newest_version(storage: Storage) -> str | None:
+    """What changes with every list that is stored; None while there is none."""
+    async with storage.read() as session:
+        return (await session.exec(select(LatestList.version))).first()
+
+
+async def load_latest(storage: Storage) -> Stored | None:
+    """The list on show; None while none was ever made."""
+    async with storage.read() as session:
+        row = await session.get(LatestList, LATEST)
+        archived = await session.get(ArchivedBrief, row.day) if row else None
+    if not row or not archived:
+        return None
+    return await anyio.to_thread.run_sync(_opened, row, archived)
+
+
+def _opened(row: LatestList, archived: ArchivedBrief) -> Stored:
+    facts = FACTS.validate_json(zlib.decompress(row.facts))
+    edition = Edition(day=row.day, made_at=row.made_at, ranked=RankedSet.unpack(row.ranked), facts=facts)
+    return Stored(version=row.version, edition=edition, brief=_brief(archived))
+
+
+async def save(storage: Storage, edition: Edition, *, copies: Mapping[str, Copy | None]) -> None:
+    """Store a day's list and archive its brief, all in one transaction.
+
+    It is shown from now on, unless a later day's list is: then it is only archived, and `copies`, which the next
+    requests to the feeds ask by, stay as they are.
+    """
+    latest, archived, leading = await anyio.to_thread.run_sync(_packed, edition)
+    async with storage.write() as session:
+        shown = (await session.exec(select(LatestList.day))).first()
+        await session.merge(archived)
+        await session.merge(leading)
+        if shown is None or shown <= edition.day:
+            await session.merge(latest)
+            await _note_copies(session, copies)
+        else:
+            row = await session.get_one(LatestList, LATEST)
+            row.version = latest.version
+
+
+def _packed(edition: Edition) -> tuple[LatestList, ArchivedBrief, ArchivedSet]:
+    brief = brief_of(edition, today=edition.day)
+    leading = edition.ranked.cut(listing_days(edition.facts.kev), least_epss=ARCHIVED_EPSS)
+    latest = LatestList(
+        id=LATEST,
+        version=uuid4().hex,
+        day=edition.day,
+        made_at=edition.made_at,
+        ranked=edition.ranked.pack(),
+        facts=zlib.compress(FACTS.dump_json(edition.facts)),
+    )
+    archived = ArchivedBrief(day=edition.day, made_at=edition.made_at, brief=zlib.compress(brief.model_dump_json().encode()))
+    kev = zlib.compress(LISTINGS.dump_json(dict(edition.facts.kev)))
+    return latest, archived, ArchivedSet(day=edition.day, ranked=leading.pack(), kev=kev)
+
+
+async def load_brief(storage: Storage, day: date) -> Brief | None:
+    """The archived brief of a day."""
+    async with storage.read() as session:
+        row = await session.get(ArchivedBrief, day)
+    return _brief(row) if row else None
+
+
+async def archived_days(storage: Storage) -> tuple[date, date] | None:
+    """The first and the last day in the archive; None while it is empty."""
+    async with storage.read() as session:
+        first, last = (await session.exec(select(func.min(ArchivedBrief.day), func.max(ArchivedBrief.day)))).one()
+    return (first, last) if first else None
+
+
+async def load_leading(storage: Storage, day: date) -> tuple[RankedSet, dict[str, KevEntry]] | None:
+    """The archived part of a day's ranked set, and KEV as it was."""
+    async with storage.read() as session:
+        row = await session.get(ArchivedSet, day)
+    return (RankedSet.unpack(row.ranked), LISTINGS.validate_json(zlib.decompress(row.kev))) if row else None
+
+
+async def all_days(storage: Storage) -> list[date]:
+    """Every day in the archive, the first one first."""
+    async with storage.read() as session:
+        return list(await session.exec(select(ArchivedBrief.day).order_by(col(ArchivedBrief.day))))
+
+
+async def held_copies(storage: Storage) -> dict[str, Copy]:
+    """What the servers called the feeds that the list on show was made from."""
+    async with storage.read() as session:
+        rows = await session.exec(select(FeedState))
+        return {row.name: Copy(url=row.url, etag=row.etag, last_modified=row.last_modified) for row in rows if row.url}
+
+
+async def failures(storage: Storage) -> list[Failure]:
+    """The feeds whose last reading failed."""
+    async with storage.read() as session:
+        rows = await session.exec(select(FeedState).order_by(col(FeedState.name)))
+        return [Failure(feed=row.name, reason=row.failure, at=row.failed_at) for row in rows if row.failure and row.failed_at]
+
+
+async def note_failures(storage: Storage, found: Iterable[Failure]) -> None:
+    """Remember why feeds could not be read; what is known of them stays."""
+    async with storage.write() as session:
+        for failure in found:
+            row = await session.get(FeedState, failure.feed) or FeedState(name=failure.feed)
+            row.failure, row.failed_at = failure.reason, failure.at
+            session.add(row)
+
+
+async def _note_copies(session: AsyncSession, copies: Mapping[str, Copy | None]) -> None:
+    await session.exec(delete(FeedState).where(col(FeedState.name).in_(copies)))
+    for name, copy in copies.items():
+        if copy:
+            session.add(FeedState(name=name, url=copy.url, etag=copy.etag, last_modified=copy.last_modified))
+
+
+def _brief(row: ArchivedBrief) -> Brief:
+    return Brief.model_validate_json(zlib.decompress(row.brief))

@@ -1,0 +1,95 @@
+"""When a job is due. Pure: no clock, no database; every moment is aware and in UTC.
+
+A daily job has a slot a day, at HH:MM UTC, and is due while no run that began in the latest slot has succeeded: a run that was
+missed is made up for at once, and a campus that starts for the first time runs it at once. A periodic job is due its period after
+its last start. A failure puts either off until `retry_at`; a lease that lapsed makes either due again, for its run never ended.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+FIRST_RETRY = timedelta(minutes=1)
+LAST_RETRY = timedelta(hours=1)
+SPREAD = 0.1
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of a job's runs.
+
+    `last_success` is when the last run that succeeded began: one that began before the slot and ended in it had the data of the
+    day before. `failures` counts those since. `holder` has the lease until `lease_until`; past that it lapsed.
+    """
+
+    last_started: datetime | None = None
+    last_success: datetime | None = None
+    last_error: str | None = None
+    failures: int = 0
+    retry_at: datetime | None = None
+    holder: str | None = None
+    lease_until: datetime | None = None
+
+    def is_leased(self, now: datetime) -> bool:
+        """Whether somebody runs it."""
+        return self.holder is not None and self.lease_until is not None and now < self.lease_until
+
+
+@dataclass(frozen=True)
+class Daily:
+    """Once a day, at a time of day in UTC."""
+
+    hour: int
+    minute: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Daily":
+        """Read "13:00"; ValueError with a sentence for anything else."""
+        if not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", text):
+            raise ValueError(f'{text!r} is no time of day; write it in UTC as "13:00"')
+        return cls(int(text[:2]), int(text[3:]))
+
+    def slot(self, now: datetime) -> datetime:
+        """The latest HH:MM that is not in the future."""
+        today = now.replace(hour=self.hour, minute=self.minute, second=0, microsecond=0)
+        return today if today <= now else today - DAY
+
+    def due_at(self, record: Record, now: datetime) -> datetime:
+        """Since when, or from when, a run is due."""
+        slot = self.slot(now)
+        return slot if record.last_success is None or record.last_success < slot else slot + DAY
+
+
+@dataclass(frozen=True)
+class Periodic:
+    """Again and again, counted from start to start."""
+
+    period: timedelta
+
+    def __post_init__(self) -> None:
+        if self.period <= timedelta(0):
+            raise ValueError(f"a period of {self.period} never passes; give one above zero")
+
+    def due_at(self, record: Record, now: datetime) -> datetime:
+        """Since when, or from when, a run is due."""
+        return now if record.last_started is None else record.last_started + self.period
+
+
+Schedule = Daily | Periodic
+
+
+def due_at(schedule: Schedule | None, record: Record, now: datetime) -> datetime | None:
+    """Since when, or from when, the job is to run; None: by hand only."""
+    if schedule is None:
+        return None
+    if record.holder is not None and record.lease_until is not None:
+        return max(record.lease_until, record.retry_at or record.lease_until)
+    due = schedule.due_at(record, now)
+    return due if record.retry_at is None else record.retry_at
+
+
+def backoff(failures: int, chance: float) -> timedelta:
+    """How long to wait after so many failures in a row: 1 minute, doubling to 1 hour; `chance` in 0..1 spreads it by ±10 %."""
+    wait = min(FIRST_RETRY * 2 ** min(failures - 1, 10), LAST_RETRY)
+    return wait * (1 - SPREAD + 2 * SPREAD * chance)

@@ -1,0 +1,12 @@
+"""The house's own tables: what campus itself stores stands in the room `campus`."""
+
+from sqlmodel import SQLModel
+
+from campus.storage.registry import registry
+
+
+class House(SQLModel, registry=registry()):
+    """Base of the house's tables: keys and jobs."""
+
+
+HouseTables = House

@@ -1,0 +1,122 @@
+"""Alembic in code, without ini file and env.py. Loaded only when a step is due, or to be written: the import takes 0.2 s."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from alembic.autogenerate import compare_metadata, produce_migrations, render_python_code
+from alembic.config import Config
+from alembic.runtime.environment import EnvironmentContext
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, MetaData, create_engine
+from sqlmodel import SQLModel
+from sqlmodel.sql.sqltypes import AutoString
+
+from campus.errors import StorageError
+from campus.storage.columns import Json, UtcDateTime
+from campus.storage.history import History, history_of
+from campus.storage.room import Storage
+
+ONE_AT_A_TIME = Lock()
+"""The steps speak to `alembic.op`, and there is one per process."""
+
+STEP = '''"""{sentence}"""
+
+{imports}
+
+revision = "{number}"
+down_revision = {before}
+
+
+def upgrade() -> None:
+    """{sentence}"""
+    {body}
+'''
+
+
+def upgrade(connection: Connection, history: History) -> None:
+    """Run the steps that the database has not seen, within the connection's transaction: all of them, or none.
+
+    Blocks; call it in a worker thread. On SQLite the connection must have foreign_keys=OFF: `batch_alter_table` drops the
+    old table, which would delete the rows that refer to it.
+    """
+    script = ScriptDirectory(str(history.folder), version_locations=[str(history.folder)])
+
+    def steps(current: Any, _: object) -> Iterable[Any]:
+        return script._upgrade_revs("head", current)
+
+    with ONE_AT_A_TIME, EnvironmentContext(Config(), script, fn=steps) as environment:
+        environment.configure(connection=connection, transactional_ddl=True)
+        environment.run_migrations()
+
+
+async def drift(storage: Storage, tables: type[SQLModel]) -> Sequence[str]:
+    """How the database that the migrations made differs from the tables in code; empty: not at all."""
+    async with storage.read() as session:
+        found = await (await session.connection()).run_sync(_compare, tables.metadata)
+        return [str(difference) for difference in found]
+
+
+def write_revision(tables: type[SQLModel], migrations: str | None, text: str) -> Path:
+    """Write the step that leads from the newest one to the tables in code, and give its file; read it before you commit it.
+
+    `migrations` is the package of the steps; None: the nearest `migrations` beside or above the tables' module. `text` says
+    in a few words what the step does. StorageError when there is nothing to do.
+    """
+    history = history_of(tables, migrations)
+    imports = {"import sqlalchemy as sa", "from alembic import op"}
+    if not (body := _body(tables.metadata, history, imports)):
+        raise StorageError(f"there is nothing to write: the steps up to {history.head} in {history.folder} make the tables as they are")
+    words = re.findall(r"[a-z0-9]+", text.lower())
+    if not words:
+        raise StorageError(f"{text!r} names no file; say in a few words what the step does")
+    path = history.folder / f"{history.next}_{'_'.join(words)[:40]}.py"
+    history.folder.mkdir(exist_ok=True)
+    path.write_text(_step(text, history, imports, body), encoding="utf-8")
+    return path
+
+
+def _step(text: str, history: History, imports: Iterable[str], body: str) -> str:
+    sentence = f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
+    before = f'"{history.head}"' if history.head else "None"
+    ordered = "\n".join(sorted(imports, key=lambda line: (line.startswith("from"), line)))
+    return STEP.format(sentence=sentence, imports=ordered, number=history.next, before=before, body=body)
+
+
+def _body(metadata: MetaData, history: History, imports: set[str]) -> str:
+    """What `upgrade()` does, found on a scratch database at the newest step; empty when there is nothing to do."""
+    engine = create_engine("sqlite://")
+    with engine.begin() as connection:
+        if history.steps:
+            upgrade(connection, history)
+        context = MigrationContext.configure(connection, opts={"target_metadata": metadata})
+        steps = produce_migrations(context, metadata).upgrade_ops
+        assert steps is not None
+        code = "" if steps.is_empty() else render_python_code(steps, render_as_batch=True, render_item=_spell_type, imports=imports, migration_context=context)
+    engine.dispose()
+    lines = [_double_quoted(line) for line in code.splitlines() if not line.lstrip().startswith("# ###")]
+    return "\n".join(lines).strip()
+
+
+def _compare(connection: Connection, metadata: MetaData) -> Sequence[Any]:
+    return compare_metadata(MigrationContext.configure(connection), metadata)
+
+
+def _spell_type(kind: str, item: Any, _: object) -> str | bool:
+    """Column types of campus and SQLModel by SQLAlchemy's own names: a step must not change when these do."""
+    if kind != "type":
+        return False
+    if isinstance(item, UtcDateTime):
+        return "sa.DateTime(timezone=True)"
+    if isinstance(item, Json):
+        return "sa.JSON()"
+    if isinstance(item, AutoString):
+        return f"sa.String(length={item.length})" if item.length else "sa.String()"
+    return False
+
+
+def _double_quoted(line: str) -> str:
+    return line if '"' in line else line.replace("'", '"')

@@ -1,0 +1,144 @@
+"""PostgreSQL: one database with one schema per building."""
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+from anyio.to_thread import run_sync
+from sqlalchemy import URL, Connection, event, make_url, text
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from campus.errors import StorageError
+from campus.storage.faults import BUSY_SECONDS, told
+from campus.storage.history import History
+from campus.storage.values import OPTIONS
+
+R = TypeVar("R")
+
+READERS = 4
+"""With the writer five connections per building and process: PostgreSQL's 100 are enough for four buildings in five processes."""
+IDLE_SECONDS = 300
+"""A process that hangs within a transaction keeps the building's lock no longer."""
+
+
+class PostgresConnections:
+    """The connections of one building's schema: readers, whose transactions are read-only snapshots, and the writer.
+
+    Every write begins with an advisory lock of the schema, so that writers of all processes come one after the other, as on
+    SQLite: a value that was read cannot be changed before it is written. It costs one more message per transaction, and a
+    building writes with one process at a time; batch() makes up for it. Other buildings are not concerned.
+    """
+
+    def __init__(self, url: URL, name: str) -> None:
+        self.readers = _engine(url, name, pool_size=READERS, isolation_level="REPEATABLE READ", execution_options={"postgresql_readonly": True})
+        # not REPEATABLE READ: its snapshot would be older than the lock
+        self.writer = _engine(url, name, pool_size=1, isolation_level="READ COMMITTED")
+
+        @event.listens_for(self.writer.sync_engine, "begin")
+        def take_turn(connection: Connection) -> None:
+            connection.exec_driver_sql(_lock_of(name))
+
+    async def transact(self, work: Callable[[Connection], R]) -> R:
+        """Run work in one transaction on the writer."""
+        async with self.writer.begin() as connection:
+            return await connection.run_sync(work)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.readers.dispose()
+        await self.writer.dispose()
+
+
+class PostgresDatabase:
+    """The database that holds every building's schema."""
+
+    def __init__(self, url: URL) -> None:
+        self._url = url
+
+    def describe(self, name: str) -> str:
+        """What to call a building's schema in a sentence."""
+        return f"the schema {name} of the database {self._url.database}"
+
+    async def version_of(self, name: str) -> str | None:
+        """The newest step that the schema has seen; None when it has seen none."""
+        with told(self.describe(name), connecting=True):
+            return await self._connected(name, _version_of)
+
+    async def upgrade(self, name: str, history: History) -> None:
+        """Make the schema if need be, and bring it to the newest step; of several processes one does it, the others wait."""
+        with told(self.describe(name), connecting=True):
+            # in a thread with a loop of its own: Alembic blocks, and holds its lock while it does
+            await run_sync(anyio.run, self._connected, name, _Upgrade(name, history))
+
+    def connections(self, name: str) -> PostgresConnections:
+        """The connections of a building's schema; opened at the first use."""
+        return PostgresConnections(self._url, name)
+
+    async def backup(self, target: Path) -> Sequence[Path]:
+        """Refused: PostgreSQL brings what does it better."""
+        raise StorageError(f"campus backs up SQLite only; for PostgreSQL run: pg_dump --format=custom --file={target}.dump {self._url.database}")
+
+    async def _connected(self, name: str, work: Callable[[Connection], R]) -> R:
+        engine = _engine(self._url, name, poolclass=NullPool)
+        try:
+            async with engine.begin() as connection:
+                return await connection.run_sync(work)
+        finally:
+            await engine.dispose()
+
+
+class _Upgrade:
+    """The steps that are due, as work on a connection."""
+
+    def __init__(self, name: str, history: History) -> None:
+        self._name = name
+        self._history = history
+
+    def __call__(self, connection: Connection) -> None:
+        from campus.storage.migrations import upgrade  # 0.2 s, spared when nothing is due
+
+        connection.exec_driver_sql("SET LOCAL lock_timeout = 0")  # another process's migration may take its time
+        connection.exec_driver_sql(_lock_of(self._name))
+        connection.exec_driver_sql(f'CREATE SCHEMA IF NOT EXISTS "{self._name}"')
+        upgrade(connection, self._history)
+
+
+def locate(url: str, password: str | None) -> PostgresDatabase:
+    """Read `postgresql://user@host/database`, or `…/database?host=/socket/directory`."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise StorageError('[storage] url cannot be read; write it as "postgresql://user@host/database"') from None
+    if parsed.password or "password" in parsed.query:
+        raise StorageError("[storage] url holds a password; it belongs into the environment, as CAMPUS_DATABASE_PASSWORD")
+    if not parsed.database:
+        raise StorageError('[storage] url names no database; write it as "postgresql://user@host/database"')
+    return PostgresDatabase(parsed.set(drivername="postgresql+asyncpg", password=password))
+
+
+def _engine(url: URL, name: str, **options: Any) -> AsyncEngine:
+    settings = {
+        "application_name": "campus",
+        "search_path": f'"{name}"',
+        "timezone": "UTC",
+        "lock_timeout": f"{BUSY_SECONDS:g}s",
+        "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
+    }
+    if "pool_size" in options:
+        options |= {"max_overflow": 0, "pool_timeout": BUSY_SECONDS}
+    return create_async_engine(url, connect_args={"server_settings": settings, "timeout": BUSY_SECONDS}, **OPTIONS, **options)
+
+
+def _lock_of(name: str) -> str:
+    number = int.from_bytes(sha256(f"campus:{name}".encode()).digest()[:8], signed=True)
+    return f"SELECT pg_advisory_xact_lock({number})"
+
+
+def _version_of(connection: Connection) -> str | None:
+    if connection.scalar(text("SELECT to_regclass('alembic_version')")) is None:
+        return None
+    return connection.scalar(text("SELECT version_num FROM alembic_version"))

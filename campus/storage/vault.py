@@ -1,0 +1,115 @@
+"""The vault: where a campus keeps what it stores, opened once per process; it gives each building its room."""
+
+import logging
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from sqlmodel import SQLModel
+
+from campus.errors import StorageError
+from campus.storage.history import History, history_of
+from campus.storage.postgres import locate
+from campus.storage.room import Connections, Room, Storage
+from campus.storage.sqlite import claimed
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
+URLS = '"sqlite:DIRECTORY" or "postgresql://user@host/database"'
+log = logging.getLogger(__name__)
+
+
+class Database(Protocol):
+    """What keeps the rooms: a directory of SQLite files, or a PostgreSQL database."""
+
+    def describe(self, name: str) -> str:
+        """What to call a room's database in a sentence."""
+        ...
+
+    async def version_of(self, name: str) -> str | None:
+        """The newest migration that the room's database has seen; changes nothing."""
+        ...
+
+    async def upgrade(self, name: str, history: History) -> None:
+        """Bring the room's database to the newest step."""
+        ...
+
+    def connections(self, name: str) -> Connections:
+        """The room's connections."""
+        ...
+
+    async def backup(self, target: Path) -> Sequence[Path]:
+        """Copy everything into a directory."""
+        ...
+
+
+class Vault:
+    """The rooms of one campus. `async with Vault.open(url) as vault`, then `await vault.room(name, tables)`."""
+
+    def __init__(self, database: Database, stack: AsyncExitStack) -> None:
+        self._database = database
+        self._stack = stack
+        self._rooms: dict[str, Room] = {}
+
+    @staticmethod
+    @asynccontextmanager
+    async def open(
+        url: str, *, folder: Path = Path(), password: str | None = None, exclusive: bool = False
+    ) -> "AsyncIterator[Vault]":
+        """Open `sqlite:DIRECTORY`, relative to `folder`, or `postgresql://user@host/database`; StorageError says what is wrong.
+
+        `exclusive` claims a SQLite directory for this process, as serving does; others may still open it without. On
+        PostgreSQL any number may serve.
+        """
+        async with AsyncExitStack() as stack:
+            yield Vault(_database_at(url, folder, password, exclusive=exclusive, stack=stack), stack)
+
+    async def check(self, rooms: Mapping[str, type[SQLModel]]) -> None:
+        """StorageError when a room's database is of a newer version than its tables, or these have no migrations; changes nothing."""
+        for name, tables in rooms.items():
+            await self._version(name, history_of(tables))
+
+    async def room(self, name: str, tables: type[SQLModel], migrations: str | None = None) -> Storage:
+        """A building's storage, its migrations run; the same object for the same name.
+
+        `migrations` is the package of its steps; default: the nearest `migrations` beside or above the module of its tables.
+        """
+        if name not in self._rooms:
+            await self._migrate(name, history_of(tables, migrations))
+            room = Room(self._database.connections(name), database=self._database.describe(name))
+            self._stack.push_async_callback(room.close)
+            self._rooms[name] = room
+        return self._rooms[name]
+
+    async def backup(self, target: Path) -> Sequence[Path]:
+        """Copy every room into a directory while others read and write; SQLite only. Gives the files."""
+        return await self._database.backup(target)
+
+    async def _migrate(self, name: str, history: History) -> None:
+        version = await self._version(name, history)
+        if version != history.head:
+            await self._database.upgrade(name, history)
+            log.info("migrated", extra={"building": name, "from_step": version, "to_step": history.head})
+
+    async def _version(self, name: str, history: History) -> str | None:
+        if not NAME.fullmatch(name):
+            raise StorageError(f"{name!r} cannot name a database: lower-case letters, digits and underscores, a letter first, 48 at most")
+        if not history.steps:
+            raise StorageError(f'{name} has tables and no migrations; write the first: campus migration {name} "first tables"')
+        version = await self._database.version_of(name)
+        if version is not None and version not in history.steps:
+            raise StorageError(
+                f"{self._database.describe(name)} is at step {version}, and the installed version of {name} knows"
+                f" the steps up to {history.head}: install the newer version again, or restore a backup"
+            )
+        return version
+
+
+def _database_at(url: str, folder: Path, password: str | None, *, exclusive: bool, stack: AsyncExitStack) -> Database:
+    kind, _, rest = url.partition(":")
+    if kind == "sqlite" and rest:
+        return stack.enter_context(claimed((folder / rest).absolute(), exclusive=exclusive))
+    if kind == "postgresql":
+        return locate(url, password)
+    raise StorageError(f"[storage] url begins with {kind!r}; write {URLS}")

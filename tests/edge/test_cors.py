@@ -1,0 +1,81 @@
+"""Pages of other origins."""
+
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+pytestmark = pytest.mark.anyio
+
+PAGE = "Origin: https://page.example"
+ASKED = "authorization, content-type, mcp-protocol-version, mcp-param-day, payment-signature, x-payment, idempotency-key, if-none-match"
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Each path answers in its own way."""
+    if scope["path"] == "/crash":
+        raise RuntimeError
+    kept = {"cache-control": "public, max-age=300", "etag": '"1"'} if scope["path"] == "/kept" else {"cache-control": "private, no-store"}
+    await PlainTextResponse(scope["method"], headers=kept)(scope, receive, send)
+
+
+async def test_without_an_origin_nothing_of_cors_shows(serving) -> None:
+    async with serving(app) as served:
+        answer = await served.get()
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+async def test_every_origin_may_read_the_answer_and_the_headers_that_matter(serving) -> None:
+    async with serving(app) as served:
+        answer = await served.get("/", PAGE)
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert "access-control-allow-credentials" not in answer.headers
+    exposed = set(answer.headers["access-control-expose-headers"].lower().split(", "))
+    assert exposed >= {"mcp-session-id", "mcp-protocol-version", "www-authenticate", "retry-after", "ratelimit", "ratelimit-policy", "etag"}
+    assert exposed >= {"payment-required", "payment-response", "x-request-id"}
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "PUT", "PATCH", "HEAD"])
+async def test_a_preflight_allows_the_method_and_the_headers_that_agents_send(serving, method: str) -> None:
+    preflight = [PAGE, f"Access-Control-Request-Method: {method}", f"Access-Control-Request-Headers: {ASKED}"]
+    async with serving(app) as served:
+        answer = await served.get("/mcp", *preflight, method="OPTIONS")
+    assert answer.status == 200
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert method in answer.headers["access-control-allow-methods"].split(", ")
+    assert set(ASKED.split(", ")) <= set(answer.headers["access-control-allow-headers"].lower().split(", "))
+
+
+async def test_options_that_is_no_preflight_reaches_the_app(serving) -> None:
+    async with serving(app) as served:
+        assert (await served.get("/", method="OPTIONS")).body == b"OPTIONS"
+        assert (await served.get("/", PAGE, method="OPTIONS")).body == b"OPTIONS"
+
+
+async def test_a_public_page_may_not_reach_into_a_private_network(serving) -> None:
+    preflight = [PAGE, "Access-Control-Request-Method: POST", "Access-Control-Request-Private-Network: true"]
+    async with serving(app) as served:
+        answer = await served.get("/mcp", *preflight, method="OPTIONS")
+    assert answer.status == 400
+    assert "access-control-allow-private-network" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "more", "status"),
+    [("/crash", "localhost", "X-A: b", 500), ("/", "evil.example", "X-A: b", 421), ("/", "localhost", "Content-Length: 2000000", 413)],
+)
+async def test_a_page_can_read_why_it_is_refused(serving, path: str, host: str, more: str, status: int) -> None:
+    async with serving(app) as served:
+        answer = await served.get(path, PAGE, more, host=host)
+    assert answer.status == status
+    assert answer.headers["access-control-allow-origin"] == "*"
+
+
+@pytest.mark.parametrize("headers", [(), (PAGE,)], ids=["without an origin", "with one"])
+async def test_what_caches_may_keep_says_that_it_varies_by_origin(serving, headers: tuple[str, ...]) -> None:
+    async with serving(app) as served:
+        assert (await served.get("/kept", *headers)).headers["vary"].lower() == "origin"
+
+
+async def test_what_caches_may_not_keep_does_not_vary(serving) -> None:
+    async with serving(app) as served:
+        assert "vary" not in (await served.get("/")).headers

@@ -1,0 +1,267 @@
+"""What every request gets: an id, careful headers, a line in the log; and what the caller is told of a crash."""
+
+import logging
+
+import anyio
+import pytest
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.types import Message, Receive, Scope, Send
+
+from campus.edge.health import Health
+from campus.errors import StorageUnavailable
+
+pytestmark = pytest.mark.anyio
+
+START: Message = {"type": "http.response.start", "status": 200, "headers": ((b"content-length", b"5"),)}
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+async def hello(scope: Scope, receive: Receive, send: Send) -> None:
+    """Sends the same message objects each time."""
+    scope["campus.route"] = "/hello/{name}"
+    await send(START)
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+async def crash(scope: Scope, receive: Receive, send: Send) -> None:
+    raise ValueError("the secret of the house")
+
+
+def records(caplog: pytest.LogCaptureFixture, name: str) -> list[dict[str, object]]:
+    return [vars(record) for record in caplog.records if record.name == name]
+
+
+async def test_a_sane_request_id_is_repeated(serving) -> None:
+    async with serving(hello) as served:
+        for sent in ("abc-123_X.y", "a", "x" * 128):
+            assert (await served.get("/", f"X-Request-Id: {sent}")).headers["x-request-id"] == sent
+
+
+@pytest.mark.parametrize(
+    "sent", ["", "a b", "a/b", "ä", "x" * 129, "x" * 10_000, "a;b", '"a"', "<script>", "${jndi:ldap}", "a\tb", "%0d%0aX-Evil:1"]
+)
+async def test_a_hostile_request_id_is_replaced(serving, sent: str) -> None:
+    async with serving(hello) as served:
+        answer = await served.get("/", f"X-Request-Id: {sent}")
+    assert answer.status == 200
+    assert answer.headers["x-request-id"] != sent
+    assert len(answer.headers["x-request-id"]) == 24
+    assert "x-evil" not in answer.headers
+
+
+@pytest.mark.parametrize("sent", ["a\rX-Evil: 1", "a\nX-Evil: 1", "a\r\n X-Evil: 1", "a\x00b"])
+async def test_a_line_break_in_a_request_id_reaches_no_answer(serving, sent: str) -> None:
+    async with serving(hello) as served:
+        answer = await served.get("/", f"X-Request-Id: {sent}")
+    assert "x-evil" not in answer.headers
+    assert "evil" not in answer.headers.get("x-request-id", "").lower()
+
+
+async def test_new_request_ids_differ_and_the_app_knows_its_own(serving) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(scope["request_id"])(scope, receive, send)
+
+    async with serving(app) as served:
+        answers = [await served.get() for _ in range(20)]
+    assert len({answer.headers["x-request-id"] for answer in answers}) == 20
+    assert all(answer.body.decode() == answer.headers["x-request-id"] for answer in answers)
+
+
+async def test_every_response_makes_browsers_careful(serving) -> None:
+    async with serving(hello) as served:
+        for answer in [await served.get(), await served.get(host="evil.example")]:
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["referrer-policy"] == "no-referrer"
+            assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+            assert "server" not in answer.headers
+            assert "strict-transport-security" not in answer.headers
+
+
+async def test_a_response_keeps_the_policy_that_it_sets_itself(serving) -> None:
+    async def page(scope: Scope, receive: Receive, send: Send) -> None:
+        await HTMLResponse("<p>", headers={"Content-Security-Policy": "default-src 'self'"})(scope, receive, send)
+
+    async with serving(page) as served, served.connected() as connection:
+        await connection.send(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answer = await connection.rest()
+    assert answer.lower().count(b"content-security-policy") == 1
+    assert b"default-src 'self'" in answer
+
+
+async def test_browsers_stay_on_https_where_the_service_is(serving) -> None:
+    async with serving(hello, public_url="https://campus.example") as served:
+        assert (await served.get()).headers["strict-transport-security"] == "max-age=31536000"
+
+
+async def test_what_an_app_sends_again_and_again_does_not_grow(serving) -> None:
+    async with serving(hello) as served:
+        first, second = await served.get(), await served.get()
+    assert first.headers.keys() == second.headers.keys()
+    assert START["headers"] == ((b"content-length", b"5"),)
+
+
+async def test_a_crash_is_a_problem_that_tells_nothing_of_its_cause(serving, caplog) -> None:
+    async with serving(crash) as served:
+        answer = await served.get("/v1/beat/s3cr3t?token=t0k3n", "X-Request-Id: mine")
+    assert (answer.status, answer.headers["content-type"]) == (500, "application/problem+json")
+    assert (answer.json()["code"], answer.json()["request_id"]) == ("internal_error", "mine")
+    assert b"secret" not in answer.body
+    assert b"ValueError" not in answer.body
+    [record] = records(caplog, "campus.edge.edge")
+    assert (record["levelname"], record["request_id"], record["route"]) == ("ERROR", "mine", "/v1/beat")
+    assert "s3cr3t" not in caplog.text
+    assert "t0k3n" not in caplog.text
+    assert "the secret of the house" in caplog.text  # the operator does learn the cause
+
+
+async def test_a_crash_behind_a_named_route_is_logged_under_its_name(serving, caplog) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["campus.route"] = "/{id}"
+        raise ValueError
+
+    async with serving(app) as served:
+        await served.get("/s3cr3t")
+    assert records(caplog, "campus.edge.edge")[0]["route"] == "/{id}"
+    assert "s3cr3t" not in caplog.text
+
+
+async def test_storage_that_is_away_for_a_moment_is_503_and_says_when_to_come_back(serving, caplog) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise StorageUnavailable("the disk is full")
+
+    async with serving(app) as served:
+        answer = await served.get()
+    assert (answer.status, answer.json()["code"], answer.headers["retry-after"]) == (503, "storage_unavailable", "5")
+    assert b"disk" not in answer.body
+    assert records(caplog, "campus.edge.edge")[0]["levelname"] == "WARNING"
+
+
+async def test_a_crash_in_the_middle_of_an_answer_cuts_it_off(serving, caplog) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"10")]})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        raise ValueError("torn")
+
+    async with serving(app) as served, served.connected() as connection:
+        await connection.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = await connection.rest()
+    assert answer.endswith(b"half")
+    assert "torn" in caplog.text
+
+
+async def test_a_caller_that_leaves_is_no_error(serving, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    done = anyio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await Request(scope, receive).body()
+        finally:
+            done.set()
+
+    async with serving(app) as served:
+        async with served.connected() as connection:
+            await connection.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nab")
+            await anyio.sleep(0.05)
+        with anyio.fail_after(10):
+            await done.wait()
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert records(caplog, "campus.access")[0]["status"] == 499
+
+
+async def test_the_log_has_one_line_for_each_request_as_data_and_no_path(serving, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    async with serving(hello) as served:
+        await served.get("/hello/s3cr3t?s=t0k3n", "X-Request-Id: mine", f"traceparent: 00-{TRACE}-b7ad6b7169203331-01")
+    [line] = records(caplog, "campus.access")
+    assert (line["method"], line["status"], line["request_id"], line["route"], line["trace"]) == (
+        "GET",
+        200,
+        "mine",
+        "/hello/{name}",
+        TRACE,
+    )
+    assert isinstance(line["ms"], float)
+    assert "s3cr3t" not in str(line)
+    assert "t0k3n" not in str(line)
+
+
+@pytest.mark.parametrize("sent", ["garbage", f"00-{TRACE}", f"00-{TRACE.upper()}-b7ad6b7169203331-01", "00-" + "0" * 5_000])
+async def test_a_trace_that_is_not_well_formed_is_not_logged(serving, caplog, sent: str) -> None:
+    caplog.set_level(logging.INFO)
+    async with serving(hello) as served:
+        assert (await served.get("/", f"traceparent: {sent}")).status == 200
+    assert "trace" not in records(caplog, "campus.access")[0]
+
+
+async def test_requests_are_not_logged_where_the_operator_turned_it_off(serving, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.WARNING, logger="campus.access")
+    async with serving(hello) as served:
+        await served.get()
+    assert not records(caplog, "campus.access")
+
+
+async def test_what_was_refused_before_it_was_a_request_is_logged_too(serving, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    async with serving(hello) as served:
+        await served.ask(b"GARBAGE\r\n\r\n")
+    assert [(line["status"], line["code"]) for line in records(caplog, "campus.access")] == [(400, "invalid_http")]
+
+
+async def test_one_call_too_many_is_503_while_the_probes_still_answer(serving) -> None:
+    async def all_well() -> dict[str, list[str]]:
+        return {}
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        inside.set()
+        await release.wait()
+        await hello(scope, receive, send)
+
+    inside, release = anyio.Event(), anyio.Event()
+    async with serving(app, calls=1, probes=Health(all_well).probes) as served, served.connected() as first:
+        await first.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await inside.wait()
+        refused, healthy = await served.get(), await served.get("/healthz")
+        release.set()
+        assert (await first.answer()).body == b"hello"
+        assert (await served.get()).body == b"hello"
+    assert (refused.status, refused.json()["code"], refused.headers["retry-after"]) == (503, "overloaded", "1")
+    assert healthy.status == 200
+
+
+FORWARDED = {
+    "198.51.100.7": "198.51.100.7",
+    "192.0.2.66, 198.51.100.7": "198.51.100.7",  # what a caller says of itself stands before what the proxy saw
+    "198.51.100.7, 127.0.0.1": "198.51.100.7",
+    "198.51.100.7\r\nX-Forwarded-For: 127.0.0.1": "198.51.100.7",
+    "2001:db8::7": "2001:db8::7",
+    "127.0.0.1": "127.0.0.1",
+    "198.51.100.7, unknown": "127.0.0.1",
+    "'; DROP TABLE": "127.0.0.1",
+    "": "127.0.0.1",
+}
+
+
+async def caller(scope: Scope, receive: Receive, send: Send) -> None:
+    await Response(f"{scope['client'][0]} {scope['scheme']}")(scope, receive, send)
+
+
+@pytest.mark.parametrize(("sent", "address"), FORWARDED.items())
+async def test_a_proxy_on_this_machine_is_believed(serving, sent: str, address: str) -> None:
+    async with serving(caller) as served:
+        answer = await served.get("/", f"X-Forwarded-For: {sent}", "X-Forwarded-Proto: https")
+    assert answer.body.decode() == f"{address} https"
+
+
+async def test_a_proxy_that_is_not_trusted_is_not_believed(serving) -> None:
+    async with serving(caller, trusted_proxies=("10.0.0.1",)) as served:
+        answer = await served.get("/", "X-Forwarded-For: 198.51.100.7", "X-Forwarded-Proto: https")
+    assert answer.body == b"127.0.0.1 http"
+
+
+@pytest.mark.parametrize("sent", ["ftp", "javascript", "", "http, ftp"])
+async def test_a_proxy_speaks_http_or_https(serving, sent: str) -> None:
+    async with serving(caller) as served:
+        assert (await served.get("/", f"X-Forwarded-Proto: {sent}")).body == b"127.0.0.1 http"

@@ -1,0 +1,168 @@
+"""Bodies: too large, too slow, and not as announced."""
+
+import anyio
+import httpx
+import pytest
+from starlette.types import Receive, Scope, Send
+
+pytestmark = pytest.mark.anyio
+
+LIMIT = 1000
+
+
+async def respond(send: Send, body: bytes, status: int = 200) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", str(len(body)).encode())]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def length(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with the length of the body, and 500 to whatever stops it from reading."""
+    body, more = b"", True
+    try:
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ConnectionError
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+    except Exception:
+        await respond(send, b"swallowed", 500)
+    else:
+        await respond(send, str(len(body)).encode())
+
+
+async def silent(scope: Scope, receive: Receive, send: Send) -> None:
+    await respond(send, b"never read")
+
+
+def chunked(*chunks: bytes) -> bytes:
+    body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
+    return b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + body
+
+
+def sized(announced: object, body: bytes = b"", *more: str) -> bytes:
+    head = ["POST / HTTP/1.1", "Host: localhost", f"Content-Length: {announced}", *more, "", ""]
+    return "\r\n".join(head).encode() + body
+
+
+async def test_a_body_of_exactly_the_limit_is_taken(serving) -> None:
+    async with serving(length, body_bytes=LIMIT) as served:
+        assert (await served.ask(sized(LIMIT, b"x" * LIMIT))).body == b"1000"
+        assert (await served.ask(chunked(b"x" * 600, b"x" * 400, b""))).body == b"1000"
+        assert (await served.get()).body == b"0"
+
+
+async def test_an_announced_body_over_the_limit_is_refused_without_running_the_app(serving) -> None:
+    ran = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        ran.append(scope["path"])
+        await length(scope, receive, send)
+
+    async with serving(app, body_bytes=LIMIT) as served:
+        answer = await served.ask(sized(LIMIT + 1))
+    assert (answer.status, answer.json()["code"], ran) == (413, "body_too_large", [])
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["request_id"] == answer.headers["x-request-id"]
+
+
+async def test_a_chunked_body_over_the_limit_is_413_although_the_app_swallows_everything(serving) -> None:
+    async with serving(length, body_bytes=LIMIT) as served:
+        answer = await served.ask(chunked(*[b"x" * 100] * 11))
+    assert (answer.status, answer.json()["code"]) == (413, "body_too_large")
+
+
+async def test_a_chunked_body_over_the_limit_is_413_also_when_the_app_raises(serving, caplog) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        raise ValueError("the caller has gone")
+
+    async with serving(app, body_bytes=LIMIT) as served:
+        answer = await served.ask(chunked(*[b"x" * 100] * 11))
+    assert answer.status == 413
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_after_a_refused_body_the_connection_serves_the_next_request(serving) -> None:
+    async with serving(length, body_bytes=LIMIT) as served, served.connected() as connection:
+        await connection.send(sized(300_000, b"x" * 300_000))
+        assert (await connection.answer()).status == 413
+        await connection.send(sized(3, b"abc"))
+        assert (await connection.answer()).body == b"3"
+
+
+async def test_a_large_upload_can_be_finished_and_its_refusal_read(serving) -> None:
+    async with serving(length, body_bytes=LIMIT) as served, httpx.AsyncClient() as client:
+        answer = await client.post(served.url, content=b"x" * 3_000_000)
+    assert answer.status_code == 413
+
+
+async def test_a_caller_that_asks_before_sending_gets_its_refusal_instead_of_100(serving) -> None:
+    async with serving(length, body_bytes=LIMIT) as served, served.connected() as connection:
+        await connection.send(sized(LIMIT + 1, b"", "Expect: 100-continue"))
+        answer = await connection.rest()
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in answer.lower()
+
+
+async def test_a_caller_that_asks_before_sending_is_told_to_go_on(serving) -> None:
+    async with serving(length, body_bytes=LIMIT) as served, served.connected() as connection:
+        await connection.send(sized(3, b"", "Expect: 100-continue"))
+        assert (await connection.answer()).status == 100
+        await connection.send(b"abc")
+        assert (await connection.answer()).body == b"3"
+
+
+@pytest.mark.parametrize("request_", [sized(10, b"abc"), chunked(b"abc")], ids=["sized", "chunked"])
+async def test_a_body_that_does_not_arrive_in_time_is_408_and_ends_the_connection(serving, request_: bytes) -> None:
+    async with serving(length, body_seconds=0.3) as served, served.connected() as connection:
+        await connection.send(request_)
+        answer = await connection.rest()
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"code":"body_timeout"' in answer
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+async def test_the_time_for_a_body_does_not_run_after_it_has_arrived(serving) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        with anyio.move_on_after(0.5):
+            await receive()
+            raise AssertionError("nothing more was to come")
+        await respond(send, b"in peace")
+
+    async with serving(app, body_seconds=0.2) as served:
+        assert (await served.ask(sized(3, b"abc"))).body == b"in peace"
+
+
+async def test_a_caller_that_leaves_in_the_middle_of_its_body_makes_no_error(serving, caplog) -> None:
+    async with serving(length) as served, served.connected() as connection:
+        await connection.send(sized(10, b"abc"))
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
+
+
+async def test_what_comes_after_the_announced_body_is_no_part_of_it(serving) -> None:
+    async with serving(length) as served, served.connected() as connection:
+        await connection.send(sized(3, b"abcdef GARBAGE\r\n\r\n"))
+        answer = await connection.rest()
+    assert b"abcdef" not in answer
+    assert b"swallowed" not in answer
+
+
+@pytest.mark.parametrize(
+    "announced", ["-1", "+5", "1e3", "5, 6", "0x10", "five", "9" * 25, "5\r\nContent-Length: 6", "5\r\nTransfer-Encoding: chunked"]
+)
+async def test_a_content_length_that_lies_is_refused(serving, announced: str) -> None:
+    async with serving(length) as served:
+        answer = await served.ask(sized(announced, b"abcde"))
+    assert answer.status in (400, 413)
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_an_app_need_not_read_the_body(serving) -> None:
+    async with serving(silent) as served, served.connected() as connection:
+        await connection.send(sized(5, b"abcde"))
+        assert (await connection.answer()).body == b"never read"
+        await connection.send(sized(5, b"abcde"))
+        assert (await connection.answer()).body == b"never read"

@@ -1,0 +1,267 @@
+"""Connections that owe a request, or send too much of one."""
+
+import anyio
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from campus.edge.protocol import PIPELINED, guarded
+
+pytestmark = pytest.mark.anyio
+
+QUICK = guarded(head_seconds=0.3, linger_seconds=0.2)
+HEAD_BYTES = 8_000
+SMALL = guarded(head_bytes=HEAD_BYTES, linger_seconds=0.2)
+GET = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+async def path(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with the path, after a moment when it says so."""
+    if "slow" in scope["path"]:
+        await anyio.sleep(0.5)
+    body = scope["path"].encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", str(len(body)).encode())]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def ignore(scope: Scope, receive: Receive, send: Send) -> None:
+    """Reads the whole body."""
+    while (await receive()).get("more_body"):
+        pass
+    await path(scope, receive, send)
+
+
+async def test_a_connection_that_never_completes_its_head_is_closed(serving) -> None:
+    async with serving(path, protocol=QUICK) as served, served.connected() as connection:
+        await connection.send(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+        assert await connection.rest() == b""
+
+
+async def test_a_connection_that_says_nothing_is_closed(serving) -> None:
+    async with serving(path, protocol=QUICK) as served, served.connected() as connection:
+        assert await connection.rest() == b""
+
+
+@pytest.mark.parametrize("before", [b"", GET % b"first"], ids=["on a new connection", "after a response"])
+@pytest.mark.parametrize("drop", [b"\r\n", b"X-A: b\r\n"], ids=["empty lines", "header lines"])
+async def test_dripping_does_not_buy_time(serving, before: bytes, drop: bytes) -> None:
+    async with serving(path, protocol=QUICK) as served, served.connected() as connection, anyio.create_task_group() as tasks:
+        if before:
+            await connection.send(before)
+            assert (await connection.answer()).body == b"/first"
+        if drop.strip():
+            await connection.send(b"GET / HTTP/1.1\r\n")
+
+        async def drip() -> None:
+            while True:
+                await connection.send(drop)
+                await anyio.sleep(0.1)
+
+        tasks.start_soon(until_broken, drip)
+        assert await connection.rest() == b""
+        tasks.cancel_scope.cancel()
+
+
+async def until_broken(send) -> None:
+    try:
+        await send()
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        return
+
+
+async def test_the_rest_of_a_refused_body_does_not_hold_the_connection(serving) -> None:
+    async with serving(path, protocol=QUICK, body_bytes=10) as served, served.connected() as connection:
+        await connection.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
+        assert (await connection.answer()).status == 413
+        await connection.send(b"a little")
+        assert await connection.rest() == b""
+
+
+async def test_two_hundred_half_requests_go_and_others_are_served_meanwhile(serving) -> None:
+    async with serving(path, protocol=QUICK) as served, anyio.create_task_group() as tasks:
+        closed = []
+
+        async def half() -> None:
+            async with served.connected() as connection:
+                await connection.send(b"GET / HTTP/1.1\r\nHost:")
+                closed.append(await connection.rest())
+
+        for _ in range(200):
+            tasks.start_soon(half)
+        assert (await served.get("/meanwhile")).body == b"/meanwhile"
+    assert closed == [b""] * 200
+
+
+async def test_a_call_may_take_longer_than_a_head(serving) -> None:
+    async with serving(path, protocol=QUICK) as served:
+        assert (await served.get("/slow")).body == b"/slow"
+
+
+LINE = "X-Line: " + "y" * 1_990
+LINES = "\r\n".join([LINE] * 10)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        f"GET / HTTP/1.1\r\nHost: localhost\r\n{LINES}\r\n\r\n",
+        f"GET / HTTP/1.1\r\nHost: localhost\r\nX-One: {'y' * 9_000}\r\n\r\n",
+        f"GET /{'y' * 9_000} HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        f"GET /?{'y' * 9_000} HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\n" + "A:\r\n" * 3_000 + "\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\n" + f"{LINE}\r\n" * 200,
+        f"GET / HTTP/1.1\r\nHost: localhost\r\nX-One: {'y' * 400_000}",
+    ],
+    ids=["lines of 2,000", "one line", "path", "query", "many short lines", "without an end", "one line without an end"],
+)
+async def test_a_head_over_the_limit_is_431(serving, head: str) -> None:
+    async with serving(path, protocol=SMALL) as served:
+        answer = await served.ask(head)
+    assert (answer.status, answer.json()["code"]) == (431, "head_too_large")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["connection"] == "close"
+
+
+async def test_a_head_over_the_limit_in_small_pieces_is_431(serving) -> None:
+    async with serving(path, protocol=SMALL) as served, served.connected() as connection:
+        await connection.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+        for _ in range(5):
+            await connection.send(LINE.encode() + b"\r\n")
+            await anyio.sleep(0.01)
+        await connection.send(b"\r\n")
+        assert (await connection.answer()).status == 431
+
+
+async def test_a_head_just_within_the_limit_is_served(serving) -> None:
+    async with serving(path, protocol=SMALL) as served:
+        assert (await served.get("/", *[LINE] * 3)).status == 200
+
+
+async def test_a_body_beside_the_head_does_not_count_as_head(serving) -> None:
+    async with serving(ignore, protocol=SMALL) as served, served.connected() as connection:
+        for _ in range(3):
+            await connection.send(b"POST /ok HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000)
+            assert (await connection.answer()).body == b"/ok"
+
+
+async def test_requests_sent_ahead_are_answered_in_order_and_their_heads_are_not_added_up(serving) -> None:
+    async with serving(path, protocol=SMALL) as served, served.connected() as connection:
+        one = "GET /{} HTTP/1.1\r\nHost: localhost\r\n" + LINE + "\r\n\r\n"
+        await connection.send(
+            "".join(one.format(number) for number in range(10)).encode()
+            + b"GET /last HTTP/1.1\r\nConnection: close\r\nHost: localhost\r\n\r\n"
+        )
+        answers = await connection.rest()
+    found = [part.rpartition(b"\r\n\r\n")[2] for part in answers.split(b"HTTP/1.1 200 OK")[1:]]
+    assert found == [f"/{number}".encode() for number in range(10)] + [b"/last"]
+
+
+async def test_too_many_requests_sent_ahead_end_the_connection(serving) -> None:
+    ran = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        ran.append(scope["path"])
+        await path(scope, receive, send)
+
+    async with serving(app, protocol=SMALL) as served, served.connected() as connection:
+        await connection.send(GET % b"slow" + GET % b"x" * (PIPELINED + 5))
+        assert await connection.rest() == b""
+    assert set(ran) <= {"/slow"}
+
+
+async def test_a_caller_that_sends_ahead_and_leaves_makes_no_error(serving, caplog) -> None:
+    done = anyio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await path(scope, receive, send)
+        done.set()
+
+    async with serving(app) as served:
+        async with served.connected() as connection:
+            await connection.send(GET % b"slow" + GET % b"x" * 3)
+            await anyio.sleep(0.05)
+        with anyio.fail_after(10):
+            await done.wait()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GARBAGE\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost : localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: local\x00host\r\n\r\n",
+        b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org\r\n\r\n",
+    ],
+    ids=["TLS", "a word", "a version", "bytes in the path", "a space before the colon", "a zero byte", "CONNECT"],
+)
+async def test_what_is_not_http_is_400(serving, garbage: bytes) -> None:
+    async with serving(path, protocol=SMALL) as served:
+        answer = await served.ask(garbage)
+    assert (answer.status, answer.json()["code"]) == (400, "invalid_http")
+
+
+async def test_a_broken_chunk_is_400_and_the_app_is_told_that_the_caller_has_gone(serving) -> None:
+    seen = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append((await receive())["type"])
+        seen.append((await receive())["type"])
+
+    async with serving(app, protocol=SMALL) as served, served.connected() as connection:
+        await connection.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+        await anyio.sleep(0.05)
+        await connection.send(b"nonsense\r\n")
+        assert (await connection.answer()).status == 400
+        await connection.rest()
+    assert seen == ["http.request", "http.disconnect"]
+
+
+async def test_a_broken_request_behind_a_good_one_is_not_answered_in_its_place(serving) -> None:
+    async with serving(path, protocol=SMALL) as served, served.connected() as connection:
+        await connection.send(GET % b"slow" + b"GARBAGE\r\n\r\n")
+        assert b"400" not in await connection.rest()
+
+
+@pytest.mark.parametrize("protocol", ["websocket", "h2c"])
+async def test_an_offer_to_upgrade_is_passed_over(serving, protocol: str, caplog) -> None:
+    async with serving(path) as served:
+        answer = await served.get(
+            "/here", "Connection: Upgrade", f"Upgrade: {protocol}", "Sec-WebSocket-Key: dGhlIHNhbXBsZQ==", "Sec-WebSocket-Version: 13"
+        )
+    assert answer.body == b"/here"
+    assert "pip install" not in caplog.text
+
+
+@pytest.mark.parametrize("pieces", [1, 7, 1000], ids=["at once", "in pieces", "byte by byte"])
+async def test_an_offer_to_upgrade_does_not_lose_the_body(serving, pieces: int) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        await Response(await Request(scope, receive).body() + b" " + headers[b"x-more"])(scope, receive, send)
+
+    head = "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nX-More: 1\r\n"
+    sized, chunked = "Content-Length: 4\r\n\r\nbody", "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"
+    async with serving(app) as served, served.connected() as connection:
+        for request in (head + sized, head + chunked, head + sized):
+            data = request.encode()
+            step = max(1, len(data) // pieces)
+            for start in range(0, len(data), step):
+                await connection.send(data[start : start + step])
+            assert (await connection.answer()).body == b"body 1"
+
+
+async def test_one_connection_too_many_is_told_so_and_the_others_are_served(serving) -> None:
+    protocol = guarded(connections_limit=2, linger_seconds=0.2)
+    async with serving(path, protocol=protocol) as served, served.connected() as first, served.connected() as second:
+        for connection in (first, second):
+            await connection.send(GET % b"one")
+            assert (await connection.answer()).status == 200
+        async with served.connected() as third:
+            answer = await third.answer()
+        await first.send(GET % b"two")
+        assert (await first.answer()).body == b"/two"
+    assert (answer.status, answer.json()["code"], answer.headers["retry-after"]) == (503, "overloaded", "5")

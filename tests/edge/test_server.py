@@ -1,0 +1,175 @@
+"""Taking an address, and leaving it: signals and cancellation let calls finish."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from campus.edge.server import bind, serve
+from campus.errors import ServeError
+
+pytestmark = pytest.mark.anyio
+
+PROGRAM = """
+import anyio
+from campus.edge.edge import Edge
+from campus.edge.server import bind, serve
+
+async def app(scope, receive, send):
+    print("begun", flush=True)
+    await anyio.sleep({seconds})
+    await send({{"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]}})
+    await send({{"type": "http.response.body", "body": b"done"}})
+
+async def main():
+    with bind("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        edge = Edge(app, public_url="http://localhost", port=port)
+        await serve(edge, listener, on_started=lambda: print(port, flush=True), grace_seconds={grace})
+    print("closed", flush=True)
+
+anyio.run(main, backend_options={{"use_uvloop": True}})
+"""
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@contextmanager
+def running(*, seconds: float, grace: int = 10) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A server in a process of its own, whose calls take so long; with its port."""
+    program = PROGRAM.format(seconds=seconds, grace=grace)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def read_all(client: socket.socket) -> bytes:
+    received = b""
+    while part := client.recv(65536):
+        received += part
+    return received
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_call_in_flight_is_answered_after_the_signal_to_stop(sent: signal.Signals) -> None:
+    with running(seconds=1) as (process, port), connect(port) as client, connect(port) as idle:
+        client.sendall(GET)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(sent)
+        assert idle.recv(1) == b""  # closed at once: from here on the server is stopping
+        with pytest.raises(ConnectionRefusedError):
+            connect(port)
+        answer = read_all(client)
+        rest, _ = process.communicate(timeout=20)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.endswith(b"done")
+    assert b"connection: close" in answer
+    assert rest == "closed\n"  # what stood around serve() was closed too
+    assert process.returncode == 0
+
+
+def test_a_call_that_does_not_end_does_not_keep_the_server() -> None:
+    with running(seconds=1_000, grace=1) as (process, port), connect(port) as client:
+        client.sendall(GET)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.terminate()
+        rest, _ = process.communicate(timeout=20)
+    assert rest == "closed\n"
+
+
+async def test_cancellation_lets_calls_finish_too() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        await anyio.sleep(0.3)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    begun, started = anyio.Event(), anyio.Event()
+    with bind("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: serve(app, listener, on_started=started.set))
+            await started.wait()
+            async with await anyio.connect_tcp("127.0.0.1", port) as client:
+                await client.send(GET)
+                await begun.wait()
+                tasks.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True), anyio.fail_after(10):
+                    answer = await client.receive()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+def test_an_address_in_use_is_said_so_in_a_sentence() -> None:
+    with bind("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(ServeError, match=f"port {port} on 127.0.0.1 is in use by another program; stop that one, or set another port"):
+            bind("127.0.0.1", port)
+
+
+def test_an_address_is_free_again_right_after() -> None:
+    with bind("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with connect(port):
+            first.accept()[0].close()
+    bind("127.0.0.1", port).close()
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "x" * 70 + ".example", "2001:db8::1"])
+def test_a_host_of_another_machine_is_said_so_in_a_sentence(host: str) -> None:
+    with pytest.raises(ServeError, match="is not an address of this machine"):
+        bind(host, 0)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may open every port")
+def test_a_port_for_root_is_said_so_in_a_sentence() -> None:
+    with pytest.raises(ServeError, match="may not be opened by this user"):
+        bind("127.0.0.1", 80)
+
+
+def test_a_name_is_looked_up_and_ipv4_comes_first() -> None:
+    with bind("localhost", 0) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_all_addresses_of_ipv6_are_those_of_ipv4_too() -> None:
+    with bind("::", 0) as listener, connect(listener.getsockname()[1]) as client:
+        assert client.getpeername()[0] == "127.0.0.1"
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux gives up on a stalled connection")
+async def test_a_caller_that_takes_no_data_is_given_up() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 20_000_000, "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        given_up.set()
+
+    given_up, started = anyio.Event(), anyio.Event()
+    with bind("127.0.0.1", 0) as listener:
+        assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 300)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: serve(app, listener, on_started=started.set))
+            await started.wait()
+            async with await anyio.connect_tcp("127.0.0.1", listener.getsockname()[1]) as client:
+                await client.send(GET)
+                with anyio.fail_after(60):
+                    await given_up.wait()
+            tasks.cancel_scope.cancel()

@@ -1,0 +1,51 @@
+"""What a tool says of its price, and how the operator overrules it."""
+
+from decimal import Decimal
+
+import pytest
+from campus import access, free
+from campus.access import Price, access_of
+from campus.config import ToolTable
+from campus.opening import OperatorsWord
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@given(st.integers(1, 10**12))
+def test_a_price_survives_being_written_and_read(atomic: int) -> None:
+    price = Price(atomic)
+    assert Price.parse(str(price)) == price
+    assert Decimal(str(price)).scaleb(6) == atomic
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "0.0000001", "nan", "inf", "1e-9", "", "$1", "1,5"])
+def test_what_is_no_payable_price_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"price"):
+        access(price=text)
+
+
+def test_the_interface_prices_are_exact() -> None:
+    assert [Price.parse(text).atomic for text in ("0.02", "0.01", "0.005", "0.05")] == [20_000, 10_000, 5_000, 50_000]
+
+
+def test_words_that_make_no_sense_together_are_refused() -> None:
+    with pytest.raises(ValueError, match="wants a price"):
+        access(key="never")
+    with pytest.raises(ValueError, match="it has no price"):
+        access(key="optional", price="1")
+
+
+def test_a_tool_that_says_nothing_is_told_apart_from_a_free_one() -> None:
+    assert access_of(None) is None
+    assert access_of({"other": 1}) is None
+    said = access_of(free())
+    assert said is not None
+    assert said.is_free
+
+
+def test_the_most_specific_pattern_wins() -> None:
+    word = OperatorsWord(
+        {"*": ToolTable(price="1"), "get_*": ToolTable(price="2"), "get_article": ToolTable(price="3"), "*_article": ToolTable(price="4")},
+        (),
+    )
+    assert [word.word_on(tool).price for tool in ("other", "get_links", "get_article", "an_article")] == ["1", "2", "3", "4"]

@@ -1,0 +1,67 @@
+"""campus.toml: every mistake is one sentence that says what there is."""
+
+from pathlib import Path
+
+import pytest
+from campus.config import read_config
+from campus.errors import ConfigError
+
+MISTAKES = {
+    "an unknown table": ("[servr]\n", "unknown key 'servr'; there are: server, storage, products, buildings"),
+    "an unknown key": ("[server]\nprt = 1\n", "unknown key 'prt' in [server]; there are: name, public_url, host, port, openapi"),
+    "an unknown key of a product": ('[products.x]\nscop = "x"\n', "products.x"),
+    "an unknown key of a tool": (
+        "[buildings.a.tools]\nt = { prise = 1 }\n",
+        "unknown key 'prise' in [buildings.a.tools.t]; there are: price,",
+    ),
+    "a port that is none": ("[server]\nport = 99999\n", "server.port: input should be less than or equal to 65535"),
+    "a public address with a path": ('[server]\npublic_url = "https://a.example/x"\n', "without a path"),
+    "a price that is none": ('[products.x]\nscope = "x"\nprice = "much"\nterm = "30 days"\n', "'much' is no price"),
+    "a price of nothing": ('[buildings.a.tools]\nt = { price = "0" }\n', "not above zero"),
+    "a price that rounds to nothing": ('[buildings.a.tools]\nt = { price = "0.0000001" }\n', "finer than 0.000001"),
+    "a term that is none": ('[products.x]\nscope = "x"\nprice = "1"\nterm = "soon"\n', "30 days"),
+    "a free tool with a price": ('[buildings.a.tools]\nt = { price = "1", free = true }\n', "neither price nor key"),
+    "a building's name that is none": ("[buildings.UPPER]\n", "buildings.UPPER"),
+    "a path that is none": ('[buildings.a]\npath = "x y"\n', "buildings.a.path"),
+    "no TOML": ("[server\n", "is not TOML"),
+    "a secret's own table": ("secrets = 1\n", "unknown key 'secrets'"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
+def test_a_mistake_is_told_in_one_sentence(mistake: str, tmp_path: Path) -> None:
+    text, said = MISTAKES[mistake]
+    (path := tmp_path / "campus.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_config(path, {})
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value) or mistake == "no TOML"
+
+
+def test_a_missing_file_is_named_with_the_option_for_another(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--config FILE"):
+        read_config(tmp_path / "none.toml", {})
+
+
+def test_the_public_address_is_that_of_host_and_port_unless_said(tmp_path: Path) -> None:
+    (path := tmp_path / "campus.toml").write_text('[server]\nhost = "localhost"\nport = 8123\n')
+    config = read_config(path, {})
+    assert config.url == "http://localhost:8123"
+    assert config.serving_at(None, 9000).url == "http://localhost:9000"
+
+
+def test_secrets_are_taken_from_the_environment_and_never_shown(tmp_path: Path) -> None:
+    (path := tmp_path / "campus.toml").write_text("")
+    config = read_config(path, {"CAMPUS_DATABASE_PASSWORD": "hush", "HOME": "/"})
+    assert config.secrets["CAMPUS_DATABASE_PASSWORD"].get_secret_value() == "hush"
+    assert "hush" not in repr(config)
+
+
+def test_the_shipped_configuration_sells_what_the_specification_lists() -> None:
+    products = read_config(Path(__file__).parents[2] / "campus.toml", {}).products
+    assert {(name, one.scope, one.price, one.term) for name, one in products.items()} == {
+        ("cve", "cve", "19", "30 days"),
+        ("recorder", "recorder", "19", "30 days"),
+        ("campus-pass", "all", "29", "30 days"),
+        ("campus-pass-year", "all", "149", "12 months"),
+    }

@@ -1,0 +1,135 @@
+"""Opening buildings: what is refused, and in which words."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from campus import Building, Job, Settings, access, free, route
+from campus.config import Config
+from campus.errors import CampusError
+from campus.plan import Plan, make_plan
+from campus.testing import Built
+from fastmcp import FastMCP
+from pydantic import SecretStr
+
+pytestmark = pytest.mark.anyio
+
+
+def server(*metas: dict[str, Any] | None, **options: Any) -> FastMCP[Any]:
+    """A server with a tool per meta."""
+    mcp: FastMCP[Any] = FastMCP("Test", **options)
+    for index, meta in enumerate(metas):
+
+        @mcp.tool(name=f"tool_{index}", meta=meta)
+        async def tool() -> str:
+            """A tool."""
+            return "x"
+
+    return mcp
+
+
+async def plan(table: dict[str, Any] | None = None, *, secrets: dict[str, str] | None = None, **buildings: Any) -> Plan:
+    """The plan of a campus with these buildings; the table is the first one's."""
+    first = next(iter(buildings), "zoo")
+    config = Config.model_validate(
+        {
+            "buildings": {name: table or {} if name == first else {} for name in (first, *buildings)},
+            "folder": Path(),
+            "secrets": {name: SecretStr(value) for name, value in (secrets or {}).items()},
+        }
+    )
+    return await make_plan(config, [Built(name, building) for name, building in buildings.items() if building is not None])
+
+
+class Strict(Settings):
+    """Settings with all kinds of fields."""
+
+    feed_url: str
+    token: SecretStr | None = None
+
+
+async def nothing(site: object) -> None:
+    """A job."""
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "a building that is not installed": ({"zoo": None}, {}, "no building 'zoo' is installed; there are: none"),
+    "a name that campus keeps": ({"errors": server(None)}, {}, "campus keeps that name for itself"),
+    "an entry point of another kind": ({"a": 42}, {}, "names a int; it must be a Building or a FastMCP server"),
+    "an unknown setting": (
+        {"a": Building(server(None), settings=Strict)},
+        {"feed_url": "x", "speed": 1},
+        "unknown key 'speed' in [buildings.a]; there are: ",
+    ),
+    "a missing setting": ({"a": Building(server(None), settings=Strict)}, {}, "buildings.a.feed_url is missing"),
+    "a secret in the file": (
+        {"a": Building(server(None), settings=Strict)},
+        {"feed_url": "x", "token": "y"},
+        "put it into the environment as CAMPUS_A_TOKEN",
+    ),
+    "a tool that says nothing among paid ones": ({"a": server(access(price="1"), None)}, {}, "tool_1 say neither access() nor free()"),
+    "two tools on one route": (
+        {"a": server(route("GET /v1/x")), "b": server(route("GET /v1/x"))},
+        {},
+        "two tools have the route GET /v1/x: tool_0 of a and tool_0 of b",
+    ),
+    "a route that campus serves": ({"a": server(route("GET /healthz"))}, {}, "is one that campus itself serves"),
+    "a description's route": ({"a": server(route("GET /v1/a"))}, {}, "is one that campus itself serves"),
+    "a route that is none": ({"a": server(route("FETCH /v1/x"))}, {}, "'FETCH'"),
+    "a route of an argument that is none": ({"a": server(route("GET /v1/x/{id}"))}, {}, "'id' is none of its arguments"),
+    "a server without tools": ({"a": server()}, {}, "has no tools"),
+    "a factory that fails": ({"a": Building(lambda settings: 1 / 0)}, {}, "ZeroDivisionError"),
+    "a factory of another kind": ({"a": Building(lambda settings: 1)}, {}, "gave a int"),  # type: ignore[arg-type, return-value]  # on purpose
+    "a wrapped server that is not there": ({"a": None}, {"server": "json:nothing"}, "cannot be imported"),
+    "a wrapped address that is none": ({"a": None}, {"server": {"cmd": "x"}}, "neither command nor url"),
+    "a job with two schedules": (
+        {"a": Building(server(None), jobs=[Job(nothing, every=__import__("datetime").timedelta(seconds=1), daily_at="01:00")])},
+        {},
+        "has both every= and daily_at=",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=str)
+async def test_what_cannot_be_opened_is_told_in_one_sentence(case: str) -> None:
+    buildings, table, said = REFUSED[case]
+    with pytest.raises(CampusError) as caught:
+        await plan(table, **buildings)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_secret_comes_from_the_environment() -> None:
+    made = await plan({"feed_url": "x"}, secrets={"CAMPUS_A_TOKEN": "hush"}, a=Building(server(None), settings=Strict))
+    assert made.opened[0].loaded.settings.token.get_secret_value() == "hush"
+
+
+async def test_the_operator_prices_hides_and_routes_tools() -> None:
+    table = {
+        "tools": {"*": {"price": "0.5"}, "tool_1": {"free": True, "route": "GET /v1/second"}, "tool_2": {"hidden": True}},
+        "scope": "pass",
+    }
+    made = await plan(table, a=server(None, None, None))
+    assert {name: (str(offer.price), offer.access.is_free, offer.scope) for name, offer in made.opened[0].offers.items()} == {
+        "tool_0": ("0.50", False, "pass"),
+        "tool_1": ("None", True, "pass"),
+    }
+    assert {operation.name: operation.path for operation in made.operations["a"]} == {"tool_0": "/v1/a/tool_0", "tool_1": "/v1/second"}
+
+
+async def test_the_authors_server_stays_as_it_was() -> None:
+    author = server(None, None)
+    await plan({"tools": {"tool_0": {"hidden": True}, "*": {"price": "1"}}}, a=author)
+    assert [tool.name for tool in await author.list_tools()] == ["tool_0", "tool_1"]
+    assert all(not tool.meta or "campus" not in tool.meta for tool in await author.list_tools())
+    assert len(author.middleware) == 1
+
+
+async def test_every_tool_of_a_building_without_prices_is_free() -> None:
+    made = await plan(a=server(None, None))
+    assert all(offer.access.is_free for offer in made.opened[0].offers.values())
+
+
+async def test_a_building_may_be_all_free_by_its_own_word() -> None:
+    made = await plan(a=server(free(), free()))
+    assert made.directory.buildings()[0].free_tier == "everything"

@@ -1,0 +1,104 @@
+"""No unpaid way in: every live route and tool, by every method and odd spelling, without access."""
+
+from collections.abc import Iterable
+
+import anyio
+import httpx
+import pytest
+import twins
+from campus import Building
+from campus.testing import ORIGIN, open_campus
+from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
+from starlette.types import ASGIApp
+
+pytestmark = pytest.mark.anyio
+SENTINEL = "paid-for-and-delivered"
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "get", "PROPFIND")
+PAID = ("/v1/shop/text", "/v1/shop/plain", "/v1/shop/crash")
+HEADERS: tuple[dict[str, str], ...] = (
+    {},
+    {"Authorization": "Bearer "},
+    {"Authorization": "Bearer campus_live_" + "a" * 38},
+    {"Authorization": "Basic YTpi"},
+    {"X-Forwarded-For": "127.0.0.1", "X-Original-URL": "/v1/shop/sample"},
+    {"X-HTTP-Method-Override": "GET"},
+    {"Origin": "https://evil.example"},
+)
+
+
+def spellings(path: str) -> Iterable[str]:
+    """The path, and what a careless router might take for it."""
+    yield from (path, path + "/", "/" + path, path.replace("/", "//"), path.upper(), path + "?", path + "#x", path + ";a=b", path + "%00")
+    yield from (path.replace("/", "%2F"), path.replace("/v1/", "/v1/./"), path.replace("/v1/", "/v1/x/../"), path.replace("t", "%74"))
+
+
+async def leaks_over_http(app: ASGIApp, paths: Iterable[str]) -> list[str]:
+    """Every request without access whose answer holds what is paid for."""
+    found = []
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as client:
+        for path in paths:
+            for spelling in spellings(path):
+                for method in METHODS:
+                    headers = HEADERS if spelling == path else HEADERS[:1]
+                    for sent in headers:
+                        body = {"text": "x", "words": ["a"]} if method in ("POST", "PUT", "PATCH") else None
+                        query = "" if body or "?" in spelling or "words" in spelling else "?words=a" if path.endswith("plain") else ""
+                        answer = await client.request(method, httpx.URL(ORIGIN + spelling + query), json=body, headers=sent)
+                        assert answer.status_code < 500, (method, spelling, answer.text)
+                        ran_unseen = method == "HEAD" and answer.status_code == 200 and path.startswith(PAID)
+                        if SENTINEL in answer.text or ran_unseen:
+                            found.append(f"{method} {spelling}")
+    return found
+
+
+async def leaks_over_mcp(app: ASGIApp, path: str, tools: Iterable[str]) -> list[str]:
+    """Every tool that answers without access with what is paid for."""
+    found = []
+    transport = StreamableHttpTransport(
+        ORIGIN + path, httpx_client_factory=lambda **options: httpx.AsyncClient(**options | {"transport": httpx.ASGITransport(app)})
+    )
+    for mode in ("auto", "legacy"):
+        async with Client(transport, mode=mode) as client:
+            for tool in {*tools, *(one.name for one in await client.list_tools())}:
+                for arguments in ({"day": "2026-01-02"}, {"text": "x"}, {"words": ["a"]}, {}):
+                    result = await client.call_tool(tool, arguments, raise_on_error=False)
+                    if SENTINEL in str(result):
+                        found.append(f"{mode} {tool}")
+    return found
+
+
+async def test_no_route_and_no_tool_gives_away_what_is_paid_for(shop: Building) -> None:
+    async with open_campus(shop=shop) as town:
+        operations = town.campus.plan.operations["shop"]
+        paths = {operation.path.replace("{day}", "2026-01-02") for operation in operations}
+        assert len(paths) >= 5
+        own = {"/v1/shop", "/shop/mcp", "/shop/openapi.json", "/v1/openapi.json", "/v1/shop/pages/x", "/metrics", "/register"}
+        assert await leaks_over_http(town.app, sorted(paths | own)) == []
+        assert await leaks_over_mcp(town.app, "/shop/mcp", [operation.name for operation in operations]) == []
+
+
+async def test_the_walk_notices_when_the_gate_is_gone(shop: Building) -> None:
+    app = twins.attach(shop.server, name="shop")  # type: ignore[arg-type]  # a server, not a factory
+    async with app.router.lifespan_context(app), anyio.create_task_group():
+        assert "GET /v1/shop/text/2026-01-02" in await leaks_over_http(app, ["/v1/shop/text/2026-01-02", "/v1/shop/text"])
+        assert await leaks_over_mcp(app, "/mcp", []) != []
+
+
+async def test_a_listing_shows_no_more_than_the_free_tools_would(shop: Building) -> None:
+    async with open_campus(shop=shop) as town:
+        reply = await town.http.get("/v1/shop")
+        entry = reply.json()
+        assert {tool["name"]: tool["tier"] for tool in entry["tools"]} == {
+            "sample": "free",
+            "text_of": "key",
+            "write_text": "key",
+            "whoami": "free, and more with a key",
+            "plain": "key",
+            "crash": "key",
+        }
+        assert {tool["name"]: tool["price"] for tool in entry["tools"] if tool["price"]} == {
+            "text_of": "0.02",
+            "plain": "0.01",
+            "crash": "0.01",
+        }

@@ -1,0 +1,16 @@
+"""High and low water by port and day: a building as a stranger would write it, in a distribution of its own."""
+
+from campus import Building, Check, Job, Page
+
+from campus_tides.server import Ports, TidesSettings, board, has_ports, mcp, refresh
+from campus_tides.tables import Tables
+
+building = Building(
+    mcp,
+    settings=TidesSettings,
+    tables=Tables,
+    state=lambda site: Ports(),
+    jobs=[Job(refresh, daily_at="03:00")],
+    pages=[Page("GET /v1/tides/{port}/board", board)],
+    checks=[Check(has_ports, on="ready")],
+)

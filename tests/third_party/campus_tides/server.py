@@ -1,0 +1,88 @@
+"""The tools, the job and the page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from campus import CurrentCaller, CurrentSite, Problem, Request, Response, Settings, Site, access, free, route
+from campus import Caller
+from fastmcp import FastMCP
+from pydantic import BaseModel, ConfigDict
+from sqlmodel import col, select
+
+from campus_tides.tables import Feed
+
+
+class TidesSettings(Settings):
+    """What campus.toml says."""
+
+    feed_url: str
+
+
+@dataclass
+class Ports:
+    """The ports that are known in this process."""
+
+    names: frozenset[str] = frozenset()
+
+
+class Water(BaseModel):
+    """One high or low water."""
+
+    model_config = ConfigDict(frozen=True)
+
+    minute: int
+    metres: float
+
+
+class Tides(BaseModel):
+    """One day at one port."""
+
+    model_config = ConfigDict(frozen=True)
+
+    port: str
+    day: date
+    waters: tuple[Water, ...]
+
+
+Here = Site[TidesSettings, Ports]
+mcp = FastMCP("Tide tables", instructions="High and low water, by port and day, from the harbour's own list.")
+
+
+@mcp.tool(annotations={"readOnlyHint": True}, meta=route("/v1/tides/{port}/{day}") | access(price="0.002"))
+async def day_of(port: str, day: date, site: Here = CurrentSite()) -> Tides:
+    """High and low water at one port on one day, in order of time."""
+    async with site.storage.read() as session:
+        found = (await session.exec(select(Feed).where(Feed.port == port, Feed.day == day).order_by(col(Feed.minute)))).all()
+    if not found:
+        raise Problem(404, "no_tides", f"no tides of {port!r} on {day}; there are: {', '.join(sorted(site.state.names)) or 'none yet'}")
+    return Tides(port=port, day=day, waters=tuple(Water(minute=one.minute, metres=one.metres) for one in found))
+
+
+@mcp.tool(annotations={"readOnlyHint": True}, meta=free())
+async def ports(site: Here = CurrentSite(), caller: Caller = CurrentCaller()) -> list[str]:
+    """The ports that are known."""
+    return sorted(site.state.names)
+
+
+async def refresh(site: Here) -> None:
+    """Read the harbour's list anew."""
+    page = (await site.feeds.get(site.settings.feed_url)).raise_for_status()
+    rows = [Feed.model_validate(row) for row in page.json()]
+    async with site.storage.write() as session:
+        for row in rows:
+            await session.merge(row)
+    site.state.names = frozenset(row.port for row in rows)
+    site.count("refreshes")
+
+
+async def board(request: Request, site: Here) -> Response:
+    """The harbour board, for people."""
+    async with site.storage.read() as session:
+        found = (await session.exec(select(Feed).where(Feed.port == request.path_params["port"]))).all()
+    return Response("\n".join(f"{one.day} {one.minute:4} {one.metres}" for one in found), media_type="text/plain")
+
+
+async def has_ports(site: Here) -> Sequence[str]:
+    """Whether the list was ever read."""
+    return [] if site.state.names else ["no port is known yet; run the job: campus run tides.refresh"]

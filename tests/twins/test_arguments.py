@@ -1,0 +1,212 @@
+"""Where arguments travel, and what a caller is told of those that do not fit."""
+
+import datetime
+from typing import Annotated, Any
+
+import pytest
+from fastmcp import FastMCP
+from pydantic import AfterValidator, BaseModel, Field
+
+from twins import Problem, route
+
+pytestmark = pytest.mark.anyio
+
+
+def parsed_day(text: str) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        raise Problem(400, "invalid_date", "a day is written YYYY-MM-DD") from None
+
+
+def not_a_secret(text: str) -> str:
+    if text.startswith("sk_"):
+        raise ValueError(f"{text} looks like a secret")
+    if text == "tiny":
+        raise ValueError("the name is too short")
+    return text
+
+
+class Inner(BaseModel):
+    size: int
+
+
+class Tree(BaseModel):
+    left: "Tree | None" = None
+    inner: Inner | str = ""
+
+
+def server() -> FastMCP[Any]:
+    mcp: FastMCP[Any] = FastMCP("args")
+
+    @mcp.tool(meta=route("GET|POST /beat/{id}/{secret}", query={"status": "st"}))
+    async def beat(id: str, secret: str, status: str = "ok", capsule: Any = None) -> dict[str, Any]:
+        """Beat."""
+        return {"id": id, "secret": secret, "status": status, "capsule": capsule}
+
+    @mcp.tool(meta=route("DELETE /things/{id}", query={"secret": "s"}))
+    async def remove(id: int, secret: str | None = None) -> dict[str, Any]:
+        """Remove."""
+        return {"id": id, "secret": secret}
+
+    @mcp.tool(meta=route("GET /archive/{day}"))
+    async def archive(day: Annotated[str, AfterValidator(parsed_day)]) -> str:
+        """One day."""
+        return str(day)
+
+    @mcp.tool(meta=route("POST /name"))
+    async def name(name: Annotated[str, AfterValidator(not_a_secret)], tree: Tree | None = None) -> str:
+        """Say a name."""
+        return name
+
+    @mcp.tool(meta=route("GET /search"))
+    async def search(where: Inner, tags: list[str] | None = None, limit: Annotated[int, Field(alias="max", le=10)] = 5) -> dict[str, Any]:
+        """Search."""
+        return {"size": where.size, "tags": tags, "limit": limit}
+
+    return mcp
+
+
+async def test_path_query_and_body_carry_the_arguments_of_one_tool(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        got = await each.http.get("/beat/m1/s1", params={"st": "fail"})
+        assert got.json() == {"id": "m1", "secret": "s1", "status": "fail", "capsule": None}
+        posted = await each.http.post("/beat/m1/s1", json={"status": "ok", "capsule": {"step": [1, None]}})
+        assert posted.json() == {"id": "m1", "secret": "s1", "status": "ok", "capsule": {"step": [1, None]}}
+        bare = await each.http.post("/beat/m1/s1")
+        assert bare.json() == {"id": "m1", "secret": "s1", "status": "ok", "capsule": None}
+
+
+async def test_delete_takes_its_arguments_from_the_query(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        assert (await each.http.delete("/things/7", params={"s": "x"})).json() == {"id": 7, "secret": "x"}
+
+
+async def test_an_object_in_the_query_is_json_and_a_list_is_a_repeated_name(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        answer = await each.http.get("/search", params={"where": '{"size": 3}', "tags": ["a", "b"], "max": 7})
+        assert answer.json() == {"size": 3, "tags": ["a", "b"], "limit": 7}
+
+
+async def test_odd_encodings_of_a_path_reach_the_same_twin(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        assert (await each.http.get("/%61rchive/2026-08-%321")).json() == {"result": "2026-08-21"}
+        assert (await each.http.get("/beat/a%20b%C3%A9/x")).json()["id"] == "a bé"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "pointer", "code"),
+    [
+        ("GET", "/beat/m/s?status=x", "/query/status", "unknown"),
+        ("GET", "/beat/m/s?id=x", "/query/id", "unknown"),
+        ("GET", "/beat/m/s?st=a&st=b", "/query/st", "repeated"),
+        ("GET", "/beat/m/s?st=%00", "/query/st", "not_storable"),
+        ("GET", "/beat/%00/s", "/path/id", "not_storable"),
+        ("GET", "/beat/m/s?st=%ff", "/query", "not_utf8"),
+        ("GET", "/beat/m/s?a~%2Fb=1", "/query/a~0~1b", "unknown"),
+        ("POST", "/beat/m/s?st=x", "/query/st", "unknown"),
+        ("DELETE", "/things/seven", "/path/id", "int_parsing"),
+        ("DELETE", "/things/" + "9" * 30, "/path/id", "not_storable"),
+        ("DELETE", "/things/7?secret=x", "/query/secret", "unknown"),
+        ("GET", "/search", "/query/where", "missing"),
+        ("GET", "/search?where={", "/query/where", "model_type"),
+        ("GET", "/search?where={}", "/query/where/size", "missing"),
+        ("GET", "/search?where={%22size%22:%22x%22}", "/query/where/size", "int_parsing"),
+        ("GET", "/search?where={%22size%22:1}&max=11", "/query/max", "less_than_equal"),
+    ],
+)
+async def test_what_does_not_fit_is_named_by_where_it_was_sent(fronts: Any, method: str, path: str, pointer: str, code: str) -> None:
+    async with fronts(server()) as each:
+        answer = await each.http.request(method, path)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+        assert [(error["pointer"], error["code"]) for error in answer.json()["errors"]] == [(pointer, code)]
+
+
+@pytest.mark.parametrize(
+    ("body", "errors"),
+    [
+        ({}, [("/body/name", "missing")]),
+        ({"name": 1}, [("/body/name", "string_type")]),
+        ({"name": "a", "nam": 1}, [("/body/nam", "unknown")]),
+        ({"name": "tiny"}, [("/body/name", "invalid")]),
+        ({"name": "a", "tree": {"left": {"left": {"inner": {"size": "x"}}}}}, None),
+    ],
+)
+async def test_a_body_that_does_not_fit_is_named_field_by_field(fronts: Any, body: Any, errors: Any) -> None:
+    async with fronts(server()) as each:
+        answer = await each.http.post("/name", json=body)
+        assert answer.status_code == 422
+        found = [(error["pointer"], error["code"]) for error in answer.json()["errors"]]
+        if errors is None:  # a union: one finding per arm, and no arm's name in any pointer
+            assert {pointer for pointer, _ in found} == {"/body/tree/left/left/inner/size", "/body/tree/left/left/inner"}
+        else:
+            assert found == errors
+
+
+async def test_an_unknown_field_is_told_what_there_is(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        answer = await each.http.post("/name", json={"name": "a", "nam": 1})
+        assert answer.json()["detail"] == "/body/nam: there is no such field in the body; there are: name, tree"
+
+
+async def test_a_refusal_never_repeats_the_value(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        for body in ({"name": "sk_12345"}, {"name": ["sk_12345"]}, {"name": "x", "tree": "sk_12345"}):
+            answer = await each.http.post("/name", json=body)
+            assert answer.status_code == 422
+            assert "sk_12345" not in answer.text
+        kept = await each.http.post("/name", json={"name": "tiny"})
+        assert kept.json()["errors"][0]["detail"] == "the name is too short"
+
+
+async def test_a_validators_problem_travels_as_it_is(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        answer = await each.http.get("/archive/20260821x")
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_date")
+
+
+async def test_many_errors_are_cut_short(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        answer = await each.http.post("/name", json={f"field{number}" * 100: 1 for number in range(1000)})
+        assert len(answer.json()["errors"]) == 20
+        assert len(answer.content) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status", "code"),
+    [
+        (b"{", {"Content-Type": "application/json"}, 400, "invalid_json"),
+        (b'{"name": "a\\u0000"}', {"Content-Type": "application/json"}, 400, "invalid_json"),
+        (b"[]", {"Content-Type": "application/json"}, 422, "invalid_request"),
+        (b"null", {"Content-Type": "application/json"}, 422, "invalid_request"),
+        (b'{"name": "a"}', {}, 415, "unsupported_media_type"),
+        (b'{"name": "a"}', {"Content-Type": "text/plain"}, 415, "unsupported_media_type"),
+        (b'{"name": "a"}', {"Content-Type": "application/json; charset=latin-1"}, 415, "unsupported_media_type"),
+        (b'{"name": "a"}', {"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415, "unsupported_media_type"),
+        (b"", {}, 422, "invalid_request"),
+        (b'{"name": "%b"}' % (b"a" * (1 << 20)), {"Content-Type": "application/json"}, 413, "too_large"),
+        (b'{"name": "a"}', {"Content-Type": "application/json; charset=UTF-8"}, 200, None),
+        (b'{"name": "a"}', {"Content-Type": "application/problem+json"}, 200, None),
+        (b'{"name": "a"}', {"Content-Type": "application/json", "Content-Encoding": "identity"}, 200, None),
+    ],
+)
+async def test_a_body_is_json_in_the_open_and_of_bounded_size(fronts: Any, content: bytes, headers: Any, status: int, code: Any) -> None:
+    async with fronts(server()) as each:
+        answer = await each.http.post("/name", content=content, headers=headers)
+        assert (answer.status_code, answer.json().get("code")) == (status, code)
+
+
+async def test_a_chunked_body_is_bounded_too(fronts: Any) -> None:
+    async def chunks() -> Any:
+        for _ in range(1000):
+            yield b" " * 10_000
+
+    async with fronts(server()) as each:
+        answer = await each.http.post("/name", content=chunks(), headers={"Content-Type": "application/json"})
+        assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+async def test_a_body_may_not_repeat_what_the_path_says(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        answer = await each.http.post("/beat/m1/s1", json={"id": "m2"})
+        assert [error["pointer"] for error in answer.json()["errors"]] == ["/body/id"]

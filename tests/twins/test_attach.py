@@ -1,0 +1,93 @@
+"""One line for any FastMCP server, on a real socket: its MCP endpoint, its twins, its document."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+import uvicorn
+from fastmcp import Client, FastMCP
+
+from twins import attach
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def running(server: FastMCP[Any]) -> AsyncIterator[str]:
+    """The server on a port of this machine; its base address."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    config = uvicorn.Config(attach(server), log_config=None, timeout_graceful_shutdown=1)
+    serving = uvicorn.Server(config)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serving.serve, [listening])
+        while not serving.started:
+            await anyio.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            serving.should_exit = True
+
+
+async def test_a_server_that_is_not_ours_is_served_over_both(stranger: FastMCP[Any]) -> None:
+    async with running(stranger) as base, httpx.AsyncClient(base_url=base) as http, Client(f"{base}/mcp") as mcp:
+        over_http = await http.get("/v1/not-ours/report", params={"day": "2026-08-21", "color": "red", "price": "2.50"})
+        over_mcp = await mcp.call_tool_mcp("report", {"day": "2026-08-21", "color": "red", "price": "2.50"})
+        assert over_http.json() == over_mcp.structured_content
+        gathered = {"numbers": [1, 2], "words": ["b", "a"], "either": "x", "pair": [1, "y"], "boxes": [{"width": 3, "corner": {"x": 1}}]}
+        query = [("numbers", "1"), ("numbers", "2"), ("words", "b"), ("words", "a"), ("either", "x"), ("pair", "1"), ("pair", "y")]
+        query.append(("boxes", '{"width": 3, "corner": {"x": 1}}'))
+        over_http = await http.get("/v1/not-ours/gather", params=query)
+        assert over_http.json() == (await mcp.call_tool_mcp("gather", gathered)).structured_content
+
+
+async def test_head_has_no_body_on_the_wire_and_the_connection_stays_usable(stranger: FastMCP[Any]) -> None:
+    async with running(stranger) as base, httpx.AsyncClient(base_url=base) as http:
+        for _ in range(3):
+            assert (await http.head("/v1/not-ours/add?a=1")).content == b""
+            assert (await http.get("/v1/not-ours/add?a=1")).json() == {"result": 3}
+
+
+async def test_a_body_in_chunks_arrives_whole(stranger: FastMCP[Any]) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for part in (b'{"un', b"til", b'": 3}'):
+            yield part
+            await anyio.sleep(0.01)
+
+    async with running(stranger) as base, httpx.AsyncClient(base_url=base) as http:
+        answer = await http.post("/v1/not-ours/count", content=chunks(), headers={"Content-Type": "application/json"})
+        assert answer.json() == {"result": [0, 1, 2]}
+
+
+async def test_many_calls_at_once_keep_their_own_surroundings(stranger: FastMCP[Any]) -> None:
+    async with running(stranger) as base, httpx.AsyncClient(base_url=base) as http:
+        answers: dict[int, Any] = {}
+
+        async def greet(number: int) -> None:
+            answer = await http.post("/v1/not-ours/greet", json={"name": str(number)}, headers={"X-Agent": str(number)})
+            answers[number] = answer.json()
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(30):
+                tasks.start_soon(greet, number)
+        assert all((each["greeting"], each["agent"]) == (f"hello {number}", str(number)) for number, each in answers.items())
+        assert len(answers) == 30
+
+
+async def test_a_server_whose_tools_cannot_be_served_does_not_start() -> None:
+    server: FastMCP[Any] = FastMCP("broken")
+
+    @server.tool(meta={"twins": {"route": "GET /x/{missing}"}})
+    async def tool() -> str:
+        """A tool."""
+        return "x"
+
+    app = attach(server)
+    with pytest.raises(BaseExceptionGroup) as refused:
+        async with app.router.lifespan_context(app):
+            pytest.fail("it started")
+    assert refused.group_contains(ValueError, match="'missing' is none of its arguments; there are: none")

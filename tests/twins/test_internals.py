@@ -1,0 +1,166 @@
+"""FastMCP's private names do what twins takes them for; an upgrade that changes one fails here."""
+
+from typing import Any
+
+import pytest
+from fastmcp import Client, FastMCP
+from fastmcp.server.middleware import Middleware, MiddlewareContext
+from fastmcp.utilities.tests import asgi_client
+
+from twins import serve_schemas
+from twins.fastmcp_internals import Inside, Standing, author_lifespan, author_middleware, every_tool, is_crash, skips_nothing
+
+pytestmark = pytest.mark.anyio
+
+
+class Listings(Middleware):
+    """Counts how often the tools are listed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def on_list_tools(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
+        self.count += 1
+        return await call_next(context)
+
+
+async def listings_of_one_call(*, cured: bool) -> int:
+    listings = Listings()
+    server: FastMCP[Any] = FastMCP("internals", middleware=[listings])
+
+    @server.tool
+    async def double(number: int) -> int:
+        """Double a number."""
+        return 2 * number
+
+    async with asgi_client(server) as client:
+        if cured:
+            await serve_schemas(server)
+        await client.list_tools()  # the client's own listing, by which it checks results
+        listings.count = 0
+        assert (await client.call_tool("double", {"number": 2})).data == 4
+    return listings.count
+
+
+async def test_without_the_cure_every_call_lists_all_tools_first() -> None:
+    """When this fails FastMCP has cured it: take `serve_schemas` away."""
+    assert await listings_of_one_call(cured=False) == 1
+
+
+async def test_with_the_cure_a_call_lists_nothing() -> None:
+    assert await listings_of_one_call(cured=True) == 0
+
+
+def server() -> FastMCP[Any]:
+    mcp: FastMCP[Any] = FastMCP("internals")
+
+    @mcp.tool
+    async def tool() -> str:
+        """A tool."""
+        return "x"
+
+    @mcp.tool(auth=lambda context: False)
+    async def hidden() -> str:
+        """A tool that its auth= hides."""
+        return "x"
+
+    return mcp
+
+
+async def test_tools_with_auth_are_seen_at_start_though_no_caller_may_see_them() -> None:
+    mcp = server()
+    assert [tool.name for tool in await mcp.list_tools()] == ["tool"]
+    assert [tool.name for tool in await every_tool(mcp)] == ["tool", "hidden"]
+
+
+async def test_a_tool_stands_until_something_about_it_changes() -> None:
+    changes = (
+        lambda mcp: mcp.disable(names={"tool"}),
+        lambda mcp: mcp.local_provider.disable(names={"tool"}),
+        lambda mcp: mcp.local_provider.remove_tool("tool"),
+        lambda mcp: mcp.add_middleware(Listings()),
+    )
+    for change in changes:
+        mcp = server()
+        tool = await mcp.get_tool("tool")
+        assert tool is not None
+        standing = Standing(mcp, tool)
+        assert standing.holds()
+        change(mcp)
+        assert not standing.holds()
+
+
+async def test_a_server_over_anothers_tools_stands_and_falls_with_them() -> None:
+    author = server()
+    over: FastMCP[Any] = FastMCP("over", providers=author.providers)
+    tool = await over.get_tool("tool")
+    assert tool is not None
+    standing = Standing(over, tool)
+    assert standing.holds()
+    author.local_provider.remove_tool("tool")
+    assert not standing.holds()
+
+
+async def test_an_extension_makes_the_way_slow() -> None:
+    mcp = server()
+    assert skips_nothing(mcp)
+    mcp._extensions["example/extension"] = object()  # type: ignore[assignment]  # any extension
+    assert not skips_nothing(mcp)
+
+
+async def test_what_is_bound_for_a_call_is_unbound_after_it() -> None:
+    mcp = server()
+    scope = {"type": "http", "headers": [(b"x-agent", b"me")], "request_id": "r-1"}
+    from fastmcp.server.dependencies import get_context, get_http_headers, get_server
+
+    with Inside(mcp, scope):
+        context = get_context()
+        assert (get_server(), context.request_id, get_http_headers()["x-agent"]) == (mcp, "r-1", "me")
+        assert context.request_context is not None
+        assert not hasattr(context.request_context, "no_such_thing")
+        with pytest.raises(Exception, match="back-channel"):
+            await context.session.send_ping()
+        await context.session.send_tool_list_changed()
+    with pytest.raises(RuntimeError):
+        get_context()
+
+
+async def test_a_crash_is_told_from_a_refusal_by_what_fastmcp_makes_of_it() -> None:
+    from fastmcp.exceptions import ToolError
+
+    mcp: FastMCP[Any] = FastMCP("internals")
+
+    @mcp.tool
+    async def fail(kind: str) -> str:
+        """Fail in one of three ways."""
+        if kind == "crash":
+            raise RuntimeError("secret")
+        try:
+            raise KeyError("x")
+        except KeyError as error:
+            raise ToolError("refused") from (error if kind == "caused" else None)
+
+    for kind, crashed in (("crash", True), ("caused", False), ("plain", False)):
+        with pytest.raises(ToolError) as raised:
+            await mcp.call_tool("fail", {"kind": kind})
+        assert is_crash(raised.value) is crashed
+
+
+async def test_an_authors_middleware_and_lifespan_can_be_carried_over() -> None:
+    listings = Listings()
+    entered: list[Any] = []
+
+    from collections.abc import AsyncIterator
+    from contextlib import asynccontextmanager
+
+    @asynccontextmanager
+    async def lifespan(mcp: FastMCP[Any]) -> AsyncIterator[dict[str, int]]:
+        entered.append(mcp)
+        yield {"answer": 42}
+
+    author: FastMCP[Any] = FastMCP("author", middleware=[listings], lifespan=lifespan)
+    assert author_middleware(author) == [listings]
+    async with author_lifespan(author) as result:
+        assert (result, entered) == ({"answer": 42}, [author])
+    async with Client(author):
+        assert len(entered) == 2

@@ -1,0 +1,130 @@
+"""HEAD, OPTIONS and 405; where paths lead; tables of several servers in one."""
+
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+
+from twins import Entry, RouteTable, Twins, route
+
+pytestmark = pytest.mark.anyio
+
+
+def server() -> FastMCP[Any]:
+    mcp: FastMCP[Any] = FastMCP("methods")
+
+    @mcp.tool(meta=route("GET|POST /both"))
+    async def both() -> str:
+        """Both."""
+        return "both"
+
+    @mcp.tool(meta=route("DELETE /things/{id}"))
+    async def remove(id: str) -> str:
+        """Remove."""
+        return f"removed {id}"
+
+    @mcp.tool(meta=route("PUT /things/{id}"))
+    async def put(id: str, value: int) -> str:
+        """Put."""
+        return f"{id}={value}"
+
+    @mcp.tool(meta=route("GET /things/first"))
+    async def first() -> str:
+        """The first one."""
+        return "first"
+
+    return mcp
+
+
+async def test_every_get_answers_head_with_the_same_headers_and_no_body(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        got, head = await each.http.get("/both"), await each.http.head("/both")
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers == got.headers
+        assert head.headers["content-length"] == str(len(got.content))
+
+
+async def test_a_head_that_fails_has_no_body_either(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        head = await each.http.head("/both?unknown=1")
+        assert (head.status_code, head.content) == (422, b"")
+        assert int(head.headers["content-length"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [("/both", "GET, POST, HEAD, OPTIONS"), ("/things/x", "DELETE, PUT, OPTIONS"), ("/things/first", "GET, HEAD, OPTIONS")],
+)
+async def test_options_and_405_say_what_a_path_takes(fronts: Any, path: str, allowed: str) -> None:
+    async with fronts(server()) as each:
+        options = await each.http.options(path)
+        assert (options.status_code, options.headers["allow"], options.content) == (204, allowed, b"")
+        refused = await each.http.patch(path)
+        assert (refused.status_code, refused.headers["allow"]) == (405, allowed)
+        assert refused.json()["code"] == "method_not_allowed"
+        assert refused.headers["content-type"] == "application/problem+json"
+
+
+async def test_one_path_may_belong_to_several_tools(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        assert (await each.http.delete("/things/a")).json() == {"result": "removed a"}
+        assert (await each.http.put("/things/a", json={"value": 1})).json() == {"result": "a=1"}
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/things", "/things/", "/things/a/b", "/both/", "//both", "/BOTH", "/openapi.json/"])
+async def test_other_paths_are_nobodys(fronts: Any, path: str) -> None:
+    async with fronts(server()) as each:
+        assert (await each.http.get(path)).status_code == 404
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """Stands for whatever is served."""
+
+
+def entry(spec: str, name: str) -> Entry:
+    methods, path = spec.split()
+    return Entry(tuple(methods.split("|")), path, app, name)
+
+
+@pytest.mark.parametrize(
+    ("path", "found", "params"),
+    [
+        ("/a", "/a", {}),
+        ("/a/b", "/a/b", {}),
+        ("/a/c", "/a/{x}", {"x": "c"}),
+        ("/a/c.svg", "/a/{x}.svg", {"x": "c"}),
+        ("/a/.svg", "/a/{x}", {"x": ".svg"}),
+        ("/a/b/d", "/a/b/{y}", {"y": "d"}),
+        ("/a/c/d", "/a/{x}/d", {"x": "c"}),
+        ("/a/c/e-f", "/a/{x}/{y}-{z}", {"x": "c", "y": "e", "z": "f"}),
+        ("/a/\n", "/a/{x}", {"x": "\n"}),
+        ("/a/+(x)", "/a/+(x)", {}),
+    ],
+)
+def test_the_most_particular_path_wins_whatever_the_order(path: str, found: str, params: dict[str, str]) -> None:
+    paths = ["/a/{x}", "/a/{x}/{y}-{z}", "/a/{x}/d", "/a/b/{y}", "/a/{x}.svg", "/a/b", "/a", "/a/+(x)"]
+    for order in (paths, paths[::-1]):
+        entries = [Entry(("GET",), each, lambda scope, receive, send, each=each: each, each) for each in order]  # type: ignore[misc, arg-type]
+        endpoint, got = RouteTable(entries).find(path) or pytest.fail(f"nothing is found at {path}")
+        assert endpoint.apps["GET"]({}, app, app) == found  # type: ignore[arg-type, comparison-overlap]
+        assert got == params
+
+
+def test_a_path_that_nobody_serves_is_not_found() -> None:
+    assert RouteTable([entry("GET /a/{x}", "a")]).find("/b") is None
+    assert RouteTable().find("/") is None
+
+
+def test_tables_are_joined_and_a_route_that_two_claim_is_refused_by_both_names() -> None:
+    joined = RouteTable.merged([RouteTable([entry("GET /a/{x}", "one")], problem_types="/e/"), RouteTable([entry("POST /a/{x}", "two")])])
+    found = joined.find("/a/1")
+    assert found is not None
+    assert (set(found[0].apps), found[1], joined.problem_types) == ({"GET", "POST"}, {"x": "1"}, "/e/")
+    with pytest.raises(ValueError, match="one and three are both served at GET /a/"):
+        RouteTable.merged([joined, RouteTable([entry("GET /a/{x}", "three")])])
+
+
+async def test_two_servers_with_one_route_cannot_be_joined() -> None:
+    one, two = await Twins.open(server(), name="one"), await Twins.open(server(), name="two")
+    with pytest.raises(ValueError, match="the tool 'first' of 'one' and the tool 'first' of 'two' are both served at GET /things/first"):
+        RouteTable.merged([one.table, two.table])

@@ -1,0 +1,181 @@
+"""The OpenAPI document: valid, complete, and told once."""
+
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+from openapi_spec_validator import validate
+from pydantic import BaseModel, Field
+
+from twins import Twins, openapi, problem_response, route
+
+pytestmark = pytest.mark.anyio
+
+
+def two_entries() -> tuple[type[BaseModel], type[BaseModel]]:
+    """Two classes of one name, as two authors may have them."""
+
+    class Entry(BaseModel):
+        rank: int
+
+    first = Entry
+
+    class Entry(BaseModel):  # type: ignore[no-redef]
+        title: str
+
+    return first, Entry
+
+
+ONE, OTHER = two_entries()
+
+
+class Brief(BaseModel):
+    """The list of one day."""
+
+    day: str = Field(description="The day, YYYY-MM-DD.")
+    entries: tuple[ONE, ...]  # type: ignore[valid-type]
+    before: "Brief | None" = None
+
+
+class News(BaseModel):
+    entries: list[OTHER]  # type: ignore[valid-type]
+
+
+def server() -> FastMCP[Any]:
+    mcp: FastMCP[Any] = FastMCP("News stand", version="0.2.0", instructions="Read all about it.")
+
+    @mcp.tool(meta=route("GET|POST /brief/{day}", query={"secret": "s"}, cache="public"))
+    async def brief(day: str, secret: str, limit: int = 5, where: OTHER | None = None, tags: list[str] | None = None) -> Brief:  # type: ignore[valid-type]
+        """The brief of one day.
+
+        In order of rank.
+
+        Args:
+            day: Which day.
+            secret: What opens it.
+        """
+        raise NotImplementedError
+
+    @mcp.tool(meta=route("DELETE /brief/{day}", status=202), title="Forget it")
+    async def forget(day: str) -> None:
+        """Forget a day."""
+
+    @mcp.tool(annotations={"readOnlyHint": True})
+    async def news() -> News:
+        """All news."""
+        raise NotImplementedError
+
+    return mcp
+
+
+async def document(**options: Any) -> dict[str, Any]:
+    return openapi((await Twins.open(server())).operations, title="T", version="1", **options)
+
+
+async def test_the_document_is_valid_and_names_every_operation_once(stranger: FastMCP[Any]) -> None:
+    for operations in ((await Twins.open(server())).operations, (await Twins.open(stranger)).operations):
+        made = openapi(operations, title="T", version="1")
+        validate(made)
+        identities = [said["operationId"] for path in made["paths"].values() for said in path.values()]
+        assert len(identities) == len(set(identities)) == sum(len(operation.methods) for operation in operations)
+
+
+async def test_an_operation_says_what_its_tool_says() -> None:
+    said = (await document())["paths"]["/brief/{day}"]["get"]
+    assert (said["operationId"], said["summary"]) == ("brief", "The brief of one day.")
+    assert said["description"] == "The brief of one day.\n\nIn order of rank."
+    assert said["parameters"] == [
+        {"name": "day", "in": "path", "required": True, "description": "Which day.", "schema": {"type": "string"}},
+        {"name": "s", "in": "query", "required": True, "description": "What opens it.", "schema": {"type": "string"}},
+        {"name": "limit", "in": "query", "required": False, "schema": {"type": "integer", "default": 5}},
+        {
+            "name": "where",
+            "in": "query",
+            "required": False,
+            "content": {
+                "application/json": {"schema": {"allOf": [{"$ref": "#/components/schemas/Entry"}], "nullable": True, "default": None}}
+            },
+        },
+        {"name": "tags", "in": "query", "required": False, "schema": {"type": "array", "items": {"type": "string"}}},
+    ]
+    assert set(said["responses"]) == {"200", "304", "default"}
+    assert "requestBody" not in said
+
+
+async def test_the_same_tool_takes_a_body_where_it_is_posted() -> None:
+    said = (await document())["paths"]["/brief/{day}"]["post"]
+    assert said["operationId"] == "brief_post"
+    assert [each["name"] for each in said["parameters"]] == ["day"]
+    schema = said["requestBody"]["content"]["application/json"]["schema"]
+    assert said["requestBody"]["required"] is True
+    assert (set(schema["properties"]), schema["required"], schema["additionalProperties"]) == (
+        {"secret", "limit", "where", "tags"},
+        ["secret"],
+        False,
+    )
+    assert set(said["responses"]) == {"200", "default"}
+
+
+async def test_head_is_not_listed_and_a_title_is_the_summary() -> None:
+    paths = (await document())["paths"]
+    assert set(paths["/brief/{day}"]) == {"get", "post", "delete"}
+    assert paths["/brief/{day}"]["delete"]["summary"] == "Forget it"
+    assert set(paths["/brief/{day}"]["delete"]["responses"]) == {"202", "default"}
+
+
+async def test_results_are_components_and_two_schemas_of_one_name_stay_two() -> None:
+    schemas = (await document())["components"]["schemas"]
+    assert {"Brief", "News", "Entry", "Entry2", "Problem"} <= set(schemas)
+    assert {"rank"} in (set(schemas["Entry"]["properties"]), set(schemas["Entry2"]["properties"]))
+    assert schemas["Brief"]["properties"]["day"]["description"] == "The day, YYYY-MM-DD."
+    validate(await document())
+
+
+async def test_a_schema_met_again_keeps_its_one_name() -> None:
+    operations = (await Twins.open(server())).operations
+    made = openapi({"a": operations[2:], "b": operations[:2]}, title="T", version="1")
+    alone = openapi(operations, title="T", version="1")
+    assert len(made["components"]["schemas"]) == len(alone["components"]["schemas"])
+
+
+async def test_several_servers_are_told_apart_by_name() -> None:
+    operations = (await Twins.open(server())).operations
+    made = openapi({"one": operations[:1], "two": operations[1:]}, title="T", version="1")
+    validate(made)
+    assert made["paths"]["/brief/{day}"]["get"]["operationId"] == "one_brief"
+    assert made["paths"]["/v1/news-stand/news"]["get"]["tags"] == ["two"]
+    with pytest.raises(ValueError, match="two operations are at GET /brief/"):
+        openapi({"one": operations, "two": operations}, title="T", version="1")
+
+
+async def test_operations_of_one_name_are_refused() -> None:
+    operations = (await Twins.open(server())).operations
+    with pytest.raises(ValueError, match="would both have the operationId 'brief'"):
+        openapi([*operations, *operations], title="T", version="1")
+
+
+async def test_others_add_responses_members_and_components() -> None:
+    made = await document(
+        servers=["https://example.com"],
+        description="D",
+        responses=lambda operation: {"402": problem_response("Pay first.")} if operation.name == "news" else {},
+        extras=lambda operation: {"security": [{"key": []}], "x-price": "0.01"},
+        components={"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}, "schemas": {"Terms": {"type": "object"}}},
+    )
+    validate(made)
+    news = made["paths"]["/v1/news-stand/news"]["get"]
+    assert list(news["responses"]) == ["200", "default", "402"]
+    assert (news["security"], news["x-price"]) == ([{"key": []}], "0.01")
+    assert made["servers"] == [{"url": "https://example.com"}]
+    assert {"Terms", "Problem"} <= set(made["components"]["schemas"])
+    assert made["components"]["securitySchemes"]
+
+
+async def test_an_attached_server_serves_its_document(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        answer = await each.http.get("/openapi.json")
+        assert answer.json()["info"] == {"title": "News stand", "version": "0.2.0", "description": "Read all about it."}
+        assert answer.json()["openapi"] == "3.0.3"
+        validate(answer.json())
+        again = await each.http.get("/openapi.json", headers={"If-None-Match": answer.headers["etag"]})
+        assert again.status_code == 304

@@ -1,0 +1,230 @@
+"""What a tool returns, as HTTP and MCP answer it; kept bytes, ETags and 304."""
+
+import datetime
+import enum
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import mcp_types
+import pytest
+from fastmcp import FastMCP
+from fastmcp.tools.base import ToolResult
+from fastmcp.utilities.types import Image
+from pydantic import BaseModel, ConfigDict, Field, computed_field
+
+from twins import route
+
+pytestmark = pytest.mark.anyio
+ALWAYS = {"readOnlyHint": True}
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    size: float = 1.0
+
+
+class Whole(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    parts: tuple[Part, ...] = ()
+    at: datetime.datetime = datetime.datetime(2026, 8, 21, 12, tzinfo=datetime.UTC)
+    renamed: int = Field(1, alias="other")
+
+    @computed_field
+    def count(self) -> int:
+        return len(self.parts)
+
+
+class Listed(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    parts: list[int]
+
+
+class Loose(BaseModel):
+    number: int
+
+
+@dataclass
+class Data:
+    color: Color
+    price: Decimal
+
+
+RETURNS: dict[str, tuple[Any, Any]] = {
+    "model": (Whole, Whole(parts=(Part(name="a"),))),
+    "optional": (Part | None, None),
+    "dataclass": (Data, Data(Color.RED, Decimal("1.10"))),
+    "list": (list[Part], [Part(name="é")]),
+    "mapping": (dict[str, Any], {"at": datetime.date(2026, 8, 21), "raw": {1, 2}, "nan": float("nan")}),
+    "text": (str, 'a "quoted" text'),
+    "number": (float, 1e300),
+    "nothing": (None, None),
+    "date": (datetime.timedelta, datetime.timedelta(minutes=5)),
+    "uuid": (UUID, UUID(int=7)),
+    "union": (int | str, "x"),
+    "any": (Any, {"a": [1, None]}),
+    "result": (ToolResult, ToolResult(content="short", structured_content={"long": 1})),
+    "protocol": (mcp_types.CallToolResult, mcp_types.CallToolResult(content=[], structured_content={"own": True})),
+}
+
+
+def returning(annotation: Any, value: Any, **options: Any) -> FastMCP[Any]:
+    async def tool() -> Any:
+        """Return it."""
+        return value
+
+    tool.__annotations__["return"] = annotation
+    server: FastMCP[Any] = FastMCP("results")
+    server.tool(**({"meta": route("GET|POST /tool")} | options))(tool)
+    return server
+
+
+@pytest.mark.parametrize("kind", RETURNS)
+async def test_http_answers_what_mcp_carries_as_structured_content(fronts: Any, kind: str) -> None:
+    async with fronts(returning(*RETURNS[kind])) as each:
+        answer = await each.http.get("/tool")
+        over_mcp = await each.over_mcp("tool")
+        assert answer.status_code == 200
+        assert answer.json() == (over_mcp if over_mcp is not None else {"result": None})
+
+
+@pytest.mark.parametrize(
+    ("value", "answer"), [("plain", "plain"), ([1, 2], [1, 2]), (None, None), (5, 5), (Part(name="a"), {"name": "a", "size": 1.0})]
+)
+async def test_an_untyped_result_that_is_no_object_is_wrapped(fronts: Any, stranger: FastMCP[Any], value: Any, answer: Any) -> None:
+    async def untyped():  # type: ignore[no-untyped-def]
+        return value
+
+    server: FastMCP[Any] = FastMCP("results")
+    server.tool(meta=route("GET /tool"))(untyped)
+    async with fronts(server) as each:
+        expected = answer if isinstance(answer, dict) else {"result": answer}
+        assert (await each.http.get("/tool")).json() == expected
+
+
+@pytest.mark.parametrize(
+    "value", [Image(data=b"png", format="png"), b"\xff", ToolResult(content="text"), [Image(data=b"png", format="png"), "and words"]]
+)
+async def test_content_that_is_no_data_is_answered_as_mcp_content(fronts: Any, value: Any) -> None:
+    async def untyped():  # type: ignore[no-untyped-def]
+        return value
+
+    server: FastMCP[Any] = FastMCP("results")
+    server.tool(meta=route("GET /tool"))(untyped)
+    async with fronts(server) as each:
+        over_mcp = await each.mcp.call_tool_mcp("untyped", {})
+        blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in over_mcp.content]
+        assert (await each.http.get("/tool")).json() == {"content": blocks}
+
+
+async def test_a_result_that_is_an_error_is_a_problem(fronts: Any) -> None:
+    async with fronts(returning(ToolResult, ToolResult(content="out of beans", is_error=True))) as each:
+        answer = await each.http.get("/tool")
+        assert (answer.status_code, answer.json()["code"], answer.json()["detail"]) == (500, "tool_error", "out of beans")
+
+
+async def test_a_result_that_is_a_problem_is_that_problem(fronts: Any) -> None:
+    body = {
+        "type": "/errors/x",
+        "title": "T",
+        "status": 402,
+        "code": "access_required",
+        "detail": "pay",
+        "unlock": [1],
+        "request_id": "old",
+    }
+    async with fronts(returning(ToolResult, ToolResult(content="pay", structured_content=body, is_error=True))) as each:
+        answer = await each.http.get("/tool")
+        assert answer.status_code == 402
+        assert answer.json() == {
+            "type": "about:blank",
+            "title": "Payment Required",
+            "status": 402,
+            "code": "access_required",
+            "detail": "pay",
+            "unlock": [1],
+        }
+
+
+async def test_a_tool_that_asks_its_caller_back_is_refused(fronts: Any) -> None:
+    asked = mcp_types.InputRequiredResult(request_state="x")
+    async with fronts(returning(mcp_types.InputRequiredResult, asked)) as each:
+        assert (await each.http.get("/tool")).json()["code"] == "input_required"
+
+
+async def test_a_status_other_than_200_is_said_by_the_route(fronts: Any) -> None:
+    async with fronts(returning(Loose, Loose(number=1), meta=route("POST /tool", status=201))) as each:
+        assert (await each.http.post("/tool")).status_code == 201
+
+
+async def test_answers_are_private_unless_the_route_says_otherwise(fronts: Any) -> None:
+    async with fronts(returning(Loose, Loose(number=1))) as each:
+        answer = await each.http.get("/tool")
+        assert answer.headers["cache-control"] == "private, no-store"
+        assert "etag" not in answer.headers
+
+
+async def test_a_cacheable_answer_carries_an_etag_and_304_follows_it(fronts: Any) -> None:
+    cache = "public, max-age=300"
+    async with fronts(returning(Loose, Loose(number=1), meta=route("GET|POST /tool", cache=cache))) as each:
+        first = await each.http.get("/tool")
+        etag = first.headers["etag"]
+        assert first.headers["cache-control"] == cache
+        for known in (etag, f'"other", {etag}', f"W/{etag}", "*"):
+            again = await each.http.get("/tool", headers={"If-None-Match": known})
+            assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
+        assert (await each.http.get("/tool", headers={"If-None-Match": '"other"'})).status_code == 200
+        assert (await each.http.head("/tool", headers={"If-None-Match": etag})).status_code == 304
+        assert (await each.http.post("/tool", headers={"If-None-Match": etag})).status_code == 200
+
+
+class Shelf:
+    """A tool's data, as a building holds it between two refreshes."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def serving(shelf: Shelf) -> FastMCP[Any]:
+    server: FastMCP[Any] = FastMCP("results")
+
+    @server.tool(meta=route("GET /tool", cache="public"))
+    async def tool() -> Any:
+        """Return what is on the shelf."""
+        return shelf.value
+
+    return server
+
+
+async def test_a_frozen_object_that_comes_again_is_answered_with_the_same_bytes_and_a_new_one_anew(fronts: Any) -> None:
+    shelf = Shelf(Whole(parts=(Part(name="old"),)))
+    async with fronts(serving(shelf)) as each:
+        first, second, third = [await each.http.get("/tool") for _ in range(3)]
+        assert first.content == second.content == third.content
+        assert first.headers["etag"] == third.headers["etag"]
+        shelf.value = Whole(parts=(Part(name="new"),))
+        fourth = await each.http.get("/tool")
+        assert fourth.json()["parts"][0]["name"] == "new"
+        assert fourth.headers["etag"] != first.headers["etag"]
+
+
+@pytest.mark.parametrize("value", [Listed(parts=[1]), Loose(number=1), {"parts": [1]}])
+async def test_an_object_that_can_change_is_read_anew_each_time(fronts: Any, value: Any) -> None:
+    async with fronts(serving(Shelf(value))) as each:
+        for _ in range(3):
+            before = (await each.http.get("/tool")).json()
+        if isinstance(value, Loose):
+            value.number = 2
+        else:
+            (value["parts"] if isinstance(value, dict) else value.parts).append(2)
+        after = (await each.http.get("/tool")).json()
+        assert after != before

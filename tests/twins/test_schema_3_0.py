@@ -1,0 +1,105 @@
+"""JSON Schema as pydantic writes it, in the words of OpenAPI 3.0."""
+
+import datetime
+import enum
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+import pytest
+from openapi_spec_validator import validate
+from pydantic import BaseModel, Field, TypeAdapter
+
+from twins.schema_3_0 import to_3_0
+
+
+@pytest.mark.parametrize(
+    ("schema", "older"),
+    [
+        ({"type": ["string", "null"]}, {"type": "string", "nullable": True}),
+        ({"type": ["string", "integer"]}, {"anyOf": [{"type": "string"}, {"type": "integer"}]}),
+        ({"type": "null"}, {"nullable": True, "enum": [None]}),
+        (
+            {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": None},
+            {"type": "integer", "minimum": 1, "default": None, "nullable": True},
+        ),
+        ({"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}, {"allOf": [{"$ref": "#/components/schemas/A"}], "nullable": True}),
+        (
+            {"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]},
+            {"anyOf": [{"type": "string"}, {"type": "integer"}], "nullable": True},
+        ),
+        ({"const": "a", "type": "string"}, {"enum": ["a"], "type": "string"}),
+        ({"const": 1}, {"enum": [1], "type": "integer"}),
+        ({"enum": ["a", None]}, {"enum": ["a", None], "type": "string", "nullable": True}),
+        ({"enum": [1, "a"]}, {"enum": [1, "a"], "anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        ({"type": "number", "exclusiveMinimum": 0, "maximum": 1}, {"type": "number", "minimum": 0, "exclusiveMinimum": True, "maximum": 1}),
+        ({"type": "string", "examples": ["a", "b"]}, {"type": "string", "example": "a"}),
+        ({"$ref": "#/$defs/A", "description": "d"}, {"allOf": [{"$ref": "#/components/schemas/A"}], "description": "d"}),
+        ({"$ref": "#/$defs/A"}, {"$ref": "#/components/schemas/A"}),
+        (
+            {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}, {"type": "integer"}], "minItems": 3, "maxItems": 3},
+            {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]}, "minItems": 3, "maxItems": 3},
+        ),
+        ({"type": "array"}, {"type": "array", "items": {}}),
+        ({"type": "array", "items": False}, {"type": "array", "items": {"not": {}}}),
+        (
+            {"type": "object", "additionalProperties": {"type": ["integer", "null"]}},
+            {"type": "object", "additionalProperties": {"type": "integer", "nullable": True}},
+        ),
+        (
+            {"type": "object", "patternProperties": {"^x": {"type": "integer"}}},
+            {"type": "object", "additionalProperties": {"type": "integer"}},
+        ),
+        ({"type": "string", "contentMediaType": "text/plain", "$comment": "c", "x-own": 1}, {"type": "string", "x-own": 1}),
+        (True, {}),
+        (False, {"not": {}}),
+    ],
+)
+def test_a_schema_says_the_same_in_the_older_words(schema: Any, older: Any) -> None:
+    assert to_3_0(schema) == older
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+    lives: Annotated[int, Field(gt=0, lt=10)]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    friend: "Cat | Dog | None" = None
+
+
+@dataclass
+class Box:
+    size: tuple[int, str]
+    more: dict[str, list[int | None]]
+
+
+class Everything(BaseModel):
+    pet: Annotated[Cat | Dog, Field(discriminator="kind")]
+    color: Color | None = Field(None, description="Its color.", examples=["red"])
+    box: Box
+    price: Decimal
+    at: datetime.datetime
+    took: datetime.timedelta
+    raw: bytes
+    one_of: Literal["a", 1, None]
+    anything: Any = None
+    names: set[str] = set()
+    fixed: frozenset[int] = frozenset({1})
+
+
+@pytest.mark.parametrize("mode", ["validation", "serialization"])
+def test_whatever_pydantic_writes_makes_a_valid_document(mode: Any) -> None:
+    schema = TypeAdapter(Everything).json_schema(mode=mode)
+    schemas = {"Everything": to_3_0(schema)} | {name: to_3_0(each) for name, each in schema["$defs"].items()}
+    validate({"openapi": "3.0.3", "info": {"title": "t", "version": "1"}, "paths": {}, "components": {"schemas": schemas}})
+    pet = schemas["Everything"]["properties"]["pet"]
+    assert pet["discriminator"] == {
+        "propertyName": "kind",
+        "mapping": {name: f"#/components/schemas/{name.title()}" for name in ("cat", "dog")},
+    }

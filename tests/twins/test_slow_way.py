@@ -1,0 +1,204 @@
+"""When a twin goes through its server, so that nothing of its author's is skipped, and that answers stay the same."""
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
+from fastmcp.server.dependencies import get_http_request
+from fastmcp.server.middleware import Middleware, MiddlewareContext
+from fastmcp.tools import Tool
+from fastmcp.tools.tool_transform import ArgTransform
+from pydantic import BaseModel
+
+from twins import Problem, Twins, route
+
+pytestmark = pytest.mark.anyio
+
+
+class Counting(Middleware):
+    """What an author may put around the calls of his tools."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    async def on_call_tool(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
+        self.seen.append(context.message.name)
+        return await call_next(context)
+
+
+class OnMessage(Middleware):
+    async def on_message(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
+        return await call_next(context)
+
+
+class OnList(Middleware):
+    async def on_list_tools(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
+        return await call_next(context)
+
+
+class GateSide(Counting):
+    twin_safe = True
+
+    async def on_call_tool(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
+        self.seen.append(get_http_request().scope["twins.call"].operation.name)
+        return await call_next(context)
+
+
+class Found(BaseModel):
+    count: int
+
+
+def server(*middleware: Middleware) -> FastMCP[Any]:
+    mcp: FastMCP[Any] = FastMCP("slow", middleware=list(middleware))
+
+    @mcp.tool(meta=route("GET|POST /tool"))
+    async def tool(what: str = "typed", number: int = 1) -> Found:
+        """Do one of several things."""
+        match what:
+            case "problem":
+                raise Problem(418, "teapot", "I am a teapot", errors=[{"pointer": "/x"}])
+            case "refusal":
+                raise ToolError("no coffee")
+            case "crash":
+                raise RuntimeError("secret")
+            case "slow":
+                await anyio.sleep(60)
+        return Found(count=number)
+
+    @mcp.tool(meta=route("GET /untyped"))
+    async def untyped(text: str = "plain"):  # type: ignore[no-untyped-def]
+        """Return what has no type."""
+        return {"plain": "plain", "list": [1, "2"], "object": {"a": 1}}[text]
+
+    return mcp
+
+
+async def ways(mcp: FastMCP[Any]) -> dict[str, bool]:
+    """For each tool, whether its twin goes straight to the function."""
+    twins = await Twins.open(mcp)
+    return {operation.name: entry.app.way.is_direct for operation, entry in zip(twins.operations, twins.table.entries, strict=True)}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("middleware", "direct"), [([], True), ([OnList()], True), ([GateSide()], True), ([Counting()], False), ([OnMessage()], False)]
+)
+async def test_middleware_around_calls_is_what_makes_the_way_slow(middleware: list[Middleware], direct: bool) -> None:
+    assert await ways(server(*middleware)) == {"tool": direct, "untyped": direct}
+
+
+async def test_middleware_that_was_given_a_hook_later_counts_too() -> None:
+    patched = OnList()
+    patched.on_call_tool = Counting().on_call_tool  # type: ignore[method-assign]
+    assert await ways(server(patched)) == {"tool": False, "untyped": False}
+
+
+async def test_an_authors_middleware_sees_every_call(fronts: Any) -> None:
+    counting = Counting()
+    async with fronts(server(counting)) as each:
+        assert (await each.http.get("/tool?number=3")).json() == {"count": 3}
+        assert (await each.http.post("/tool", json={"number": 4})).json() == {"count": 4}
+    assert counting.seen == ["tool", "tool"]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("what=problem", 418, "teapot"),
+        ("what=refusal", 400, "tool_error"),
+        ("what=crash", 500, "internal_error"),
+        ("number=x", 422, "invalid_request"),
+        ("nubmer=1", 422, "invalid_request"),
+        ("what=typed", 200, None),
+    ],
+)
+async def test_both_ways_answer_the_same(fronts: Any, query: str, status: int, code: str | None) -> None:
+    answers = []
+    for middleware in ([], [Counting()]):
+        async with fronts(server(*middleware)) as each:
+            answer = await each.http.get(f"/tool?{query}")
+            assert (answer.status_code, answer.json().get("code")) == (status, code)
+            assert "secret" not in answer.text
+            answers.append(answer.json())
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("text", ["plain", "list", "object"])
+async def test_both_ways_answer_the_same_without_a_type(fronts: Any, text: str) -> None:
+    answers = []
+    for middleware in ([], [Counting()]):
+        async with fronts(server(*middleware)) as each:
+            answers.append((await each.http.get(f"/untyped?text={text}")).json())
+    assert answers[0] == answers[1]
+
+
+async def test_a_timeout_is_a_timeout_on_the_slow_way_too(fronts: Any) -> None:
+    mcp = server(Counting())
+
+    @mcp.tool(timeout=0.05, meta=route("GET /sleep"))
+    async def sleep() -> str:
+        """Sleep."""
+        await anyio.sleep(60)
+        return "late"
+
+    async with fronts(mcp) as each:
+        answer = await each.http.get("/sleep")
+        assert (answer.status_code, answer.json()["code"]) == (504, "timeout")
+
+
+def disable(mcp: FastMCP[Any]) -> None:
+    mcp.disable(names={"tool"})
+
+
+def remove(mcp: FastMCP[Any]) -> None:
+    mcp.local_provider.remove_tool("tool")
+
+
+@pytest.mark.parametrize("change", [disable, remove])
+async def test_a_tool_that_is_taken_away_while_it_is_served_is_gone(fronts: Any, change: Callable[[FastMCP[Any]], None]) -> None:
+    mcp = server()
+    async with fronts(mcp) as each:
+        assert (await each.http.get("/tool")).status_code == 200
+        change(mcp)
+        answer = await each.http.get("/tool")
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+async def test_middleware_that_comes_late_is_not_skipped(fronts: Any) -> None:
+    mcp, late = server(), Counting()
+    async with fronts(mcp) as each:
+        await each.http.get("/tool")
+        mcp.add_middleware(late)
+        assert (await each.http.get("/tool?number=5")).json() == {"count": 5}
+    assert late.seen == ["tool"]
+
+
+async def test_the_gates_own_middleware_finds_the_call_that_it_need_not_guard_again(fronts: Any) -> None:
+    guard = GateSide()
+    async with fronts(server(guard, Counting())) as each:
+        assert (await each.http.get("/tool")).status_code == 200
+    assert guard.seen == ["tool"]
+
+
+async def test_a_mounted_servers_tools_are_reached(fronts: Any) -> None:
+    outer: FastMCP[Any] = FastMCP("outer")
+    outer.mount(server(), namespace="inner")
+    assert (await ways(outer)) == {"inner_tool": False, "inner_untyped": False}
+    async with fronts(outer) as each:
+        assert (await each.http.get("/tool?number=6")).json() == {"count": 6}
+        assert (await each.http.get("/tool?number=x")).status_code == 422
+        assert (await each.http.get("/tool?what=crash")).status_code == 500
+        assert (await each.http.get("/tool?what=problem")).status_code == 418
+
+
+async def test_a_transformed_tool_keeps_its_transformation(fronts: Any) -> None:
+    mcp = server()
+    tool = await mcp.get_tool("tool")
+    assert tool is not None
+    renamed = Tool.from_tool(tool, name="renamed", transform_args={"number": ArgTransform(name="amount")}, meta=route("GET /renamed"))
+    mcp.add_tool(renamed)
+    async with fronts(mcp) as each:
+        assert (await each.http.get("/renamed?amount=7")).json() == {"count": 7}
+        assert (await each.http.get("/renamed?number=7")).status_code == 422
