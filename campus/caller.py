@@ -13,7 +13,7 @@ class Key:
     """A key that was issued; the token that a caller sends for it is not in here.
 
     What a key owns is stored under its `lineage`: a rotation gives another id, and the same lineage.
-    `scope` is a building's scope, or "all". Times are UTC; the key is valid while now < `expires_at`.
+    `scope` is a building's scope, or "all". Times are UTC.
     """
 
     id: str
@@ -22,6 +22,10 @@ class Key:
     lineage: str
     issued_at: datetime
     expires_at: datetime
+
+    def has_ended(self, now: datetime) -> bool:
+        """Whether its term is over: a key is good while now < `expires_at`."""
+        return now >= self.expires_at
 
 
 @dataclass(frozen=True, slots=True)

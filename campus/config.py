@@ -26,10 +26,10 @@ class Table(BaseModel):
 class ServerTable(Table):
     """[server]: what the service is called and where it is reached."""
 
-    name: str = Field("campus", min_length=1, max_length=60)
+    name: str = Field(default="campus", min_length=1, max_length=60)
     public_url: str | None = None
     host: str = "127.0.0.1"
-    port: int = Field(8000, ge=1, le=65535)
+    port: int = Field(default=8000, ge=1, le=65535)
     openapi: str = "cve"
 
     @field_validator("public_url")
@@ -95,7 +95,7 @@ class BuildingTable(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    path: str | None = Field(None, pattern=r"^/([a-z0-9_-]+)?$")
+    path: str | None = Field(default=None, pattern=r"^/([a-z0-9_-]+)?$")
     scope: str | None = None
     server: str | dict[str, Any] | None = None
     expose: tuple[Exposed, ...] = ()
@@ -114,8 +114,8 @@ class Config(Table):
     storage: StorageTable = StorageTable()
     products: dict[str, ProductTable] = {}
     buildings: dict[Annotated[str, Field(pattern=NAME)], BuildingTable] = {}
-    folder: Path = Field(Path(), exclude=True)
-    secrets: Mapping[str, SecretStr] = Field({}, exclude=True)
+    folder: Path = Field(default=Path(), exclude=True)
+    secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)
 
     @property
     def url(self) -> str:

@@ -11,7 +11,7 @@ QUIET = ("httpx", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite")
 class OneLine(logging.Formatter):
     """`2026-11-20T12:00:00Z INFO campus.jobs: job finished job=cve.refresh seconds=2.1`."""
 
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%SZ"
     default_msec_format = ""
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from campus.building import Job
@@ -10,6 +9,7 @@ from campus.config import Config
 from campus.directory import Directory, ProductEntry
 from campus.documents import COMPONENTS, OPENAPI_VERSION, extras, responses
 from campus.errors import ConfigError, LoadError
+from campus.jobs import Task
 from campus.listing import building_entry, product_entries
 from campus.loader import RESERVED, Installed, load
 from campus.opening import Opened, open_server
@@ -77,8 +77,10 @@ def _check_addresses(opened: Sequence[Opened], operations: Mapping[str, Sequence
 def _check_jobs(opened: Sequence[Opened]) -> None:
     for one in opened:
         for job in one.loaded.building.jobs:
-            if job.every is not None and (job.daily_at is not None or job.every <= timedelta()):
-                raise LoadError(f"job {one.name}.{job.name} has both every= and daily_at=, or an every= that is not above zero")
+            try:
+                Task(f"{one.name}.{job.name}", job.run, every=job.every, daily_at=job.daily_at, on=job.on)
+            except ValueError as error:
+                raise LoadError(str(error)) from None
 
 
 def _documents(config: Config, opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]]) -> dict[str, dict[str, Any]]:

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import httpx
+import httpx2
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 from starlette.types import ASGIApp
@@ -122,8 +123,14 @@ class Town:
             return Reply(structured.get("status", 400), structured or {"detail": str(result.content)})
         return Reply(200, _unwrapped(structured, opened.tools[tool].output_schema))
 
-    def _client(self, **options: Any) -> httpx.AsyncClient:
-        return httpx.AsyncClient(**options | {"transport": httpx.ASGITransport(self.app)})
+    def _client(
+        self,
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+        **options: Any,
+    ) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, transport=httpx2.ASGITransport(self.app), **options)
 
 
 def _spelled(value: Any) -> Any:

@@ -19,9 +19,13 @@ TAKEN_AS = {kind: ("integer", "number") if name in ("integer", "number") else (n
 
 @dataclass(frozen=True)
 class Spelling:
-    """What a value may be, as JSON's names of types; `items`: what each one may be where the name may be repeated."""
+    """What a value may be: JSON's names of types, with the only texts taken where these are few.
+
+    `items` is what each one may be where the name may be repeated.
+    """
 
     types: frozenset[str]
+    words: frozenset[str] | None = None
     items: "Spelling | None" = None
 
     @property
@@ -38,7 +42,7 @@ class Spelling:
         return self.read_one(texts[0])
 
     def read_one(self, text: str) -> Any:
-        if "string" in self.types:
+        if "string" in self.types and (self.words is None or text in self.words):
             return text
         try:
             value = from_json(text.encode(), allow_inf_nan=False)
@@ -50,21 +54,24 @@ class Spelling:
 def spelling_of(schema: Schema, root: Schema) -> Spelling:
     """How values of `schema` are spelled; `root` is the document that its references point into."""
     types: set[str] = set()
+    words: set[str] | None = set()
     items: Spelling | None = None
     for arm in _arms(schema, root):
         names = _types_of(arm)
         if "array" in names:
             items = _spelling_of_items(arm, root)
+        if "string" in names:
+            said = _values_of(arm)
+            words = words | {value for value in said if isinstance(value, str)} if said and words is not None else None
         types |= names - {"array"}
-    return Spelling(frozenset(types), items)
+    return Spelling(frozenset(types), None if words is None else frozenset(words), items)
 
 
 def _spelling_of_items(arm: Schema, root: Schema) -> Spelling:
     among = [each for each in (*arm.get("prefixItems", ()), arm.get("items")) if isinstance(each, Mapping)]
-    found = [spelling_of(each, root) for each in among or [{}]]
-    types = frozenset[str]().union(*(each.types for each in found))
+    item = spelling_of({"anyOf": among or [{}]}, root)
     # A list within a list cannot be spelled by repeating: each is one JSON text.
-    return Spelling(types | {"array"} if any(each.items for each in found) else types)
+    return Spelling(item.types | {"array"}, item.words) if item.items else item
 
 
 def _arms(schema: Schema, root: Schema, seen: tuple[str, ...] = ()) -> Iterator[Schema]:
@@ -91,11 +98,14 @@ def resolve(reference: str, root: Schema) -> Schema:
     return node if isinstance(node, Mapping) else {}
 
 
+def _values_of(arm: Schema) -> list[Any]:
+    return [*arm.get("enum", ()), *([arm["const"]] if "const" in arm else ())]
+
+
 def _types_of(arm: Schema) -> set[str]:
     said = arm.get("type")
     if said is not None:
         return {said} if isinstance(said, str) else set(said)
-    values = [*arm.get("enum", ()), *([arm["const"]] if "const" in arm else ())]
-    if values:
+    if values := _values_of(arm):
         return {NAMES[type(value)] for value in values}
     return {"object"} if "properties" in arm else {"array"} if "items" in arm else {"string"}

@@ -1,1 +1,20 @@
-"""The cve building."""
+"""The daily list of CVEs, ranked by real-world exploitation."""
+
+from datetime import timedelta
+
+from buildings.cve.checks import feeds_can_be_had, list_is_fresh, stored_lists_add_up
+from buildings.cve.latest import latest, reload
+from buildings.cve.refresh import refresh
+from buildings.cve.server import mcp
+from buildings.cve.settings import CveSettings
+from buildings.cve.tables import Tables
+from campus import Building, Check, Job
+
+building = Building(
+    mcp,
+    settings=CveSettings,
+    tables=Tables,
+    state=latest,
+    jobs=[Job(refresh, daily_at="13:30"), Job(reload, every=timedelta(seconds=5), on="each")],
+    checks=[Check(list_is_fresh, on="ready"), Check(feeds_can_be_had), Check(stored_lists_add_up, on="audit")],
+)

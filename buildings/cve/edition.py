@@ -94,7 +94,7 @@ def listing_days(entries: Mapping[str, KevEntry]) -> dict[int, date]:
 
 
 def _removed(entries: Mapping[str, KevEntry], last: Edition | None, day: date) -> dict[str, Removal]:
-    if last is None:
+    if last is None or last.day > day:
         return {}
     gone = {cve_id: Removal(entry.date_added, day) for cve_id, entry in last.facts.kev.items() if cve_id not in entries}
     earlier = {cve_id: removal for cve_id, removal in last.facts.removed.items() if cve_id not in entries}

@@ -1,6 +1,6 @@
 """The list on show in this process, and the answers made of it: the same objects until the list or the day changes."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -40,6 +40,11 @@ class Latest:
         self._answers: Answers | None = None
         self._archive: dict[date, Brief] = {}
 
+    @property
+    def real_edition(self) -> Edition | None:
+        """The list on show, unless it is the sample."""
+        return None if self.edition is None or self.edition.is_sample else self.edition
+
     async def reload(self) -> None:
         """Show the newest list that is stored; cheap when it is shown already."""
         if await newest_version(self._storage) == self._version:
@@ -53,11 +58,11 @@ class Latest:
         edition = await anyio.to_thread.run_sync(sample_edition)
         self._show(edition, brief_of(edition, today=edition.day))
 
-    def answers(self, now: datetime, *, full_list: str) -> Answers:
+    def answers(self, now: datetime, *, full_list: Callable[[], str]) -> Answers:
         """The answers of the day; Problem 503 while there is no list."""
         today = now.date()
         if self._answers is None or self._answers.today != today:
-            self._answers = self._made(today, full_list)
+            self._answers = self._made(today, full_list())
         return self._answers
 
     def verdict(self, cve_id: str, *, now: datetime) -> Verdict | Miss:

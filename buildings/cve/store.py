@@ -1,7 +1,7 @@
 """How lists are stored and read again."""
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import uuid4
@@ -70,12 +70,12 @@ def _opened(row: LatestList, archived: ArchivedBrief) -> Stored:
 async def save(storage: Storage, edition: Edition, *, copies: Mapping[str, Copy | None]) -> None:
     """Store a day's list and archive its brief, all in one transaction.
 
-    It is shown from now on, unless a later day's list is: then it is only archived, and `copies`, which the next
-    requests to the feeds ask by, stay as they are.
+    It is shown from now on, unless a later day's list is: then it is only archived. `copies` are of the feeds that
+    were read, for the next requests to them; None where the server named nothing to ask by.
     """
     latest, archived, leading = await anyio.to_thread.run_sync(_packed, edition)
     async with storage.write() as session:
-        shown = (await session.exec(select(LatestList.day))).first()
+        shown = (await session.exec(select(col(LatestList.day)))).first()
         await session.merge(archived)
         await session.merge(leading)
         if shown is None or shown <= edition.day:
@@ -112,7 +112,7 @@ async def load_brief(storage: Storage, day: date) -> Brief | None:
 async def archived_days(storage: Storage) -> tuple[date, date] | None:
     """The first and the last day in the archive; None while it is empty."""
     async with storage.read() as session:
-        first, last = (await session.exec(select(func.min(ArchivedBrief.day), func.max(ArchivedBrief.day)))).one()
+        first, last = (await session.exec(select(func.min(col(ArchivedBrief.day)), func.max(col(ArchivedBrief.day))))).one()
     return (first, last) if first else None
 
 
@@ -126,7 +126,7 @@ async def load_leading(storage: Storage, day: date) -> tuple[RankedSet, dict[str
 async def all_days(storage: Storage) -> list[date]:
     """Every day in the archive, the first one first."""
     async with storage.read() as session:
-        return list(await session.exec(select(ArchivedBrief.day).order_by(col(ArchivedBrief.day))))
+        return list(await session.exec(select(col(ArchivedBrief.day)).order_by(col(ArchivedBrief.day))))
 
 
 async def held_copies(storage: Storage) -> dict[str, Copy]:
@@ -143,13 +143,12 @@ async def failures(storage: Storage) -> list[Failure]:
         return [Failure(feed=row.name, reason=row.failure, at=row.failed_at) for row in rows if row.failure and row.failed_at]
 
 
-async def note_failures(storage: Storage, found: Iterable[Failure]) -> None:
-    """Remember why feeds could not be read; what is known of them stays."""
+async def note_failure(storage: Storage, failure: Failure) -> None:
+    """Remember why a feed could not be read; what is known of its copy stays."""
     async with storage.write() as session:
-        for failure in found:
-            row = await session.get(FeedState, failure.feed) or FeedState(name=failure.feed)
-            row.failure, row.failed_at = failure.reason, failure.at
-            session.add(row)
+        row = await session.get(FeedState, failure.feed) or FeedState(name=failure.feed)
+        row.failure, row.failed_at = failure.reason, failure.at
+        session.add(row)
 
 
 async def _note_copies(session: AsyncSession, copies: Mapping[str, Copy | None]) -> None:

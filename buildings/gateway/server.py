@@ -16,7 +16,7 @@ class Result(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    ok: bool = Field(True, description="Always true.")
+    ok: bool = Field(default=True, description="Always true.")
 
 
 class Buildings(Result):

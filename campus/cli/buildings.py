@@ -9,7 +9,7 @@ from campus.app import open_servers
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import read_config
 from campus.errors import LoadError
-from campus.loader import find, installed_buildings, tables_module
+from campus.loader import find, installed_buildings
 
 app = App()
 
@@ -41,4 +41,4 @@ def migration(building: str, text: Annotated[str, Parameter(help="What the step 
     tables = find(building, installed_buildings()).tables
     if tables is None:
         raise LoadError(f"building {building!r} has no tables=, so there is nothing to migrate")
-    print(write_revision(tables, tables_module(tables), text))
+    print(write_revision(tables, None, text))

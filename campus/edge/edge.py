@@ -97,14 +97,17 @@ class Edge:
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> Problem | None:
         if self._calls > self._calls_limit:
             return Problem(503, "overloaded", "Too many calls are being answered; try again soon.", headers={"Retry-After": "1"})
-        return self._hosts.refusal(scope, headers) or body_problem(headers, self._body_bytes)
+        problem = self._hosts.refusal(scope, headers)
+        if problem is None and b"content-length" in headers:
+            return body_problem(headers, self._body_bytes)
+        return problem
 
     async def _failed(self, scope: Scope, reply: Reply, error: Exception) -> None:
         """The border: whatever the app lets through is logged, and told to the caller without its text."""
         if reply.refused:
             return  # the app stumbled over a request that was already refused
         if isinstance(error, ClientDisconnect):
-            reply.refused, reply.status = True, GONE
+            reply.status = GONE
             return
         data = {"request_id": reply.request_id, "method": scope["method"], "route": place_of(scope)}
         if isinstance(error, StorageUnavailable):

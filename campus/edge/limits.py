@@ -15,10 +15,8 @@ MANY_DIGITS = 16
 
 
 def body_problem(headers: Mapping[bytes, bytes], limit: int) -> Problem | None:
-    """Why the body that the headers announce is not even begun, else None."""
-    announced = headers.get(b"content-length")
-    if announced is None:
-        return None
+    """Why the body whose length the headers announce is not even begun, else None."""
+    announced = headers[b"content-length"]
     if not announced.isdigit():
         return Problem(400, "invalid_http", "Content-Length is not a number.")
     if len(announced) < MANY_DIGITS and int(announced) <= limit:

@@ -41,28 +41,27 @@ class Reply:
 
     def send(self, message: Message) -> Awaitable[None]:
         """ASGI's send for the app. Not a coroutine itself: that saves one per message."""
-        return _nothing() if self.refused else self._pass(message)
+        return self._send(self._dressed(message) if message["type"] == "http.response.start" else message)
 
     async def refuse(self, problem: Problem) -> None:
         """Answer with a problem in the app's place; when its response is already on the way, only stop it."""
         self.refused = True
+        refusal, self._send = Reply(self._send, self._careful, self.request_id), _to_nobody
         if not self.status:
-            await send_problem(self._pass, problem, self.request_id)
-
-    def _pass(self, message: Message) -> Awaitable[None]:
-        return self._send(self._dressed(message) if message["type"] == "http.response.start" else message)
+            self.status = problem.status
+            await send_problem(refusal.send, problem, self.request_id)
 
     def _dressed(self, message: Message) -> Message:
         """A copy, since apps send the same message or list of headers again and again."""
         self.status = message["status"]
-        headers = list(message.get("headers", ()))
-        names = dict(headers)
-        headers += self._careful if names.keys().isdisjoint(OURS) else [header for header in self._careful if header[0] not in names]
-        headers.append((b"x-request-id", self.request_id.encode("ascii")))
+        given = message.get("headers", ())
+        names = dict(given)
+        ours = self._careful if names.keys().isdisjoint(OURS) else [header for header in self._careful if header[0] not in names]
+        headers = [*given, *ours, (b"x-request-id", self.request_id.encode("ascii"))]
         if b"no-store" not in names.get(b"cache-control", b"no-store") and ALLOW_ORIGIN not in names:
             headers.append(VARY)  # with an Origin the same answer has more headers: a cache must not mix them up
         return {**message, "headers": headers}
 
 
-async def _nothing() -> None:
-    """Where a muted message goes."""
+async def _to_nobody(message: Message) -> None:
+    """Where a refused app's messages go."""

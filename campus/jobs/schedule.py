@@ -9,31 +9,9 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-FIRST_RETRY = timedelta(minutes=1)
-LAST_RETRY = timedelta(hours=1)
-SPREAD = 0.1
+from campus.jobs.record import Record
+
 DAY = timedelta(days=1)
-
-
-@dataclass(frozen=True)
-class Record:
-    """What is known of a job's runs.
-
-    `last_success` is when the last run that succeeded began: one that began before the slot and ended in it had the data of the
-    day before. `failures` counts those since. `holder` has the lease until `lease_until`; past that it lapsed.
-    """
-
-    last_started: datetime | None = None
-    last_success: datetime | None = None
-    last_error: str | None = None
-    failures: int = 0
-    retry_at: datetime | None = None
-    holder: str | None = None
-    lease_until: datetime | None = None
-
-    def is_leased(self, now: datetime) -> bool:
-        """Whether somebody runs it."""
-        return self.holder is not None and self.lease_until is not None and now < self.lease_until
 
 
 @dataclass(frozen=True)
@@ -87,9 +65,3 @@ def due_at(schedule: Schedule | None, record: Record, now: datetime) -> datetime
         return max(record.lease_until, record.retry_at or record.lease_until)
     due = schedule.due_at(record, now)
     return due if record.retry_at is None else record.retry_at
-
-
-def backoff(failures: int, chance: float) -> timedelta:
-    """How long to wait after so many failures in a row: 1 minute, doubling to 1 hour; `chance` in 0..1 spreads it by ±10 %."""
-    wait = min(FIRST_RETRY * 2 ** min(failures - 1, 10), LAST_RETRY)
-    return wait * (1 - SPREAD + 2 * SPREAD * chance)

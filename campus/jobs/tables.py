@@ -14,9 +14,9 @@ class JobRow(House, table=True):
 
     name: str = Field(primary_key=True)
     holder: str | None = None
-    lease_until: datetime | None = Field(None, sa_type=UtcDateTime)
-    last_started: datetime | None = Field(None, sa_type=UtcDateTime)
-    last_success: datetime | None = Field(None, sa_type=UtcDateTime)
+    lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    last_started: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    last_success: datetime | None = Field(default=None, sa_type=UtcDateTime)
     last_error: str | None = None
     failures: int = 0
-    retry_at: datetime | None = Field(None, sa_type=UtcDateTime)
+    retry_at: datetime | None = Field(default=None, sa_type=UtcDateTime)

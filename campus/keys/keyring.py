@@ -22,8 +22,9 @@ from campus.storage import Storage
 OVERLAP = timedelta(hours=24)
 """How long a rotated key is good beside the one that takes its place."""
 ID_LENGTH = 12
+SHOWN_LENGTH = len("key_") + ID_LENGTH
 SHORTEST_PREFIX = 4
-LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class KeyRing:
@@ -81,7 +82,7 @@ class KeyRing:
         key = row.key()
         async with self._storage.write() as session:
             await _save(session, row, "issued", at=now, by=by, detail=f"{sold.name} for {sold.term}")
-        LOG.info("key issued", extra={"key_id": key.id, "product": key.product, "by": by})
+        log.info("key issued", extra={"key_id": key.id, "product": key.product, "by": by})
         return key, token
 
     async def rotate(self, name: str, *, by: str = "operator") -> tuple[Key, str]:
@@ -89,7 +90,7 @@ class KeyRing:
         async with self._changing(name) as (session, old):
             now = self._now()
             _refuse_ended(old)
-            if now >= old.expires_at:
+            if old.key().has_ended(now):
                 raise KeyRefused(f"key {old.id} ended on {_text(old.expires_at)} and cannot be rotated; renew it, or issue a new one")
             new, token = self._new_row(
                 old.product, old.scope, lineage=old.lineage, issued_at=now, expires_at=old.expires_at, note=old.note
@@ -99,7 +100,7 @@ class KeyRing:
             old.replaced_by = key.id
             old.expires_at = min(old.expires_at, now + OVERLAP)
             await _save(session, old, "rotated", at=now, by=by, detail=f"replaced by {key.id}; good until {_text(old.expires_at)}")
-        LOG.info("key rotated", extra={"key_id": key.id, "lineage": key.lineage, "by": by})
+        log.info("key rotated", extra={"key_id": key.id, "lineage": key.lineage, "by": by})
         return key, token
 
     async def renew(self, name: str, product: str | None = None, *, by: str = "operator") -> Key:
@@ -114,7 +115,7 @@ class KeyRing:
             row.expires_at = sold.term.end(max(now, row.expires_at))
             key = row.key()
             await _save(session, row, "renewed", at=now, by=by, detail=f"{sold.name} for {sold.term}; good until {_text(key.expires_at)}")
-        LOG.info("key renewed", extra={"key_id": key.id, "product": key.product, "by": by})
+        log.info("key renewed", extra={"key_id": key.id, "product": key.product, "by": by})
         return key
 
     async def revoke(self, name: str, *, by: str = "operator") -> Key:
@@ -125,7 +126,7 @@ class KeyRing:
                 return key
             now = row.revoked_at = self._now()
             await _save(session, row, "revoked", at=now, by=by, detail="")
-        LOG.info("key revoked", extra={"key_id": key.id, "by": by})
+        log.info("key revoked", extra={"key_id": key.id, "by": by})
         return key
 
     @asynccontextmanager
@@ -170,9 +171,10 @@ async def _row_named(session: AsyncSession, name: str) -> KeyRow:
         means = or_(means, func.substr(col(KeyRow.prefix), 1, len(start)) == start)
     rows = (await session.exec(select(KeyRow).where(means).order_by(col(KeyRow.id)))).all()
     if not rows:
-        raise KeyRefused(f"no key {name!r}; `campus key list` shows the ids and the first characters of every key")
+        # not all of it: it may be the token of a key elsewhere
+        raise KeyRefused(f"no key {name[:SHOWN_LENGTH]!r}; `campus key list` shows the ids and the first characters of every key")
     if len(rows) > 1:
-        raise KeyRefused(f"{name!r} begins {len(rows)} keys: {', '.join(row.id for row in rows)}; give the id of one of them")
+        raise KeyRefused(f"{start!r} begins {len(rows)} keys: {', '.join(row.id for row in rows)}; give the id of one of them")
     return rows[0]
 
 
@@ -192,8 +194,9 @@ def _refuse_ended(row: KeyRow) -> None:
 
 
 def _record_of(row: KeyRow, *, now: datetime) -> KeyRecord:
-    state = state_of(expires_at=row.expires_at, revoked_at=row.revoked_at, now=now)
-    return KeyRecord(row.key(), row.prefix, state, row.note, row.revoked_at, row.replaced_by, row.last_used_at)
+    key = row.key()
+    state = state_of(key, revoked_at=row.revoked_at, now=now)
+    return KeyRecord(key, row.prefix, state, row.note, row.revoked_at, row.replaced_by, row.last_used_at)
 
 
 def _text(moment: datetime) -> str:

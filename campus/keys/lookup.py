@@ -71,7 +71,7 @@ class TokenLookup:
             return
         try:
             await self._write_last_used(used)
-        except BaseException:
+        except BaseException:  # a cancellation too
             self._used = used | self._used
             raise
 
@@ -112,7 +112,8 @@ class TokenLookup:
         """What was read, at this moment of the clock."""
         if found.state != "valid" or found.key is None:
             return found
-        if (now := self._now()) >= found.key.expires_at:
+        now = self._now()
+        if found.key.has_ended(now):
             return Credential("expired", found.key)
         self._used[found.key.id] = now
         return found

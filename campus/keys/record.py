@@ -26,8 +26,8 @@ class KeyRecord:
     last_used_at: datetime | None
 
 
-def state_of(*, expires_at: datetime, revoked_at: datetime | None, now: datetime) -> KeyState:
-    """How a key stands: valid while now < `expires_at`, unless it was revoked."""
+def state_of(key: Key, *, revoked_at: datetime | None, now: datetime) -> KeyState:
+    """How a key stands; one that was revoked stays so when its term is over."""
     if revoked_at is not None:
         return "revoked"
-    return "valid" if now < expires_at else "expired"
+    return "expired" if key.has_ended(now) else "valid"

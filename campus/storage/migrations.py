@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 from alembic.autogenerate import compare_metadata, produce_migrations, render_python_code
 from alembic.config import Config
@@ -67,26 +67,26 @@ def write_revision(tables: type[SQLModel], migrations: str | None, text: str) ->
     in a few words what the step does. StorageError when there is nothing to do.
     """
     history = history_of(tables, migrations)
-    imports = {"import sqlalchemy as sa", "from alembic import op"}
-    if not (body := _body(tables.metadata, history, imports)):
+    if not (body := _body(tables.metadata, history)):
         raise StorageError(f"there is nothing to write: the steps up to {history.head} in {history.folder} make the tables as they are")
     words = re.findall(r"[a-z0-9]+", text.lower())
     if not words:
         raise StorageError(f"{text!r} names no file; say in a few words what the step does")
     path = history.folder / f"{history.next}_{'_'.join(words)[:40]}.py"
     history.folder.mkdir(exist_ok=True)
-    path.write_text(_step(text, history, imports, body), encoding="utf-8")
+    path.write_text(_step(text, history, body), encoding="utf-8")
     return path
 
 
-def _step(text: str, history: History, imports: Iterable[str], body: str) -> str:
+def _step(text: str, history: History, body: str) -> str:
     sentence = f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
     before = f'"{history.head}"' if history.head else "None"
-    ordered = "\n".join(sorted(imports, key=lambda line: (line.startswith("from"), line)))
-    return STEP.format(sentence=sentence, imports=ordered, number=history.next, before=before, body=body)
+    dialects = sorted(set(re.findall(r"\b(postgresql|sqlite)\.", body)))
+    imports = ["import sqlalchemy as sa", "from alembic import op", *(f"from sqlalchemy.dialects import {name}" for name in dialects)]
+    return STEP.format(sentence=sentence, imports="\n".join(imports), number=history.next, before=before, body=body)
 
 
-def _body(metadata: MetaData, history: History, imports: set[str]) -> str:
+def _body(metadata: MetaData, history: History) -> str:
     """What `upgrade()` does, found on a scratch database at the newest step; empty when there is nothing to do."""
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
@@ -95,17 +95,18 @@ def _body(metadata: MetaData, history: History, imports: set[str]) -> str:
         context = MigrationContext.configure(connection, opts={"target_metadata": metadata})
         steps = produce_migrations(context, metadata).upgrade_ops
         assert steps is not None
-        code = "" if steps.is_empty() else render_python_code(steps, render_as_batch=True, render_item=_spell_type, imports=imports, migration_context=context)
+        code = render_python_code(steps, render_as_batch=True, render_item=_spell_type, migration_context=context)
     engine.dispose()
     lines = [_double_quoted(line) for line in code.splitlines() if not line.lstrip().startswith("# ###")]
-    return "\n".join(lines).strip()
+    return "" if steps.is_empty() else "\n".join(lines).strip()
 
 
 def _compare(connection: Connection, metadata: MetaData) -> Sequence[Any]:
-    return compare_metadata(MigrationContext.configure(connection), metadata)
+    differences: Sequence[Any] = compare_metadata(MigrationContext.configure(connection), metadata)
+    return differences
 
 
-def _spell_type(kind: str, item: Any, _: object) -> str | bool:
+def _spell_type(kind: str, item: Any, _: object) -> str | Literal[False]:
     """Column types of campus and SQLModel by SQLAlchemy's own names: a step must not change when these do."""
     if kind != "type":
         return False

@@ -34,7 +34,9 @@ class PostgresConnections:
     """
 
     def __init__(self, url: URL, name: str) -> None:
-        self.readers = _engine(url, name, pool_size=READERS, isolation_level="REPEATABLE READ", execution_options={"postgresql_readonly": True})
+        self.readers = _engine(
+            url, name, pool_size=READERS, isolation_level="REPEATABLE READ", execution_options={"postgresql_readonly": True}
+        )
         # not REPEATABLE READ: its snapshot would be older than the lock
         self.writer = _engine(url, name, pool_size=1, isolation_level="READ COMMITTED")
 
@@ -80,7 +82,8 @@ class PostgresDatabase:
 
     async def backup(self, target: Path) -> Sequence[Path]:
         """Refused: PostgreSQL brings what does it better."""
-        raise StorageError(f"campus backs up SQLite only; for PostgreSQL run: pg_dump --format=custom --file={target}.dump {self._url.database}")
+        command = f"pg_dump --format=custom --file={target}.dump {self._url.database}"
+        raise StorageError(f"campus backs up SQLite only; for PostgreSQL run: {command}")
 
     async def _connected(self, name: str, work: Callable[[Connection], R]) -> R:
         engine = _engine(self._url, name, poolclass=NullPool)
@@ -141,4 +144,5 @@ def _lock_of(name: str) -> str:
 def _version_of(connection: Connection) -> str | None:
     if connection.scalar(text("SELECT to_regclass('alembic_version')")) is None:
         return None
-    return connection.scalar(text("SELECT version_num FROM alembic_version"))
+    version: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return version

@@ -1,7 +1,6 @@
 """A registry of its own for every building, so that two may both have a table `monitor`."""
 
-from sqlalchemy import MetaData
-from sqlalchemy.orm import registry as Registry
+from sqlalchemy import MetaData, orm
 
 NAMES = {
     "pk": "pk_%(table_name)s",
@@ -13,6 +12,6 @@ NAMES = {
 """Every constraint has a name, the same on both databases: a later migration can drop it."""
 
 
-def registry() -> Registry:
+def registry() -> orm.registry:
     """Where a building's tables are known: `class Tables(SQLModel, registry=registry()): ...`, then `class Tide(Tables, table=True)`."""
-    return Registry(metadata=MetaData(naming_convention=NAMES))
+    return orm.registry(metadata=MetaData(naming_convention=NAMES))

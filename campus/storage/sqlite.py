@@ -208,7 +208,8 @@ def _upgrade(path: Path, history: History) -> None:
     with closing_engine(_engine(path, MIGRATOR, size=0)) as engine, engine.begin() as connection:
         upgrade(connection, history)
         if broken := connection.exec_driver_sql("PRAGMA foreign_key_check").first():
-            raise StorageError(f"the migration of {path} would leave rows of {broken[0]} that refer to no row of {broken[2]}; nothing was changed")
+            loose = f"rows of {broken[0]} that refer to no row of {broken[2]}"
+            raise StorageError(f"the migration of {path} would leave {loose}; nothing was changed")
 
 
 @contextmanager

@@ -54,9 +54,7 @@ class Vault:
 
     @staticmethod
     @asynccontextmanager
-    async def open(
-        url: str, *, folder: Path = Path(), password: str | None = None, exclusive: bool = False
-    ) -> "AsyncIterator[Vault]":
+    async def open(url: str, *, folder: Path = Path(), password: str | None = None, exclusive: bool = False) -> "AsyncIterator[Vault]":
         """Open `sqlite:DIRECTORY`, relative to `folder`, or `postgresql://user@host/database`; StorageError says what is wrong.
 
         `exclusive` claims a SQLite directory for this process, as serving does; others may still open it without. On

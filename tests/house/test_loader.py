@@ -85,7 +85,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a job with two schedules": (
         {"a": Building(server(None), jobs=[Job(nothing, every=__import__("datetime").timedelta(seconds=1), daily_at="01:00")])},
         {},
-        "has both every= and daily_at=",
+        "is both periodic and daily",
     ),
 }
 

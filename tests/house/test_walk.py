@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import anyio
 import httpx
+import httpx2
 import pytest
 import twins
 from campus import Building
@@ -56,7 +57,7 @@ async def leaks_over_mcp(app: ASGIApp, path: str, tools: Iterable[str]) -> list[
     """Every tool that answers without access with what is paid for."""
     found = []
     transport = StreamableHttpTransport(
-        ORIGIN + path, httpx_client_factory=lambda **options: httpx.AsyncClient(**options | {"transport": httpx.ASGITransport(app)})
+        ORIGIN + path, httpx_client_factory=lambda **options: httpx2.AsyncClient(**options | {"transport": httpx2.ASGITransport(app)})
     )
     for mode in ("auto", "legacy"):
         async with Client(transport, mode=mode) as client:

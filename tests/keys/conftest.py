@@ -8,7 +8,7 @@ import pytest
 from campus.keys.keyring import KeyRing
 from campus.keys.product import Product
 from campus.keys.term import Term
-from campus.storage import HouseTables, Storage, Vault
+from campus.storage import House, Storage, Vault
 from campus.testing import Clock
 
 
@@ -31,13 +31,13 @@ def products() -> Mapping[str, Product]:
 @pytest.fixture
 async def storage(storage_url: str) -> AsyncIterator[Storage]:
     async with Vault.open(storage_url) as vault:
-        yield await vault.room("campus", HouseTables)
+        yield await vault.room("campus", House, "campus.migrations")
 
 
 @pytest.fixture
 async def other_storage(storage: Storage, storage_url: str) -> AsyncIterator[Storage]:
     async with Vault.open(storage_url) as vault:
-        yield await vault.room("campus", HouseTables)
+        yield await vault.room("campus", House, "campus.migrations")
 
 
 @pytest.fixture

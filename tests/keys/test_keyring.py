@@ -1,5 +1,6 @@
 """What can be done with a key: each change, and what refuses it."""
 
+import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -183,6 +184,22 @@ async def test_a_key_is_named_by_its_id_or_by_how_its_token_begins(ring: KeyRing
     for name in ("", "campus_live_", token[:15], token[12:15], token[12:24].swapcase(), key.id[:-1], "key_", "%%%%", "____"):
         with pytest.raises(KeyRefused, match="`campus key list` shows the ids and the first characters of every key"):
             await ring.revoke(name)
+
+
+async def test_neither_the_log_nor_a_refusal_shows_a_token(ring: KeyRing, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="campus")
+    key, old_token = await ring.issue("cve")
+    _, new_token = await ring.rotate(old_token)
+    await ring.renew(new_token)
+    await ring.revoke(new_token)
+    assert [record.message for record in caplog.records] == ["key issued", "key rotated", "key renewed", "key revoked"]
+    logged = repr([vars(record) for record in caplog.records])
+    assert key.id in logged
+    assert old_token[12:24] not in logged
+    assert new_token[12:24] not in logged
+    with pytest.raises(KeyRefused) as refused:
+        await ring.revoke(new_token.swapcase())
+    assert new_token.swapcase()[16:] not in str(refused.value)
 
 
 async def test_an_ambiguous_beginning_is_refused_with_the_ids(storage: Storage, products: Mapping[str, Product], clock: Clock) -> None:

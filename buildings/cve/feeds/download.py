@@ -9,8 +9,8 @@ import httpx
 import stamina
 
 from buildings.cve.feeds.errors import FeedRefused, FeedUnavailable
+from buildings.cve.feeds.packing import MOST_BYTES
 
-MEGABYTE = 1 << 20
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses that another try may cure."""
 
@@ -28,8 +28,8 @@ class Patience:
 class Caps:
     """The most bytes of a feed, as sent and as unpacked."""
 
-    sent: int = 32 * MEGABYTE
-    unpacked: int = 96 * MEGABYTE
+    sent: int = 32 << 20
+    unpacked: int = MOST_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from itertools import pairwise
 from buildings.cve.cve_id import SEQUENCES, spelled
 from buildings.cve.feeds.acceptance import Issue
 from buildings.cve.feeds.errors import FeedRefused, glimpse
+from buildings.cve.feeds.packing import MOST_BYTES, unpacked
 from buildings.cve.ranked_set import Scores, sorted_scores
 
 FEED = "EPSS"
@@ -32,12 +33,12 @@ class EpssDay:
         return Issue(version=self.model_version, issued=self.scored_at, entries=len(self.scores.numbers))
 
 
-def parse_epss(chunks: Iterable[bytes]) -> EpssDay:
-    """Read the file, in whatever chunks it comes. Raises FeedRefused with what was seen.
+def parse_epss(sent: bytes, most: int = MOST_BYTES) -> EpssDay:
+    """Read the file, packed or not, block by block. Raises FeedRefused with what was seen.
 
     Its first line names the model and the day; rows may stand in any order, and numbers may be written as `2e-05`.
     """
-    blocks = _whole_lines(chunks)
+    blocks = _whole_lines(unpacked(sent, feed=FEED, most=most))
     first = next(blocks, b"")
     about, _, rest = first.partition(b"\n")
     header, _, rows = rest.partition(b"\n")

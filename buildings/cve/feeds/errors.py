@@ -17,6 +17,7 @@ class FeedError(Exception):
     def __init__(self, feed: str, reason: str) -> None:
         super().__init__(f"{feed}: {reason}")
         self.feed = feed
+        self.reason = reason
 
 
 class FeedUnavailable(FeedError):  # named for what happened

@@ -8,7 +8,9 @@ from pydantic.alias_generators import to_camel
 
 from buildings.cve.cve_id import canonical
 from buildings.cve.enrichment import Metric, NvdRecord, Reference, names_in, rating_of, tagged
+from buildings.cve.feeds.acceptance import Issue
 from buildings.cve.feeds.errors import FeedRefused, glimpse
+from buildings.cve.feeds.packing import MOST_BYTES, unpacked
 
 FEED = "NVD"
 
@@ -21,8 +23,7 @@ class NvdPage:
     count: int
     start: int
     total: int
-    version: str
-    as_of: datetime
+    issue: Issue
 
 
 class Published(BaseModel):
@@ -142,8 +143,9 @@ class PublishedPage(Published):
     vulnerabilities: list[Item]
 
 
-def parse_nvd(body: bytes) -> NvdPage:
-    """Read a page, whatever the records' status. Raises FeedRefused with what was seen."""
+def parse_nvd(sent: bytes, most: int = MOST_BYTES) -> NvdPage:
+    """Read a page, packed or not, whatever the records' status. Raises FeedRefused with what was seen."""
+    body = b"".join(unpacked(sent, feed=FEED, most=most))
     try:
         page = PublishedPage.model_validate_json(body)
     except ValidationError as error:
@@ -153,4 +155,5 @@ def parse_nvd(body: bytes) -> NvdPage:
     records = ((canonical(item.cve.id), item.cve) for item in page.vulnerabilities)
     distilled = tuple(cve.record(cve_id) for cve_id, cve in records if cve_id)
     as_of = page.timestamp if page.timestamp.tzinfo else page.timestamp.replace(tzinfo=UTC)
-    return NvdPage(distilled, len(page.vulnerabilities), page.start_index, page.total_results, page.version, as_of)
+    issue = Issue(version=page.version, issued=as_of, entries=len(distilled))
+    return NvdPage(distilled, len(page.vulnerabilities), page.start_index, page.total_results, issue)

@@ -1,6 +1,6 @@
 """NVD read whole: page after page of its API at the rate that it asks for, or one file."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import anyio
@@ -11,7 +11,6 @@ from buildings.cve.feeds.acceptance import Issue
 from buildings.cve.feeds.download import Copy, Fetcher
 from buildings.cve.feeds.errors import FeedRefused
 from buildings.cve.feeds.nvd import FEED, NvdPage, parse_nvd
-from buildings.cve.feeds.packing import unpacked
 
 PAGE = 2_000
 """The most records that NVD gives at once."""
@@ -54,7 +53,7 @@ async def read_nvd(
         records += page.records
         start += page.count
         if start >= page.total:
-            return NvdRead(records=tuple(records), issue=_issue(page, len(records)))
+            return NvdRead(records=tuple(records), issue=replace(page.issue, entries=len(records)))
         await anyio.sleep(pause)
     raise FeedRefused(FEED, f"{MOST_PAGES} pages did not bring all of its records")
 
@@ -64,18 +63,11 @@ async def _read_file(fetcher: Fetcher, url: str, held: Copy | None) -> NvdRead |
     if download is None:
         return None
     page = await _parsed(fetcher, download.body)
-    return NvdRead(records=page.records, issue=_issue(page, len(page.records)), copy=download.copy)
+    return NvdRead(records=page.records, issue=page.issue, copy=download.copy)
 
 
-async def _parsed(fetcher: Fetcher, body: bytes) -> NvdPage:
-    def parse() -> NvdPage:
-        return parse_nvd(b"".join(unpacked(body, feed=FEED, most=fetcher.caps.unpacked)))
-
-    return await anyio.to_thread.run_sync(parse)
-
-
-def _issue(page: NvdPage, entries: int) -> Issue:
-    return Issue(version=page.version, issued=page.as_of, entries=entries)
+async def _parsed(fetcher: Fetcher, sent: bytes) -> NvdPage:
+    return await anyio.to_thread.run_sync(parse_nvd, sent, fetcher.caps.unpacked)
 
 
 def _page_address(url: str, start: int) -> str:

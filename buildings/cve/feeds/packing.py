@@ -9,6 +9,9 @@ from buildings.cve.feeds.errors import FeedRefused
 GZIP = b"\x1f\x8b"
 GZIP_WINDOW = 16 + zlib.MAX_WBITS
 BLOCK = 1 << 18
+MOST_BYTES = 96 << 20
+"""No feed is a tenth of this, unpacked."""
+
 LAYERS = 2
 """A gzip file may be sent with Content-Encoding: gzip around it."""
 

@@ -19,7 +19,7 @@ def sample_edition() -> Edition:
         day=kev.released_at.date(),
         made_at=kev.released_at,
         kev=kev,
-        epss=parse_epss([(FOLDER / "epss.csv").read_bytes()]),
+        epss=parse_epss((FOLDER / "epss.csv").read_bytes()),
         nvd=nvd.records,
         nvd_issue=nvd.issue,
         last=None,

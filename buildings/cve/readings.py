@@ -1,0 +1,133 @@
+"""What the three feeds give for one list: read in turn, checked against the list before."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import anyio.to_thread
+import httpx
+
+from buildings.cve.edition import Edition
+from buildings.cve.enrichment import NvdRecord
+from buildings.cve.feeds import acceptance, epss, kev, nvd
+from buildings.cve.feeds.acceptance import Issue, Thresholds
+from buildings.cve.feeds.download import Caps, Copy, Download, Fetcher, Patience
+from buildings.cve.feeds.epss import EpssDay, parse_epss
+from buildings.cve.feeds.errors import FeedError, FeedRefused, FeedUnavailable
+from buildings.cve.feeds.kev import KevCatalog, parse_kev
+from buildings.cve.feeds.nvd_pages import WINDOW_SECONDS, NvdRead, read_nvd
+from buildings.cve.settings import CveSettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """How feeds are waited for, how large they may be, and the time in which NVD takes five requests."""
+
+    patience: Patience = field(default_factory=Patience)
+    caps: Caps = field(default_factory=Caps)
+    nvd_window: float = WINDOW_SECONDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readings:
+    """What the feeds gave; `nvd_failure` says why NVD gave nothing new.
+
+    `copies` are of the feeds that were read, None where the server named nothing to ask by next time.
+    """
+
+    kev: KevCatalog
+    epss: EpssDay
+    nvd: tuple[NvdRecord, ...]
+    nvd_issue: Issue | None
+    nvd_failure: FeedError | None
+    copies: Mapping[str, Copy | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedReader:
+    """Reads the feeds for the list after `last`; `held` are the copies that it was made from.
+
+    `accept` takes what the thresholds of acceptance.py would refuse.
+    """
+
+    client: httpx.AsyncClient
+    settings: CveSettings
+    terms: Terms
+    last: Edition | None
+    held: Mapping[str, Copy]
+    accept: bool
+
+    async def read(self) -> Readings:
+        """All three. Raises FeedUnavailable or FeedRefused when KEV or EPSS gives nothing to make a list from."""
+        catalog, kev_copy = await self._kev()
+        day, epss_copy = await self._epss()
+        copies = {kev.FEED: kev_copy, epss.FEED: epss_copy}
+        known = tuple(self.last.facts.nvd.values()) if self.last else ()
+        try:
+            read = await self._nvd()
+        except FeedError as failure:
+            log.warning("NVD gave nothing; what it told before is kept", extra={"reason": str(failure)})
+            return Readings(kev=catalog, epss=day, nvd=known, nvd_issue=None, nvd_failure=failure, copies=copies)
+        if read is None:
+            return Readings(kev=catalog, epss=day, nvd=known, nvd_issue=None, nvd_failure=None, copies=copies)
+        copies = copies | {nvd.FEED: read.copy}
+        return Readings(kev=catalog, epss=day, nvd=read.records, nvd_issue=read.issue, nvd_failure=None, copies=copies)
+
+    async def _kev(self) -> tuple[KevCatalog, Copy | None]:
+        held = self.held.get(kev.FEED)
+        download = await self._kev_download(self._fetcher(kev.FEED), held)
+        if download is None:
+            return self._last(kev.FEED).kev, held
+        catalog = await anyio.to_thread.run_sync(parse_kev, download.body, self.terms.caps.unpacked)
+        self._check(kev.FEED, catalog.issue, acceptance.KEV)
+        return catalog, download.copy
+
+    async def _kev_download(self, fetcher: Fetcher, held: Copy | None) -> Download | None:
+        mirror = self.settings.kev_mirror_url
+        try:
+            return await fetcher.fetch(self.settings.kev_url, held=held)
+        except FeedUnavailable as first:
+            if mirror is None:
+                raise
+            log.warning("KEV cannot be had; its mirror is asked", extra={"reason": first.reason})
+            try:
+                return await fetcher.fetch(mirror, held=held)
+            except FeedUnavailable as second:
+                raise FeedUnavailable(kev.FEED, f"{first.reason}; its mirror: {second.reason}") from None
+
+    async def _epss(self) -> tuple[EpssDay, Copy | None]:
+        held = self.held.get(epss.FEED)
+        download = await self._fetcher(epss.FEED).fetch(self.settings.epss_url, held=held)
+        if download is None:
+            return await anyio.to_thread.run_sync(lambda: self._last(epss.FEED).epss), held
+        day = await anyio.to_thread.run_sync(parse_epss, download.body, self.terms.caps.unpacked)
+        self._check(epss.FEED, day.issue, acceptance.EPSS)
+        return day, download.copy
+
+    async def _nvd(self) -> NvdRead | None:
+        key = self.settings.nvd_api_key
+        return await read_nvd(
+            self._fetcher(nvd.FEED),
+            self.settings.nvd_url,
+            api_key=key.get_secret_value() if key else None,
+            held=self.held.get(nvd.FEED),
+            window=self.terms.nvd_window,
+        )
+
+    def _fetcher(self, feed: str) -> Fetcher:
+        return Fetcher(client=self.client, feed=feed, patience=self.terms.patience, caps=self.terms.caps)
+
+    def _last(self, feed: str) -> Edition:
+        if self.last is None:
+            raise FeedRefused(feed, "the server says that nothing changed, to a request that did not ask so")
+        return self.last
+
+    def _check(self, feed: str, issue: Issue, thresholds: Thresholds) -> None:
+        if self.accept:
+            return
+        used = None
+        if self.last:
+            used = self.last.facts.issues.kev if feed == kev.FEED else self.last.facts.issues.epss
+        acceptance.check(feed, issue, used=used, thresholds=thresholds)

@@ -1,0 +1,65 @@
+"""What is known of a job's runs, and how each event changes it. Pure: clock and chance are arguments."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+FIRST_RETRY = timedelta(minutes=1)
+LAST_RETRY = timedelta(hours=1)
+SPREAD = 0.1
+LEASE = timedelta(seconds=60)
+RENEWAL = LEASE / 3
+LONGEST_ERROR = 300
+
+
+@dataclass(frozen=True)
+class Record:
+    """A job's runs so far.
+
+    `last_success` is when the last run that succeeded began: one that began before a daily slot and ended after it had the data
+    of the day before. `failures` counts those since. `holder` has the lease until `lease_until`; when that is past, it lapsed:
+    the run ended without a word.
+    """
+
+    last_started: datetime | None = None
+    last_success: datetime | None = None
+    last_error: str | None = None
+    failures: int = 0
+    retry_at: datetime | None = None
+    holder: str | None = None
+    lease_until: datetime | None = None
+
+    def is_leased(self, now: datetime) -> bool:
+        """Whether somebody runs the job."""
+        return self.lease_until is not None and now < self.lease_until
+
+    def claimed(self, holder: str, *, now: datetime, chance: float) -> "Record":
+        """A run begins. That the lease of another lapsed counts as a failure, or a job that kills its process would never rest."""
+        started = replace(self, holder=holder, lease_until=now + LEASE, last_started=now)
+        return started if self.holder is None else started._with_failure(f"{self.holder} went away while it ran the job", now, chance)
+
+    def renewed(self, now: datetime) -> "Record":
+        """The run goes on."""
+        return replace(self, lease_until=now + LEASE)
+
+    def succeeded(self) -> "Record":
+        """The run ended well."""
+        return Record(last_started=self.last_started, last_success=self.last_started)
+
+    def failed(self, error: Exception, *, now: datetime, chance: float) -> "Record":
+        """The run raised."""
+        return replace(self, holder=None, lease_until=None)._with_failure(told(error), now, chance)
+
+    def _with_failure(self, text: str, now: datetime, chance: float) -> "Record":
+        failures = self.failures + 1
+        return replace(self, last_error=text, failures=failures, retry_at=now + backoff(failures, chance))
+
+
+def backoff(failures: int, chance: float) -> timedelta:
+    """How long to wait after so many failures in a row: 1 minute, doubling to 1 hour; `chance` in 0..1 spreads it by ±10 %."""
+    wait = min(FIRST_RETRY * 2.0 ** min(failures - 1, 10), LAST_RETRY)
+    return wait * (1 - SPREAD + 2 * SPREAD * chance)
+
+
+def told(error: Exception) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST_ERROR]

@@ -1,0 +1,109 @@
+"""One run of a job: a lease is taken, renewed while the job works, and given back however it ends."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import anyio
+
+from campus.errors import StorageError
+from campus.jobs.ledger import Ledger
+from campus.jobs.record import RENEWAL, Record
+from campus.jobs.task import Task
+
+LAST_WORD_SECONDS = 5
+log = logging.getLogger(__name__)
+
+
+class LeaseLost(Exception):
+    """Another process took the job over; the run was stopped."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs jobs for one process, `holder`. `pace` is in seconds: how often a run looks at the clock."""
+
+    holder: str
+    now: Callable[[], datetime]
+    chance: Callable[[], float]
+    pace: float
+
+    async def claim(self, task: Task, ledger: Ledger, allowed: Callable[[Record, datetime], bool]) -> Record | None:
+        """Take the lease; gives the record as it was, or None when another has it or `allowed` says no."""
+
+        def claimed(record: Record) -> Record | None:
+            now = self.now()
+            if record.is_leased(now) or not allowed(record, now):
+                return None
+            return record.claimed(self.holder, now=now, chance=self.chance())
+
+        return await ledger.change(task.name, claimed)
+
+    async def run(self, task: Task, ledger: Ledger, before: Record, options: Mapping[str, Any]) -> Exception | None:
+        """Run a job whose lease was taken, and note how it ended; gives what it raised.
+
+        A run with options is another work than the scheduled one: its end leaves the record as it was `before`. So does a run
+        that is cancelled, which is then due as if it had not begun.
+        """
+        after: Callable[[Record], Record] = lambda _: before  # noqa: E731  # replaced below, where the run has an end
+        log.info("job started", extra={"job": task.name})
+        try:
+            error = await self._work(task, ledger, options)
+            if not options:
+                after = self._after(error)
+        finally:
+            await self._give_back(task, ledger, after)
+        self._tell(task, error)
+        return error
+
+    async def _work(self, task: Task, ledger: Ledger, options: Mapping[str, Any]) -> Exception | None:
+        error: Exception | None = LeaseLost(f"the lease of {task.name} lapsed and another process has it; the run was stopped")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_lease, task, ledger, tasks.cancel_scope)
+            try:
+                await task.run(**options)
+                error = None
+            except Exception as raised:  # the border to a building's code
+                error = raised
+            tasks.cancel_scope.cancel()
+        return error
+
+    async def _keep_lease(self, task: Task, ledger: Ledger, work: anyio.CancelScope) -> None:
+        """Renew until cancelled; stop the work when the lease is another's."""
+        renew_at = self.now() + RENEWAL
+        while True:
+            await anyio.sleep(self.pace)
+            if self.now() < renew_at:
+                continue
+            try:
+                held = await ledger.change(task.name, self._renewed)
+            except StorageError:
+                log.warning("lease not renewed", extra={"job": task.name}, exc_info=True)
+                continue  # the lease may still last; who took it over meanwhile is seen at the next renewal
+            if held is None:
+                work.cancel()
+                return
+            renew_at = self.now() + RENEWAL
+
+    def _renewed(self, record: Record) -> Record | None:
+        return record.renewed(self.now()) if record.holder == self.holder else None
+
+    def _after(self, error: Exception | None) -> Callable[[Record], Record]:
+        if error is None:
+            return Record.succeeded
+        return lambda record: record.failed(error, now=self.now(), chance=self.chance())
+
+    async def _give_back(self, task: Task, ledger: Ledger, after: Callable[[Record], Record]) -> None:
+        with anyio.move_on_after(LAST_WORD_SECONDS, shield=True):
+            try:
+                await ledger.change(task.name, lambda record: after(record) if record.holder == self.holder else None)
+            except StorageError:
+                log.warning("lease not given back", extra={"job": task.name}, exc_info=True)  # it lapses
+
+    def _tell(self, task: Task, error: Exception | None) -> None:
+        if error is None:
+            log.info("job finished", extra={"job": task.name})
+        else:
+            log.error("job failed", extra={"job": task.name}, exc_info=error)

@@ -1,0 +1,138 @@
+"""The scheduler: looks what is due, and has it run. One per process; the database's leases keep them from each other's way."""
+
+import logging
+import os
+import platform
+import random
+import secrets
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from campus.errors import JobRefused, StorageError
+from campus.jobs.ledger import Ledger, OwnLedger, SharedLedger
+from campus.jobs.record import Record
+from campus.jobs.run import Runner
+from campus.jobs.schedule import due_at
+from campus.jobs.task import JobStatus, Task, status_of
+from campus.storage import Storage
+
+PACE_SECONDS = 1.0
+LONGEST_REST = timedelta(seconds=30)
+"""How old the picture of what other processes run may get."""
+log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Runs tasks when they are due: `run()` until cancelled, `run_now(name)` by hand.
+
+    `storage` is the house's. `now` is the clock, `pace` how often it is looked at, in seconds; `chance` gives a number in 0..1 and
+    spreads retries. `holder` names this process to others.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        storage: Storage,
+        *,
+        now: Callable[[], datetime],
+        pace: float = PACE_SECONDS,
+        chance: Callable[[], float] = random.random,
+        holder: str | None = None,
+    ) -> None:
+        self._tasks = {task.name: task for task in tasks}
+        self._ledgers: dict[str, Ledger] = {"one": SharedLedger(storage), "each": OwnLedger()}
+        self._now = now
+        self._runner = Runner(holder or this_process(), now, chance, pace)
+        self._records: dict[str, Record] = {}
+        self._running: set[str] = set()
+        self._rest_until: datetime | None = None
+        self._trouble: str | None = None
+
+    async def run(self) -> None:
+        """Run what is due, until cancelled; then running jobs are cancelled and their leases given back."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                await self._start_due(tasks)
+                await anyio.sleep(self._runner.pace)
+
+    async def run_now(self, name: str, **options: Any) -> None:
+        """Run a job here and now, due or not, and raise what it raises; JobRefused when it runs elsewhere or is unknown.
+
+        With options it is not the scheduled run: that one is due as before.
+        """
+        task = self._tasks.get(name)
+        if task is None:
+            raise JobRefused(f"there is no job {name!r}; there are: {', '.join(sorted(self._tasks)) or 'none'}")
+        ledger = self._ledgers[task.on]
+        before = await self._runner.claim(task, ledger, lambda *_: True)
+        if before is None:
+            holder = (await ledger.records())[name].holder
+            raise JobRefused(f"{name} is being run by {holder}; try again when it has ended")
+        if error := await self._runner.run(task, ledger, before, options):
+            raise error
+
+    async def look(self) -> None:
+        """Read the records, so that `status` and `findings` tell of now; `run` does so at least every 30 s."""
+        for ledger in self._ledgers.values():
+            self._records |= await ledger.records()
+
+    def status(self) -> Sequence[JobStatus]:
+        """How each job fares, as of the last look."""
+        now = self._now()
+        return [status_of(task, self._record(task), now=now) for task in self._tasks.values()]
+
+    def findings(self) -> Sequence[str]:
+        """What is wrong with the jobs, a sentence each."""
+        return [*([self._trouble] if self._trouble else []), *(finding for one in self.status() if (finding := one.finding))]
+
+    async def _start_due(self, tasks: TaskGroup) -> None:
+        now = self._now()
+        if self._rest_until is not None and now < self._rest_until:
+            return
+        try:
+            await self.look()
+        except StorageError as error:
+            self._note_trouble(f"the jobs cannot be looked up: {error}")
+            return
+        self._note_trouble(None)
+        idle = [task for task in self._tasks.values() if task.name not in self._running]
+        for task in idle:
+            if self._is_due(task, self._record(task), now):
+                self._running.add(task.name)
+                tasks.start_soon(self._run_if_due, task)
+        coming = [due for task in idle if (due := due_at(task.schedule, self._record(task), now)) is not None and due > now]
+        self._rest_until = min([*coming, now + LONGEST_REST])
+
+    async def _run_if_due(self, task: Task) -> None:
+        """Look again with the lease in hand: another process may have been quicker."""
+        ledger = self._ledgers[task.on]
+        try:
+            before = await self._runner.claim(task, ledger, lambda record, now: self._is_due(task, record, now))
+            if before is not None:
+                await self._runner.run(task, ledger, before, {})
+        except StorageError as error:
+            self._note_trouble(f"{task.name} cannot be started: {error}")
+        finally:
+            self._running.discard(task.name)
+            self._rest_until = None
+
+    def _is_due(self, task: Task, record: Record, now: datetime) -> bool:
+        due = due_at(task.schedule, record, now)
+        return due is not None and due <= now and not record.is_leased(now)
+
+    def _record(self, task: Task) -> Record:
+        return self._records.get(task.name, Record())
+
+    def _note_trouble(self, sentence: str | None) -> None:
+        if sentence and sentence != self._trouble:
+            log.warning("scheduler in trouble", extra={"reason": sentence})
+        self._trouble = sentence
+
+
+def this_process() -> str:
+    """What to call this process: host, process id, and a few letters, for ids come back."""
+    return f"{platform.node()}:{os.getpid()}:{secrets.token_hex(2)}"

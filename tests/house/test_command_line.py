@@ -1,0 +1,149 @@
+"""The command line: what each command prints, and one sentence with exit code 2 for what cannot be."""
+
+import json
+import os
+import socket
+import sqlite3
+from pathlib import Path
+
+import pytest
+from serving import command, free_port, serving, write_config
+
+SHOP = """
+from fastmcp import FastMCP
+mcp = FastMCP("Shop")
+
+@mcp.tool(annotations={"readOnlyHint": True})
+def ask(word: str) -> str:
+    "Ask for a word."
+    return word
+"""
+CONFIG = """
+openapi = "shop"
+[products.shop]
+scope = "shop"
+price = "19"
+term = "30 days"
+[buildings.gateway]
+path = "/"
+[buildings.shop]
+server = "shop_of_a_stranger:mcp"
+tools = { ask = { price = "0.01" } }
+"""
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "shop_of_a_stranger.py").write_text(SHOP)
+    return {"PYTHONPATH": str(tmp_path)}
+
+
+def test_a_key_is_issued_listed_renewed_rotated_and_revoked(tmp_path: Path, environ: dict[str, str]) -> None:
+    config = str(write_config(tmp_path, CONFIG, port=free_port()))
+
+    def key(*words: str) -> list[dict[str, str]]:
+        answer = command("key", *words, "--json", "--config", config, environ=environ)
+        assert answer.returncode == 0, answer.stderr
+        rows: list[dict[str, str]] = json.loads(answer.stdout)
+        return rows
+
+    issued = key("issue", "shop", "--note", "for the test")[0]
+    assert issued["key"].startswith("campus_live_")
+    listed = key("list")[0]
+    assert (listed["id"], listed["state"], listed["note"]) == (issued["id"], "valid", "for the test")
+    assert issued["key"] not in json.dumps(listed)
+    assert key("renew", issued["id"])[0]["expires_at"] > issued["expires_at"]
+    assert key("rotate", issued["id"])[0]["key"] != issued["key"]
+    answer = command("key", "revoke", issued["id"], "--config", config, environ=environ)
+    assert answer.stdout == f"revoked {issued['id']} (shop)\n"
+    assert [row["state"] for row in key("list")] == ["revoked", "valid"]
+    for file in (tmp_path / "data").iterdir():
+        assert issued["key"].encode() not in file.read_bytes()
+
+
+def test_tools_lists_every_tool_and_writes_nothing(tmp_path: Path, environ: dict[str, str]) -> None:
+    config = str(write_config(tmp_path, CONFIG, port=8000))
+    answer = command("tools", "--json", "--config", config, environ=environ)
+    rows = {row["tool"]: row for row in json.loads(answer.stdout)}
+    assert rows["ask"] == {
+        "building": "shop",
+        "tool": "ask",
+        "tier": "key",
+        "price": "0.01",
+        "scope": "shop",
+        "http": "GET http://127.0.0.1:8000/v1/shop/ask",
+    }
+    assert rows["list_buildings"]["tier"] == "free"
+    assert not (tmp_path / "data").exists()
+    assert "list_buildings" in command("tools", "--config", config, environ=environ).stdout
+
+
+def test_check_says_that_all_is_well_or_what_is_not(tmp_path: Path, environ: dict[str, str]) -> None:
+    config = str(write_config(tmp_path, CONFIG, port=8000))
+    answer = command("check", "--config", config, environ=environ)
+    assert (answer.returncode, answer.stdout) == (0, "all is well\n"), answer.stderr
+
+
+def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, environ: dict[str, str]) -> None:
+    config = str(write_config(tmp_path, CONFIG, port=8000))
+    mistakes = {
+        ("key", "issue", "castle", "--config", config): "no product 'castle' is for sale; there are: shop",
+        ("key", "revoke", "key_none", "--config", config): "no key 'key_none'",
+        ("run", "shop.nothing", "--config", config): "there is no job 'shop.nothing'; there are: none",
+        ("tools", "--config", str(tmp_path / "other.toml")): "--config FILE",
+        ("migration", "gateway", "first"): "no tables=",
+        ("migration", "castle", "first"): "no building 'castle' is installed",
+    }
+    for words, said in mistakes.items():
+        answer = command(*words, environ=environ)
+        assert answer.returncode == 2, (words, answer)
+        assert answer.stderr.startswith("campus: ")
+        assert said in answer.stderr
+        assert answer.stderr.count("\n") == 1
+
+
+def test_a_port_in_use_is_told_and_nothing_is_written(tmp_path: Path, environ: dict[str, str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        config = write_config(tmp_path, CONFIG, port=taken.getsockname()[1])
+        answer = command("serve", "--config", str(config), environ=environ)
+    assert (answer.returncode, "is in use" in answer.stderr) == (2, True), answer.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_second_server_on_the_same_data_is_refused_and_commands_work_beside_the_first(tmp_path: Path, environ: dict[str, str]) -> None:
+    with serving(tmp_path, CONFIG, environ=environ) as first:
+        assert first.key("shop")
+        answer = command("serve", "--port", str(free_port()), "--config", str(first.config), environ=environ)
+        assert answer.returncode == 2
+        assert "PostgreSQL" in answer.stderr
+
+
+def test_a_data_directory_that_cannot_be_is_told(tmp_path: Path, environ: dict[str, str]) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    config = write_config(tmp_path, CONFIG + '[storage]\nurl = "sqlite:file"\n', port=free_port())
+    answer = command("serve", "--config", str(config), environ=environ)
+    assert answer.returncode == 2
+    assert answer.stderr.count("\n") == 1
+    assert (tmp_path / "file").read_text() == "not a directory"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_unwritable_data_directory_is_told(tmp_path: Path, environ: dict[str, str]) -> None:
+    (tmp_path / "data").mkdir(mode=0o500)
+    answer = command("serve", "--config", str(write_config(tmp_path, CONFIG, port=free_port())), environ=environ)
+    assert answer.returncode == 2
+    assert answer.stderr.count("\n") == 1
+
+
+def test_a_database_of_a_newer_version_is_told_and_left_as_it_is(tmp_path: Path, environ: dict[str, str]) -> None:
+    config = write_config(tmp_path, CONFIG, port=free_port())
+    assert command("key", "list", "--config", str(config), environ=environ).returncode == 0
+    with sqlite3.connect(tmp_path / "data" / "campus.db") as database:
+        database.execute("UPDATE alembic_version SET version_num = '9999'")
+    database.close()
+    answer = command("serve", "--config", str(config), environ=environ)
+    assert answer.returncode == 2
+    assert "9999" in answer.stderr
+    assert answer.stderr.count("\n") == 1

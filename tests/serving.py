@@ -1,0 +1,100 @@
+"""`campus serve` as a process of its own, for tests and benchmarks that want the real thing."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+CAMPUS = Path(sys.executable).parent / "campus"
+READY_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Served:
+    """A campus that answers."""
+
+    url: str
+    config: Path
+    process: subprocess.Popen[bytes]
+    environ: Mapping[str, str]
+
+    @property
+    def log(self) -> str:
+        """What it logged so far."""
+        return self.config.with_suffix(".log").read_text()
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run another command of the same campus beside it."""
+        return command(*words, "--config", str(self.config), environ=self.environ)
+
+    def key(self, product: str) -> str:
+        """A new key."""
+        answer = self.command("key", "issue", product, "--json")
+        assert answer.returncode == 0, answer.stderr
+        return str(json.loads(answer.stdout)[0]["key"])
+
+
+def command(*words: str, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `campus …` to its end."""
+    return subprocess.run([CAMPUS, *words], capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **(environ or {})})
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def write_config(folder: Path, text: str, *, port: int) -> Path:
+    """A campus.toml; `text` is what stands after the server's table."""
+    path = folder / "campus.toml"
+    path.write_text(f'[server]\nport = {port}\n{text}')
+    return path
+
+
+@contextmanager
+def serving(folder: Path, text: str, *, environ: Mapping[str, str] | None = None, words: Sequence[str] = ()) -> Iterator[Served]:
+    """Serve a campus until the block ends, then stop it with SIGTERM."""
+    port = free_port()
+    config = write_config(folder, text, port=port)
+    given = {"PYTHONPATH": "", **(environ or {})}
+    with config.with_suffix(".log").open("wb") as log:
+        process = subprocess.Popen([CAMPUS, "serve", "--config", str(config), *words], stderr=log, env={**os.environ, **given})
+    served = Served(f"http://127.0.0.1:{port}", config, process, given)
+    try:
+        wait_until_it_answers(served)
+        yield served
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+
+
+def wait_until_it_answers(served: Served) -> None:
+    """Until /healthz answers; what was logged, when the process ends instead."""
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        assert served.process.poll() is None, served.log
+        try:
+            httpx.get(f"{served.url}/healthz")
+        except httpx.TransportError:
+            time.sleep(0.05)
+        else:
+            return
+    raise AssertionError(f"not ready in time: {served.log}")
+
+
+def asked(url: str, **options: Any) -> httpx.Response:
+    """One GET."""
+    return httpx.get(url, timeout=20, **options)

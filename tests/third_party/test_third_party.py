@@ -1,0 +1,116 @@
+"""A stranger's distribution, and a public FastMCP server by configuration alone: served with no change to campus."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fastmcp import Client
+from fastmcp.client.auth import BearerAuth
+from serving import Served, serving
+
+pytestmark = pytest.mark.anyio
+WATERS = [{"port": "brest", "day": "2026-01-02", "minute": 61, "metres": 6.2}, {"port": "brest", "day": "2026-01-02", "minute": 430, "metres": 1.4}]
+CONFIG = """
+openapi = "tides"
+[products.tides]
+scope = "tides"
+price = "5"
+term = "30 days"
+[products.all]
+scope = "all"
+price = "29"
+term = "30 days"
+[buildings.gateway]
+path = "/"
+[buildings.cve]
+kev_url = "file:///nowhere"
+kev_mirror_url = "file:///nowhere"
+epss_url = "file:///nowhere"
+nvd_url = "file:///nowhere"
+[buildings.tides]
+feed_url = "{feed}"
+[buildings.wiki]
+server = "wikipedia_mcp.server:create_server"
+language = "de"
+[buildings.wiki.tools]
+"*" = {{ price = "0.001" }}
+"test_*" = {{ hidden = true }}
+get_article = {{ price = "0.002", route = "GET /v1/wiki/article/{{title}}" }}
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stranger's distribution, installed beside the virtual environment."""
+    target = tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(target)]
+    source = tmp_path_factory.mktemp("source")
+    subprocess.run(["cp", "-r", Path(__file__).parent, source], check=True)
+    subprocess.run([*pip, str(source / "third_party")], check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+    return target
+
+
+@pytest.fixture(scope="module")
+def served(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("campus")
+    (folder / "waters.json").write_text(json.dumps(WATERS))
+    text = CONFIG.format(feed=(folder / "waters.json").as_uri())
+    with serving(folder, text, environ={"PYTHONPATH": str(installed)}) as campus:
+        yield campus
+
+
+def test_the_directory_shows_both_with_their_prices(served: Served) -> None:
+    buildings = {one["name"]: one for one in httpx.get(f"{served.url}/v1/gateway/list_buildings").json()["buildings"]}
+    assert list(buildings) == ["gateway", "cve", "tides", "wiki"]
+    assert {tool["name"]: tool["price"] for tool in buildings["tides"]["tools"]} == {"day_of": "0.002", "ports": None}
+    assert buildings["tides"]["unlocked_by"] == ["tides", "all"]
+    wiki = {tool["name"]: tool for tool in buildings["wiki"]["tools"]}
+    assert wiki["get_article"]["price"] == "0.002"
+    assert wiki["get_article"]["http"] == [f"GET {served.url}/v1/wiki/article/{{title}}"]
+    assert wiki["get_summary"]["price"] == "0.001"
+    assert "test_wikipedia_connectivity" not in wiki
+
+
+async def test_the_strangers_paid_tool_reads_what_its_job_stored(served: Served) -> None:
+    ran = served.command("run", "tides.refresh")
+    assert ran.returncode == 0, ran.stderr
+    url = f"{served.url}/v1/tides/brest/2026-01-02"
+    assert httpx.get(url).status_code == 402
+    key = served.key("tides")
+    answer = httpx.get(url, headers={"Authorization": f"Bearer {key}"}).json()
+    assert answer == {"port": "brest", "day": "2026-01-02", "waters": [{"minute": one["minute"], "metres": one["metres"]} for one in WATERS]}
+    async with Client(f"{served.url}/tides/mcp", auth=BearerAuth(key)) as client:
+        result = await client.call_tool("day_of", {"port": "brest", "day": "2026-01-02"})
+        assert result.structured_content == answer
+    refusal = httpx.get(f"{served.url}/v1/tides/brest/2030-01-01", headers={"Authorization": f"Bearer {key}"})
+    assert (refusal.status_code, refusal.json()["code"]) == (404, "no_tides")
+
+
+def test_the_strangers_page_and_check_are_asked(served: Served) -> None:
+    served.command("run", "tides.refresh")
+    page = httpx.get(f"{served.url}/v1/tides/brest/board")
+    assert page.text.splitlines() == ["2026-01-02   61 6.2", "2026-01-02  430 1.4"]
+    assert "tides" in httpx.get(f"{served.url}/readyz").json()["checks"]
+
+
+async def test_the_public_server_is_paid_for_and_reached_by_both_frames(served: Served) -> None:
+    key = served.key("all")
+    for tool, path in (("get_coordinates", "/v1/wiki/get_coordinates"), ("get_article", None)):
+        async with Client(f"{served.url}/wiki/mcp") as client:
+            refused = await client.call_tool(tool, {"title": "Brest"}, raise_on_error=False)
+            assert refused.structured_content is not None
+            assert refused.structured_content["code"] == "access_required"
+            assert "test_wikipedia_connectivity" not in [one.name for one in await client.list_tools()]
+            hidden = await client.call_tool("test_wikipedia_connectivity", {}, raise_on_error=False)
+            assert hidden.is_error
+        if path:
+            body = {"surplus": 1}
+            answer = httpx.post(f"{served.url}{path}", json=body, headers={"Authorization": f"Bearer {key}"})
+            assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+        else:
+            assert httpx.get(f"{served.url}/v1/wiki/article/Brest").status_code == 402
