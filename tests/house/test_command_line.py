@@ -4,9 +4,12 @@ import json
 import os
 import socket
 import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from campus.cli import main
 from serving import command, free_port, serving, write_config
 
 SHOP = """
@@ -32,19 +35,47 @@ tools = { ask = { price = "0.01" } }
 """
 
 
+@dataclass(frozen=True)
+class Ran:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Ran]
+
+
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "shop_of_a_stranger.py").write_text(SHOP)
     return {"PYTHONPATH": str(tmp_path)}
 
 
-def test_a_key_is_issued_listed_renewed_rotated_and_revoked(tmp_path: Path, environ: dict[str, str]) -> None:
+@pytest.fixture
+def run(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command in this process, which is ten times quicker than in one of its own."""
+    monkeypatch.syspath_prepend(environ["PYTHONPATH"])
+
+    def ran(*words: str) -> Ran:
+        code = 0
+        try:
+            main(words)
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return Ran(code, *capsys.readouterr())
+
+    return ran
+
+
+def test_a_key_is_issued_listed_renewed_rotated_and_revoked(tmp_path: Path, run: Command) -> None:
     config = str(write_config(tmp_path, CONFIG, port=free_port()))
 
     def key(*words: str) -> list[dict[str, str]]:
-        answer = command("key", *words, "--json", "--config", config, environ=environ)
-        assert answer.returncode == 0, answer.stderr
-        rows: list[dict[str, str]] = json.loads(answer.stdout)
+        answer = run("key", *words, "--json", "--config", config)
+        assert answer.code == 0, answer.err
+        rows: list[dict[str, str]] = json.loads(answer.out)
         return rows
 
     issued = key("issue", "shop", "--note", "for the test")[0]
@@ -54,17 +85,15 @@ def test_a_key_is_issued_listed_renewed_rotated_and_revoked(tmp_path: Path, envi
     assert issued["key"] not in json.dumps(listed)
     assert key("renew", issued["id"])[0]["expires_at"] > issued["expires_at"]
     assert key("rotate", issued["id"])[0]["key"] != issued["key"]
-    answer = command("key", "revoke", issued["id"], "--config", config, environ=environ)
-    assert answer.stdout == f"revoked {issued['id']} (shop)\n"
+    assert run("key", "revoke", issued["id"], "--config", config).out == f"revoked {issued['id']} (shop)\n"
     assert [row["state"] for row in key("list")] == ["revoked", "valid"]
     for file in (tmp_path / "data").iterdir():
         assert issued["key"].encode() not in file.read_bytes()
 
 
-def test_tools_lists_every_tool_and_writes_nothing(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_tools_lists_every_tool_and_writes_nothing(tmp_path: Path, run: Command) -> None:
     config = str(write_config(tmp_path, CONFIG, port=8000))
-    answer = command("tools", "--json", "--config", config, environ=environ)
-    rows = {row["tool"]: row for row in json.loads(answer.stdout)}
+    rows = {row["tool"]: row for row in json.loads(run("tools", "--json", "--config", config).out)}
     assert rows["ask"] == {
         "building": "shop",
         "tool": "ask",
@@ -75,16 +104,16 @@ def test_tools_lists_every_tool_and_writes_nothing(tmp_path: Path, environ: dict
     }
     assert rows["list_buildings"]["tier"] == "free"
     assert not (tmp_path / "data").exists()
-    assert "list_buildings" in command("tools", "--config", config, environ=environ).stdout
+    assert "list_buildings" in run("tools", "--config", config).out
 
 
-def test_check_says_that_all_is_well_or_what_is_not(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_check_says_that_all_is_well_or_what_is_not(tmp_path: Path, run: Command) -> None:
     config = str(write_config(tmp_path, CONFIG, port=8000))
-    answer = command("check", "--config", config, environ=environ)
-    assert (answer.returncode, answer.stdout) == (0, "all is well\n"), answer.stderr
+    answer = run("check", "--config", config)
+    assert (answer.code, answer.out) == (0, "all is well\n"), answer.err
 
 
-def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, run: Command) -> None:
     config = str(write_config(tmp_path, CONFIG, port=8000))
     mistakes = {
         ("key", "issue", "castle", "--config", config): "no product 'castle' is for sale; there are: shop",
@@ -95,11 +124,11 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, environ: dict
         ("migration", "castle", "first"): "no building 'castle' is installed",
     }
     for words, said in mistakes.items():
-        answer = command(*words, environ=environ)
-        assert answer.returncode == 2, (words, answer)
-        assert answer.stderr.startswith("campus: ")
-        assert said in answer.stderr
-        assert answer.stderr.count("\n") == 1
+        answer = run(*words)
+        assert answer.code == 2, (words, answer)
+        assert answer.err.startswith("campus: ")
+        assert said in answer.err
+        assert answer.err.count("\n") == 1
 
 
 def test_a_port_in_use_is_told_and_nothing_is_written(tmp_path: Path, environ: dict[str, str]) -> None:

@@ -137,7 +137,7 @@ def meant(name: str, value: Any) -> Any:
     """A text that spells one of the kinds that are taken is that value: a query cannot tell the two apart."""
     if name in NO_TEXT and name != "a_choice" and isinstance(value, str):
         try:
-            spelled = from_json(value.encode())
+            spelled = from_json(value.encode(), allow_inf_nan=False)
         except ValueError:
             return value
         return spelled if fits(name, spelled) else value

@@ -137,7 +137,7 @@ def meant(name: str, value: Any) -> Any:
     """A text that spells one of the kinds that are taken is that value: a query cannot tell the two apart."""
     if name in NO_TEXT and name != "a_choice" and isinstance(value, str):
         try:
-            spelled = from_json(value.encode())
+            spelled = from_json(value.encode(), allow_inf_nan=False)
         except ValueError:
             return value
         return spelled if fits(name, spelled) else value
@@ -157,7 +157,7 @@ def check(send: Callable[[httpx.AsyncClient, dict[str, Any]], Any], arguments: d
         assert response.json() == over_mcp
 
 
-OFTEN_ENOUGH = settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+OFTEN_ENOUGH = settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @OFTEN_ENOUGH

@@ -1,0 +1,233 @@
+"""Reading and writing in a room, on both databases."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import anyio
+import pytest
+from campus.errors import StorageError, StorageUnavailable
+from campus.storage import NoStorage, Storage, Vault
+from sqlalchemy import text, update
+from sqlalchemy.exc import IntegrityError, StatementError
+from sqlmodel import col, select
+from tests.storage.bank.tables import Account, Entry, Tables
+
+pytestmark = pytest.mark.anyio
+
+
+async def balance_of(storage: Storage, name: str = "a") -> int | None:
+    async with storage.read() as session:
+        account = await session.get(Account, name)
+        return account and account.balance
+
+
+async def open_account(storage: Storage, name: str = "a", balance: int = 0) -> None:
+    async with storage.write() as session:
+        session.add(Account(name=name, balance=balance))
+
+
+async def test_of_800_read_then_writes_by_16_tasks_in_two_processes_none_is_lost(bank: Storage, other_bank: Storage) -> None:
+    await open_account(bank)
+
+    async def deposit(storage: Storage) -> None:
+        for _ in range(50):
+            async with storage.write() as session:
+                account = await session.get(Account, "a")
+                assert account is not None
+                account.balance += 1
+
+    async with anyio.create_task_group() as tasks:
+        for storage in (bank, other_bank) * 8:
+            tasks.start_soon(deposit, storage)
+    assert await balance_of(bank) == 800
+
+
+async def test_a_write_rolls_back_on_an_exception(bank: Storage) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with bank.write() as session:
+            session.add(Account(name="a"))
+            await session.flush()
+            raise ZeroDivisionError
+    assert await balance_of(bank) is None
+
+
+async def test_a_write_whose_task_is_cancelled_rolls_back_and_frees_the_writer(bank: Storage) -> None:
+    written = anyio.Event()
+
+    async def hesitate() -> None:
+        async with bank.write() as session:
+            session.add(Account(name="a"))
+            await session.flush()
+            written.set()
+            await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(hesitate)
+        await written.wait()
+        tasks.cancel_scope.cancel()
+    assert await balance_of(bank) is None
+    await open_account(bank, "b", 1)
+    assert await balance_of(bank, "b") == 1
+
+
+async def test_what_was_written_is_usable_after_the_transaction(bank: Storage) -> None:
+    async with bank.write() as session:
+        account = Account(name="a", balance=3)
+        session.add(account)
+    assert (account.name, account.balance, account.currency) == ("a", 3, "EUR")
+
+
+async def test_a_statement_that_writes_fails_in_read(bank: Storage) -> None:
+    await open_account(bank)
+    with pytest.raises(StorageError, match="readonly; write in write"):
+        async with bank.read() as session:
+            await (await session.connection()).execute(update(Account).values(balance=9))
+    assert await balance_of(bank) == 0
+
+
+async def test_an_object_added_in_read_fails_at_the_commit_or_at_the_end(bank: Storage) -> None:
+    with pytest.raises(StorageError, match="readonly"):
+        async with bank.read() as session:
+            session.add(Account(name="b"))
+            await session.commit()
+    with pytest.raises(StorageError, match="readonly"):
+        async with bank.read() as session:
+            session.add(Account(name="b"))
+    assert await balance_of(bank, "b") is None
+
+
+async def test_a_read_sees_its_snapshot_while_others_write(bank: Storage) -> None:
+    await open_account(bank, balance=1)
+    async with bank.read() as session:
+        assert (await session.exec(select(Account.balance))).all() == [1]
+        async with bank.write() as writing:
+            await (await writing.connection()).execute(update(Account).values(balance=2))
+            assert await balance_of(bank) == 1, "not committed, yet seen"
+        assert await balance_of(bank) == 2
+        assert (await session.exec(select(Account.balance))).all() == [1], "the snapshot moved"
+
+
+async def test_two_buildings_have_tables_of_one_name(vault: Vault, bank: Storage) -> None:
+    shop = await vault.room("shop", Tables)
+    await open_account(bank, balance=1)
+    await open_account(shop, balance=2)
+    assert (await balance_of(bank), await balance_of(shop)) == (1, 2)
+
+
+async def test_a_room_is_opened_once(vault: Vault, bank: Storage) -> None:
+    assert await vault.room("bank", Tables) is bank
+
+
+async def test_a_row_that_refers_to_nothing_is_refused(bank: Storage) -> None:
+    with pytest.raises(IntegrityError):
+        async with bank.write() as session:
+            session.add(Entry(account="nobody", amount=1))
+
+
+async def test_rows_go_with_what_they_belong_to(bank: Storage) -> None:
+    await open_account(bank)
+    async with bank.write() as session:
+        session.add(Entry(account="a", amount=1))
+    async with bank.write() as session:
+        await (await session.connection()).execute(text("DELETE FROM account"))
+    async with bank.read() as session:
+        assert (await session.exec(select(Entry))).all() == []
+
+
+async def test_moments_come_back_aware_in_utc_and_compare_across_zones(bank: Storage) -> None:
+    await open_account(bank)
+    noon = datetime(2026, 8, 21, 12, 0, 0, 123_456, tzinfo=UTC)
+    east = timezone(timedelta(hours=9))
+    async with bank.write() as session:
+        session.add(Entry(account="a", amount=1, at=noon.astimezone(east)))
+        session.add(Entry(account="a", amount=2, at=noon + timedelta(microseconds=1)))
+        session.add(Entry(account="a", amount=3))
+    async with bank.read() as session:
+        found = (await session.exec(select(Entry.at).order_by(col(Entry.amount)))).all()
+        until = (await session.exec(select(Entry.amount).where(col(Entry.at) <= noon.astimezone(east)))).all()
+    assert found == [noon, noon + timedelta(microseconds=1), None]
+    assert [at.utcoffset() for at in found if at] == [timedelta(0)] * 2
+    assert until == [1]
+
+
+async def test_a_naive_moment_is_refused(bank: Storage) -> None:
+    await open_account(bank)
+    with pytest.raises(StatementError, match="2026-08-21T12:00:00 is naive"):
+        async with bank.write() as session:
+            session.add(Entry(account="a", amount=1, at=datetime(2026, 8, 21, 12)))  # noqa: DTZ001
+    with pytest.raises(StatementError, match="is naive"):
+        async with bank.read() as session:
+            await session.exec(select(Entry).where(col(Entry.at) > datetime(2026, 8, 21)))  # noqa: DTZ001
+
+
+@pytest.mark.parametrize("value", [{"z": 1, "a": [1.5, "ä€🙂", True, None]}, [], "", 0, False, {"big": 2**63, "deep": {"b": {}, "a": []}}])
+async def test_json_comes_back_as_it_was_with_its_order(bank: Storage, value: object) -> None:
+    await open_account(bank)
+    async with bank.write() as session:
+        session.add(Entry(account="a", amount=1, detail=value))
+    async with bank.read() as session:
+        found = (await session.exec(select(Entry.detail))).one()
+    assert found == value
+    assert repr(found) == repr(value)
+
+
+async def test_no_json_is_null(bank: Storage) -> None:
+    await open_account(bank)
+    async with bank.write() as session:
+        session.add(Entry(account="a", amount=1, detail=None))
+    async with bank.read() as session:
+        assert (await session.exec(select(Entry).where(col(Entry.detail).is_(None)))).one().detail is None
+
+
+async def test_json_refuses_what_is_no_number(bank: Storage) -> None:
+    await open_account(bank)
+    with pytest.raises(StatementError, match="not JSON compliant"):
+        async with bank.write() as session:
+            session.add(Entry(account="a", amount=1, detail=float("nan")))
+
+
+async def test_an_error_tells_no_values(bank: Storage) -> None:
+    with pytest.raises(IntegrityError) as caught:
+        async with bank.write() as session:
+            session.add(Entry(account="the-secret", amount=1))
+    assert "[SQL parameters hidden" in str(caught.value)
+
+
+async def test_more_readers_than_connections_take_turns(bank: Storage) -> None:
+    await open_account(bank, balance=7)
+    seen: list[int | None] = []
+
+    async def look() -> None:
+        seen.append(await balance_of(bank))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(40):
+            tasks.start_soon(look)
+    assert seen == [7] * 40
+
+
+async def test_a_building_without_tables_is_told_so() -> None:
+    nothing = NoStorage("dice")
+    for ask in (nothing.read, nothing.write, lambda: nothing.batch(lambda connection, items: items)):
+        with pytest.raises(StorageError, match="dice has no database, for it declares no tables"):
+            ask()
+
+
+async def test_a_database_that_refuses_writes_is_unavailable_and_still_read(bank: Storage, storage_url: str) -> None:
+    await open_account(bank, balance=1)
+    statement = "PRAGMA query_only = ON" if storage_url.startswith("sqlite") else "SET default_transaction_read_only = on"
+    async with bank.write() as session:
+        await (await session.connection()).execute(text(statement))
+    with pytest.raises(StorageUnavailable, match="bank.* is read-only"):
+        await open_account(bank, "b")
+    assert await balance_of(bank) == 1
+
+
+async def test_a_writer_kept_by_another_process_is_unavailable_after_a_while(bank: Storage, other_bank: Storage, storage_url: str) -> None:
+    statement = "PRAGMA busy_timeout = 20" if storage_url.startswith("sqlite") else "SET lock_timeout = 20"
+    async with other_bank.write() as session:
+        await (await session.connection()).execute(text(statement))
+    async with bank.write():
+        with pytest.raises(StorageUnavailable, match="was kept by another process"):
+            await open_account(other_bank)
+    await open_account(other_bank, balance=1)
+    assert await balance_of(bank) == 1
