@@ -24,7 +24,7 @@ from campus.jobs import Scheduler
 from campus.keys.keyring import KeyRing
 from campus.loader import Installed, installed_buildings
 from campus.opening import Opened, guard
-from campus.pages import ERRORS, building_routes, own_routes, pages_app
+from campus.pages import ERRORS, exposed_routes, own_routes, page_entries, pages_app
 from campus.paywall import Paywall
 from campus.plan import Plan, make_plan
 from campus.routing import Router
@@ -137,9 +137,11 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
         async with AsyncExitStack() as stack:
             servers = {one.mcp_path: await stack.enter_async_context(open_mcp(campus, one, paywall)) for one in plan.opened}
             twins = [await open_twins(campus, one, paywall) for one in plan.opened]
-            routes = [route for one in plan.opened for route in building_routes(one, campus.sites[one.name])]
+            pages = RouteTable(entry for one in plan.opened for entry in page_entries(one, campus.sites[one.name]))
+            table = RouteTable.merged([*(one.table for one in twins), pages])
             own = own_routes(plan.directory, plan.documents, campus.counters)
-            router = Router(RouteTable.merged(one.table for one in twins), servers, pages_app([*routes, *own], plan.directory))
+            exposed = [route for one in plan.opened for route in exposed_routes(one)]
+            router = Router(table, servers, pages_app([*own, *exposed], plan.directory))
             health = Health(readiness(plan.opened, campus.sites, campus.ground.storage, campus.scheduler))
             yield Edge(router, public_url=config.url, port=config.server.port, probes=health.probes)
 

@@ -42,10 +42,21 @@ class Job:
 
 @dataclass(frozen=True)
 class Page:
-    """An HTTP route beside the tools, for people: `async def answer(request, site) -> Response`."""
+    """An HTTP route beside the tools, for people: `Page("GET /v1/x/{id}.svg", answer)`, `async def answer(request, site) -> Response`."""
 
     route: str
     answer: Callable[..., Awaitable[Response]]
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """GET, unless the route says others: "GET|POST /v1/x"."""
+        methods, separator, _ = self.route.rpartition(" ")
+        return tuple(methods.split("|")) if separator else ("GET",)
+
+    @property
+    def path(self) -> str:
+        """The path with its {placeholders}."""
+        return self.route.rpartition(" ")[2]
 
 
 @dataclass(frozen=True)

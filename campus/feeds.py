@@ -41,6 +41,7 @@ class FileStream(httpx.AsyncByteStream):
 def feeds_client() -> httpx.AsyncClient:
     """A client that follows redirects, gives up on silence, and reads file:// too."""
     return httpx.AsyncClient(
+        base_url="file://localhost",  # httpx takes file:///path, which has no host, for a relative URL, and puts it behind this
         mounts={"file://": FileTransport()},
         follow_redirects=True,
         timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),

@@ -9,13 +9,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from campus.building import Page
 from campus.counters import Counters
 from campus.directory import Directory
 from campus.opening import Opened
-from campus.site import SITE, Site
-from twins import Problem, route
+from campus.site import ROUTE, SITE, Site
+from twins import Entry, Problem
 from twins.fastmcp_internals import author_routes
 
 PROBLEM_JSON = "application/problem+json"
@@ -100,20 +101,27 @@ def constant(response: Response) -> Callable[[Request], Awaitable[Response]]:
     return answer
 
 
-def building_routes(opened: Opened, site: Site[Any, Any]) -> list[BaseRoute]:
-    """A building's pages, each given the building's site; a wrapped server's own routes where campus.toml exposes them."""
-    exposed = author_routes(opened.loaded.server) if "routes" in opened.loaded.table.expose else []
-    return [*(_page_route(page, site) for page in opened.loaded.building.pages), *exposed]
+def page_entries(opened: Opened, site: Site[Any, Any]) -> list[Entry]:
+    """A building's pages for the table of routes; each is given the building's site."""
+    return [_page_entry(page, site) for page in opened.loaded.building.pages]
 
 
-def _page_route(page: Page, site: Site[Any, Any]) -> Route:
-    methods, path = route(page.route)["twins"]["route"].split() if " " in page.route else ("GET", page.route)
+def _page_entry(page: Page, site: Site[Any, Any]) -> Entry:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        scope[SITE], scope[ROUTE] = site, page.path
+        try:
+            response = await page.answer(request, site)
+        except Problem as problem:
+            response = problem_response(problem, request)
+        await response(scope, receive, send)
 
-    async def answer(request: Request) -> Response:
-        request.scope[SITE] = site
-        return await page.answer(request, site)
+    return Entry(page.methods, page.path, app, f"the page {page.path} of {site.name}")
 
-    return Route(path, answer, methods=methods.split("|"))
+
+def exposed_routes(opened: Opened) -> list[BaseRoute]:
+    """A server's own routes, where campus.toml exposes them."""
+    return author_routes(opened.loaded.server) if "routes" in opened.loaded.table.expose else []
 
 
 def pages_app(routes: Sequence[BaseRoute], directory: Directory) -> Starlette:

@@ -1,6 +1,6 @@
 """All that can be known before a database is touched: which buildings open, with which tools, routes, offers and documents."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,15 +63,22 @@ def _check_addresses(opened: Sequence[Opened], operations: Mapping[str, Sequence
     if len(taken) < len(opened):
         raise ConfigError("two buildings have the same path; each needs one of its own")
     descriptions = {f"/v1/{one.name}" for one in opened} | {"/v1/openapi.json"}
-    for building, its in operations.items():
-        for operation in its:
-            owner = f"{operation.name} of {building}"
-            if operation.path in descriptions or operation.path.split("/")[1] in RESERVED - {"v1"}:
-                raise LoadError(f"the route of {owner}, {operation.path}, is one that campus itself serves; choose another")
-            for method in operation.methods:
-                if other := taken.get((method, operation.path)):
-                    raise LoadError(f"two tools have the route {method} {operation.path}: {other} and {owner}; give one another route")
-                taken[method, operation.path] = owner
+    for owner, methods, path in _claims(opened, operations):
+        if path in descriptions or path.split("/")[1] in RESERVED - {"v1"}:
+            raise LoadError(f"the route of {owner}, {path}, is one that campus itself serves; choose another")
+        for method in methods:
+            if other := taken.get((method, path)):
+                raise LoadError(f"two of them have the route {method} {path}: {other}, and {owner}; give one another route")
+            taken[method, path] = owner
+
+
+def _claims(opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]]) -> Iterator[tuple[str, Sequence[str], str]]:
+    """What is to be served: who, by which methods, where."""
+    for one in opened:
+        for operation in operations[one.name]:
+            yield f"the tool {operation.name} of {one.name}", operation.methods, operation.path
+        for page in one.loaded.building.pages:
+            yield f"a page of {one.name}", page.methods, page.path
 
 
 def _check_jobs(opened: Sequence[Opened]) -> None:

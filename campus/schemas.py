@@ -14,19 +14,21 @@ PROBLEM_FIELDS: Mapping[str, dict[str, Any]] = {
     "unlock": {"type": "array"},
 }
 REFUSAL = {"required": ["code", "status", "detail"]}
+STRICT = ("required", "additionalProperties", "minProperties", "anyOf", "oneOf", "allOf", "not", "if", "then", "else")
+"""What a result must fulfil and a problem need not."""
 
 
 def with_refusals(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema, also true of a problem.
 
     Some clients check a refusal's structured content against the tool's output schema and throw away what does not fit.
-    So `required` moves into one arm of an anyOf and the problem's members into the other, and a member
+    So what a result must fulfil moves into one arm of an anyOf and the problem's members into the other, and a member
     that has another type in a problem may be of either type. Results themselves stay as strict as they are.
     """
     properties = {
         name: {"anyOf": [field, PROBLEM_FIELDS[name]]} if name in PROBLEM_FIELDS else field
         for name, field in schema.get("properties", {}).items()
     }
-    widened = {key: value for key, value in schema.items() if key not in ("required", "additionalProperties")}
-    arms = [{"required": schema["required"]} if "required" in schema else {}, REFUSAL]
-    return {**widened, "properties": properties, "anyOf": arms}
+    widened = {key: value for key, value in schema.items() if key not in STRICT}
+    result = {key: schema[key] for key in STRICT if key in schema and key != "additionalProperties"}
+    return {**widened, "properties": properties, "anyOf": [result, REFUSAL]}

@@ -89,7 +89,7 @@ def storage_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @contextmanager
 def running(root: Path) -> Iterator[Postgres]:
-    """Start a server below `root`, and stop it."""
+    """Start a server below `root`, and stop it: at once, for what it holds is of no use any more."""
     programs, data = programs_for(root), root / "server"
     data.mkdir()
     identity = unprivileged()
@@ -107,7 +107,7 @@ def running(root: Path) -> Iterator[Postgres]:
         wait_until_ready([programs / "pg_isready", "-h", data], process, root / "log")
         yield Postgres(programs, data)
     finally:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGQUIT)
         process.wait(READY_SECONDS)
 
 
@@ -142,7 +142,7 @@ def dying_with_parent() -> Callable[[], object] | None:
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(DIE_WITH_PARENT, signal.SIGINT)
+    return lambda: prctl(DIE_WITH_PARENT, signal.SIGQUIT)
 
 
 def wait_until_ready(question: Sequence[str | Path], process: subprocess.Popen[bytes], log: Path) -> None:

@@ -1,4 +1,12 @@
-"""HTTP routes, OpenAPI and problems for any FastMCP server, made from its tools."""
+"""HTTP routes, OpenAPI and problems for any FastMCP server, made from its tools.
+
+    app = attach(mcp)                                     # MCP at /mcp, every tool's twin, /openapi.json
+    twins = await Twins.open(mcp, gate=gate)              # or by parts: operations and a table of routes
+
+Where to look: a tool says its route (annotation), becomes an operation, whose arguments are read (arguments, spelling,
+json_reader), and is called past a gate (call) by the quick way (direct) or through its server; what it returns becomes
+bytes (results, responses); endpoint and routes are the ASGI side; openapi tells it all.
+"""
 
 from twins.annotation import route
 from twins.attach import Twins, attach

@@ -133,13 +133,13 @@ def problem_of(error: Exception, call: Call) -> Problem:
             return Problem(404, "not_found", "this tool is not served any more")
         case AuthorizationError():
             return Problem(403, "forbidden", "the caller may not use this tool")
-        case FastMCPValidationError():
+        case FastMCPValidationError() if error.__cause__ is None:
             return Problem(422, "invalid_request", str(error))
-        case ToolError():
+        case ToolError() if not is_crash(error):
             return Problem(400, "tool_error", str(error))
     logger.error(
         "a tool failed",
         exc_info=error,
         extra={"tool": call.operation.name, "path": call.operation.path, "request_id": call.scope.get("request_id")},
     )
-    return Problem(500, "internal_error", "the server failed to answer; the fault is in its log, under this request's id")
+    return Problem(500, "internal_error", "the server failed to answer; the fault is in its log")

@@ -31,6 +31,8 @@ class Twin:
             return
         except Exception as error:  # the border: whatever a tool or a gate raises becomes an answer, and faults are logged
             answer = problem_answer(problem_of(error, call), types=self._types, request_id=scope.get("request_id"))
+        finally:
+            del scope["twins.call"]  # the two would hold each other until the garbage is collected
         await send_answer(send, answer, with_body=scope["method"] != "HEAD")
 
 
@@ -38,6 +40,7 @@ class Twin:
 class Methods:
     """One path as an ASGI app: the app of each method, HEAD by GET's, OPTIONS, and 405 for the rest."""
 
+    path: str
     apps: Mapping[str, ASGIApp]
     problem_types: str = NO_TYPE
 

@@ -87,14 +87,14 @@ class Standing:
 
     def __init__(self, server: FastMCP[Any], tool: Tool) -> None:
         self._server = server
-        self._tool = tool
         self._key = tool.key
-        local = (provider for provider in server.providers if isinstance(provider, LocalProvider))
-        self._holder = next((provider for provider in local if provider._components.get(tool.key) is tool), None)
+        local = [provider for provider in server.providers if isinstance(provider, LocalProvider) and tool.key in provider._components]
+        self._holder = local[0] if local else None
+        self._held = self._holder._components[tool.key] if self._holder else None
         self._then = self._lengths()
 
     def holds(self) -> bool:
-        return self._lengths() == self._then and (self._holder is None or self._holder._components.get(self._key) is self._tool)
+        return self._lengths() == self._then and (self._holder is None or self._holder._components.get(self._key) is self._held)
 
     def _lengths(self) -> tuple[int, int, int, int]:
         server, holder = self._server, self._holder

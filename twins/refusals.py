@@ -46,7 +46,18 @@ def _steps(location: list[str | int], value: Any) -> Iterator[str | int]:
 
 def _sentence(error: ErrorDetails) -> str:
     """The finding in words; a validator's own words are withheld where they repeat the value."""
-    sent = str(error["input"])
-    if error["type"] not in SAFE_KINDS and sent and sent in error["msg"]:
+    if error["type"] not in SAFE_KINDS and any(text in error["msg"] for text in _texts(error["input"])):
         return "is not valid"
     return error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text and number within a value, as it would be printed."""
+    if isinstance(value, Mapping):
+        for member in value.values():
+            yield from _texts(member)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif text := str(value):
+        yield text

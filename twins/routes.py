@@ -30,7 +30,7 @@ class RouteTable:
         self._literal: dict[str, Methods] = {}
         self._patterns: list[tuple[re.Pattern[str], Methods]] = []
         for path, group in _by_path(self.entries).items():
-            endpoint = Methods(_apps(group), problem_types)
+            endpoint = Methods(path, _apps(group), problem_types)
             if PLACEHOLDER.search(path):
                 self._patterns.append((_pattern(path), endpoint))
             else:

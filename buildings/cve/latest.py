@@ -12,7 +12,7 @@ from buildings.cve.edition import Edition
 from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict
 from buildings.cve.sample import sample_edition
 from buildings.cve.settings import CveSettings
-from buildings.cve.store import load_brief, load_latest, newest_version
+from buildings.cve.store import Stored, load_brief, load_latest, newest_version
 from campus import Problem, Site, Storage
 
 KEPT_BRIEFS = 32
@@ -50,8 +50,12 @@ class Latest:
         if await newest_version(self._storage) == self._version:
             return
         if stored := await load_latest(self._storage):
-            self._show(stored.edition, stored.brief)
-            self._version = stored.version
+            self.show(stored)
+
+    def show(self, stored: Stored) -> None:
+        """Show a list that is stored."""
+        self._show(stored.edition, stored.brief)
+        self._version = stored.version
 
     async def show_sample(self) -> None:
         """Show the shipped sample until there is a list."""

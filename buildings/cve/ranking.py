@@ -52,7 +52,7 @@ def order(numbers: Sequence[int], epss: Sequence[float], added: Mapping[int, dat
     KEV to their day of listing. Four stable sorts, the weightiest last, take half the time and a fifth of the memory
     of one sort by tuples.
     """
-    scores = [EPSS_POINTS * max(likely, 0.0) for likely in epss]
+    scores = array("d", (EPSS_POINTS * max(likely, 0.0) for likely in epss))
     listed = array("l", bytes(array("l").itemsize * len(numbers)))
     for position, number in enumerate(numbers):
         if number in added:

@@ -62,18 +62,17 @@ class FeedReader:
     async def read(self) -> Readings:
         """All three. Raises FeedUnavailable or FeedRefused when KEV or EPSS gives nothing to make a list from."""
         catalog, kev_copy = await self._kev()
+        # Before EPSS: a page of NVD and the scores are the two large things, and need not be in memory together.
+        read, failure = await self._nvd()
         day, epss_copy = await self._epss()
-        copies = {kev.FEED: kev_copy, epss.FEED: epss_copy}
-        known = tuple(self.last.facts.nvd.values()) if self.last else ()
-        try:
-            read = await self._nvd()
-        except FeedError as failure:
-            log.warning("NVD gave nothing; what it told before is kept", extra={"reason": str(failure)})
-            return Readings(kev=catalog, epss=day, nvd=known, nvd_issue=None, nvd_failure=failure, copies=copies)
-        if read is None:
-            return Readings(kev=catalog, epss=day, nvd=known, nvd_issue=None, nvd_failure=None, copies=copies)
-        copies = copies | {nvd.FEED: read.copy}
-        return Readings(kev=catalog, epss=day, nvd=read.records, nvd_issue=read.issue, nvd_failure=None, copies=copies)
+        return Readings(
+            kev=catalog,
+            epss=day,
+            nvd=read.records if read else tuple(self.last.facts.nvd.values()) if self.last else (),
+            nvd_issue=read.issue if read else None,
+            nvd_failure=failure,
+            copies={kev.FEED: kev_copy, epss.FEED: epss_copy} | ({nvd.FEED: read.copy} if read else {}),
+        )
 
     async def _kev(self) -> tuple[KevCatalog, Copy | None]:
         held = self.held.get(kev.FEED)
@@ -106,15 +105,20 @@ class FeedReader:
         self._check(epss.FEED, day.issue, acceptance.EPSS)
         return day, download.copy
 
-    async def _nvd(self) -> NvdRead | None:
+    async def _nvd(self) -> tuple[NvdRead | None, FeedError | None]:
         key = self.settings.nvd_api_key
-        return await read_nvd(
-            self._fetcher(nvd.FEED),
-            self.settings.nvd_url,
-            api_key=key.get_secret_value() if key else None,
-            held=self.held.get(nvd.FEED),
-            window=self.terms.nvd_window,
-        )
+        try:
+            read = await read_nvd(
+                self._fetcher(nvd.FEED),
+                self.settings.nvd_url,
+                api_key=key.get_secret_value() if key else None,
+                held=self.held.get(nvd.FEED),
+                window=self.terms.nvd_window,
+            )
+        except FeedError as failure:
+            log.warning("NVD gave nothing; what it told before is kept", extra={"reason": failure.reason})
+            return None, failure
+        return read, None
 
     def _fetcher(self, feed: str) -> Fetcher:
         return Fetcher(client=self.client, feed=feed, patience=self.terms.patience, caps=self.terms.caps)

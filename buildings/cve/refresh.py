@@ -44,10 +44,13 @@ async def renew(site: Here, *, day: date | None = None, accept: bool = False, te
         await note_failure(site.storage, Failure(feed=error.feed, reason=error.reason, at=now))
         raise
     edition = await anyio.to_thread.run_sync(lambda: _edition(day, read, last, made_at=now))
-    await save(site.storage, edition, copies=read.copies)
+    stored = await save(site.storage, edition, copies=read.copies)
     if read.nvd_failure:
         await note_failure(site.storage, Failure(feed=read.nvd_failure.feed, reason=read.nvd_failure.reason, at=now))
-    await site.state.reload()
+    if stored:
+        site.state.show(stored)
+    else:
+        await site.state.reload()
     site.count("refresh", outcome="made")
     issues = edition.facts.issues
     log.info("list made", extra={"day": str(day), "ranked": len(edition.ranked), "kev": str(issues.kev), "epss": str(issues.epss)})

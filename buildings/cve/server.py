@@ -88,8 +88,9 @@ def _full_list(site: Here) -> str:
     tool = site.directory.tool(site.name, "top_cves_today")
     if tool is None:
         return "The full list is not offered here."
-    where = tool.http[0] if tool.http else f"the tool {tool.name}"
-    return f"All 25 with scores, factors and methodology: {where} or the MCP tool {tool.name} ({tool.tier})."
+    ways = ["free"] if tool.free else [f"${tool.price} per call"] if tool.price else []
+    ways += [f"with a key of scope {tool.key_scope}"] if tool.key_scope and not tool.free else []
+    return f"All 25 with scores, factors and methodology: {tool.http[0]} or the MCP tool {tool.name}, {' or '.join(ways)}."
 
 
 async def _what_there_is(site: Here) -> str:

@@ -67,13 +67,14 @@ def _opened(row: LatestList, archived: ArchivedBrief) -> Stored:
     return Stored(version=row.version, edition=edition, brief=_brief(archived))
 
 
-async def save(storage: Storage, edition: Edition, *, copies: Mapping[str, Copy | None]) -> None:
-    """Store a day's list and archive its brief, all in one transaction.
+async def save(storage: Storage, edition: Edition, *, copies: Mapping[str, Copy | None]) -> Stored | None:
+    """Store a day's list and archive its brief, all in one transaction; gives what is to be shown now.
 
-    It is shown from now on, unless a later day's list is: then it is only archived. `copies` are of the feeds that
-    were read, for the next requests to them; None where the server named nothing to ask by.
+    That is None when a later day's list is shown: then this one is only archived. `copies` are of the feeds that were
+    read, for the next requests to them; None where the server named nothing to ask by.
     """
-    latest, archived, leading = await anyio.to_thread.run_sync(_packed, edition)
+    brief = await anyio.to_thread.run_sync(lambda: brief_of(edition, today=edition.day))
+    latest, archived, leading = await anyio.to_thread.run_sync(_packed, edition, brief)
     async with storage.write() as session:
         shown = (await session.exec(select(col(LatestList.day)))).first()
         await session.merge(archived)
@@ -81,13 +82,13 @@ async def save(storage: Storage, edition: Edition, *, copies: Mapping[str, Copy 
         if shown is None or shown <= edition.day:
             await session.merge(latest)
             await _note_copies(session, copies)
-        else:
-            row = await session.get_one(LatestList, LATEST)
-            row.version = latest.version
+            return Stored(version=latest.version, edition=edition, brief=brief)
+        row = await session.get_one(LatestList, LATEST)
+        row.version = latest.version
+        return None
 
 
-def _packed(edition: Edition) -> tuple[LatestList, ArchivedBrief, ArchivedSet]:
-    brief = brief_of(edition, today=edition.day)
+def _packed(edition: Edition, brief: Brief) -> tuple[LatestList, ArchivedBrief, ArchivedSet]:
     leading = edition.ranked.cut(listing_days(edition.facts.kev), least_epss=ARCHIVED_EPSS)
     latest = LatestList(
         id=LATEST,

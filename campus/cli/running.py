@@ -1,9 +1,10 @@
-"""campus serve, run and check: a campus at work."""
+"""campus serve, run, check, audit and backup: a campus at work."""
 
 import inspect
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
@@ -16,6 +17,7 @@ from campus.config import read_config
 from campus.edge.server import bind
 from campus.edge.server import serve as serve_app
 from campus.errors import JobRefused
+from campus.foundation import lay_foundation
 from campus.logs import log_to_stderr
 
 app = App()
@@ -83,14 +85,35 @@ def _capturing(run: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
 @app.command
 def check(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Say what is wrong with the configuration, the database and what the buildings depend on; exit code 1 when anything is."""
-    found = anyio.run(_check, config)
+    _tell(anyio.run(_ask, config, "check"), as_json=as_json)
+
+
+@app.command
+def audit(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """Re-check what is stored against itself; exit code 1 when anything does not add up."""
+    _tell(anyio.run(_ask, config, "audit"), as_json=as_json)
+
+
+@app.command
+def backup(folder: Path, /, *, config: ConfigFile = CAMPUS_TOML) -> None:
+    """Copy every SQLite file into a folder while the server runs; for PostgreSQL use pg_dump."""
+
+    async def copy() -> Sequence[Path]:
+        async with lay_foundation(read_config(config)) as ground:
+            return await ground.vault.backup(folder)
+
+    for path in anyio.run(copy):
+        print(path)
+
+
+def _tell(found: list[dict[str, str]], *, as_json: bool) -> None:
     if found or as_json:
         show(found, as_json=as_json)
         sys.exit(1 if found else 0)
     print("all is well")
 
 
-async def _check(config: ConfigFile) -> list[dict[str, str]]:
+async def _ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
     async with assemble(read_config(config), exclusive=False) as campus:
-        problems = await campus.ask("check")
+        problems = await campus.ask(on)
         return [{"building": name, "problem": sentence} for name, sentences in problems.items() for sentence in sentences]

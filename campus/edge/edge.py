@@ -11,7 +11,7 @@ from campus.edge.cors import READABLE, open_to_all
 from campus.edge.forwarded import LOOPBACK_PROXIES, believe
 from campus.edge.hosts import Hosts
 from campus.edge.identity import random_ids, request_id_of, trace_id_of
-from campus.edge.limits import BODY_BYTES, BODY_SECONDS, BodyGuard, body_problem, has_body
+from campus.edge.limits import BODY_BYTES, BODY_SECONDS, CALLS, BodyGuard, body_problem, has_body, too_many
 from campus.edge.reply import Reply, careful_headers
 from campus.errors import StorageUnavailable
 from twins import Problem
@@ -19,7 +19,6 @@ from twins import Problem
 log = logging.getLogger(__name__)
 access = logging.getLogger("campus.access")
 
-CALLS = 1_000
 GONE = 499  # the caller left before the answer; only ever seen in the access log
 SHOWN_SEGMENTS = 2
 
@@ -81,7 +80,9 @@ class Edge:
         try:
             if (probe := self._probes.get(scope["path"])) is not None:
                 await probe(scope, receive, reply.send)
-            elif (problem := self._refusal(scope, headers)) is not None:
+            elif self._calls > self._calls_limit:
+                await reply.refuse(too_many())
+            elif (problem := self._hosts.refusal(scope, headers) or body_problem(headers, self._body_bytes)) is not None:
                 await reply.refuse(problem)
             else:
                 if has_body(headers):
@@ -93,14 +94,6 @@ class Edge:
             self._calls -= 1
             if logged:
                 self._note(scope, headers, reply, self._clock() - began)
-
-    def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> Problem | None:
-        if self._calls > self._calls_limit:
-            return Problem(503, "overloaded", "Too many calls are being answered; try again soon.", headers={"Retry-After": "1"})
-        problem = self._hosts.refusal(scope, headers)
-        if problem is None and b"content-length" in headers:
-            return body_problem(headers, self._body_bytes)
-        return problem
 
     async def _failed(self, scope: Scope, reply: Reply, error: Exception) -> None:
         """The border: whatever the app lets through is logged, and told to the caller without its text."""

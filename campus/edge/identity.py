@@ -13,7 +13,7 @@ def random_ids() -> Callable[[], str]:
     bits = Random().getrandbits  # noqa: S311 - see above
 
     def new_id() -> str:
-        return f"{bits(96):024x}"
+        return bits(96).to_bytes(12).hex()
 
     return new_id
 

@@ -1,4 +1,4 @@
-"""How large a request's body may be, and how long it may take to arrive."""
+"""How many calls may run at once, how large a body may be, and how long it may take to arrive."""
 
 import math
 from collections.abc import Mapping
@@ -9,14 +9,17 @@ from starlette.types import Message, Receive
 from campus.edge.reply import Reply
 from twins import Problem
 
+CALLS = 1_000
 BODY_BYTES = 1024 * 1024
 BODY_SECONDS = 30.0
 MANY_DIGITS = 16
 
 
 def body_problem(headers: Mapping[bytes, bytes], limit: int) -> Problem | None:
-    """Why the body whose length the headers announce is not even begun, else None."""
-    announced = headers[b"content-length"]
+    """Why the body that the headers announce is not even begun, else None."""
+    announced = headers.get(b"content-length")
+    if announced is None:
+        return None
     if not announced.isdigit():
         return Problem(400, "invalid_http", "Content-Length is not a number.")
     if len(announced) < MANY_DIGITS and int(announced) <= limit:
@@ -33,6 +36,11 @@ def has_body(headers: Mapping[bytes, bytes]) -> bool:
 def too_large(limit: int, *, headers: Mapping[str, str] | None = None) -> Problem:
     """413."""
     return Problem(413, "body_too_large", f"The request body is over {limit:,} bytes; send less.", headers=headers)
+
+
+def too_many() -> Problem:
+    """503: as many calls run as may."""
+    return Problem(503, "overloaded", "Too many calls are being answered; try again soon.", headers={"Retry-After": "1"})
 
 
 def too_slow(seconds: float) -> Problem:

@@ -51,7 +51,7 @@ def told(database: str, *, connecting: bool = False, reading: bool = False) -> I
     """
     try:
         yield
-    except DBAPIError as error:
+    except (DBAPIError, sqlite3.Error) as error:
         if (fault := fault_of(error, database, reading=reading)) is None:
             raise
         raise fault from error
@@ -63,9 +63,9 @@ def told(database: str, *, connecting: bool = False, reading: bool = False) -> I
         raise StorageUnavailable(f"{database} cannot be reached: {error.strerror or type(error).__name__}") from error
 
 
-def fault_of(error: DBAPIError, database: str, *, reading: bool = False) -> StorageError | None:
+def fault_of(error: DBAPIError | sqlite3.Error, database: str, *, reading: bool = False) -> StorageError | None:
     """The sentence for an error of the database itself; None for an error in a statement or its values."""
-    code = _code_of(error.orig)
+    code = _code_of(error.orig if isinstance(error, DBAPIError) else error)
     if reading and code in READ_ONLY:
         return StorageError(f"{database} was opened by read(), whose session is readonly; write in write() or batch()")
     if isinstance(code, int):
@@ -74,7 +74,7 @@ def fault_of(error: DBAPIError, database: str, *, reading: bool = False) -> Stor
         now, good = _by_prefix(POSTGRES_FOR_NOW, code), _by_prefix(POSTGRES_FOR_GOOD, code)
     if good:
         return StorageError(f"{database} {good}")
-    if error.connection_invalidated:
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
         now = now or "closed the connection"
     return StorageUnavailable(f"{database} {now}") if now else None
 

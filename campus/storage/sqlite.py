@@ -1,21 +1,18 @@
 """SQLite: a directory with one file per building, `<name>.db`."""
 
-import fcntl
-import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 import anyio
 from anyio.to_thread import run_sync
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool
 
 from campus.errors import StorageError
+from campus.storage.directory import copy_files
 from campus.storage.faults import BUSY_SECONDS, told
 from campus.storage.history import History
 from campus.storage.values import OPTIONS
@@ -23,13 +20,19 @@ from campus.storage.values import OPTIONS
 R = TypeVar("R")
 
 READERS = 4
-PROBE_BYTES = 64 * 1024
 WAL_BYTES = 64 * 1024 * 1024
 PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", f"journal_size_limit = {WAL_BYTES}")
 """FULL: what was acknowledged survives a power cut; with NORMAL a fifth of it was lost in a test."""
 WRITER = (*PRAGMAS, "foreign_keys = ON")
 READER = (*PRAGMAS, "query_only = ON")
 MIGRATOR = (*PRAGMAS, "foreign_keys = OFF")
+POOL: dict[str, Any] = {
+    "max_overflow": 0,
+    "pool_timeout": BUSY_SECONDS,
+    # sqlite3 is to begin no transactions of its own: it would begin them late, and lose updates
+    "connect_args": {"isolation_level": None, "timeout": BUSY_SECONDS},
+    **OPTIONS,
+}
 
 
 class SqliteConnections:
@@ -42,7 +45,7 @@ class SqliteConnections:
     def __init__(self, path: Path) -> None:
         self.readers = _async_engine(path, READER, begin="BEGIN", size=READERS)
         self.writer = _async_engine(path, WRITER, begin="BEGIN IMMEDIATE", size=1)
-        self._batches = _engine(path, WRITER, size=1)
+        self._batches = _engine(path, WRITER)
         self._thread = anyio.CapacityLimiter(1)
 
     async def transact(self, work: Callable[[Connection], R]) -> R:
@@ -86,7 +89,7 @@ class SqliteDirectory:
 
     async def backup(self, target: Path) -> Sequence[Path]:
         """Copy every file into a directory, each as it stands at one moment, while others read and write."""
-        return await run_sync(_backup, self._folder, target)
+        return await run_sync(copy_files, self._folder, target)
 
     async def close(self) -> None:
         """Nothing stays open here."""
@@ -95,86 +98,16 @@ class SqliteDirectory:
         return self._folder / f"{name}.db"
 
 
-@contextmanager
-def claimed(folder: Path, *, exclusive: bool) -> Iterator[SqliteDirectory]:
-    """The directory, made if need be; with `exclusive` no other process can claim it. On a refusal nothing was written."""
-    with ExitStack() as stack:
-        made = _make(folder)
-        try:
-            if exclusive:
-                stack.enter_context(_locked(folder))
-            _probe(folder)
-        except StorageError:
-            if made:
-                folder.rmdir()
-            raise
-        yield SqliteDirectory(folder)
-
-
-def _make(folder: Path) -> bool:
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        if folder.is_dir():
-            return False
-        raise StorageError(f"{folder} is not a directory; [storage] url names one, which will hold a file per building") from None
-    except OSError as error:
-        raise StorageError(f"the directory {folder} cannot be made: {error.strerror}; make it, or name another in [storage] url") from None
-    return True
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """A lock on the directory itself: it needs no file, and goes when the process does, however it ends."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise StorageError(
-            f"another process serves the data in {folder}, and SQLite can be served by one only; stop it,"
-            ' or let several share PostgreSQL: [storage] url = "postgresql://user@host/database"'
-        ) from None
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _probe(folder: Path) -> None:
-    """Write and sync a file that has no name and vanishes."""
-    try:
-        with TemporaryFile(dir=folder) as file:
-            file.write(bytes(PROBE_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise StorageError(f"the directory {folder} cannot be written: {error.strerror}") from None
-
-
 def _async_engine(path: Path, pragmas: Sequence[str], *, begin: str, size: int) -> AsyncEngine:
-    engine = create_async_engine(_url("sqlite+aiosqlite", path), pool_size=size, **_options())
+    engine = create_async_engine(URL.create("sqlite+aiosqlite", database=str(path)), pool_size=size, **POOL)
     _prepare(engine.sync_engine, pragmas, begin)
     return engine
 
 
-def _engine(path: Path, pragmas: Sequence[str], *, size: int) -> Engine:
-    sized: dict[str, Any] = {"pool_size": size, **_options()} if size else {"poolclass": NullPool, "connect_args": CONNECT, **OPTIONS}
-    engine = create_engine(_url("sqlite", path), **sized)
+def _engine(path: Path, pragmas: Sequence[str]) -> Engine:
+    engine = create_engine(URL.create("sqlite", database=str(path)), pool_size=1, **POOL)
     _prepare(engine, pragmas, "BEGIN IMMEDIATE")
     return engine
-
-
-def _url(driver: str, path: Path) -> URL:
-    return URL.create(driver, database=str(path))
-
-
-CONNECT = {"isolation_level": None, "timeout": BUSY_SECONDS}
-"""sqlite3 begins no transactions of its own: it would begin them late, and lose updates."""
-
-
-def _options() -> dict[str, Any]:
-    return {"max_overflow": 0, "pool_timeout": BUSY_SECONDS, "connect_args": CONNECT, **OPTIONS}
 
 
 def _prepare(engine: Engine, pragmas: Sequence[str], begin: str) -> None:
@@ -205,46 +138,16 @@ def _version_of(path: Path) -> str | None:
 def _upgrade(path: Path, history: History) -> None:
     from campus.storage.migrations import upgrade  # 0.2 s, spared when nothing is due
 
-    with closing_engine(_engine(path, MIGRATOR, size=0)) as engine, engine.begin() as connection:
-        upgrade(connection, history)
-        if broken := connection.exec_driver_sql("PRAGMA foreign_key_check").first():
-            loose = f"rows of {broken[0]} that refer to no row of {broken[2]}"
-            raise StorageError(f"the migration of {path} would leave {loose}; nothing was changed")
-
-
-@contextmanager
-def closing_engine(engine: Engine) -> Iterator[Engine]:
-    """An engine that is closed at the end."""
+    engine = _engine(path, MIGRATOR)
     try:
-        yield engine
+        with engine.begin() as connection:
+            upgrade(connection, history)
+            _refuse_loose_rows(connection)
     finally:
         engine.dispose()
 
 
-def _backup(folder: Path, target: Path) -> Sequence[Path]:
-    _make(target)
-    copies = [(path, target / path.name) for path in sorted(folder.glob("*.db"))]
-    if there := [copy.name for _, copy in copies if copy.exists()]:
-        raise StorageError(f"{target} already holds {there[0]}; name a directory for this backup alone")
-    for path, copy in copies:
-        _copy(path, copy)
-    _sync(target)
-    return [copy for _, copy in copies]
-
-
-def _copy(path: Path, copy: Path) -> None:
-    try:
-        with told(f"the backup {copy}"), closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
-            connection.execute("VACUUM INTO ?", (str(copy),))
-        _sync(copy)
-    except Exception:
-        copy.unlink(missing_ok=True)  # half a backup is none
-        raise
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _refuse_loose_rows(connection: Connection) -> None:
+    """Foreign keys were off."""
+    if loose := connection.exec_driver_sql("PRAGMA foreign_key_check").first():
+        raise StorageError(f"a migration would leave rows of {loose[0]} that refer to no row of {loose[2]}; nothing was changed")

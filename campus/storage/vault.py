@@ -10,10 +10,11 @@ from typing import Protocol
 from sqlmodel import SQLModel
 
 from campus.errors import StorageError
+from campus.storage.directory import claimed
 from campus.storage.history import History, history_of
 from campus.storage.postgres import locate
 from campus.storage.room import Connections, Room, Storage
-from campus.storage.sqlite import claimed
+from campus.storage.sqlite import SqliteDirectory
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 URLS = '"sqlite:DIRECTORY" or "postgresql://user@host/database"'
@@ -107,7 +108,7 @@ class Vault:
 def _database_at(url: str, folder: Path, password: str | None, *, exclusive: bool, stack: AsyncExitStack) -> Database:
     kind, _, rest = url.partition(":")
     if kind == "sqlite" and rest:
-        return stack.enter_context(claimed((folder / rest).absolute(), exclusive=exclusive))
+        return SqliteDirectory(stack.enter_context(claimed((folder / rest).absolute(), exclusive=exclusive)))
     if kind == "postgresql":
         return locate(url, password)
     raise StorageError(f"[storage] url begins with {kind!r}; write {URLS}")

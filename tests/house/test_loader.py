@@ -71,7 +71,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "two tools on one route": (
         {"a": server(route("GET /v1/x")), "b": server(route("GET /v1/x"))},
         {},
-        "two tools have the route GET /v1/x: tool_0 of a and tool_0 of b",
+        "have the route GET /v1/x: the tool tool_0 of a, and the tool tool_0 of b",
     ),
     "a route that campus serves": ({"a": server(route("GET /healthz"))}, {}, "is one that campus itself serves"),
     "a description's route": ({"a": server(route("GET /v1/a"))}, {}, "is one that campus itself serves"),

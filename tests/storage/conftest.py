@@ -6,19 +6,20 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from campus.storage import Storage, Vault
 from sqlmodel import SQLModel
+
+from campus.storage import Storage, Vault
 from tests.storage.bank.tables import Tables
 
 MakePackage = Callable[..., type[SQLModel]]
 
-EMPTY = '''
+EMPTY = """
 from campus.storage import registry
 from sqlmodel import SQLModel
 
 class Tables(SQLModel, registry=registry()):
     pass
-'''
+"""
 
 
 @pytest.fixture

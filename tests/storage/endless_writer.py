@@ -4,8 +4,9 @@ import sys
 from collections.abc import Sequence
 
 import anyio
-from campus.storage import Vault
 from sqlalchemy import Connection, insert
+
+from campus.storage import Vault
 from tests.storage.bank.tables import Account, Tables
 
 

@@ -1,18 +1,16 @@
 """Group commit, on both databases."""
 
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
 import pytest
-from campus.errors import StorageError, StorageUnavailable
-from campus.storage import Storage, Vault
 from sqlalchemy import Connection, insert, text
 from sqlmodel import select
+
+from campus.errors import StorageError, StorageUnavailable
+from campus.storage import Storage, Vault
 from tests.storage.bank.tables import Account, Tables
 
 pytestmark = pytest.mark.anyio
@@ -124,21 +122,19 @@ async def test_apply_must_give_a_result_per_item(bank: Storage) -> None:
 
 async def test_an_awaiter_that_is_cancelled_breaks_nothing(bank: Storage) -> None:
     async with bank.batch(Ledger()) as put:
-        async with bank.write():  # the writer is taken: all of these wait
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(put, "impatient")
-                await anyio.wait_all_tasks_blocked()
-                tasks.cancel_scope.cancel()
+        async with bank.write(), anyio.create_task_group() as tasks:  # the writer is taken: the item waits
+            tasks.start_soon(put, "impatient")
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
         assert await put("a") == "A"
     assert await names_in(bank) == {"impatient", "a"}
 
 
 async def test_what_was_accepted_is_written_when_the_batch_is_left(bank: Storage) -> None:
-    async with anyio.create_task_group() as tasks:
-        async with bank.batch(Ledger()) as put:
-            for name in ("a", "b", "c"):
-                tasks.start_soon(put, name)
-            await anyio.wait_all_tasks_blocked()
+    async with anyio.create_task_group() as tasks, bank.batch(Ledger()) as put:
+        for name in ("a", "b", "c"):
+            tasks.start_soon(put, name)
+        await anyio.wait_all_tasks_blocked()
     assert await names_in(bank) == {"a", "b", "c"}
     with pytest.raises(StorageError, match="this batch is closed"):
         await put("late")
@@ -218,13 +214,15 @@ async def test_a_full_database_is_unavailable_to_each_awaiter_and_writes_again_w
 
 
 async def test_what_was_acknowledged_survives_kill_9(storage_url: str) -> None:
-    command = [sys.executable, str(WRITER), storage_url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
+    output = ""
+    async with await anyio.open_process([sys.executable, WRITER, storage_url], stderr=None) as process:
         assert process.stdout is not None
-        acknowledged = [process.stdout.readline().strip() for _ in range(300)]
-        os.kill(process.pid, signal.SIGKILL)
-        acknowledged += [line.strip() for line in process.stdout.readlines() if line.endswith("\n")]
+        async for part in process.stdout:
+            output += part.decode()
+            if output.count("\n") >= 300:
+                process.kill()
+    acknowledged = [line for line in output.splitlines(keepends=True) if line.endswith("\n")]
     async with Vault.open(storage_url) as vault:
         stored = await names_in(await vault.room("bank", Tables))
     assert len(set(acknowledged)) == len(acknowledged) >= 300
-    assert set(acknowledged) <= stored
+    assert {line.strip() for line in acknowledged} <= stored

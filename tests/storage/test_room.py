@@ -4,11 +4,12 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import anyio
 import pytest
-from campus.errors import StorageError, StorageUnavailable
-from campus.storage import NoStorage, Storage, Vault
 from sqlalchemy import text, update
 from sqlalchemy.exc import IntegrityError, StatementError
 from sqlmodel import col, select
+
+from campus.errors import StorageError, StorageUnavailable
+from campus.storage import NoStorage, Storage, Vault
 from tests.storage.bank.tables import Account, Entry, Tables
 
 pytestmark = pytest.mark.anyio
@@ -42,11 +43,14 @@ async def test_of_800_read_then_writes_by_16_tasks_in_two_processes_none_is_lost
 
 
 async def test_a_write_rolls_back_on_an_exception(bank: Storage) -> None:
-    with pytest.raises(ZeroDivisionError):
+    async def fail() -> None:
         async with bank.write() as session:
             session.add(Account(name="a"))
             await session.flush()
             raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
     assert await balance_of(bank) is None
 
 
@@ -85,10 +89,13 @@ async def test_a_statement_that_writes_fails_in_read(bank: Storage) -> None:
 
 
 async def test_an_object_added_in_read_fails_at_the_commit_or_at_the_end(bank: Storage) -> None:
-    with pytest.raises(StorageError, match="readonly"):
+    async def commit() -> None:
         async with bank.read() as session:
             session.add(Account(name="b"))
             await session.commit()
+
+    with pytest.raises(StorageError, match="readonly"):
+        await commit()
     with pytest.raises(StorageError, match="readonly"):
         async with bank.read() as session:
             session.add(Account(name="b"))
@@ -153,10 +160,10 @@ async def test_a_naive_moment_is_refused(bank: Storage) -> None:
     await open_account(bank)
     with pytest.raises(StatementError, match="2026-08-21T12:00:00 is naive"):
         async with bank.write() as session:
-            session.add(Entry(account="a", amount=1, at=datetime(2026, 8, 21, 12)))  # noqa: DTZ001
+            session.add(Entry(account="a", amount=1, at=datetime(2026, 8, 21, 12)))
     with pytest.raises(StatementError, match="is naive"):
         async with bank.read() as session:
-            await session.exec(select(Entry).where(col(Entry.at) > datetime(2026, 8, 21)))  # noqa: DTZ001
+            await session.exec(select(Entry).where(col(Entry.at) > datetime(2026, 8, 21)))
 
 
 @pytest.mark.parametrize("value", [{"z": 1, "a": [1.5, "ä€🙂", True, None]}, [], "", 0, False, {"big": 2**63, "deep": {"b": {}, "a": []}}])
@@ -217,7 +224,7 @@ async def test_a_database_that_refuses_writes_is_unavailable_and_still_read(bank
     statement = "PRAGMA query_only = ON" if storage_url.startswith("sqlite") else "SET default_transaction_read_only = on"
     async with bank.write() as session:
         await (await session.connection()).execute(text(statement))
-    with pytest.raises(StorageUnavailable, match="bank.* is read-only"):
+    with pytest.raises(StorageUnavailable, match=r"bank.* is read-only"):
         await open_account(bank, "b")
     assert await balance_of(bank) == 1
 

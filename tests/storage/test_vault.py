@@ -6,18 +6,26 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import pytest
+from sqlmodel import SQLModel, select
+
 from campus.errors import StorageError, StorageUnavailable
 from campus.storage import Vault
-from sqlmodel import SQLModel, select
 from tests.conftest import Postgres
 from tests.storage.bank.tables import Account, Tables
 from tests.storage.conftest import MakePackage
 
 pytestmark = pytest.mark.anyio
 
-FIRST = {"0001_first.py": "revision = '0001'\ndown_revision = None\ndef upgrade():\n    op.create_table('a', sa.Column('n', sa.Integer()))"}
-SECOND = {"0002_more.py": "revision = '0002'\ndown_revision = '0001'\ndef upgrade():\n    op.create_table('b', sa.Column('n', sa.Integer()))"}
+STEP = """
+revision = {number!r}
+down_revision = {before!r}
+def upgrade():
+    op.create_table("t{number}", sa.Column("n", sa.Integer()))
+"""
+FIRST = {"0001_first.py": STEP.format(number="0001", before=None)}
+SECOND = {"0002_more.py": STEP.format(number="0002", before="0001")}
 
 
 @asynccontextmanager
@@ -85,7 +93,7 @@ async def test_a_server_that_was_killed_leaves_the_directory_free(tmp_path: Path
         "async def main():\n    async with Vault.open(sys.argv[1], exclusive=True): os.kill(os.getpid(), 9)\n"
         "anyio.run(main)"
     )
-    killed = subprocess.run([sys.executable, "-c", code, url], check=False)
+    killed = await anyio.run_process([sys.executable, "-c", code, url], check=False)
     assert killed.returncode == -9
     async with room(url, "bank", Tables, exclusive=True):
         pass
@@ -99,7 +107,7 @@ async def test_any_number_may_serve_from_postgresql(postgres_url: str) -> None:
 async def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("mine")
     said = await refusal("sqlite:data", tmp_path)
-    assert said == f"{tmp_path / 'data'} is not a directory; [storage] url names one, which will hold a file per building"
+    assert said == f"{tmp_path / 'data'} is not a directory; name one that is, or can be made, to hold a file per building"
     assert contents(tmp_path) == {"data": b"mine"}
 
 
@@ -245,7 +253,7 @@ async def test_a_backup_that_fails_leaves_no_half(tmp_path: Path) -> None:
 
 async def test_postgresql_has_its_own_backup(postgres_url: str, tmp_path: Path) -> None:
     async with Vault.open(postgres_url) as vault:
-        with pytest.raises(StorageError, match="pg_dump --format=custom --file=.*/copy.dump postgres"):
+        with pytest.raises(StorageError, match=r"pg_dump --format=custom --file=.*/copy\.dump postgres"):
             await vault.backup(tmp_path / "copy")
 
 
@@ -264,4 +272,3 @@ async def test_connections_that_the_server_closed_are_made_anew(postgres: Postgr
                 await session.exec(select(Account))
         async with bank.write() as session:
             session.add(Account(name="again"))
-

@@ -82,7 +82,7 @@ class Report(BaseModel):
     price: Decimal
     point: Point
     points: tuple[Point, ...] = ()
-    ratio: float = Field(0.5, ge=0, le=1, description="Between 0 and 1.")
+    ratio: float = Field(default=0.5, ge=0, le=1, description="Between 0 and 1.")
 
 
 @contextmanager

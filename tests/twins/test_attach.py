@@ -21,12 +21,11 @@ async def running(server: FastMCP[Any]) -> AsyncIterator[str]:
     """The server on a port of this machine; its base address."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
+    listening.listen()  # whoever comes before the server has started waits
     config = uvicorn.Config(attach(server), log_config=None, timeout_graceful_shutdown=1)
     serving = uvicorn.Server(config)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serving.serve, [listening])
-        while not serving.started:
-            await anyio.sleep(0.01)
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
@@ -39,8 +38,7 @@ async def test_a_server_that_is_not_ours_is_served_over_both(stranger: FastMCP[A
         over_mcp = await mcp.call_tool_mcp("report", {"day": "2026-08-21", "color": "red", "price": "2.50"})
         assert over_http.json() == over_mcp.structured_content
         gathered = {"numbers": [1, 2], "words": ["b", "a"], "either": "x", "pair": [1, "y"], "boxes": [{"width": 3, "corner": {"x": 1}}]}
-        query = [("numbers", "1"), ("numbers", "2"), ("words", "b"), ("words", "a"), ("either", "x"), ("pair", "1"), ("pair", "y")]
-        query.append(("boxes", '{"width": 3, "corner": {"x": 1}}'))
+        query = {"numbers": ["1", "2"], "words": ["b", "a"], "either": "x", "pair": ["1", "y"], "boxes": '{"width": 3, "corner": {"x": 1}}'}
         over_http = await http.get("/v1/not-ours/gather", params=query)
         assert over_http.json() == (await mcp.call_tool_mcp("gather", gathered)).structured_content
 

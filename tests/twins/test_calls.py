@@ -22,7 +22,8 @@ pytestmark = pytest.mark.anyio
 
 class Caller(Instant[str]):
     def of(self, scope: Any) -> str:
-        return dict(scope["headers"]).get(b"x-caller", b"nobody").decode()
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        return headers.get(b"x-caller", b"nobody").decode()
 
 
 class Locked(Instant[str]):

@@ -1,9 +1,13 @@
 """FastMCP's private names do what twins takes them for; an upgrade that changes one fails here."""
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from fastmcp import Client, FastMCP
+from fastmcp.exceptions import ToolError
+from fastmcp.server.dependencies import get_context, get_http_headers, get_server
 from fastmcp.server.middleware import Middleware, MiddlewareContext
 from fastmcp.utilities.tests import asgi_client
 
@@ -74,7 +78,7 @@ async def test_tools_with_auth_are_seen_at_start_though_no_caller_may_see_them()
 
 
 async def test_a_tool_stands_until_something_about_it_changes() -> None:
-    changes = (
+    changes: tuple[Callable[[FastMCP[Any]], Any], ...] = (
         lambda mcp: mcp.disable(names={"tool"}),
         lambda mcp: mcp.local_provider.disable(names={"tool"}),
         lambda mcp: mcp.local_provider.remove_tool("tool"),
@@ -111,8 +115,6 @@ async def test_an_extension_makes_the_way_slow() -> None:
 async def test_what_is_bound_for_a_call_is_unbound_after_it() -> None:
     mcp = server()
     scope = {"type": "http", "headers": [(b"x-agent", b"me")], "request_id": "r-1"}
-    from fastmcp.server.dependencies import get_context, get_http_headers, get_server
-
     with Inside(mcp, scope):
         context = get_context()
         assert (get_server(), context.request_id, get_http_headers()["x-agent"]) == (mcp, "r-1", "me")
@@ -126,8 +128,6 @@ async def test_what_is_bound_for_a_call_is_unbound_after_it() -> None:
 
 
 async def test_a_crash_is_told_from_a_refusal_by_what_fastmcp_makes_of_it() -> None:
-    from fastmcp.exceptions import ToolError
-
     mcp: FastMCP[Any] = FastMCP("internals")
 
     @mcp.tool
@@ -149,9 +149,6 @@ async def test_a_crash_is_told_from_a_refusal_by_what_fastmcp_makes_of_it() -> N
 async def test_an_authors_middleware_and_lifespan_can_be_carried_over() -> None:
     listings = Listings()
     entered: list[Any] = []
-
-    from collections.abc import AsyncIterator
-    from contextlib import asynccontextmanager
 
     @asynccontextmanager
     async def lifespan(mcp: FastMCP[Any]) -> AsyncIterator[dict[str, int]]:

@@ -4,7 +4,7 @@ import datetime
 import enum
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 import mcp_types
@@ -12,7 +12,7 @@ import pytest
 from fastmcp import FastMCP
 from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.types import Image
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import BaseModel, ConfigDict, Field, computed_field, field_serializer
 
 from twins import route
 
@@ -36,7 +36,7 @@ class Whole(BaseModel):
 
     parts: tuple[Part, ...] = ()
     at: datetime.datetime = datetime.datetime(2026, 8, 21, 12, tzinfo=datetime.UTC)
-    renamed: int = Field(1, alias="other")
+    renamed: int = Field(default=1, alias="other")
 
     @computed_field
     def count(self) -> int:
@@ -215,6 +215,29 @@ async def test_a_frozen_object_that_comes_again_is_answered_with_the_same_bytes_
         fourth = await each.http.get("/tool")
         assert fourth.json()["parts"][0]["name"] == "new"
         assert fourth.headers["etag"] != first.headers["etag"]
+
+
+class Costly(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    written: ClassVar[list[str]] = []
+
+    @field_serializer("name")
+    def write(self, name: str) -> str:
+        self.written.append(name)
+        return name
+
+
+async def test_a_frozen_object_that_comes_often_is_written_out_no_more_than_twice(fronts: Any) -> None:
+    shelf = Shelf(Costly(name="kept"))
+    async with fronts(serving(shelf)) as each:
+        for _ in range(5):
+            assert (await each.http.get("/tool")).json() == {"name": "kept"}
+        assert Costly.written == ["kept", "kept"]
+        shelf.value = Costly(name="kept")
+        await each.http.get("/tool")
+        assert Costly.written == ["kept", "kept", "kept"]
 
 
 @pytest.mark.parametrize("value", [Listed(parts=[1]), Loose(number=1), {"parts": [1]}])

@@ -28,7 +28,7 @@ class FeedRefused(FeedError):  # named for what happened
     """It was had, and is not taken."""
 
 
-def glimpse(body: bytes) -> str:
+def glimpse(body: bytes | bytearray) -> str:
     """What a body looks like, in a few words: for the sentence that refuses it."""
     if not body.strip():
         return "an empty answer"

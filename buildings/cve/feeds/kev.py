@@ -21,7 +21,7 @@ from buildings.cve.cve_id import PATTERN
 from buildings.cve.enrichment import says_end_of_life
 from buildings.cve.feeds.acceptance import Issue
 from buildings.cve.feeds.errors import FeedRefused, glimpse
-from buildings.cve.feeds.packing import MOST_BYTES, unpacked
+from buildings.cve.feeds.packing import MOST_BYTES, whole
 
 FEED = "KEV"
 
@@ -97,7 +97,7 @@ def parse_kev(sent: bytes, most: int = MOST_BYTES) -> KevCatalog:
 
     One release listed a CVE twice: its earliest listing counts, as it did in the releases before and after.
     """
-    body = b"".join(unpacked(sent, feed=FEED, most=most))
+    body = whole(sent, feed=FEED, most=most)
     try:
         read = PublishedCatalog.model_validate_json(body)
     except ValidationError as error:

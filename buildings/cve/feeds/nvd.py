@@ -10,7 +10,7 @@ from buildings.cve.cve_id import canonical
 from buildings.cve.enrichment import Metric, NvdRecord, Reference, names_in, rating_of, tagged
 from buildings.cve.feeds.acceptance import Issue
 from buildings.cve.feeds.errors import FeedRefused, glimpse
-from buildings.cve.feeds.packing import MOST_BYTES, unpacked
+from buildings.cve.feeds.packing import MOST_BYTES, whole
 
 FEED = "NVD"
 
@@ -145,7 +145,7 @@ class PublishedPage(Published):
 
 def parse_nvd(sent: bytes, most: int = MOST_BYTES) -> NvdPage:
     """Read a page, packed or not, whatever the records' status. Raises FeedRefused with what was seen."""
-    body = b"".join(unpacked(sent, feed=FEED, most=most))
+    body = whole(sent, feed=FEED, most=most)
     try:
         page = PublishedPage.model_validate_json(body)
     except ValidationError as error:

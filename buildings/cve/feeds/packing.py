@@ -31,6 +31,16 @@ def unpacked(body: bytes, *, feed: str, most: int) -> Iterator[bytes]:
     return blocks
 
 
+def whole(body: bytes, *, feed: str, most: int) -> bytes | bytearray:
+    """The same in one piece."""
+    if not body.startswith(GZIP):
+        return body
+    content = bytearray()
+    for block in unpacked(body, feed=feed, most=most):
+        content += block
+    return content
+
+
 def _gunzipped(blocks: Iterable[bytes], *, feed: str, most: int) -> Iterator[bytes]:
     stream, total = zlib.decompressobj(GZIP_WINDOW), 0
     for block in blocks:

@@ -3,8 +3,9 @@
 from datetime import datetime
 from typing import Any
 
-from campus.storage import Json, UtcDateTime, registry
 from sqlmodel import Field, SQLModel
+
+from campus.storage import Json, UtcDateTime, registry
 
 
 class Tables(SQLModel, registry=registry()):
@@ -26,4 +27,4 @@ class Entry(Tables, table=True):
     account: str = Field(foreign_key="account.name", ondelete="CASCADE", index=True)
     amount: int
     at: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    detail: Any = Field(default=None, sa_type=Json)
+    detail: Any = Field(default=None, sa_type=Json, nullable=True)

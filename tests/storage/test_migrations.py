@@ -1,0 +1,217 @@
+"""Migrations: a chain of steps on either database, by one process or by several, and the next step written from the tables."""
+
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from sqlalchemy import text
+from sqlmodel import SQLModel, select
+
+import campus.jobs.tables
+import campus.keys.tables
+from campus.errors import StorageError
+from campus.storage import House, Storage, Vault
+from campus.storage.history import history_of
+from campus.storage.migrations import drift, write_revision
+from tests.storage.bank.tables import Account, Entry, Tables
+from tests.storage.conftest import MakePackage
+
+pytestmark = pytest.mark.anyio
+
+BANK = Path(__file__).parent / "bank"
+STEPS = {path.name: path.read_text().split("from alembic import op\n")[1] for path in sorted((BANK / "migrations").glob("0*.py"))}
+TABLES_OF_HOUSE = {campus.jobs.tables.JobRow.__tablename__, campus.keys.tables.KeyRow.__tablename__}
+
+SHOP = """
+from datetime import datetime
+from typing import Any
+from sqlmodel import Field, SQLModel
+from campus.storage import Json, UtcDateTime, registry
+
+class Tables(SQLModel, registry=registry()):
+    pass
+
+class Item(Tables, table=True):
+    id: int | None = Field(default=None, primary_key=True)
+    name: str = Field(max_length=40, unique=True)
+    label: str = Field(default="", index=True)
+    made_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    detail: Any = Field(default=None, sa_type=Json, nullable=True)
+"""
+SHOP_LATER = SHOP.replace('label: str = Field(default="", index=True)', "label: str | None = None\n    price: int | None = None")
+SHOP_FIRST_STEP = '''"""Items."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    """Items."""
+    op.create_table("item",
+    sa.Column("id", sa.Integer(), nullable=False),
+    sa.Column("name", sa.String(length=40), nullable=False),
+    sa.Column("label", sa.String(), nullable=False),
+    sa.Column("made_at", sa.DateTime(timezone=True), nullable=True),
+    sa.Column("detail", sa.JSON(), nullable=True),
+    sa.PrimaryKeyConstraint("id", name=op.f("pk_item")),
+    sa.UniqueConstraint("name", name=op.f("uq_item_name"))
+    )
+    with op.batch_alter_table("item", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_item_label"), ["label"], unique=False)
+'''
+
+
+def first(count: int) -> dict[str, str]:
+    """The bank's first steps."""
+    return dict(list(STEPS.items())[:count])
+
+
+async def steps_in(storage: Storage) -> list[str]:
+    async with storage.read() as session:
+        found = await (await session.connection()).execute(text("SELECT version_num FROM alembic_version"))
+        return list(found.scalars())
+
+
+async def test_a_step_that_makes_a_table_anew_keeps_the_rows_that_refer_to_it(storage_url: str, make_package: MakePackage) -> None:
+    async with Vault.open(storage_url) as vault:
+        bank = await vault.room("bank", make_package("bank_v2", first(2)))
+        async with bank.write() as session:
+            connection = await session.connection()
+            await connection.execute(text("INSERT INTO account (name, balance) VALUES ('a', 1), ('b', 2)"))
+            await connection.execute(text("INSERT INTO entry (account, amount) VALUES ('a', 10), ('a', 20), ('b', 30)"))
+    async with Vault.open(storage_url) as vault:
+        bank = await vault.room("bank", Tables)
+        async with bank.read() as session:
+            assert [entry.amount for entry in await session.exec(select(Entry))] == [10, 20, 30]
+            assert {(account.name, account.currency) for account in await session.exec(select(Account))} == {("a", "EUR"), ("b", "EUR")}
+        assert await steps_in(bank) == ["0003"]
+
+
+async def test_a_step_that_fails_leaves_the_database_as_it_was(storage_url: str, make_package: MakePackage) -> None:
+    broken = {"0004_broken.py": "revision = '0004'\ndown_revision = '0003'\ndef upgrade():\n    op.drop_table('entry')\n    1 / 0"}
+    async with Vault.open(storage_url) as vault:
+        bank = await vault.room("bank", make_package("bank_v1", first(1)))
+        with pytest.raises(ZeroDivisionError):
+            async with Vault.open(storage_url) as newer:
+                await newer.room("bank", make_package("bank_v4", STEPS | broken))
+        assert await steps_in(bank) == ["0001"]
+        async with bank.read() as session:
+            assert (await (await session.connection()).execute(text("SELECT * FROM account"))).all() == []
+
+
+async def test_a_step_that_would_leave_loose_rows_is_refused(tmp_path: Path, make_package: MakePackage) -> None:
+    """On SQLite, where foreign keys are off while a step runs; PostgreSQL checks them itself."""
+    careless = {"0004_careless.py": "revision = '0004'\ndown_revision = '0003'\ndef upgrade():\n    op.execute('DELETE FROM account')"}
+    url = f"sqlite:{tmp_path / 'data'}"
+    async with Vault.open(url) as vault:
+        bank = await vault.room("bank", Tables)
+        async with bank.write() as session:
+            session.add(Account(name="a"))
+            await session.flush()
+            session.add(Entry(account="a", amount=1))
+    async with Vault.open(url) as vault:
+        with pytest.raises(StorageError, match="would leave rows of entry that refer to no row of account; nothing was changed"):
+            await vault.room("bank", make_package("bank_v4", STEPS | careless))
+        bank = await vault.room("bank", Tables)
+        async with bank.read() as session:
+            assert (await session.exec(select(Account.name))).all() == ["a"]
+
+
+@pytest.mark.parametrize("tables", [Tables, House], ids=["bank", "house"])
+async def test_the_steps_make_the_tables_as_they_are_in_code(storage_url: str, tables: type[SQLModel]) -> None:
+    async with Vault.open(storage_url) as vault:
+        assert await drift(await vault.room("building", tables), tables) == []
+
+
+async def test_a_difference_between_steps_and_tables_is_named(storage_url: str, make_package: MakePackage) -> None:
+    async with Vault.open(storage_url) as vault:
+        storage = await vault.room("bank", make_package("bank_v2", first(2)))
+        assert "currency" in " ".join(await drift(storage, Tables))
+
+
+def test_the_house_knows_all_its_tables() -> None:
+    assert {table.name for table in House.metadata.sorted_tables} > TABLES_OF_HOUSE
+
+
+async def test_four_processes_migrate_at_once(storage_url: str) -> None:
+    code = (
+        "import anyio, sys\nfrom campus.storage import Vault\nfrom tests.storage.bank.tables import Account, Tables\n"
+        "async def main():\n"
+        "    async with Vault.open(sys.argv[1]) as vault, (await vault.room('bank', Tables)).write() as session:\n"
+        "        session.add(Account(name=sys.argv[2]))\n"
+        "anyio.run(main)"
+    )
+
+    async def start(name: str) -> None:
+        await anyio.run_process([sys.executable, "-c", code, storage_url, name], stderr=None)
+
+    async with anyio.create_task_group() as tasks:
+        for name in "abcd":
+            tasks.start_soon(start, name)
+    async with Vault.open(storage_url) as vault:
+        bank = await vault.room("bank", Tables)
+        assert await steps_in(bank) == ["0003"]
+        async with bank.read() as session:
+            assert set((await session.exec(select(Account.name))).all()) == set("abcd")
+
+
+def test_alembic_is_not_loaded_when_there_is_nothing_to_do(tmp_path: Path) -> None:
+    code = (
+        "import anyio, sys\nfrom campus.storage import Vault\nfrom tests.storage.bank.tables import Tables\n"
+        "async def main():\n    async with Vault.open(sys.argv[1]) as vault:\n        await vault.room('bank', Tables)\n"
+        "anyio.run(main)\nprint('alembic' in sys.modules)"
+    )
+    url = f"sqlite:{tmp_path / 'data'}"
+
+    async def loads() -> list[str]:
+        ended = [await anyio.run_process([sys.executable, "-c", code, url], stderr=None) for _ in range(2)]
+        return [one.stdout.decode().strip() for one in ended]
+
+    assert anyio.run(loads) == ["True", "False"]
+
+
+def test_steps_are_found_beside_the_module_or_above_it(make_package: MakePackage) -> None:
+    assert history_of(make_package("near", first(2))).steps == ("0001", "0002")
+    house = history_of(House)
+    assert house.folder == Path(campus.keys.tables.__file__).parents[1] / "migrations"
+    assert history_of(House, "campus.migrations") == house
+
+
+async def test_the_first_step_is_written_from_the_tables_and_makes_them(storage_url: str, make_package: MakePackage) -> None:
+    tables = make_package("shop", {}, SHOP)
+    path = write_revision(tables, None, "items")
+    assert path == history_of(tables).folder / "0001_items.py"
+    assert path.read_text() == SHOP_FIRST_STEP
+    async with Vault.open(storage_url) as vault:
+        assert await drift(await vault.room("shop", tables), tables) == []
+
+
+async def test_the_next_step_leads_from_the_last_one_to_the_tables(storage_url: str, make_package: MakePackage) -> None:
+    first_step = write_revision(make_package("shop", {}, SHOP), None, "items").read_text()
+    later = make_package("shop_later", {}, SHOP_LATER)
+    folder = history_of(later).folder
+    folder.mkdir()
+    (folder / "0001_items.py").write_text(first_step)
+    path = write_revision(later, "shop_later.migrations", "Prices, and labels that may be missing!")
+    assert path == folder / "0002_prices_and_labels_that_may_be_missing.py"
+    assert 'revision = "0002"\ndown_revision = "0001"\n' in path.read_text()
+    async with Vault.open(storage_url) as vault:
+        assert await drift(await vault.room("shop", later), later) == []
+
+
+def test_no_step_is_written_when_there_is_nothing_to_do(make_package: MakePackage) -> None:
+    tables = make_package("bank_again", STEPS, (BANK / "tables.py").read_text())
+    with pytest.raises(StorageError, match=r"nothing to write: the steps up to 0003 in .*bank_again/migrations make the tables as they are"):
+        write_revision(tables, None, "nothing")
+    assert history_of(tables).steps == ("0001", "0002", "0003")
+
+
+def test_a_step_needs_words(make_package: MakePackage) -> None:
+    tables = make_package("shop", {}, SHOP)
+    with pytest.raises(StorageError, match=r"'!' names no file"):
+        write_revision(tables, None, "!")
+    assert not history_of(tables).folder.exists()
