@@ -61,7 +61,7 @@ class Direct:
         late = Problem(504, "timeout", f"the tool did not answer within {seconds:g} seconds")
         with anyio.move_on_after(seconds) as limit:
             value = await self._injected(arguments, scope)
-            # A thread cannot be stopped: it may come back after its time.
+            # What never awaits cannot be stopped: it may come back after its time.
             if anyio.current_time() >= limit.deadline:
                 raise late
             return value
@@ -88,31 +88,20 @@ class Direct:
 
 def argument_adapter(function: Callable[..., Any], *, without: Mapping[str, Any]) -> TypeAdapter[dict[str, Any]]:
     """A validator that returns the keyword arguments of `function`, but for the injected ones, instead of calling it."""
-    signature = inspect.signature(function)
-    visible = [parameter for name, parameter in signature.parameters.items() if name not in without]
-    hints = _type_hints(function)
+    visible = [each for name, each in inspect.signature(function).parameters.items() if name not in without]
+    hints = get_type_hints(_innermost(function), include_extras=True)
 
     def captured(**arguments: Any) -> dict[str, Any]:
         return arguments
 
     captured.__signature__ = inspect.Signature(visible)  # type: ignore[attr-defined]  # pydantic and inspect read it
-    captured.__annotations__ = {each.name: hints.get(each.name, each.annotation) for each in visible if _has_hint(each, hints)}
+    captured.__annotations__ = {each.name: hints[each.name] for each in visible if each.name in hints}
     adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(cast(Any, captured))
     return adapter
 
 
-def _has_hint(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:
-    return parameter.name in hints or parameter.annotation is not inspect.Parameter.empty
-
-
-def _type_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(_innermost(function), include_extras=True)
-    except (NameError, TypeError):
-        return {}
-
-
 def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function within partials: it carries the type hints."""
     while isinstance(function, functools.partial):
         function = function.func
     return function

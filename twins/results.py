@@ -59,29 +59,18 @@ class Results:
     def _made(self, value: Any) -> Answer:
         if isinstance(value, FINISHED):
             return self._finished(value)
-        if not self._typed and not isinstance(value, dict):
-            return self._untyped(value)
+        if not self._typed and _is_content(value):
+            return self._finished(self._tool.convert_result(value))
         try:
             body = self._serializer.to_json(value)
         except PydanticSerializationError:
             if self._typed:
                 raise
             return self._finished(self._tool.convert_result(value))
-        if self._wraps:
-            body = _wrapped(body)
-        elif not body.startswith(b"{"):
+        is_object = body.startswith(b"{")
+        if self._typed and not (is_object or self._wraps):
             raise TypeError(f"tool {self._tool.name!r} returned no object, which its output schema promises")
-        return self._json(body)
-
-    def _untyped(self, value: Any) -> Answer:
-        is_content = isinstance(value, CONTENT) or (isinstance(value, list | tuple) and any(isinstance(item, CONTENT) for item in value))
-        result = self._tool.convert_result(value)
-        if is_content or result.structured_content is not None:
-            return self._finished(result)
-        try:
-            return self._json(_wrapped(self._serializer.to_json(value)))
-        except PydanticSerializationError:
-            return self._finished(result)
+        return self._json(_wrapped(body) if self._wraps or not is_object else body)
 
     def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult) -> Answer:
         result = ToolResult.from_mcp_result(value) if isinstance(value, CallToolResult) else value
@@ -118,6 +107,11 @@ def _adapter_of(tool: Tool) -> TypeAdapter[Any]:
     except PydanticSchemaGenerationError:
         return get_cached_typeadapter(Any)
     return adapter
+
+
+def _is_content(value: Any) -> bool:
+    """Whether a value is for eyes and ears: MCP carries it as content, not as data."""
+    return isinstance(value, CONTENT) or (isinstance(value, list | tuple) and any(isinstance(item, CONTENT) for item in value))
 
 
 def _is_frozen(value: Any) -> bool:

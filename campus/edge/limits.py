@@ -67,8 +67,6 @@ class BodyGuard:
 
     async def receive(self) -> Message:
         """The next message; the caller's departure when the body is too large or too slow."""
-        if self._reply.refused:
-            return _gone()
         message = await self._receive() if self._deadline == math.inf else await self._in_time()
         if message is None:
             return await self._refuse(too_slow(self._seconds))

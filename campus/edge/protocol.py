@@ -133,7 +133,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _is_about(self, running: RequestResponseCycle | None) -> bool:
         """Whether what comes in belongs to the running request: else an answer would be taken for that request's."""
-        return running is not None and running is self.cycle and running.more_body and not running.response_started
+        return running is not None and running.more_body and not running.response_started
 
     def _tell_running(self) -> bool:
         """Tell the app that runs, if any, that its caller has gone; it sends to nowhere from now on."""

@@ -61,5 +61,7 @@ def backoff(failures: int, chance: float) -> timedelta:
 
 
 def told(error: Exception) -> str:
-    """An error in one line."""
+    """An error in one line; a group of one is that one."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST_ERROR]

@@ -10,7 +10,7 @@ import anyio
 
 from campus.errors import StorageError
 from campus.jobs.ledger import Ledger
-from campus.jobs.record import RENEWAL, Record
+from campus.jobs.record import LEASE, RENEWAL, Record
 from campus.jobs.task import Task
 
 LAST_WORD_SECONDS = 5
@@ -47,19 +47,22 @@ class Runner:
         A run with options is another work than the scheduled one: its end leaves the record as it was `before`. So does a run
         that is cancelled, which is then due as if it had not begun.
         """
-        after: Callable[[Record], Record] = lambda _: before  # noqa: E731  # replaced below, where the run has an end
-        log.info("job started", extra={"job": task.name})
+
+        def as_before(_: Record) -> Record:
+            return before
+
+        after: Callable[[Record], Record] = as_before
+        began = self.now()
         try:
             error = await self._work(task, ledger, options)
-            if not options:
-                after = self._after(error)
+            after = as_before if options else self._outcome(error)
         finally:
             await self._give_back(task, ledger, after)
-        self._tell(task, error)
+        self._tell(task, error, (self.now() - began).total_seconds())
         return error
 
     async def _work(self, task: Task, ledger: Ledger, options: Mapping[str, Any]) -> Exception | None:
-        error: Exception | None = LeaseLost(f"the lease of {task.name} lapsed and another process has it; the run was stopped")
+        error: Exception | None = LeaseLost(f"the lease of {task.name} lapsed, so another process may run it; this run was stopped")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._keep_lease, task, ledger, tasks.cancel_scope)
             try:
@@ -71,26 +74,26 @@ class Runner:
         return error
 
     async def _keep_lease(self, task: Task, ledger: Ledger, work: anyio.CancelScope) -> None:
-        """Renew until cancelled; stop the work when the lease is another's."""
-        renew_at = self.now() + RENEWAL
+        """Renew until cancelled; stop the work when the lease is another's, or could be."""
+        renewed_at = self.now()
         while True:
             await anyio.sleep(self.pace)
-            if self.now() < renew_at:
+            now = self.now()
+            if now < renewed_at + RENEWAL:
                 continue
             try:
-                held = await ledger.change(task.name, self._renewed)
+                if await ledger.change(task.name, self._renewed) is None:
+                    return work.cancel()
+                renewed_at = now
             except StorageError:
                 log.warning("lease not renewed", extra={"job": task.name}, exc_info=True)
-                continue  # the lease may still last; who took it over meanwhile is seen at the next renewal
-            if held is None:
-                work.cancel()
-                return
-            renew_at = self.now() + RENEWAL
+                if now >= renewed_at + LEASE:
+                    return work.cancel()
 
     def _renewed(self, record: Record) -> Record | None:
         return record.renewed(self.now()) if record.holder == self.holder else None
 
-    def _after(self, error: Exception | None) -> Callable[[Record], Record]:
+    def _outcome(self, error: Exception | None) -> Callable[[Record], Record]:
         if error is None:
             return Record.succeeded
         return lambda record: record.failed(error, now=self.now(), chance=self.chance())
@@ -102,8 +105,10 @@ class Runner:
             except StorageError:
                 log.warning("lease not given back", extra={"job": task.name}, exc_info=True)  # it lapses
 
-    def _tell(self, task: Task, error: Exception | None) -> None:
+    def _tell(self, task: Task, error: Exception | None, seconds: float) -> None:
+        about = {"job": task.name, "seconds": seconds}
         if error is None:
-            log.info("job finished", extra={"job": task.name})
+            # what every process does all the time is of no interest
+            log.log(logging.INFO if task.on == "one" else logging.DEBUG, "job finished", extra=about)
         else:
-            log.error("job failed", extra={"job": task.name}, exc_info=error)
+            log.error("job failed", extra=about, exc_info=error)

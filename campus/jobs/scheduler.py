@@ -5,16 +5,17 @@ import os
 import platform
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 
-from campus.errors import JobRefused, StorageError
+from campus.errors import JobRefused
 from campus.jobs.ledger import Ledger, OwnLedger, SharedLedger
-from campus.jobs.record import Record
+from campus.jobs.record import Record, told
 from campus.jobs.run import Runner
 from campus.jobs.schedule import due_at
 from campus.jobs.task import JobStatus, Task, status_of
@@ -50,7 +51,8 @@ class Scheduler:
         self._records: dict[str, Record] = {}
         self._running: set[str] = set()
         self._rest_until: datetime | None = None
-        self._trouble: str | None = None
+        self._looked_at: datetime | None = None
+        self._troubles: dict[str, str] = {}
 
     async def run(self) -> None:
         """Run what is due, until cancelled; then running jobs are cancelled and their leases given back."""
@@ -79,6 +81,7 @@ class Scheduler:
         """Read the records, so that `status` and `findings` tell of now; `run` does so at least every 30 s."""
         for ledger in self._ledgers.values():
             self._records |= await ledger.records()
+        self._looked_at = self._now()
 
     def status(self) -> Sequence[JobStatus]:
         """How each job fares, as of the last look."""
@@ -87,38 +90,48 @@ class Scheduler:
 
     def findings(self) -> Sequence[str]:
         """What is wrong with the jobs, a sentence each."""
-        return [*([self._trouble] if self._trouble else []), *(finding for one in self.status() if (finding := one.finding))]
+        found = [*self._troubles.values(), *(finding for one in self.status() if (finding := one.finding))]
+        if self._looked_at is not None and self._now() > self._looked_at + 2 * LONGEST_REST:
+            found.append(f"the jobs were not looked up since {self._looked_at:%Y-%m-%dT%H:%M:%SZ}")
+        return found
 
     async def _start_due(self, tasks: TaskGroup) -> None:
         now = self._now()
         if self._rest_until is not None and now < self._rest_until:
             return
-        try:
+        with self._noting("the jobs cannot be looked up"):
             await self.look()
-        except StorageError as error:
-            self._note_trouble(f"the jobs cannot be looked up: {error}")
-            return
-        self._note_trouble(None)
-        idle = [task for task in self._tasks.values() if task.name not in self._running]
-        for task in idle:
-            if self._is_due(task, self._record(task), now):
-                self._running.add(task.name)
-                tasks.start_soon(self._run_if_due, task)
-        coming = [due for task in idle if (due := due_at(task.schedule, self._record(task), now)) is not None and due > now]
-        self._rest_until = min([*coming, now + LONGEST_REST])
+            idle = [task for task in self._tasks.values() if task.name not in self._running]
+            for task in idle:
+                if self._is_due(task, self._record(task), now):
+                    self._running.add(task.name)
+                    tasks.start_soon(self._run_if_due, task)
+            coming = [due for task in idle if (due := due_at(task.schedule, self._record(task), now)) is not None and due > now]
+            self._rest_until = min([*coming, now + LONGEST_REST])
 
     async def _run_if_due(self, task: Task) -> None:
         """Look again with the lease in hand: another process may have been quicker."""
         ledger = self._ledgers[task.on]
         try:
-            before = await self._runner.claim(task, ledger, lambda record, now: self._is_due(task, record, now))
-            if before is not None:
-                await self._runner.run(task, ledger, before, {})
-        except StorageError as error:
-            self._note_trouble(f"{task.name} cannot be started: {error}")
+            with self._noting(f"{task.name} cannot be started"):
+                before = await self._runner.claim(task, ledger, lambda record, now: self._is_due(task, record, now))
+                if before is not None:
+                    await self._runner.run(task, ledger, before, {})
         finally:
             self._running.discard(task.name)
             self._rest_until = None
+
+    @contextmanager
+    def _noting(self, what: str) -> Iterator[None]:
+        """Keep an error as a finding until the same goes well, and log it once; the scheduler goes on."""
+        try:
+            yield
+            self._troubles.pop(what, None)
+        except Exception as error:
+            sentence = f"{what}: {told(error)}"
+            if self._troubles.get(what) != sentence:
+                log.exception("scheduler in trouble", extra={"reason": what})
+            self._troubles[what] = sentence
 
     def _is_due(self, task: Task, record: Record, now: datetime) -> bool:
         due = due_at(task.schedule, record, now)
@@ -126,11 +139,6 @@ class Scheduler:
 
     def _record(self, task: Task) -> Record:
         return self._records.get(task.name, Record())
-
-    def _note_trouble(self, sentence: str | None) -> None:
-        if sentence and sentence != self._trouble:
-            log.warning("scheduler in trouble", extra={"reason": sentence})
-        self._trouble = sentence
 
 
 def this_process() -> str:

@@ -3,7 +3,7 @@
 from campus.storage.columns import Json, UtcDateTime
 from campus.storage.house import House, HouseTables
 from campus.storage.registry import registry
-from campus.storage.room import NoStorage, Storage
+from campus.storage.room import NoStorage, Storage, try_write
 from campus.storage.vault import Vault
 
-__all__ = ["House", "HouseTables", "Json", "NoStorage", "Storage", "UtcDateTime", "Vault", "registry"]
+__all__ = ["House", "HouseTables", "Json", "NoStorage", "Storage", "UtcDateTime", "Vault", "registry", "try_write"]

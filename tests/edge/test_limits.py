@@ -1,9 +1,13 @@
 """Bodies: too large, too slow, and not as announced."""
 
+from collections.abc import AsyncIterator
+
 import anyio
 import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
+
+from campus.edge.edge import Edge
 
 pytestmark = pytest.mark.anyio
 
@@ -82,6 +86,17 @@ async def test_a_chunked_body_over_the_limit_is_413_also_when_the_app_raises(ser
         answer = await served.ask(chunked(*[b"x" * 100] * 11))
     assert answer.status == 413
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_body_over_the_limit_is_413_under_any_server() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(11):
+            yield b"x" * 100
+
+    edge = Edge(length, public_url="http://campus.example", port=80, body_bytes=LIMIT)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(edge), base_url="http://campus.example") as client:
+        answer = await client.post("/", content=chunks())
+    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
 
 
 async def test_after_a_refused_body_the_connection_serves_the_next_request(serving) -> None:

@@ -205,7 +205,7 @@ async def test_the_next_step_leads_from_the_last_one_to_the_tables(storage_url: 
 
 def test_no_step_is_written_when_there_is_nothing_to_do(make_package: MakePackage) -> None:
     tables = make_package("bank_again", STEPS, (BANK / "tables.py").read_text())
-    with pytest.raises(StorageError, match=r"nothing to write: the steps up to 0003 in .*bank_again/migrations make the tables as they are"):
+    with pytest.raises(StorageError, match=r"nothing to write: the steps up to 0003 in .*bank_again/migrations make the tables"):
         write_revision(tables, None, "nothing")
     assert history_of(tables).steps == ("0001", "0002", "0003")
 

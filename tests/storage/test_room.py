@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError, StatementError
 from sqlmodel import col, select
 
 from campus.errors import StorageError, StorageUnavailable
-from campus.storage import NoStorage, Storage, Vault
+from campus.storage import NoStorage, Storage, Vault, try_write
 from tests.storage.bank.tables import Account, Entry, Tables
 
 pytestmark = pytest.mark.anyio
@@ -221,11 +221,14 @@ async def test_a_building_without_tables_is_told_so() -> None:
 
 async def test_a_database_that_refuses_writes_is_unavailable_and_still_read(bank: Storage, storage_url: str) -> None:
     await open_account(bank, balance=1)
+    await try_write(bank)
     statement = "PRAGMA query_only = ON" if storage_url.startswith("sqlite") else "SET default_transaction_read_only = on"
     async with bank.write() as session:
         await (await session.connection()).execute(text(statement))
     with pytest.raises(StorageUnavailable, match=r"bank.* is read-only"):
         await open_account(bank, "b")
+    with pytest.raises(StorageUnavailable, match=r"bank.* is read-only"):
+        await try_write(bank)
     assert await balance_of(bank) == 1
 
 

@@ -45,7 +45,7 @@ async def open_fronts(server: FastMCP[Any]) -> AsyncIterator[Fronts]:
         yield Fronts(app, http, mcp)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def fronts() -> Callable[[FastMCP[Any]], AbstractAsyncContextManager[Fronts]]:
     return open_fronts
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
+from fastmcp.utilities.tasks import TaskConfig
 
 from twins import Twins, route
 
@@ -105,6 +106,11 @@ async def test_one_path_with_two_names_for_its_placeholder_is_refused() -> None:
 async def test_a_tool_with_auth_is_refused_since_it_would_be_hidden() -> None:
     with pytest.raises(ValueError, match="'feed' has auth="):
         await Twins.open(one_tool(feed, auth=lambda context: False))
+
+
+async def test_a_tool_that_only_runs_in_the_background_is_refused() -> None:
+    with pytest.raises(ValueError, match="'feed' runs as a background task only"):
+        await Twins.open(one_tool(feed, task=TaskConfig(mode="required")))
 
 
 async def test_the_caller_chooses_which_tools_are_served_and_as_what() -> None:

@@ -5,9 +5,11 @@ from typing import Annotated, Any
 
 import pytest
 from fastmcp import FastMCP
-from pydantic import AfterValidator, BaseModel, Field
+from fastmcp.exceptions import ValidationError as FastMCPValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from twins import Problem, route
+from twins import Problem, Twins, route
+from twins.refusals import refusal_of
 
 pytestmark = pytest.mark.anyio
 
@@ -36,6 +38,10 @@ class Tree(BaseModel):
     inner: Inner | str = ""
 
 
+def hostile_validator(value: Any) -> Any:
+    raise ValueError(f"cannot take {value['secret']}")
+
+
 def server() -> FastMCP[Any]:
     mcp: FastMCP[Any] = FastMCP("args")
 
@@ -58,6 +64,11 @@ def server() -> FastMCP[Any]:
     async def name(name: Annotated[str, AfterValidator(not_a_secret)], tree: Tree | None = None) -> str:
         """Say a name."""
         return name
+
+    @mcp.tool(meta=route("POST /nested"))
+    async def nested(value: Annotated[Any, AfterValidator(hostile_validator)]) -> str:
+        """Never takes anything."""
+        return "never"
 
     @mcp.tool(meta=route("GET /search"))
     async def search(where: Inner, tags: list[str] | None = None, limit: Annotated[int, Field(alias="max", le=10)] = 5) -> dict[str, Any]:
@@ -159,10 +170,26 @@ async def test_a_refusal_never_repeats_the_value(fronts: Any) -> None:
         assert kept.json()["errors"][0]["detail"] == "the name is too short"
 
 
+async def test_a_validators_words_are_withheld_where_they_repeat_a_part_of_the_value(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        answer = await each.http.post("/nested", json={"value": {"more": [1, ["x"], ""], "secret": "hunter2"}})
+        assert (answer.status_code, answer.json()["errors"][0]["detail"]) == (422, "is not valid")
+
+
 async def test_a_validators_problem_travels_as_it_is(fronts: Any) -> None:
     async with fronts(server()) as each:
         answer = await each.http.get("/archive/20260821x")
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_date")
+
+
+async def test_findings_of_another_front_are_told_alike() -> None:
+    mcp = server()
+    operation = next(each for each in (await Twins.open(mcp)).operations if each.name == "name")
+    with pytest.raises(FastMCPValidationError) as raised:
+        await mcp.call_tool("name", {"nam": 1})
+    assert isinstance(raised.value.__cause__, ValidationError)
+    problem = refusal_of(raised.value.__cause__, operation, "POST", {"nam": 1})
+    assert [(error["pointer"], error["code"]) for error in problem.errors] == [("/body/name", "missing"), ("/body/nam", "unknown")]
 
 
 async def test_many_errors_are_cut_short(fronts: Any) -> None:

@@ -1,39 +1,20 @@
-"""How a tool is called: injected parameters, threads, generators, timeouts, and what becomes of its errors."""
+"""How a tool is called: threads, generators, timeouts, cancellation, and what becomes of its errors."""
 
+import functools
 import logging
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
 from fastmcp import Context, FastMCP
-from fastmcp.dependencies import CurrentRequest, Depends, Shared
-from fastmcp.exceptions import NotFoundError, ToolError, ValidationError
-from fastmcp.server.dependencies import get_http_headers
+from fastmcp.exceptions import AuthorizationError, NotFoundError, ToolError, ValidationError
+from fastmcp.tools import Tool
 from pydantic import BaseModel
-from starlette.requests import Request
 
-from twins import Instant, Problem, Twins, route
+from twins import Problem, Twins, route
 
 pytestmark = pytest.mark.anyio
-
-
-class Caller(Instant[str]):
-    def of(self, scope: Any) -> str:
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        return headers.get(b"x-caller", b"nobody").decode()
-
-
-class Locked(Instant[str]):
-    def of(self, scope: Any) -> str:
-        raise Problem(403, "locked", "the door is locked")
-
-
-class Known(Caller):
-    def without_request(self) -> str:
-        return "the operator"
 
 
 class Strict(BaseModel):
@@ -52,132 +33,6 @@ async def is_direct(server: FastMCP[Any]) -> bool:
     return bool(twins.table.entries[0].app.way.is_direct)  # type: ignore[attr-defined]  # a Twin
 
 
-async def test_everything_that_fastmcp_injects_works_in_a_tool_called_directly(fronts: Any, stranger: FastMCP[Any]) -> None:
-    async with fronts(stranger) as each:
-        answer = await each.http.post("/v1/not-ours/greet", json={"name": "Ada"}, headers={"X-Agent": "me"})
-        assert answer.json() == {"greeting": "hello Ada", "db": "database", "agent": "me", "has_id": True}
-
-
-async def test_a_caller_cannot_supply_what_is_injected(fronts: Any, stranger: FastMCP[Any]) -> None:
-    async with fronts(stranger) as each:
-        for name in ("ctx", "headers", "db"):
-            answer = await each.http.post("/v1/not-ours/greet", json={"name": "Ada", name: "mine"})
-            assert [error["code"] for error in answer.json()["errors"]] == ["unknown"]
-
-
-async def test_an_instant_is_had_from_the_requests_scope(fronts: Any) -> None:
-    async def who(caller: str = Caller(), known: str = Known()) -> list[str]:  # type: ignore[assignment]
-        return [caller, known]
-
-    async with fronts(one_tool(who)) as each:
-        assert (await each.http.get("/tool", headers={"X-Caller": "Ada"})).json() == {"result": ["Ada", "Ada"]}
-        assert (await each.http.get("/tool?caller=Eve")).status_code == 422
-
-
-async def test_an_instant_beside_other_dependencies_and_over_mcp_is_the_same(fronts: Any) -> None:
-    async def who(known: str = Known(), db: str = Depends(lambda: "db")) -> list[str]:  # type: ignore[assignment]
-        return [known, db]
-
-    async with fronts(one_tool(who)) as each:
-        assert (await each.http.get("/tool", headers={"X-Caller": "Ada"})).json() == {"result": ["Ada", "db"]}
-        assert await each.over_mcp("who") == {"result": ["the operator", "db"]}
-
-
-async def test_an_instant_without_a_request_refuses_unless_it_knows_better(fronts: Any) -> None:
-    async def who(caller: str = Caller()) -> str:  # type: ignore[assignment]
-        return caller
-
-    async with fronts(one_tool(who)) as each:
-        refused = await each.mcp.call_tool_mcp("who", {})
-        assert "Caller is known within an HTTP request only" in refused.content[0].text
-
-
-async def test_an_instant_may_refuse_the_call(fronts: Any) -> None:
-    async def enter(door: str = Locked()) -> str:  # type: ignore[assignment]
-        return door
-
-    async with fronts(one_tool(enter)) as each:
-        assert (await each.http.get("/tool")).json()["code"] == "locked"
-
-
-async def test_the_surroundings_are_found_without_being_injected(fronts: Any) -> None:
-    async def look() -> dict[str, Any]:
-        return {"agent": get_http_headers().get("x-agent")}
-
-    async with fronts(one_tool(look)) as each:
-        assert (await each.http.get("/tool", headers={"X-Agent": "me"})).json() == {"agent": "me"}
-
-
-async def test_the_request_is_the_one_that_was_sent(fronts: Any) -> None:
-    async def look(request: Request = CurrentRequest()) -> str:  # noqa: B008  # FastMCP's way of injecting
-        return request.url.path
-
-    async with fronts(one_tool(look)) as each:
-        assert (await each.http.get("/tool")).json() == {"result": "/tool"}
-
-
-async def test_state_is_of_one_call_and_asking_back_is_refused(fronts: Any) -> None:
-    async def ask(ctx: Context) -> str:
-        assert await ctx.get_state("asked") is None
-        await ctx.set_state("asked", True)
-        assert ctx.client_id is None
-        return str(await ctx.elicit("Sure?", bool))
-
-    async with fronts(one_tool(ask)) as each:
-        for _ in range(2):
-            answer = await each.http.get("/tool")
-            assert (answer.status_code, answer.json()["code"]) == (400, "tool_error")
-
-
-async def test_a_shared_dependency_is_built_once(fronts: Any) -> None:
-    built: list[int] = []
-
-    def pool() -> int:
-        built.append(1)
-        return len(built)
-
-    async def use(pool: int = Shared(pool)) -> int:
-        return pool
-
-    async with fronts(one_tool(use)) as each:
-        assert [(await each.http.get("/tool")).json()["result"] for _ in range(3)] == [1, 1, 1]
-
-
-async def test_a_shared_dependency_works_before_the_lifespan_runs() -> None:
-    async def use(pool: int = Shared(lambda: 7)) -> int:
-        return pool
-
-    sent: list[Any] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request"}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    twins = await Twins.open(one_tool(use))
-    endpoint, params = twins.table.find("/tool") or pytest.fail("no route")
-    scope = {"type": "http", "method": "GET", "path": "/tool", "query_string": b"", "headers": [], "path_params": params}
-    await endpoint(scope, receive, send)
-    assert sent[1]["body"] == b'{"result":7}'
-
-
-async def test_the_lifespans_result_reaches_the_tool(fronts: Any) -> None:
-    @asynccontextmanager
-    async def lifespan(server: FastMCP[Any]) -> AsyncIterator[dict[str, Any]]:
-        yield {"database": "open"}
-
-    server: FastMCP[Any] = FastMCP("calls", lifespan=lifespan)
-
-    @server.tool(meta=route("GET /tool"))
-    async def look(ctx: Context) -> str:
-        """Look."""
-        return str(ctx.lifespan_context["database"])
-
-    async with fronts(server) as each:
-        assert (await each.http.get("/tool")).json() == {"result": "open"}
-
-
 @pytest.mark.parametrize("in_thread", [True, False])
 async def test_a_plain_function_runs_in_a_thread_unless_it_says_otherwise(fronts: Any, in_thread: bool) -> None:
     def where() -> bool:
@@ -185,6 +40,38 @@ async def test_a_plain_function_runs_in_a_thread_unless_it_says_otherwise(fronts
 
     async with fronts(one_tool(where, run_in_thread=in_thread)) as each:
         assert (await each.http.get("/tool")).json() == {"result": in_thread}
+
+
+class Adder:
+    """Add, as an object that can be called."""
+
+    async def __call__(self, a: int, b: int) -> int:
+        return a + b
+
+    def method(self, a: int, b: int = 2) -> int:
+        """Add, as a method."""
+        return a + b
+
+
+@pytest.mark.parametrize("function", [Adder(), Adder().method, functools.partial(Adder().__call__, b=2)])
+async def test_whatever_can_be_called_is_called(fronts: Any, function: Any) -> None:
+    server: FastMCP[Any] = FastMCP("calls")
+    server.add_tool(Tool.from_function(function, name="add", meta=route("GET /tool")))
+    assert await is_direct(server)
+    async with fronts(server) as each:
+        assert (await each.http.get("/tool?a=5&b=2")).json() == await each.over_mcp("add", a=5, b=2) == {"result": 7}
+        assert (await each.http.get("/tool?a=x&b=2")).status_code == 422
+
+
+async def test_a_call_of_another_tool_with_bad_arguments_is_the_tools_own_fault(fronts: Any, stranger: FastMCP[Any]) -> None:
+    async def outer(ctx: Context) -> str:
+        await stranger.call_tool("add", {"a": "hunter2"})
+        return "never"
+
+    async with fronts(one_tool(outer)) as each:
+        answer = await each.http.get("/tool")
+        assert answer.status_code == 500
+        assert "hunter2" not in answer.text
 
 
 async def test_generators_are_read_to_their_end(fronts: Any, stranger: FastMCP[Any]) -> None:
@@ -206,15 +93,27 @@ async def test_a_slow_tool_is_given_up_at_its_timeout(fronts: Any) -> None:
         assert (answer.status_code, answer.json()["code"]) == (504, "timeout")
 
 
-async def test_a_thread_that_comes_back_late_is_late(fronts: Any) -> None:
+async def test_a_tool_in_time_answers_as_without_a_timeout(fronts: Any) -> None:
+    def quick(number: int) -> int:
+        return number
+
+    async with fronts(one_tool(quick, timeout=60)) as each:
+        assert (await each.http.get("/tool?number=5")).json() == {"result": 5}
+
+
+async def test_what_cannot_be_stopped_and_comes_back_late_is_late(fronts: Any) -> None:
     stop = threading.Event()
 
     def wait() -> str:
         stop.wait(0.2)
         return "late"
 
-    async with fronts(one_tool(wait, timeout=0.05)) as each:
-        assert (await each.http.get("/tool")).status_code == 504
+    async def block() -> str:
+        return wait()
+
+    for function in (wait, block):
+        async with fronts(one_tool(function, timeout=0.05)) as each:
+            assert (await each.http.get("/tool")).status_code == 504
 
 
 async def test_a_tools_own_timeout_error_is_a_fault_of_its_own(fronts: Any) -> None:
@@ -232,6 +131,7 @@ async def test_a_tools_own_timeout_error_is_a_fault_of_its_own(fronts: Any) -> N
         (ToolError("no coffee"), 400, "tool_error", "no coffee"),
         (ValidationError("bad bean"), 422, "invalid_request", "bad bean"),
         (NotFoundError("Unknown tool"), 404, "not_found", "this tool is not served any more"),
+        (AuthorizationError("not you"), 403, "forbidden", "the caller may not use this tool"),
         (RuntimeError("secret"), 500, "internal_error", None),
         (KeyError("secret"), 500, "internal_error", None),
     ],

@@ -2,13 +2,13 @@
 
 import datetime
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 from urllib.parse import urlencode
 
-import anyio
 import httpx
 import pytest
+from anyio.from_thread import start_blocking_portal
 from fastmcp import FastMCP
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -144,12 +144,21 @@ def meant(name: str, value: Any) -> Any:
     return value
 
 
-def check(send: Callable[[httpx.AsyncClient, dict[str, Any]], Any], arguments: dict[str, Any], open_fronts: Any) -> None:
-    async def both() -> tuple[Any, httpx.Response]:
-        async with open_fronts(everything_server()) as fronts:
-            return await fronts.over_mcp("everything", **arguments), await send(fronts.http, arguments)
+@pytest.fixture(scope="module")
+def call(fronts: Any) -> Iterator[Callable[[str, dict[str, Any]], tuple[Any, httpx.Response]]]:
+    """Call the one tool over MCP and, by a method, over HTTP, on a server that runs as long as this module."""
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(fronts(everything_server())) as running:
 
-    over_mcp, response = anyio.run(both)
+        async def both(method: str, arguments: dict[str, Any]) -> tuple[Any, httpx.Response]:
+            over_mcp = await running.over_mcp("everything", **arguments)
+            if method == "GET":
+                return over_mcp, await running.http.get("/everything?" + as_query(arguments))
+            return over_mcp, await running.http.post("/everything", json=arguments)
+
+        yield lambda method, arguments: portal.call(both, method, arguments)
+
+
+def check(over_mcp: Any, response: httpx.Response) -> None:
     if over_mcp is None:
         assert response.status_code == 422, response.text
     else:
@@ -157,22 +166,24 @@ def check(send: Callable[[httpx.AsyncClient, dict[str, Any]], Any], arguments: d
         assert response.json() == over_mcp
 
 
-OFTEN_ENOUGH = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+OFTEN = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-@OFTEN_ENOUGH
+@OFTEN
 @given(CALLS)
-def test_a_body_says_what_a_call_over_mcp_says(fronts: Any, arguments: dict[str, Any]) -> None:
-    check(lambda http, said: http.post("/everything", json=said), arguments, fronts)
+def test_a_body_says_what_a_call_over_mcp_says(call: Any, arguments: dict[str, Any]) -> None:
+    check(*call("POST", arguments))
 
 
-@OFTEN_ENOUGH
+@OFTEN
 @given(CALLS.map(only_spellable))
-def test_a_query_says_what_a_call_over_mcp_says(fronts: Any, arguments: dict[str, Any]) -> None:
-    check(lambda http, said: http.get("/everything?" + as_query(said)), arguments, fronts)
+def test_a_query_says_what_a_call_over_mcp_says(call: Any, arguments: dict[str, Any]) -> None:
+    check(*call("GET", arguments))
 
 
-@pytest.mark.parametrize("sent", ["unknown", "a_Int", "self", "ctx"])
-def test_an_unknown_argument_is_refused_on_both(fronts: Any, sent: str) -> None:
-    check(lambda http, said: http.post("/everything", json=said), {sent: 1}, fronts)
-    check(lambda http, said: http.get("/everything?" + as_query(said)), {sent: 1}, fronts)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("sent", ["unknown", "a_Int", "self", "tool", "ctx"])
+def test_an_unknown_argument_is_refused_on_both(call: Any, sent: str, method: str) -> None:
+    over_mcp, response = call(method, {sent: 1})
+    assert over_mcp is None
+    check(over_mcp, response)

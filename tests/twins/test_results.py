@@ -2,6 +2,7 @@
 
 import datetime
 import enum
+import warnings
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -126,6 +127,25 @@ async def test_content_that_is_no_data_is_answered_as_mcp_content(fronts: Any, v
         assert (await each.http.get("/tool")).json() == {"content": blocks}
 
 
+async def test_what_cannot_be_written_as_data_is_answered_as_text(fronts: Any) -> None:
+    async def untyped():  # type: ignore[no-untyped-def]
+        return {"raw": Opaque()}
+
+    server: FastMCP[Any] = FastMCP("results")
+    server.tool(meta=route("GET /tool"))(untyped)
+    async with fronts(server) as each:
+        over_mcp = await each.mcp.call_tool_mcp("untyped", {})
+        assert (await each.http.get("/tool")).json()["content"][0]["text"] == over_mcp.content[0].text
+
+
+@pytest.mark.parametrize(("annotation", "value"), [(dict[str, Any], [1]), (dict[str, Any], {"raw": b"\xff"})])
+async def test_a_result_that_breaks_its_own_promise_is_a_fault(fronts: Any, annotation: Any, value: Any) -> None:
+    async with fronts(returning(annotation, value)) as each:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pydantic warns that the value is not of its type
+            assert (await each.http.get("/tool")).status_code == 500
+
+
 async def test_a_result_that_is_an_error_is_a_problem(fronts: Any) -> None:
     async with fronts(returning(ToolResult, ToolResult(content="out of beans", is_error=True))) as each:
         answer = await each.http.get("/tool")
@@ -185,6 +205,11 @@ async def test_a_cacheable_answer_carries_an_etag_and_304_follows_it(fronts: Any
         assert (await each.http.get("/tool", headers={"If-None-Match": '"other"'})).status_code == 200
         assert (await each.http.head("/tool", headers={"If-None-Match": etag})).status_code == 304
         assert (await each.http.post("/tool", headers={"If-None-Match": etag})).status_code == 200
+
+
+class Opaque:
+    def __str__(self) -> str:
+        return "opaque"
 
 
 class Shelf:

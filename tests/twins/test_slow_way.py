@@ -5,11 +5,13 @@ from typing import Any
 
 import anyio
 import pytest
-from fastmcp import FastMCP
-from fastmcp.exceptions import ToolError
+from fastmcp import Client, FastMCP
+from fastmcp.exceptions import ToolError, ValidationError
+from fastmcp.server import create_proxy
 from fastmcp.server.dependencies import get_http_request
 from fastmcp.server.middleware import Middleware, MiddlewareContext
 from fastmcp.tools import Tool
+from fastmcp.tools.base import ToolResult
 from fastmcp.tools.tool_transform import ArgTransform
 from pydantic import BaseModel
 
@@ -191,6 +193,48 @@ async def test_a_mounted_servers_tools_are_reached(fronts: Any) -> None:
         assert (await each.http.get("/tool?number=x")).status_code == 422
         assert (await each.http.get("/tool?what=crash")).status_code == 500
         assert (await each.http.get("/tool?what=problem")).status_code == 418
+
+
+async def test_the_tools_of_a_server_elsewhere_are_reached(fronts: Any) -> None:
+    proxy = create_proxy(Client(server()), name="proxy")
+    assert await ways(proxy) == {"tool": False, "untyped": False}
+    async with fronts(proxy) as each:
+        assert (await each.http.get("/tool?number=6")).json() == {"count": 6}
+        for wrong in ("number=x", "nubmer=1", "what=refusal", "what=crash"):
+            answer = await each.http.get(f"/tool?{wrong}")
+            assert 400 <= answer.status_code < 600
+            assert answer.headers["content-type"] == "application/problem+json"
+
+
+class Open(Tool):
+    """A tool whose schema leaves room for more, as one of another server may."""
+
+    async def run(self, arguments: dict[str, Any]) -> ToolResult:
+        if "strict" in arguments:
+            raise ValidationError("strictly nothing")
+        return ToolResult(structured_content=arguments)
+
+
+async def test_a_tool_of_another_kind_takes_what_its_schema_leaves_room_for(fronts: Any) -> None:
+    mcp: FastMCP[Any] = FastMCP("other")
+    mcp.add_tool(Open(name="open", parameters={"type": "object", "properties": {"a": {"type": "integer"}}}, meta=route("GET|POST /open")))
+    async with fronts(mcp) as each:
+        assert (await each.http.post("/open", json={"a": 1, "b": [2]})).json() == {"a": 1, "b": [2]}
+        assert (await each.http.get("/open?a=1")).json() == {"a": 1}
+        refused = await each.http.post("/open", json={"strict": True})
+        assert (refused.status_code, refused.json()["detail"]) == (422, "strictly nothing")
+
+
+async def test_an_error_result_of_a_tool_elsewhere_is_the_other_servers(fronts: Any) -> None:
+    class Failing(Tool):
+        async def run(self, arguments: dict[str, Any]) -> ToolResult:
+            return ToolResult(content="over there it broke", is_error=True)
+
+    mcp: FastMCP[Any] = FastMCP("other")
+    mcp.add_tool(Failing(name="failing", parameters={"type": "object"}, meta=route("GET /failing")))
+    async with fronts(mcp) as each:
+        answer = await each.http.get("/failing")
+        assert (answer.status_code, answer.json()["detail"]) == (502, "over there it broke")
 
 
 async def test_a_transformed_tool_keeps_its_transformation(fronts: Any) -> None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from buildings.cve.cve_id import SEQUENCES, spelled
 from buildings.cve.feeds.acceptance import Issue
-from buildings.cve.feeds.errors import FeedRefused, glimpse
+from buildings.cve.feeds.errors import GLIMPSE, FeedRefused, glimpse
 from buildings.cve.feeds.packing import MOST_BYTES, unpacked
 from buildings.cve.ranked_set import Scores, sorted_scores
 
@@ -78,7 +78,7 @@ def _scores(rows: bytes, blocks: Iterator[bytes]) -> Scores:
     while block is not None:
         found = ROW.findall(block)
         if len(found) != block.count(b"\n") + (not block.endswith(b"\n") and block != b""):
-            raise FeedRefused(FEED, f"a row after the {len(numbers) + 1:,}th is no 'CVE-…,number,number'{_odd_row(block)}")
+            raise FeedRefused(FEED, f"this is no row 'CVE-…,number,number': {_odd_row(block)[:GLIMPSE]!r}")
         numbers.extend(int(year) * SEQUENCES + int(sequence) for year, sequence, _, _ in found)
         try:
             epss.extend(float(likely) for _, _, likely, _ in found)
@@ -89,9 +89,8 @@ def _scores(rows: bytes, blocks: Iterator[bytes]) -> Scores:
     return _checked(sorted_scores(numbers, epss, percentiles))
 
 
-def _odd_row(block: bytes) -> str:
-    odd = next((line for line in block.split(b"\n") if line and not ROW.fullmatch(line)), b"")
-    return f": {glimpse(odd)}"
+def _odd_row(block: bytes) -> bytes:
+    return next(line for line in block.split(b"\n") if not ROW.fullmatch(line))
 
 
 def _checked(scores: Scores) -> Scores:

@@ -38,7 +38,7 @@ async def read_nvd(
     """
     if urlsplit(url).path.endswith((".json", ".json.gz")):
         return await _read_file(fetcher, url, held)
-    pause = window / (REQUESTS_WITH_KEY if api_key else REQUESTS_PER_WINDOW)
+    pause = pause_between_pages(window, has_key=api_key is not None)
     headers = {"apiKey": api_key} if api_key else None
     records: list[NvdRecord] = []
     start = 0
@@ -56,6 +56,11 @@ async def read_nvd(
             return NvdRead(records=tuple(records), issue=replace(page.issue, entries=len(records)))
         await anyio.sleep(pause)
     raise FeedRefused(FEED, f"{MOST_PAGES} pages did not bring all of its records")
+
+
+def pause_between_pages(window: float = WINDOW_SECONDS, *, has_key: bool) -> float:
+    """The seconds between requests that keep to NVD's rate."""
+    return window / (REQUESTS_WITH_KEY if has_key else REQUESTS_PER_WINDOW)
 
 
 async def _read_file(fetcher: Fetcher, url: str, held: Copy | None) -> NvdRead | None:

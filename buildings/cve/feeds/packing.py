@@ -45,7 +45,8 @@ def _gunzipped(blocks: Iterable[bytes], *, feed: str, most: int) -> Iterator[byt
     stream, total = zlib.decompressobj(GZIP_WINDOW), 0
     for block in blocks:
         rest, piece = block, b""
-        while rest or len(piece) == BLOCK:
+        # A full piece may leave more in the stream though all of the block went in.
+        while rest or (len(piece) == BLOCK and not stream.eof):
             if stream.eof:
                 stream = zlib.decompressobj(GZIP_WINDOW)
             try:

@@ -1,0 +1,54 @@
+"""`python -m benchmarks`: measures, and prints one table. Linux only: it reads /proc and keeps processes to CPUs."""
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import cyclopts
+
+from benchmarks.comparisons import call_lines
+from benchmarks.costs import refresh_lines, start_lines
+from benchmarks.feeds import FOLDER, Feeds
+from benchmarks.figures import Line, table
+
+ROUNDS = 9
+SECONDS = 2.0
+COST_ROUNDS = 3
+START_ROUNDS = 7
+
+
+def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feeds: Path = FOLDER) -> None:
+    """Measure campus beside its baselines and print medians against goals.
+
+    Parameters
+    ----------
+    rounds
+        How often campus and each baseline take turns.
+    seconds
+        How long each turn lasts.
+    only
+        What to measure: refresh, start, or a part of the name of a comparison, such as "MCP" or "teaser".
+    feeds
+        The folder of the real feed files; without them the shipped sample is served, and the refresh is left out.
+    """
+    print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {rounds} rounds of 2 × {seconds:g} s each", file=sys.stderr)
+    with TemporaryDirectory(prefix="campus-bench-") as folder:
+        print(table(measured(Path(folder), Feeds(feeds.resolve()), rounds=rounds, seconds=seconds, only=only)))
+    print("Ratios are medians of all rounds, campus to baseline; CPU is the baseline's per request by ours. 1 is as good, more is better.")
+
+
+def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: str) -> Iterator[Line]:
+    """Every line that was asked for."""
+    if only in ("", "refresh"):
+        yield from refresh_lines(folder, feeds, times=COST_ROUNDS)
+    if only in ("", "start"):
+        yield from start_lines(folder / "start", feeds, times=START_ROUNDS)
+    if only not in ("refresh", "start"):
+        yield from call_lines(folder, feeds, rounds=rounds, seconds=seconds, only=only)
+
+
+if __name__ == "__main__":
+    cyclopts.run(main)

@@ -1,0 +1,93 @@
+"""The baseline of the verdicts: one Starlette route over the same store, its answer a dict written by hand. `by_hand PORT CONFIG`."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, date, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from benchmarks.listening import listen
+from benchmarks.plain import OrjsonResponse
+from buildings.cve.cve_id import canonical, spelled
+from buildings.cve.edition import Edition
+from buildings.cve.enrichment import patch_of
+from buildings.cve.ranking import factors_of
+from campus.app import assemble
+from campus.config import read_config
+
+SEED = 20260821
+
+
+def app(config: Path) -> Starlette:
+    """The routes: a verdict, and a draw of identifiers to ask for."""
+    editions: list[Edition] = []
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with assemble(read_config(config), exclusive=False) as campus:
+            editions.append(campus.sites["cve"].state.edition)
+            yield
+
+    async def one(request: Request) -> Response:
+        if (cve_id := canonical(request.path_params["cve_id"])) is None:
+            raise HTTPException(400)
+        return OrjsonResponse(verdict(editions[0], cve_id, today=datetime.now(UTC).date()))
+
+    async def draw(request: Request) -> Response:
+        numbers = Random(SEED).choices(editions[0].ranked.numbers, k=int(request.path_params["count"]))
+        return OrjsonResponse([spelled(number) for number in numbers])
+
+    async def well(request: Request) -> Response:
+        return OrjsonResponse({"ok": True})
+
+    routes = [Route("/v1/cve/{cve_id}", one), Route("/draw/{count}", draw), Route("/healthz", well)]
+    return Starlette(routes=routes, lifespan=lifespan)
+
+
+def verdict(edition: Edition, cve_id: str, *, today: date) -> dict[str, Any]:
+    """All that is said of one CVE; 404 when it is not ranked."""
+    standing = edition.ranked.find(cve_id)
+    if standing is None:
+        raise HTTPException(404)
+    listing, record = edition.facts.kev.get(cve_id), edition.facts.nvd.get(cve_id)
+    points = factors_of(epss=standing.epss, added=listing.date_added if listing else None, day=edition.day)
+    patch = patch_of(record, cve_id=cve_id, end_of_life=listing.date_added if listing and listing.end_of_life else None)
+    rating, removal = record and record.rating, edition.facts.removed.get(cve_id)
+    sample = {"sample": True} if edition.is_sample else {}
+    return sample | {
+        "ok": True,
+        "day": edition.day,
+        "found": True,
+        "stale": edition.facts.issues.is_stale(today),
+        "of": len(edition.ranked),
+        "rank": standing.rank,
+        "cve_id": cve_id,
+        "score": round(points.score, 3),
+        "kev": listing is not None,
+        "kev_date_added": listing.date_added if listing else None,
+        "kev_due_date": listing.due_date if listing else None,
+        "kev_removed_on": removal.noticed_on if removal else None,
+        "ransomware": True if listing and listing.ransomware else None,
+        "epss": standing.epss,
+        "epss_percentile": standing.percentile,
+        "severity": rating.severity if rating else "UNKNOWN",
+        "severity_source": rating.source if rating else None,
+        "cvss": {"score": rating.score, "version": rating.version, "vector": rating.vector} if rating else None,
+        "patch_status": patch.status,
+        "patch_evidence": {"url": patch.url, "date": patch.said_on} if patch.url and patch.said_on else None,
+        "vendor": (listing and listing.vendor) or (record and record.vendor) or None,
+        "product": (listing and listing.product) or (record and record.product) or None,
+        "factors": {"kev": points.kev, "epss": round(points.epss, 3), "recency": round(points.recency, 3)},
+    }
+
+
+if __name__ == "__main__":
+    listen(app(Path(sys.argv[2])), port=int(sys.argv[1]))

@@ -1,0 +1,112 @@
+"""Campus beside its baselines: what is asked of both, that both answer the same, and the rounds in which they take turns."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from benchmarks.feeds import Feeds
+from benchmarks.figures import Line, Pair, line_of_pairs, line_of_skipped
+from benchmarks.load import Target, WrongAnswerError, ask, measure
+from benchmarks.processes import LAST, Server, on_cpu
+from benchmarks.town import LISTS, Town, open_town
+from benchmarks.wire import LEGACY, MODERN, call_tool, get, result_of
+
+ONE_CVE = {"cve_id": "CVE-2021-44228"}
+VERDICTS = 2_000
+WARM_UP_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Campus and a baseline, asked the same; `goal` is the share of the baseline's speed that campus is to reach."""
+
+    what: str
+    goal: float
+    campus: Target
+    baseline: Target
+
+
+def comparisons(town: Town) -> Iterator[Comparison]:
+    """All of them."""
+    yield _of_list(town, "paid brief, bytes kept ÷ Starlette + orjson", goal=0.9, name="brief", key=town.key)
+    yield _of_list(town, "paid brief, made anew ÷ Starlette + orjson", goal=0.5, name="anew", key=town.key)
+    yield _of_list(town, "teaser ÷ Starlette + orjson", goal=0.85, name="teaser", key=None)
+    yield _of_verdicts(town, "verdicts of random CVEs ÷ the same by hand", goal=0.5)
+    mcp = {
+        "MCP 2026-07-28, an argument, 1 tool": (2, "one", MODERN, ONE_CVE),
+        "MCP 2026-07-28, an argument, 30 tools": (8, "thirty", MODERN, ONE_CVE),
+        "MCP 2026-07-28, no arguments": (0.88, "one", MODERN, {}),
+        "MCP 2025-11-25, an argument": (0.88, "one", LEGACY, ONE_CVE),
+        "MCP 2025-11-25, an argument, 30 tools": (0.88, "thirty", LEGACY, ONE_CVE),
+    }
+    for what, (goal, building, revision, arguments) in mcp.items():
+        yield _of_tool(town, f"{what} ÷ bare FastMCP", goal=goal, building=building, revision=revision, arguments=arguments)
+
+
+def _of_list(town: Town, what: str, *, goal: float, name: str, key: str | None) -> Comparison:
+    ours = _target(town.campus, [get(LISTS[name], port=town.campus.port, key=key)])
+    return _checked(Comparison(what, goal, ours, _target(town.plain, [get(f"/{name}", port=town.plain.port)])))
+
+
+def _of_verdicts(town: Town, what: str, *, goal: float) -> Comparison:
+    (drawn,) = ask(town.by_hand, [get(f"/draw/{VERDICTS}", port=town.by_hand.port)])
+    paths = [f"/v1/cve/{cve_id}" for cve_id in json.loads(drawn.body)]
+    ours = _target(town.campus, [get(path, port=town.campus.port, key=town.key) for path in paths])
+    return _checked(Comparison(what, goal, ours, _target(town.by_hand, [get(path, port=town.by_hand.port) for path in paths])))
+
+
+def _of_tool(town: Town, what: str, *, goal: float, building: str, revision: str, arguments: dict[str, str]) -> Comparison:
+    bare = town.one if building == "one" else town.thirty
+
+    def request(path: str, server: Server, key: str | None) -> bytes:
+        return call_tool(path, "verdict", arguments, port=server.port, revision=revision, key=key)
+
+    ours = _target(town.campus, [request(f"/{building}/mcp", town.campus, town.key)])
+    return _checked(Comparison(what, goal, ours, _target(bare, [request("/mcp", bare, None)])), mcp=True)
+
+
+def _target(server: Server, requests: Sequence[bytes]) -> Target:
+    return Target(server, ask(server, requests))
+
+
+def _checked(comparison: Comparison, *, mcp: bool = False) -> Comparison:
+    """Both sides say the same, or their figures could not be compared."""
+    read = result_of if mcp else json.loads
+    for ours, theirs in zip(comparison.campus.exchanges, comparison.baseline.exchanges, strict=True):
+        if read(ours.body) != read(theirs.body):
+            raise WrongAnswerError(f"{comparison.what}: {ours.body[:300]!r} is not what the baseline says: {theirs.body[:300]!r}")
+    return comparison
+
+
+def call_lines(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: str) -> Iterator[Line]:
+    """The comparisons whose names contain `only`."""
+    with open_town(folder, feeds) as town, on_cpu(LAST):
+        chosen = [one for one in comparisons(town) if only.lower() in one.what.lower()]
+        if not chosen:
+            yield line_of_skipped(only, reason="no comparison has this in its name")
+            return
+        found = anyio.run(take_turns, chosen, rounds, seconds, backend_options={"use_uvloop": True})
+    for comparison, pairs in zip(chosen, found, strict=True):
+        yield line_of_pairs(comparison.what, goal=comparison.goal, pairs=pairs)
+    print(f"the load took at most {max(pair.own_share for pairs in found for pair in pairs):.0%} of its CPU", file=sys.stderr)
+
+
+async def take_turns(chosen: Sequence[Comparison], rounds: int, seconds: float) -> list[list[Pair]]:
+    """Every comparison once per round, so that whatever else the machine does meets all of them alike."""
+    found: list[list[Pair]] = [[] for _ in chosen]
+    for comparison in chosen:
+        await _pair(comparison, seconds=WARM_UP_SECONDS)
+    for number in range(1, rounds + 1):
+        for comparison, pairs in zip(chosen, found, strict=True):
+            pairs.append(await _pair(comparison, seconds=seconds))
+        print(f"round {number} of {rounds}", file=sys.stderr)
+    return found
+
+
+async def _pair(comparison: Comparison, *, seconds: float) -> Pair:
+    ours = await measure(comparison.campus, seconds=seconds)
+    return Pair(ours, await measure(comparison.baseline, seconds=seconds))

@@ -1,0 +1,89 @@
+"""What is measured alone: the refresh of the real feeds, and the time from exec to the first answer."""
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.feeds import DAY, Feeds
+from benchmarks.figures import Line, line_of_costs, line_of_skipped
+from benchmarks.processes import environment, own_module, run_campus, seconds_to_first_answer, spawn, stop
+from tests.serving import CAMPUS, free_port, write_config
+
+CPU_GOAL = 3.0
+PEAK_GOAL = 250.0
+START_GOAL = 1.3
+BUILDINGS = """
+[buildings.gateway]
+path = "/"
+
+[buildings.cve]
+sample = true
+{feeds}
+"""
+
+
+def refresh_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
+    """The daily job on full real feeds, each time on an empty database: as a process, and within one."""
+    what = f"campus run cve.refresh --day {DAY}"
+    if feeds.missing is not None:
+        yield line_of_skipped(what, reason=feeds.missing)
+        return
+    whole, alone = [], []
+    for number in range(times):
+        config = feeds.config(folder / f"whole{number}", BUILDINGS.format(feeds=feeds.settings))
+        whole.append(run_campus("run", "cve.refresh", "--day", str(DAY), "--config", config))
+        config = feeds.config(folder / f"alone{number}", BUILDINGS.format(feeds=feeds.settings))
+        alone.append(refresh_alone(config))
+    yield line_of_costs(f"{what}: CPU of the process", unit="s", costs=[one.cpu for one in whole], goal=CPU_GOAL)
+    yield line_of_costs("the same without the start of the process", unit="s", costs=[one["cpu"] for one in alone], goal=CPU_GOAL)
+    yield line_of_costs(f"{what}: peak memory", unit="MB", costs=[one.peak for one in whole], goal=PEAK_GOAL)
+
+
+def refresh_alone(config: Path) -> Mapping[str, float]:
+    """What the refresh says of itself."""
+    command = own_module("refreshing", str(config), str(DAY))
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=True)
+    costs: dict[str, float] = json.loads(done.stdout)
+    return costs
+
+
+@dataclass(frozen=True)
+class Start:
+    """A command that serves, and a path that it answers with 200; `goal` is in seconds."""
+
+    what: str
+    command: Sequence[str | Path]
+    port: int
+    path: str
+    goal: float | None = None
+
+    def seconds(self) -> float:
+        """From exec to the first 200."""
+        process = spawn(self.command)
+        try:
+            return seconds_to_first_answer(process, self.port, self.path)
+        finally:
+            stop(process)
+
+
+def start_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
+    """Campus, bare FastMCP and bare Starlette in turns; each has run once before, so that its .pyc files are in place."""
+    folder.mkdir()
+    config = write_config(folder, BUILDINGS.format(feeds=feeds.settings), port=(port := free_port()))
+    if feeds.missing is None:
+        run_campus("run", "cve.refresh", "--config", config)
+    starts = [
+        Start("campus serve: exec to first 200", [CAMPUS, "serve", "--config", config], port, "/v1/brief/teaser", START_GOAL),
+        Start("the same of bare FastMCP", own_module("bare", str(port := free_port()), "1"), port, "/healthz"),
+        Start("the same of bare Starlette", own_module("plain", str(port := free_port()), str(folder)), port, "/healthz"),
+    ]
+    for start in starts:
+        start.seconds()
+    found: dict[str, list[float]] = {start.what: [] for start in starts}
+    for _ in range(times):
+        for start in starts:
+            found[start.what].append(start.seconds())
+    for start in starts:
+        yield line_of_costs(start.what, unit="s", costs=found[start.what], goal=start.goal)

@@ -1,0 +1,81 @@
+"""What was measured, and how it is told: medians against goals, one line each. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+HEADINGS = ("what", "goal", "req/s (min … max)", "CPU (min … max)", "req/s each", "verdict")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one load found: requests per second, CPU seconds of the server per request, and the share of a CPU that the load took."""
+
+    rate: float
+    cpu: float
+    own_share: float
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One round: campus, then its baseline."""
+
+    campus: Measured
+    baseline: Measured
+
+    @property
+    def rate_ratio(self) -> float:
+        """Requests per second as a share of the baseline's."""
+        return self.campus.rate / self.baseline.rate
+
+    @property
+    def cpu_ratio(self) -> float:
+        """The baseline's CPU per request by ours: as with the rate, 1 is as good and more is better."""
+        return self.baseline.cpu / self.campus.cpu
+
+    @property
+    def own_share(self) -> float:
+        """The larger share of a CPU that the load took: near 1 it would have measured itself."""
+        return max(self.campus.own_share, self.baseline.own_share)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table."""
+
+    what: str
+    goal: str
+    cells: tuple[str, str, str]
+    verdict: str
+
+
+def line_of_pairs(what: str, *, goal: float, pairs: Sequence[Pair]) -> Line:
+    """The medians of all rounds; the goal holds for both."""
+    rates, cpus = [pair.rate_ratio for pair in pairs], [pair.cpu_ratio for pair in pairs]
+    each = f"{median(pair.campus.rate for pair in pairs):,.0f} ÷ {median(pair.baseline.rate for pair in pairs):,.0f}"
+    missed = [name for name, ratios in (("req/s", rates), ("CPU", cpus)) if median(ratios) < goal]
+    verdict = f"missed ({', '.join(missed)})" if missed else "met"
+    return Line(what, f"≥ {goal:g}", (_spread(rates), _spread(cpus), each), verdict)
+
+
+def line_of_costs(what: str, *, unit: str, costs: Sequence[float], goal: float | None = None) -> Line:
+    """The median of an absolute cost, such as seconds; without a goal it only stands beside the others."""
+    verdict = "for comparison" if goal is None else "met" if median(costs) <= goal else "missed"
+    return Line(what, "" if goal is None else f"≤ {goal:g} {unit}", (f"{_spread(costs)} {unit}", "", ""), verdict)
+
+
+def line_of_skipped(what: str, *, reason: str) -> Line:
+    """What was not measured, and why."""
+    return Line(what, "", ("", "", ""), f"skipped: {reason}")
+
+
+def table(lines: Iterable[Line]) -> str:
+    """Lines under their headings, in columns."""
+    rows = [HEADINGS, *((line.what, line.goal, *line.cells, line.verdict) for line in lines)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def _spread(values: Sequence[float]) -> str:
+    digits = 0 if median(values) >= 100 else 2
+    return f"{median(values):.{digits}f} ({min(values):.{digits}f} … {max(values):.{digits}f})"

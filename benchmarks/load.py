@@ -1,0 +1,130 @@
+"""The load: connections that each send one prebuilt request after the other, and compare every answer with the expected one.
+
+asyncio's protocols, not anyio's streams: these take a third of the CPU that a server takes for the same request, so
+that on a machine of two CPUs the server is what is measured.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from http.client import HTTPResponse
+from itertools import cycle, islice
+from socket import create_connection
+from time import perf_counter, process_time
+from typing import cast
+
+from httptools import HttpResponseParser
+
+from benchmarks.figures import Measured
+from benchmarks.processes import HOST, Server
+
+CONNECTIONS = 16
+SHOWN = 300
+
+
+class WrongAnswerError(Exception):
+    """A server answered under load otherwise than when it was asked alone."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request as bytes, and the body of the answer to it."""
+
+    request: bytes
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a load is put on: a server, and what it is asked, in turn."""
+
+    server: Server
+    exchanges: Sequence[Exchange]
+
+
+def ask(server: Server, requests: Sequence[bytes]) -> list[Exchange]:
+    """Send each request once, one after the other over one connection, and keep the answers; all must have status 200."""
+    exchanges = []
+    with create_connection((HOST, server.port), timeout=30) as connection:
+        for request in requests:
+            connection.sendall(request)
+            response = HTTPResponse(connection)
+            response.begin()
+            body = response.read()
+            if response.status != 200:
+                raise WrongAnswerError(f"port {server.port} answered {response.status}: {body[:SHOWN]!r}")
+            exchanges.append(Exchange(request, body))
+    return exchanges
+
+
+class Tally:
+    """What all connections of one load have in common."""
+
+    def __init__(self) -> None:
+        self.answered = 0
+        self.over = asyncio.Event()
+        self.wrong: str | None = None
+
+    def fail(self, reason: str) -> None:
+        """End the load: its figures would mean nothing."""
+        self.wrong = self.wrong or reason
+        self.over.set()
+
+
+class Connection(asyncio.Protocol):
+    """One keep-alive connection: the next request goes out when the answer to the last one is complete and right."""
+
+    def __init__(self, exchanges: Iterator[Exchange], tally: Tally) -> None:
+        self._exchanges = exchanges
+        self._tally = tally
+        self._parser = HttpResponseParser(self)
+        self._chunks: list[bytes] = []
+        self._current = next(exchanges)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own, which is no subclass
+        self._transport.write(self._current.request)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came."""
+        self._parser.feed_data(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The server must keep a connection as long as the load lasts."""
+        if not self._tally.over.is_set():
+            self._tally.fail("the server closed a connection")
+
+    def on_body(self, chunk: bytes) -> None:
+        """Called by the parser for each part of a body."""
+        self._chunks.append(chunk)
+
+    def on_message_complete(self) -> None:
+        """Called by the parser when an answer is complete."""
+        tally, body = self._tally, b"".join(self._chunks)
+        self._chunks.clear()
+        if self._parser.get_status_code() != 200 or body != self._current.body:
+            tally.fail(f"status {self._parser.get_status_code()} and {body[:SHOWN]!r} instead of {self._current.body[:SHOWN]!r}")
+        if tally.over.is_set():
+            self._transport.close()
+            return
+        tally.answered += 1
+        self._current = next(self._exchanges)
+        self._transport.write(self._current.request)
+
+
+async def measure(target: Target, *, seconds: float, connections: int = CONNECTIONS) -> Measured:
+    """Load a server for some seconds. Raises WrongAnswerError when any answer is not the expected one."""
+    loop, tally = asyncio.get_running_loop(), Tally()
+    starts = range(0, len(target.exchanges) * connections, len(target.exchanges))
+    for start in starts:
+        exchanges = islice(cycle(target.exchanges), start // connections, None)
+        await loop.create_connection(lambda exchanges=exchanges: Connection(exchanges, tally), HOST, target.server.port)  # type: ignore[misc]
+    answered, cpu, own, began = tally.answered, target.server.cpu_seconds(), process_time(), perf_counter()
+    loop.call_later(seconds, tally.over.set)
+    await tally.over.wait()
+    answered, elapsed = tally.answered - answered, perf_counter() - began
+    cpu, own = target.server.cpu_seconds() - cpu, process_time() - own
+    if tally.wrong or not answered:
+        raise WrongAnswerError(f"port {target.server.port}: {tally.wrong or 'no answer in time'}")
+    return Measured(rate=answered / elapsed, cpu=cpu / answered, own_share=own / elapsed)

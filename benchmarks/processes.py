@@ -1,0 +1,127 @@
+"""Servers as processes of their own, each kept to one CPU while the load keeps to another."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from socket import create_connection
+
+from tests.serving import CAMPUS, Served, free_port, serving
+
+HOST = "127.0.0.1"
+ROOT = Path(__file__).parents[1]
+TICKS = os.sysconf("SC_CLK_TCK")
+FIRST, LAST = 0, -1
+START_SECONDS = 30
+PATIENCE = 0.002
+
+
+@dataclass(frozen=True)
+class Server:
+    """A process that listens on a port of this machine."""
+
+    port: int
+    pid: int
+
+    def cpu_seconds(self) -> float:
+        """What all its threads have used so far, user and system."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a process that has ended cost: CPU seconds, user and system, and the most memory that it held, in MB."""
+
+    cpu: float
+    peak: float
+
+
+@contextmanager
+def on_cpu(which: int) -> Iterator[None]:
+    """What runs or is started within keeps to one of this machine's CPUs: servers to the first, the load to the last."""
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(cpus)[which : which + 1 or None])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cpus)
+
+
+def environment() -> dict[str, str]:
+    """That of a child, which finds this package."""
+    return {"PYTHONPATH": str(ROOT)}
+
+
+@contextmanager
+def campus(folder: Path, text: str) -> Iterator[tuple[Server, Served]]:
+    """`campus serve` on one CPU; `text` is campus.toml after its first table."""
+    with ExitStack() as stack:
+        with on_cpu(FIRST):
+            served = stack.enter_context(serving(folder, text, environ=environment()))
+        yield Server(int(served.url.rpartition(":")[2]), served.process.pid), served
+
+
+@contextmanager
+def baseline(module: str, *words: str) -> Iterator[Server]:
+    """`python -m benchmarks.<module> PORT …` on one CPU."""
+    port = free_port()
+    with on_cpu(FIRST):
+        process = spawn(own_module(module, str(port), *words))
+    try:
+        seconds_to_first_answer(process, port, "/healthz")
+        yield Server(port, process.pid)
+    finally:
+        stop(process)
+
+
+def own_module(module: str, *words: str) -> list[str]:
+    """The command that runs a module of this package."""
+    return [sys.executable, "-m", f"benchmarks.{module}", *words]
+
+
+def spawn(command: Sequence[str | Path]) -> "subprocess.Popen[bytes]":
+    """Start a process, unheard."""
+    return subprocess.Popen(command, env={**os.environ, **environment()}, stderr=subprocess.DEVNULL)
+
+
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    """End a process of ours, and wait for it."""
+    process.send_signal(signal.SIGTERM)
+    process.wait(20)
+
+
+def seconds_to_first_answer(process: "subprocess.Popen[bytes]", port: int, path: str) -> float:
+    """Wait until GET path gives 200; seconds since this was called, which is to be right after the process was started."""
+    began = time.perf_counter()
+    request = f"GET {path} HTTP/1.1\r\nHost: {HOST}:{port}\r\nConnection: close\r\n\r\n".encode()
+    while time.perf_counter() - began < START_SECONDS:
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args!r} ended with {process.returncode} instead of serving")
+        try:
+            with create_connection((HOST, port), timeout=START_SECONDS) as connection:
+                connection.sendall(request)
+                if connection.recv(64).startswith(b"HTTP/1.1 200"):
+                    return time.perf_counter() - began
+        except ConnectionError:
+            pass
+        time.sleep(PATIENCE)
+    raise RuntimeError(f"{process.args!r} gave no answer within {START_SECONDS} s")
+
+
+def run_campus(*words: str | Path) -> Spent:
+    """Run `campus …` to its end and see what the whole process cost; RuntimeError when it fails."""
+    process = subprocess.Popen([CAMPUS, *words], env={**os.environ, **environment()}, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    said = process.stderr.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stderr.close()
+    if process.returncode:
+        raise RuntimeError(f"{process.args!r} failed: {said.decode()[-500:]}")
+    return Spent(used.ru_utime + used.ru_stime, used.ru_maxrss / 1000)  # the kernel counts memory in kilobytes

@@ -1,0 +1,25 @@
+"""The refresh alone: `refreshing CONFIG DAY` runs it in a campus and prints what it cost as JSON, the start of the process left out."""
+
+import json
+import resource
+import sys
+from datetime import date
+from pathlib import Path
+from time import process_time
+
+import anyio
+
+from campus.app import assemble
+from campus.config import read_config
+
+
+async def refresh(config: Path, day: date) -> dict[str, float]:
+    """CPU seconds of the refresh, and the most memory that the process held until its end, in MB."""
+    async with assemble(read_config(config), exclusive=False) as campus:
+        began = process_time()
+        await campus.run_job("cve.refresh", day=day)
+        return {"cpu": process_time() - began, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000}
+
+
+if __name__ == "__main__":
+    print(json.dumps(anyio.run(refresh, Path(sys.argv[1]), date.fromisoformat(sys.argv[2]))))

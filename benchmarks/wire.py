@@ -1,0 +1,48 @@
+"""Requests as bytes, ready to be sent, and what an answer's bytes say. Pure."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+MODERN = "2026-07-28"
+LEGACY = "2025-11-25"
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientInfo": {"name": "benchmarks", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def get(path: str, *, port: int, key: str | None = None) -> bytes:
+    """A GET as a client library would send it."""
+    return _request("GET", path, port=port, key=key, headers={"Accept": "application/json"})
+
+
+def call_tool(path: str, tool: str, arguments: Mapping[str, Any], *, port: int, revision: str, key: str | None = None) -> bytes:
+    """A tools/call by MCP's streamable HTTP, in the form of a revision."""
+    params: dict[str, Any] = {"name": tool, "arguments": arguments}
+    headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json", "MCP-Protocol-Version": revision}
+    if revision == MODERN:
+        params["_meta"] = ENVELOPE
+        headers |= {"Mcp-Method": "tools/call", "Mcp-Name": tool}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, separators=(",", ":")).encode()
+    return _request("POST", path, port=port, key=key, headers=headers, body=body)
+
+
+def _request(method: str, path: str, *, port: int, key: str | None, headers: Mapping[str, str], body: bytes = b"") -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "User-Agent: benchmarks"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if key:
+        lines.append(f"Authorization: Bearer {key}")
+    if body:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def result_of(body: bytes) -> Any:
+    """What a tool answered, from a JSON-RPC message that came as JSON or as one server-sent event. ValueError for a failure."""
+    text = next((line.removeprefix(b"data: ") for line in body.splitlines() if line.startswith(b"data: ")), body)
+    result = json.loads(text).get("result", {})
+    if result.get("isError") or "structuredContent" not in result:
+        raise ValueError(f"a tool call failed: {text[:300]!r}")
+    return result["structuredContent"]

@@ -1,0 +1,256 @@
+"""Every tool by every client, over MCP and over HTTP, with every kind of key: the same answers, the same refusals."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import httpx
+import pytest
+from campus.testing import open_campus
+from conformance.town import Tokens, Town, open_town
+from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
+
+from buildings.cve import building as cve
+from buildings.gateway import building as gateway
+
+MCP1 = Path(sys.executable).parents[1] / "mcp1" / "bin" / "python"
+SCRIPT = Path(__file__).with_name("call_with_mcp1.py")
+MCP_CLIENTS = {"fastmcp auto": "2026-07-28", "fastmcp legacy": "2025-11-25", "mcp 1.x": "2025-11-25"}
+CLIENTS = ("http", *MCP_CLIENTS)
+KEYS = ("none", "cve", "campus_pass", "recorder", "revoked", "expired", "unknown")
+BAD = {"revoked": "key_revoked", "expired": "key_expired", "unknown": "key_unknown"}
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A call of one tool, and its HTTP twin."""
+
+    name: str
+    mcp: str
+    path: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+
+FREE = {"list_buildings", "how_to_pay", "about_service", "brief_teaser"}
+PAID = {"top_cves_today", "kev_fresh", "cve_verdict", "a miss", "archived_brief", "a day without a list", "no CVE"}
+CALLS = {
+    **{name: Tool(name, "/mcp", f"/v1/gateway/{name}") for name in ("list_buildings", "how_to_pay", "about_service")},
+    "brief_teaser": Tool("brief_teaser", "/cve/mcp", "/v1/brief/teaser"),
+    "top_cves_today": Tool("top_cves_today", "/cve/mcp", "/v1/brief/today"),
+    "kev_fresh": Tool("kev_fresh", "/cve/mcp", "/v1/kev/fresh"),
+    "cve_verdict": Tool("cve_verdict", "/cve/mcp", "/v1/cve/{cve_id}", {"cve_id": "CVE-2021-44228"}),
+    "a miss": Tool("cve_verdict", "/cve/mcp", "/v1/cve/{cve_id}", {"cve_id": "CVE-1999-0001"}),
+    "archived_brief": Tool("archived_brief", "/cve/mcp", "/v1/archive/{date}", {"date": "TODAY"}),
+    "a day without a list": Tool("archived_brief", "/cve/mcp", "/v1/archive/{date}", {"date": "2001-02-03"}),
+    "no CVE": Tool("cve_verdict", "/cve/mcp", "/v1/cve/{cve_id}", {"cve_id": "CVE-21-4"}),
+}
+REFUSED_WITH_A_KEY = {"a day without a list": (404, "no_data_for_date"), "no CVE": (400, "invalid_cve_id")}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call gave: its data without the request's id, and what was said beside it."""
+
+    is_error: bool
+    data: Mapping[str, Any]
+    text: str
+    key_ignored: str | None
+
+    @property
+    def refusal(self) -> tuple[int, str] | None:
+        """Status and code; None for an answer."""
+        return (self.data["status"], self.data["code"]) if self.is_error else None
+
+
+def outcome(*, is_error: bool, structured: Mapping[str, Any], text: str, meta: Mapping[str, Any]) -> Outcome:
+    data = {name: value for name, value in structured.items() if name != "request_id"}
+    return Outcome(is_error, data, text, meta.get("key_ignored"))
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What one client with one key saw at one server."""
+
+    protocol: str
+    tools: Sequence[str]
+    outcomes: Sequence[Outcome]
+
+
+Visits = Mapping[tuple[str, str, str], Visit]  # by client, key and MCP path
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Everything that all clients saw."""
+
+    visits: Visits
+    http: Mapping[tuple[str, str], Outcome]
+
+    def by(self, client: str, key: str, call: str) -> Outcome:
+        """One call."""
+        if client == "http":
+            return self.http[key, call]
+        path = CALLS[call].mcp
+        visit = self.visits.get((client, key, path))
+        if visit is None:
+            pytest.skip(f"there is no virtual environment with mcp 1.x at {MCP1.parents[1]}; `make tests` makes it")
+        return visit.outcomes[calls_at(path).index(call)]
+
+
+def calls_at(path: str) -> list[str]:
+    return [name for name, call in CALLS.items() if call.mcp == path]
+
+
+def plan(town: Town) -> list[tuple[str, str, str | None, list[tuple[str, dict[str, str]]]]]:
+    """Each key at each server: its name, the MCP path, the token, the calls."""
+    visits = []
+    for key in KEYS:
+        for path in ("/mcp", "/cve/mcp"):
+            calls = [(CALLS[name].name, arguments_of(CALLS[name], town)) for name in calls_at(path)]
+            visits.append((key, path, token_of(town.tokens, key), calls))
+    return visits
+
+
+def arguments_of(call: Tool, town: Town) -> dict[str, str]:
+    return {name: str(town.day) if value == "TODAY" else value for name, value in call.arguments.items()}
+
+
+def token_of(tokens: Tokens, key: str) -> str | None:
+    token: str | None = None if key == "none" else getattr(tokens, key)
+    return token
+
+
+def headers_of(token: str | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def over_http(town: Town) -> Iterator[tuple[tuple[str, str], Outcome]]:
+    with httpx.Client(base_url=town.url) as http:
+        for key in KEYS:
+            for name, call in CALLS.items():
+                path = call.path.format_map(arguments_of(call, town))
+                answer = http.get(path, headers=headers_of(token_of(town.tokens, key)))
+                body = answer.json()
+                is_error = answer.status_code >= 400
+                assert not is_error or body["status"] == answer.status_code
+                warning = answer.headers.get("Warning", "")
+                meta = {"key_ignored": warning.split('"')[1].split(":")[0]} if warning else {}
+                yield (key, name), outcome(is_error=is_error, structured=body, text=body.get("detail", ""), meta=meta)
+
+
+async def over_fastmcp(town: Town, mode: Literal["auto", "legacy"]) -> Visits:
+    visits = {}
+    for key, path, token, calls in plan(town):
+        async with Client(StreamableHttpTransport(town.url + path, headers=headers_of(token)), mode=mode) as client:
+            protocol = client.protocol_version or ""
+            tools = [tool.name for tool in await client.list_tools()]
+            results = [await client.call_tool(tool, arguments, raise_on_error=False) for tool, arguments in calls]
+        found = [
+            outcome(is_error=one.is_error, structured=one.structured_content or {}, text=one.content[0].text, meta=one.meta or {})
+            for one in results
+        ]
+        visits[f"fastmcp {mode}", key, path] = Visit(protocol, tools, found)
+    return visits
+
+
+def over_mcp1(town: Town) -> Visits:
+    if not MCP1.exists():
+        return {}
+    planned = plan(town)
+    given = [{"url": town.url + path, "key": token, "calls": calls} for _, path, token, calls in planned]
+    ran = subprocess.run([MCP1, SCRIPT], input=json.dumps(given), capture_output=True, text=True, timeout=90, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return {
+        ("mcp 1.x", key, path): Visit(said["protocol"], said["tools"], [outcome(**one) for one in said["results"]])
+        for (key, path, _, _), said in zip(planned, json.loads(ran.stdout), strict=True)
+    }
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """Every call by every client with every key, made once."""
+    with open_town(tmp_path_factory.mktemp("town")) as town:
+        http = dict(over_http(town))
+        visits = {**anyio.run(over_fastmcp, town, "auto"), **anyio.run(over_fastmcp, town, "legacy"), **over_mcp1(town)}
+    return Seen(visits, http)
+
+
+def test_the_calls_here_are_all_that_the_servers_offer(seen: Seen) -> None:
+    assert len(seen.visits) >= 2 * len(KEYS) * 2
+    for (client, _, path), visit in seen.visits.items():
+        assert set(visit.tools) == {call.name for call in CALLS.values() if call.mcp == path}
+        assert visit.protocol == MCP_CLIENTS[client]
+
+
+@pytest.mark.parametrize("client", MCP_CLIENTS)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_tool_answers_over_mcp_what_its_twin_answers_over_http(seen: Seen, client: str, call: str) -> None:
+    for key in KEYS:
+        over_mcp, over_http = seen.by(client, key, call), seen.by("http", key, call)
+        assert (over_mcp.is_error, over_mcp.data, over_mcp.key_ignored) == (over_http.is_error, over_http.data, over_http.key_ignored), key
+        assert over_mcp.text
+        assert not over_mcp.is_error or over_mcp.text == over_http.data["detail"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("call", sorted(FREE))
+def test_a_free_tool_answers_whatever_key_is_sent_and_says_when_one_was_ignored(seen: Seen, client: str, call: str) -> None:
+    for key in KEYS:
+        found = seen.by(client, key, call)
+        assert found.refusal is None, key
+        assert found.data["ok"] is True
+        assert found.key_ignored == BAD.get(key)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("call", sorted(PAID))
+def test_a_paid_tool_without_access_says_how_it_is_unlocked(seen: Seen, client: str, call: str) -> None:
+    found = seen.by(client, "none", call)
+    assert found.refusal == (402, "access_required")
+    assert {one["product"]: one["price"] for one in found.data["unlock"]} == {"cve": "19", "campus-pass": "29"}
+    assert "Authorization: Bearer" in found.text
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("call", sorted(PAID))
+def test_a_paid_tool_answers_with_a_key_of_its_scope_and_with_a_pass(seen: Seen, client: str, call: str) -> None:
+    for key in ("cve", "campus_pass"):
+        found = seen.by(client, key, call)
+        assert found.refusal == REFUSED_WITH_A_KEY.get(call)
+        assert found.is_error or found.data["day"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("call", sorted(PAID))
+def test_a_key_of_another_scope_is_told_which_key_to_add(seen: Seen, client: str, call: str) -> None:
+    found = seen.by(client, "recorder", call)
+    assert found.refusal == (403, "insufficient_scope")
+    assert [one["product"] for one in found.data["unlock"]] == ["cve", "campus-pass"]
+    assert "scope recorder" in found.text
+    assert "needs cve" in found.text
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("call", sorted(PAID))
+@pytest.mark.parametrize("key", BAD)
+def test_a_key_that_is_no_longer_good_opens_nothing_and_is_told_why(seen: Seen, client: str, call: str, key: str) -> None:
+    found = seen.by(client, key, call)
+    assert found.refusal == (402, BAD[key])
+    assert [one["product"] for one in found.data["unlock"]] == ["cve", "campus-pass"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_a_pass_bought_before_a_building_was_added_opens_it(storage_url: str, frame: Literal["http", "mcp"]) -> None:
+    async with open_campus(storage=storage_url, gateway=gateway) as before:
+        token = await before.key("all")
+    async with open_campus(storage=storage_url, frame=frame, settings={"sample": True}, cve=cve, gateway=gateway) as after:
+        reply = await after.call("top_cves_today", key=token)
+    assert reply.status == 200
+    assert reply.data["count"] == 25

@@ -1,0 +1,118 @@
+"""Schemathesis in full: every OpenAPI document of a served campus, with a key and without."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import httpx
+from conformance.town import Town
+
+DOCUMENTS = ("/openapi.json", "/gateway/openapi.json", "/cve/openapi.json", "/v1/openapi.json")
+EXAMPLES = 200
+MINUTES = 10
+OWN_REFUSALS = {"no_data_for_date"}
+"""Problems that a tool itself answers, after the paywall and its arguments let the call through."""
+Answered = tuple[int, str | None]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What one operation of a document answered, by status and problem code."""
+
+    label: str
+    is_paid: bool
+    answers: Counter[Answered]
+
+    @property
+    def calls(self) -> int:
+        """How many calls were made by its own method."""
+        return self.answers.total()
+
+    @property
+    def reached(self) -> int:
+        """How many of them the tool itself answered."""
+        return sum(count for (status, code), count in self.answers.items() if status in (200, 304) or code in OWN_REFUSALS)
+
+    def faults(self, *, keyless: bool) -> Iterator[str]:
+        """What is wrong, in sentences."""
+        if failed := sum(count for (status, _), count in self.answers.items() if status >= 500):
+            yield f"{self.label}: {failed} answers of 5xx"
+        if self.calls < EXAMPLES:
+            yield f"{self.label}: {self.calls} calls of {EXAMPLES} that were asked for"
+        if keyless and self.is_paid:
+            if self.reached:
+                yield f"{self.label}: {self.reached} calls without access reached the tool"
+        elif self.reached * 2 < self.calls:
+            yield f"{self.label}: {self.reached} of {self.calls} calls reached the tool, fewer than half"
+
+
+def fuzz(town: Town) -> list[str]:
+    """Run everything, print what came of it, return what is wrong."""
+    faults = []
+    for document in DOCUMENTS:
+        paid = paid_operations(httpx.get(town.url + document).json())
+        for token in (town.tokens.cve, None):
+            print(f"\nSchemathesis on {document}, {'with a key' if token else 'without a key'}")
+            faults += [f"{document}: {fault}" for fault in fuzz_document(town, document, token, paid)]
+    return faults
+
+
+def fuzz_document(town: Town, document: str, token: str | None, paid: Mapping[str, bool]) -> Iterator[str]:
+    with TemporaryDirectory() as folder:
+        tally = Path(folder) / "tally"
+        environ = {"CAMPUS_DAY": str(town.day), "CAMPUS_KEYLESS": "0" if token else "1", "CAMPUS_TALLY": str(tally)}
+        ran = subprocess.run(
+            command(town.url + document, token),
+            env={**os.environ, **environ, "PYTHONPATH": str(Path(__file__).parents[1]), "SCHEMATHESIS_HOOKS": "conformance.hooks"},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=MINUTES * 60,
+            check=False,
+        )
+        operations = tallied(tally, paid) if tally.exists() else []
+    for one in operations:
+        print(f"  {one.label}: {one.calls} calls, {one.reached} reached the tool; {described(one.answers)}")
+        yield from one.faults(keyless=token is None)
+    if {one.label for one in operations} != set(paid):
+        yield f"not every operation was called: {sorted(set(paid) - {one.label for one in operations})}"
+    if ran.returncode != 0:
+        print(ran.stdout, ran.stderr)
+        yield "Schemathesis found failures, printed above"
+
+
+def command(url: str, token: str | None) -> Sequence[str]:
+    """All checks and phases of Schemathesis; nothing is kept between runs."""
+    options = ["--no-color", "--continue-on-failure", "--warnings", "off", "--generation-database", "none", "--max-examples", str(EXAMPLES)]
+    if token:
+        options += ["--header", f"Authorization: Bearer {token}", "--generation-with-security-parameters", "false"]
+    return [str(Path(sys.executable).with_name("schemathesis")), "run", url, *options]
+
+
+def paid_operations(document: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]]) -> dict[str, bool]:
+    """Each operation, and whether its document says that it is paid."""
+    return {
+        f"{method.upper()} {path}": "402" in operation["responses"]
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+    }
+
+
+def tallied(tally: Path, paid: Mapping[str, bool]) -> list[Operation]:
+    """The answers by operation; calls by a method that the operation does not have are left out."""
+    counted: dict[str, Counter[Answered]] = {}
+    for line in tally.read_text().splitlines():
+        call = json.loads(line)
+        if call["operation"].startswith(call["method"].upper() + " "):
+            counted.setdefault(call["operation"], Counter())[call["status"], call["code"]] += 1
+    return [Operation(label, paid[label], answers) for label, answers in sorted(counted.items())]
+
+
+def described(answers: Counter[Answered]) -> str:
+    return ", ".join(f"{count} × {status}{f' {code}' if code else ''}" for (status, code), count in answers.most_common())

@@ -1,0 +1,95 @@
+"""A served campus as the conformance checks want it: a list made from the shipped sample, and a key in every state."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import anyio
+from campus.app import Campus, assemble
+from campus.config import read_config
+from campus.testing import Clock
+from serving import Served, serving, write_config
+
+SAMPLE = (Path(__file__).parents[2] / "buildings" / "cve" / "sample").as_uri()
+NOWHERE = "file:///nowhere"
+LONG_AGO = timedelta(days=60)
+CONFIG = """
+openapi = "cve"
+[products.cve]
+scope = "cve"
+price = "19"
+term = "30 days"
+[products.recorder]
+scope = "recorder"
+price = "19"
+term = "30 days"
+[products.campus-pass]
+scope = "all"
+price = "29"
+term = "30 days"
+[buildings.gateway]
+path = "/"
+[buildings.cve]
+archive_start = "2000-01-01"
+kev_url = "{feeds}/kev.json"
+kev_mirror_url = "{feeds}/kev.json"
+epss_url = "{feeds}/epss.csv"
+nvd_url = "{feeds}/nvd.json"
+"""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A key in every state."""
+
+    cve: str
+    campus_pass: str
+    recorder: str
+    revoked: str
+    expired: str
+    unknown: str = "campus_live_" + "a" * 38
+
+
+@dataclass(frozen=True)
+class Town:
+    """A campus that answers, its keys, and the one day in its archive."""
+
+    served: Served
+    tokens: Tokens
+    day: date
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return self.served.url
+
+
+@contextmanager
+def open_town(folder: Path) -> Iterator[Town]:
+    """Serve a campus from `folder` until the block ends; its feeds are gone by then, so that its list stays as it is."""
+    config = write_config(folder, CONFIG.format(feeds=SAMPLE), port=1)
+    tokens, day = anyio.run(prepare, config)
+    with serving(folder, CONFIG.format(feeds=NOWHERE)) as served:
+        yield Town(served, tokens, day)
+
+
+async def prepare(config: Path) -> tuple[Tokens, date]:
+    """Make the list and the keys."""
+    now = datetime.now(UTC)
+    async with opened(config, at=now - LONG_AGO) as campus:
+        _, expired = await campus.keys.issue("cve")
+    async with opened(config, at=now) as campus:
+        await campus.run_job("cve.refresh", accept=True)
+        tokens = {product: (await campus.keys.issue(product))[1] for product in ("cve", "campus-pass", "recorder")}
+        key, revoked = await campus.keys.issue("cve")
+        await campus.keys.revoke(key.id)
+    return Tokens(tokens["cve"], tokens["campus-pass"], tokens["recorder"], revoked, expired), now.date()
+
+
+@asynccontextmanager
+async def opened(config: Path, *, at: datetime) -> AsyncIterator[Campus]:
+    """The campus in this process, at a moment."""
+    async with assemble(read_config(config), exclusive=False, clock=Clock(at)) as campus:
+        yield campus

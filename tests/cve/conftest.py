@@ -1,0 +1,218 @@
+"""Feeds in the test's hands: the real files where they are at hand, small ones made to measure, and a server that misbehaves."""
+
+import gzip
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+import pytest
+
+from buildings.cve import building
+from buildings.cve.feeds.download import Caps, Patience
+from buildings.cve.readings import Terms
+from campus.testing import Clock, Town, open_campus
+
+FEEDS = Path(__file__).parents[3] / "shared" / "feeds"
+DAY = date(2026, 8, 21)
+NOON = datetime(2026, 8, 21, 14, 0, tzinfo=UTC)
+
+KEV, EPSS, NVD, MIRROR = "/kev.json", "/epss.csv.gz", "/rest/json/cves/2.0", "/mirror.json"
+
+
+@pytest.fixture
+def real_feeds() -> Path:
+    """The folder of the real feed files, beside the repository."""
+    if not FEEDS.is_dir():
+        pytest.skip(f"the real feed files are not at hand: there is no {FEEDS}")
+    return FEEDS
+
+
+def kev_entry(cve_id: str, added: date, **more: Any) -> dict[str, Any]:
+    """A listing as CISA publishes it; `more` overrules members."""
+    return {
+        "cveID": cve_id,
+        "vendorProject": "Acme",
+        "product": "Anvil",
+        "vulnerabilityName": "Acme Anvil Gravity Vulnerability",
+        "dateAdded": added.isoformat(),
+        "shortDescription": "It falls.",
+        "requiredAction": "Apply updates per vendor instructions.",
+        "dueDate": (added + timedelta(days=14)).isoformat(),
+        "knownRansomwareCampaignUse": "Unknown",
+        "notes": "",
+        "cwes": [],
+    } | more
+
+
+def kev_catalog(entries: Iterable[Mapping[str, Any]], *, released: str = "2026-08-21T17:00:00.000Z", **more: Any) -> bytes:
+    """A release of the catalog."""
+    listed = list(entries)
+    head = {"title": "Catalog", "catalogVersion": released[:10].replace("-", "."), "dateReleased": released, "count": len(listed)}
+    return json.dumps(head | {"vulnerabilities": listed} | more).encode()
+
+
+def listings(count: int, *, first: int = 1000) -> list[dict[str, Any]]:
+    """Listings from the first of July on, one more CVE each, 40 a day."""
+    return [kev_entry(f"CVE-2026-{first + n}", date(2026, 7, 1) + timedelta(days=n // 40)) for n in range(count)]
+
+
+def epss_file(scores: Mapping[str, float], *, scored: str = "2026-08-21T12:00:00Z", model: str = "v2026.06.15") -> bytes:
+    """A day's scores, in gzip."""
+    rows = [f"{cve_id},{score},{score / 2}" for cve_id, score in scores.items()]
+    return gzip.compress("\n".join([f"#model_version:{model},score_date:{scored}", "cve,epss,percentile", *rows, ""]).encode())
+
+
+def many_scores(count: int) -> dict[str, float]:
+    """Scores of CVEs from CVE-2026-1000 on."""
+    return {f"CVE-2026-{1000 + n}": round(n / count, 5) for n in range(count)}
+
+
+def nvd_record(cve_id: str, **more: Any) -> dict[str, Any]:
+    """An NVD record; `more` overrules members."""
+    bare = {"id": cve_id, "sourceIdentifier": "cna@acme.example", "vulnStatus": "Analyzed", "lastModified": "2026-08-20T10:00:00.000"}
+    return bare | {"metrics": {}, "references": []} | more
+
+
+def nvd_page(records: Iterable[Mapping[str, Any]], *, start: int = 0, total: int | None = None) -> bytes:
+    """A page of NVD's API, or a file."""
+    given = list(records)
+    head = {"resultsPerPage": len(given), "startIndex": start, "totalResults": len(given) if total is None else total}
+    about = {"format": "NVD_CVE", "version": "2.0", "timestamp": "2026-08-21T13:00:00.000"}
+    return json.dumps(head | about | {"vulnerabilities": [{"cve": record} for record in given]}).encode()
+
+
+@dataclass(frozen=True)
+class Make:
+    """The makers of small feeds, for tests that cannot import this file."""
+
+    kev_entry: Callable[..., dict[str, Any]] = kev_entry
+    kev_catalog: Callable[..., bytes] = kev_catalog
+    listings: Callable[..., list[dict[str, Any]]] = listings
+    epss_file: Callable[..., bytes] = epss_file
+    many_scores: Callable[[int], dict[str, float]] = many_scores
+    nvd_record: Callable[..., dict[str, Any]] = nvd_record
+    nvd_page: Callable[..., bytes] = nvd_page
+
+
+@pytest.fixture(scope="session")
+def make() -> Make:
+    """Makes small feeds."""
+    return Make()
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the publisher answers at one path.
+
+    `promised` is a Content-Length that may be a lie; `pause` are the seconds between single bytes of the body.
+    """
+
+    body: bytes = b""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    promised: int | None = None
+    pause: float = 0
+
+
+@dataclass
+class Publisher:
+    """A web server of its own: answers what the test put up, honours If-None-Match, and remembers what it was asked."""
+
+    url: str
+    pages: dict[str, Page] = field(default_factory=dict)
+    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+    def put(self, path: str, body: bytes = b"", **more: Any) -> None:
+        """Put up a page; its ETag is that of its body."""
+        self.pages[path] = Page(body, headers={"ETag": f'"{hash(body)}"', **more.pop("headers", {})}, **more)
+
+    def targets(self, path: str) -> list[str]:
+        """What was asked for below a path, query included."""
+        return [target for target, _ in self.asked if target.startswith(path)]
+
+    async def serve(self, stream: anyio.abc.SocketStream) -> None:
+        """Answer one request and close."""
+        async with stream:
+            lines = (await _head(stream)).decode().split("\r\n")
+            target = lines[0].split(" ")[1]
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
+            self.asked.append((target, headers))
+            page = self.pages.get(target) or self.pages.get(target.partition("?")[0]) or Page(status=404)
+            if headers.get("if-none-match") == page.headers.get("ETag", "none"):
+                page = Page(status=304)
+            with suppress(anyio.BrokenResourceError):  # the reader had enough
+                await _answer(stream, page)
+
+
+async def _head(stream: anyio.abc.SocketStream) -> bytes:
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += await stream.receive()
+    return received.partition(b"\r\n\r\n")[0]
+
+
+async def _answer(stream: anyio.abc.SocketStream, page: Page) -> None:
+    length = len(page.body) if page.promised is None else page.promised
+    lines = [f"HTTP/1.1 {page.status} Said", f"Content-Length: {length}", "Connection: close"]
+    lines += [f"{name}: {value}" for name, value in page.headers.items()]
+    await stream.send("\r\n".join([*lines, "", ""]).encode())
+    for byte in page.body if page.pause else ():
+        await stream.send(bytes([byte]))
+        await anyio.sleep(page.pause)
+    if not page.pause and page.body:
+        await stream.send(page.body)
+
+
+@pytest.fixture
+async def publisher() -> AsyncIterator[Publisher]:
+    """The publisher of all three feeds, with a good small issue of each put up."""
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    served = Publisher(f"http://127.0.0.1:{port}")
+    served.put(KEV, kev_catalog(listings(1200)))
+    served.put(EPSS, epss_file(many_scores(2000)))
+    served.put(NVD, nvd_page([nvd_record("CVE-2026-1000")]))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, served.serve)
+        yield served
+        tasks.cancel_scope.cancel()
+    await listener.aclose()
+
+
+OpenTown = Callable[..., AbstractAsyncContextManager[Town]]
+
+
+@pytest.fixture
+def open_town() -> OpenTown:
+    """`async with open_town(publisher.url, …)`: the building in a campus of its own, on the day of the small feeds."""
+
+    @asynccontextmanager
+    async def opened(url: str | None = None, *, clock: Clock | None = None, settings: Mapping[str, Any] | None = None, **more: Any):  # type: ignore[no-untyped-def]
+        addresses = {"kev_url": KEV, "epss_url": EPSS, "nvd_url": NVD, "kev_mirror_url": MIRROR}
+        table = {name: f"{url}{path}" for name, path in addresses.items()} if url else {"kev_mirror_url": "file://localhost/nowhere"}
+        async with open_campus(clock=clock or Clock(NOON), settings=table | (settings or {}), cve=building, **more) as town:
+            yield town
+
+    return opened
+
+
+@pytest.fixture
+def terms() -> Callable[..., Terms]:
+    """Short waits: a feed has a few seconds, and two tries."""
+
+    def made(*, seconds: float = 10.0, attempts: int = 2, **caps: int) -> Terms:
+        return Terms(patience=Patience(seconds=seconds, attempts=attempts, first_wait=0.01), caps=Caps(**caps), nvd_window=0.0)
+
+    return made
+
+
+@pytest.fixture
+def file_url() -> Callable[[Path], str]:
+    """A file's address."""
+    return lambda path: f"file://localhost{path}"

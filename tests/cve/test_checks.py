@@ -1,0 +1,73 @@
+"""What the building finds wrong with itself."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlmodel import select
+
+from buildings.cve.ranked_set import RankedSet
+from buildings.cve.tables import ArchivedBrief, ArchivedSet, LatestList
+from campus.testing import Clock
+
+pytestmark = pytest.mark.anyio
+
+NOON = datetime(2026, 8, 21, 14, tzinfo=UTC)
+
+
+async def test_a_list_is_good_until_a_day_after_its_own(publisher, open_town) -> None:
+    clock = Clock(NOON)
+    async with open_town(publisher.url, clock=clock) as town:
+        await town.run("refresh")
+        clock.move(timedelta(days=1))
+        assert (await town.campus.ask("ready"))["cve"] == []
+        clock.move(timedelta(days=1))
+        assert (await town.campus.ask("ready"))["cve"] == ["the list is of 2026-08-21, 2 days ago; run the job cve.refresh"]
+
+
+async def test_the_check_asks_each_feed_and_says_which_setting_to_change(publisher, open_town) -> None:
+    async with open_town(publisher.url) as town:
+        assert (await town.campus.ask("check"))["cve"] == []
+        publisher.put("/kev.json", status=403)
+        publisher.put("/epss.csv.gz", b"<html>", headers={"Content-Type": "text/html"})
+        found = (await town.campus.ask("check"))["cve"]
+        assert "kev_url: " in found[0]
+        assert "answered 403" in found[0]
+        assert "epss_url: " in found[1]
+        assert "HTML page" in found[1]
+    async with open_town("http://127.0.0.1:1") as town:
+        assert len((await town.campus.ask("check"))["cve"]) == 3
+
+
+async def test_the_audit_finds_ranks_that_were_changed(publisher, open_town, storage_url) -> None:
+    async with open_town(publisher.url, storage=storage_url) as town:
+        await town.run("refresh")
+        assert (await town.campus.ask("audit"))["cve"] == []
+        async with town.site.storage.write() as session:
+            row = (await session.exec(select(LatestList))).one()
+            columns = RankedSet.unpack(row.ranked)
+            columns.ranks[0], columns.ranks[1] = columns.ranks[1], columns.ranks[0]
+            row.ranked = columns.pack()
+        found = (await town.campus.ask("audit"))["cve"]
+        assert found == ["the stored ranks of 2026-08-21 are not those of its KEV and EPSS; run the job cve.refresh"]
+
+
+async def test_the_audit_finds_a_brief_that_was_changed(publisher, open_town) -> None:
+    clock = Clock(NOON)
+    async with open_town(publisher.url, clock=clock) as town:
+        await town.run("refresh")
+        clock.move(timedelta(days=1))
+        await town.run("refresh")
+        async with town.site.storage.write() as session:
+            old, new = (await session.exec(select(ArchivedBrief).order_by(ArchivedBrief.day))).all()
+            old.brief = new.brief
+        found = (await town.campus.ask("audit"))["cve"]
+        assert len(found) == 25
+        assert all("of 2026-08-21 gives CVE-2026-" in sentence for sentence in found)
+
+
+async def test_the_audit_finds_a_day_whose_ranked_set_is_gone(publisher, open_town) -> None:
+    async with open_town(publisher.url, clock=Clock(NOON)) as town:
+        await town.run("refresh")
+        async with town.site.storage.write() as session:
+            await session.delete((await session.exec(select(ArchivedSet))).one())
+        assert (await town.campus.ask("audit"))["cve"] == ["the archive of 2026-08-21 lacks its ranked set"]

@@ -1,0 +1,108 @@
+"""Fetching a feed from a real server: conditions, redirects, tries, caps and deadlines."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from buildings.cve.feeds.download import Caps, Copy, Fetcher, Patience
+from buildings.cve.feeds.errors import FeedRefused, FeedUnavailable
+
+pytestmark = pytest.mark.anyio
+
+PATH = "/feed"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(follow_redirects=True) as made:
+        yield made
+
+
+@pytest.fixture
+def fetcher(client) -> Fetcher:
+    return Fetcher(client=client, feed="KEV", patience=Patience(seconds=10, attempts=3, first_wait=0.01), caps=Caps(sent=1000))
+
+
+async def test_a_feed_comes_as_it_was_sent_with_what_the_server_calls_it(publisher, fetcher) -> None:
+    publisher.put(PATH, b"\x1f\x8bnot unpacked here", headers={"Content-Encoding": "gzip", "ETag": '"one"', "Last-Modified": "then"})
+    download = await fetcher.fetch(publisher.url + PATH)
+    assert download.body == b"\x1f\x8bnot unpacked here"
+    assert download.copy == Copy(url=publisher.url + PATH, etag='"one"', last_modified="then")
+
+
+async def test_a_copy_that_is_held_is_asked_for_only_when_newer(publisher, fetcher) -> None:
+    publisher.put(PATH, b"one")
+    first = await fetcher.fetch(publisher.url + PATH)
+    assert await fetcher.fetch(publisher.url + PATH, held=first.copy) is None
+    assert publisher.asked[-1][1]["if-none-match"] == first.copy.etag
+    publisher.put(PATH, b"two")
+    assert (await fetcher.fetch(publisher.url + PATH, held=first.copy)).body == b"two"
+
+
+async def test_a_copy_from_another_address_says_nothing_about_this_one(publisher, fetcher) -> None:
+    publisher.put(PATH, b"one")
+    await fetcher.fetch(publisher.url + PATH, held=Copy(url=publisher.url + "/mirror", etag='"x"', last_modified="then"))
+    assert not {"if-none-match", "if-modified-since"} & publisher.asked[-1][1].keys()
+
+
+async def test_a_redirect_is_followed(publisher, fetcher) -> None:
+    publisher.put("/dated", b"scores")
+    publisher.put(PATH, status=302, headers={"Location": "/dated"})
+    assert (await fetcher.fetch(publisher.url + PATH)).body == b"scores"
+
+
+async def test_a_redirect_to_a_file_of_this_machine_is_refused(publisher, tmp_path) -> None:
+    (tmp_path / "secret").write_text("mine")
+
+    class Files(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            return httpx.Response(200, content=(tmp_path / "secret").read_bytes())
+
+    publisher.put(PATH, status=302, headers={"Location": f"file://localhost{tmp_path}/secret"})
+    async with httpx.AsyncClient(follow_redirects=True, mounts={"file://": Files()}) as client:
+        fetcher = Fetcher(client=client, feed="KEV", patience=Patience())
+        with pytest.raises(FeedRefused, match="leads to a file of this machine"):
+            await fetcher.fetch(publisher.url + PATH)
+
+
+async def test_a_key_is_not_carried_to_another_address(publisher, fetcher) -> None:
+    publisher.put("/elsewhere", b"scores")
+    publisher.put(PATH, status=302, headers={"Location": "/elsewhere"})
+    with pytest.raises(FeedUnavailable, match="answered 302"):
+        await fetcher.fetch(publisher.url + PATH, headers={"apiKey": "secret"})
+    assert not publisher.targets("/elsewhere")
+
+
+@pytest.mark.parametrize(("status", "tries"), [(500, 3), (503, 3), (429, 3), (403, 1), (404, 1)])
+async def test_a_status_that_may_pass_is_tried_again_and_no_other(publisher, fetcher, status: int, tries: int) -> None:
+    publisher.put(PATH, status=status)
+    with pytest.raises(FeedUnavailable, match=f"answered {status}"):
+        await fetcher.fetch(publisher.url + PATH)
+    assert len(publisher.targets(PATH)) == tries
+
+
+async def test_an_answer_that_breaks_off_is_tried_again_and_then_given_up(publisher, fetcher) -> None:
+    publisher.put(PATH, b"half", promised=8)
+    with pytest.raises(FeedUnavailable, match="gave no whole answer"):
+        await fetcher.fetch(publisher.url + PATH)
+    assert len(publisher.targets(PATH)) == 3
+
+
+async def test_nobody_listening_is_said_so(fetcher) -> None:
+    with pytest.raises(FeedUnavailable, match="gave no whole answer: ConnectError"):
+        await fetcher.fetch("http://127.0.0.1:1/feed")
+
+
+async def test_more_than_the_cap_is_refused_without_another_try(publisher, fetcher) -> None:
+    publisher.put(PATH, b"x" * 1001)
+    with pytest.raises(FeedRefused, match="sends more than 1,000 bytes"):
+        await fetcher.fetch(publisher.url + PATH)
+    assert len(publisher.targets(PATH)) == 1
+
+
+async def test_a_feed_that_trickles_is_given_up_at_the_deadline(publisher, client) -> None:
+    publisher.put(PATH, b"x" * 500, pause=0.05)
+    fetcher = Fetcher(client=client, feed="KEV", patience=Patience(seconds=0.4, attempts=3, first_wait=0.01))
+    with pytest.raises(FeedUnavailable, match=r"had not finished after 0\.4 seconds and [1-9]\d* bytes"):
+        await fetcher.fetch(publisher.url + PATH)

@@ -1,0 +1,89 @@
+"""Thirty days of real KEV releases, one list a day, through empty weeks, edits and a removal."""
+
+import gzip
+import json
+import tarfile
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from campus.testing import Clock
+
+pytestmark = pytest.mark.anyio
+
+FIRST, DAYS = date(2024, 10, 20), 30
+REMOVED, REMOVED_ON = "CVE-2021-4043", date(2024, 11, 7)
+
+
+def releases(folder: Path) -> Iterator[tuple[date, bytes]]:
+    """The releases up to the last day, with their days."""
+    with tarfile.open(folder / "kev_releases_2023-04-10_2026-08-21.tar.xz") as archive:
+        for member in archive:
+            day = date.fromisoformat(member.name[4:14])
+            if day >= FIRST + timedelta(days=DAYS):
+                return
+            if day >= FIRST - timedelta(days=10):
+                yield day, archive.extractfile(member).read()
+
+
+def cut_epss(folder: Path, cves: set[str]) -> bytes:
+    """The real scores of the CVEs given and of each fiftieth other one."""
+    lines = gzip.decompress((folder / "epss_scores-2026-01-30.ORIGINAL.csv.gz").read_bytes()).decode().splitlines()
+    kept = [line for place, line in enumerate(lines[2:]) if place % 50 == 0 or line.partition(",")[0] in cves]
+    return gzip.compress("\n".join([*lines[:2], *kept, ""]).encode())
+
+
+async def test_thirty_days_give_thirty_archived_briefs(real_feeds: Path, open_town, tmp_path, file_url, make) -> None:
+    published = dict(releases(real_feeds))
+    listed = {one["cveID"]: one for body in published.values() for one in json.loads(body)["vulnerabilities"]}
+    kev_file, epss_file, nvd_file = tmp_path / "kev.json", tmp_path / "epss.csv.gz", tmp_path / "nvd.json"
+    epss_file.write_bytes(cut_epss(real_feeds, listed.keys() - {REMOVED}))
+    nvd_file.write_bytes(make.nvd_page([]))
+    settings = {"kev_url": file_url(kev_file), "epss_url": file_url(epss_file), "nvd_url": file_url(nvd_file)}
+    clock, fresh_counts, briefs = Clock(), [], {}
+    async with open_town(settings=settings | {"archive_start": FIRST.isoformat()}, clock=clock) as town:
+        key = await town.key("cve")
+        for day in (FIRST + timedelta(days=n) for n in range(DAYS)):
+            clock.time = datetime(day.year, day.month, day.day, 23, 59, tzinfo=UTC)
+            kev_file.write_bytes(published[max(released for released in published if released <= day)])
+            await town.run("refresh")
+            catalog = json.loads(kev_file.read_bytes())["vulnerabilities"]
+            briefs[day] = (await town.http.get("/v1/brief/today", headers={"Authorization": f"Bearer {key}"})).json()
+            fresh = (await town.call("kev_fresh", key=key)).data
+            window = {(day - timedelta(days=n)).isoformat() for n in range(7)}
+            assert {entry["cve_id"] for entry in fresh["entries"]} == {one["cveID"] for one in catalog if one["dateAdded"] in window}
+            assert (fresh["from"], fresh["to"], fresh["count"]) == (min(window), max(window), len(fresh["entries"]))
+            products = {one["cveID"]: one["product"].strip() for one in catalog}
+            assert all(entry["product"] == products[entry["cve_id"]] for entry in briefs[day]["entries"])
+            fresh_counts.append(fresh["count"])
+            verdict = (await town.call("cve_verdict", key=key, cve_id=REMOVED)).data
+            assert verdict["found"] is (day < REMOVED_ON)
+        assert verdict["miss"]["reason"] == "removed_from_kev"
+
+        assert fresh_counts[11:15] == [0, 0, 0, 0]
+        assert len(briefs) == DAYS
+        for day, brief in briefs.items():
+            reply = await town.call("archived_brief", key=key, date=day)
+            assert (reply.status, reply.data) == (200, brief), day
+            assert (brief["day"], brief["count"]) == (day.isoformat(), 25)
+        for day in (FIRST - timedelta(days=1), FIRST + timedelta(days=DAYS)):
+            assert (await town.call("archived_brief", key=key, date=day)).code == "no_data_for_date"
+        assert (await town.campus.ask("audit"))["cve"] == []
+
+
+async def test_the_archive_stays_as_it_was_published(publisher, open_town, make) -> None:
+    clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
+    async with open_town(publisher.url, clock=clock) as town:
+        await town.run("refresh", day=date(2026, 8, 19))
+        await town.run("refresh")
+        with pytest.raises(Exception, match="the list of 2026-08-19 is archived"):
+            await town.run("refresh", day=date(2026, 8, 19))
+        with pytest.raises(Exception, match="2026-08-22 is still to come"):
+            await town.run("refresh", day=date(2026, 8, 22))
+        before = (await town.call("top_cves_today", key="cve")).data
+        await town.run("refresh", day=date(2026, 8, 20))
+        await town.run("refresh", day=date(2026, 8, 19), accept=True)
+        assert (await town.call("top_cves_today", key="cve")).data == before
+        assert (await town.call("archived_brief", key="cve", date="2026-08-20")).data["day"] == "2026-08-20"
