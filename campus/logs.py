@@ -5,7 +5,7 @@ import sys
 import time
 
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-QUIET = ("httpx", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite")
+QUIET = {name: logging.WARNING for name in ("httpx", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite")} | {"stamina": logging.ERROR}
 
 
 class OneLine(logging.Formatter):
@@ -29,8 +29,8 @@ def log_to_stderr(level: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for name in QUIET:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name, least in QUIET.items():
+        logging.getLogger(name).setLevel(least)
     fastmcp = logging.getLogger("fastmcp")  # it brings a handler of its own, which wraps lines to a terminal's width
     fastmcp.handlers.clear()
     fastmcp.propagate = True

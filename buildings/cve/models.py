@@ -210,7 +210,7 @@ class Miss(Answer):
     found: Literal[False] = Field(description="Whether the CVE is in the day's ranked set.")
     stale: bool = Field(description="True when EPSS is older than 3 days or KEV older than 14.")
     of: int = Field(description="How many CVEs are ranked.")
-    cve_id: str = Field(description="The CVE identifier that was asked for.")
+    cve_id: str = Field(description="The CVE identifier, CVE-<year>-<number>.")
     miss: MissCause = Field(description="Why it is not ranked.")
 
 

@@ -89,11 +89,13 @@ class Scheduler:
         return [status_of(task, self._record(task), now=now) for task in self._tasks.values()]
 
     def findings(self) -> Sequence[str]:
-        """What is wrong with the jobs, a sentence each."""
-        found = [*self._troubles.values(), *(finding for one in self.status() if (finding := one.finding))]
-        if self._looked_at is not None and self._now() > self._looked_at + 2 * LONGEST_REST:
+        """What is wrong with the jobs, a sentence each, as of the last look."""
+        found = list(self._troubles.values())
+        if self._looked_at is None:
+            return found
+        if self._now() > self._looked_at + 2 * LONGEST_REST:
             found.append(f"the jobs were not looked up since {self._looked_at:%Y-%m-%dT%H:%M:%SZ}")
-        return found
+        return [*found, *(finding for one in self.status() if (finding := one.finding))]
 
     async def _start_due(self, tasks: TaskGroup) -> None:
         now = self._now()

@@ -62,10 +62,10 @@ def test_a_release_that_lost_listings_on_its_way_is_refused(make) -> None:
         parse_kev(make.kev_catalog([make.kev_entry("CVE-2026-1000", ADDED)], count=3))
 
 
-def test_every_fifth_of_the_real_releases_is_read(real_feeds: Path) -> None:
+def test_every_tenth_of_the_real_releases_is_read(real_feeds: Path) -> None:
     with tarfile.open(real_feeds / "kev_releases_2023-04-10_2026-08-21.tar.xz") as releases:
         for place, member in enumerate(releases):
-            if place % 5:
+            if place % 10:
                 continue
             body = releases.extractfile(member).read()
             catalog = parse_kev(body)

@@ -324,8 +324,11 @@ async def test_a_database_that_takes_no_writes_is_told_and_the_job_runs_when_it_
         storage = Locked(process.storage)
         scheduler = Scheduler([work.daily()], storage, now=clock, pace=PACE)
         tasks.start_soon(scheduler.run)
-        await until(lambda: bool(scheduler.findings()))
-        assert scheduler.findings() == ["job cannot be started: StorageUnavailable: the disk is full"]
+        await until(lambda: len(scheduler.findings()) == 2)
+        assert scheduler.findings() == [
+            "job cannot be started: StorageUnavailable: the disk is full",
+            "job was due at 2026-08-21T13:00:00Z and has not begun",
+        ]
         assert work.runs == 0
         storage.locked = False
         await until(lambda: work.runs == 1)
