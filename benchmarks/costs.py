@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.feeds import DAY, Feeds
 from benchmarks.figures import Line, line_of_costs, line_of_skipped
-from benchmarks.processes import environment, own_module, run_campus, seconds_to_first_answer, spawn, stop
+from benchmarks.processes import Server, environment, own_module, run_campus, seconds_to_first_answer, spawn, stop
 from tests.serving import CAMPUS, free_port, write_config
 
 CPU_GOAL = 3.0
@@ -59,11 +59,11 @@ class Start:
     path: str
     goal: float | None = None
 
-    def seconds(self) -> float:
-        """From exec to the first 200."""
+    def spent(self) -> tuple[float, float]:
+        """From exec to the first 200: seconds, and CPU seconds of them."""
         process = spawn(self.command)
         try:
-            return seconds_to_first_answer(process, self.port, self.path)
+            return seconds_to_first_answer(process, self.port, self.path), Server(self.port, process.pid).cpu_seconds()
         finally:
             stop(process)
 
@@ -80,10 +80,8 @@ def start_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
         Start("the same of bare Starlette", own_module("plain", str(port := free_port()), str(folder)), port, "/healthz"),
     ]
     for start in starts:
-        start.seconds()
-    found: dict[str, list[float]] = {start.what: [] for start in starts}
-    for _ in range(times):
-        for start in starts:
-            found[start.what].append(start.seconds())
-    for start in starts:
-        yield line_of_costs(start.what, unit="s", costs=found[start.what], goal=start.goal)
+        start.spent()
+    rounds = [[start.spent() for start in starts] for _ in range(times)]
+    for start, found in zip(starts, zip(*rounds, strict=True), strict=True):
+        seconds, cpu = zip(*found, strict=True)
+        yield line_of_costs(start.what, unit="s", costs=seconds, goal=start.goal, cpu=cpu)

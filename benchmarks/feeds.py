@@ -11,6 +11,7 @@ FOLDER = ROOT.parent / "shared" / "feeds"
 DAY = date(2026, 8, 21)
 FILES = {
     "kev_url": "known_exploited_vulnerabilities-2026.08.21.json",
+    "kev_mirror_url": "known_exploited_vulnerabilities-2026.08.21.json",
     "epss_url": "epss_scores-2026-08-15.reconstructed.csv.gz",
     "nvd_url": "nvdcve-2.0-modified.ORIGINAL-2026-03.json.gz",
 }

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-HEADINGS = ("what", "goal", "req/s (min … max)", "CPU (min … max)", "req/s each", "verdict")
+HEADINGS = ("what", "goal", "median (min … max)", "CPU (min … max)", "req/s", "verdict")
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,11 @@ def line_of_pairs(what: str, *, goal: float, pairs: Sequence[Pair]) -> Line:
     return Line(what, f"≥ {goal:g}", (_spread(rates), _spread(cpus), each), verdict)
 
 
-def line_of_costs(what: str, *, unit: str, costs: Sequence[float], goal: float | None = None) -> Line:
-    """The median of an absolute cost, such as seconds; without a goal it only stands beside the others."""
+def line_of_costs(what: str, *, unit: str, costs: Sequence[float], goal: float | None = None, cpu: Sequence[float] = ()) -> Line:
+    """The median of an absolute cost, such as seconds, and the CPU seconds behind it; without a goal it stands for comparison."""
     verdict = "for comparison" if goal is None else "met" if median(costs) <= goal else "missed"
-    return Line(what, "" if goal is None else f"≤ {goal:g} {unit}", (f"{_spread(costs)} {unit}", "", ""), verdict)
+    said = "" if goal is None else f"≤ {goal:g} {unit}"
+    return Line(what, said, (f"{_spread(costs)} {unit}", f"{_spread(cpu)} s" if cpu else "", ""), verdict)
 
 
 def line_of_skipped(what: str, *, reason: str) -> Line:

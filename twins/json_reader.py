@@ -10,6 +10,7 @@ from twins.problems import Problem
 
 # Only a text with one of these can hold what `hostile` looks for: an escaped NUL, a long run of digits, an exponent.
 SUSPICIOUS = re.compile(rb"\\u0000|\d{19}|\d[eE]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 LONGEST_INTEGER = 2**63
 
 
@@ -38,6 +39,8 @@ def hostile(value: Any) -> str | None:
                 pass
             case str(text) if "\0" in text:
                 return "a text holds the character NUL"
+            case str(text) if SURROGATE.search(text):
+                return "a text holds half of a character (a lone surrogate)"
             case int(number) if not -LONGEST_INTEGER <= number < LONGEST_INTEGER:
                 return "an integer does not fit into 64 bits"
             case float(number) if not math.isfinite(number):

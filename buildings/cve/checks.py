@@ -9,6 +9,7 @@ import httpx
 from buildings.cve.answers import DECIMALS, brief_of
 from buildings.cve.edition import listing_days
 from buildings.cve.feeds.kev import KevEntry
+from buildings.cve.feeds.nvd_pages import smallest_question
 from buildings.cve.latest import Here
 from buildings.cve.models import Brief
 from buildings.cve.ranked_set import RankedSet, ranked
@@ -34,7 +35,7 @@ async def list_is_fresh(site: Here) -> Sequence[str]:
 async def feeds_can_be_had(site: Here) -> Sequence[str]:
     """Whether each feed's address answers with something that could be the feed."""
     settings = site.settings
-    addresses = {"kev_url": settings.kev_url, "epss_url": settings.epss_url, "nvd_url": settings.nvd_url}
+    addresses = {"kev_url": settings.kev_url, "epss_url": settings.epss_url, "nvd_url": smallest_question(settings.nvd_url)}
     return [sentence for name, url in addresses.items() if (sentence := await _what_is_wrong(site.feeds, name, url))]
 
 

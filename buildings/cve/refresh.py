@@ -14,7 +14,7 @@ from buildings.cve.store import Failure, held_copies, load_brief, note_failure, 
 log = logging.getLogger(__name__)
 
 
-class ListRefused(Exception):  # named for what happened
+class ListRefused(Exception):
     """A list of that day is not to be made."""
 
 

@@ -17,7 +17,7 @@ from campus.access import Offer
 from campus.paywall import ADMISSION, Paywall
 from campus.schemas import with_refusals
 from campus.site import ROUTE, SITE, Site
-from twins import Operation, Problem
+from twins import Operation, Problem, hostile
 from twins.refusals import refusal_of
 
 log = logging.getLogger(__name__)
@@ -59,6 +59,7 @@ class PaywallFrame(Middleware):
         scope[SITE], scope[ROUTE] = self._site, f"{self._site.name}:{name}"
         try:
             admission = await self._paywall.admit(offer, scope, frame="mcp")
+            refuse_hostile(context.message.arguments)
             result = await call_next(context)
         except ToolError as error:
             return refusal(as_problem(error, name), scope)
@@ -75,6 +76,12 @@ def current_scope() -> Scope:
         return get_http_request().scope
     except RuntimeError:
         return {"type": "http", "headers": []}
+
+
+def refuse_hostile(arguments: Any) -> None:
+    """Refuse values that no JSON reader of the HTTP frame would let through: lone surrogates, NUL, endless numbers."""
+    if (reason := hostile(arguments)) is not None:
+        raise Problem(400, "invalid_json", reason)
 
 
 def as_problem(error: ToolError, tool: str) -> Problem:

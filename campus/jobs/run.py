@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import anyio
@@ -14,11 +14,20 @@ from campus.jobs.record import LEASE, RENEWAL, Record
 from campus.jobs.task import Task
 
 LAST_WORD_SECONDS = 5
+RENEWAL_RETRY = timedelta(seconds=5)
 log = logging.getLogger(__name__)
 
 
 class LeaseLost(Exception):
     """Another process took the job over; the run was stopped."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A lease that was taken: when, and what the record was before."""
+
+    taken_at: datetime
+    before: Record
 
 
 @dataclass(frozen=True)
@@ -30,41 +39,41 @@ class Runner:
     chance: Callable[[], float]
     pace: float
 
-    async def claim(self, task: Task, ledger: Ledger, allowed: Callable[[Record, datetime], bool]) -> Record | None:
-        """Take the lease; gives the record as it was, or None when another has it or `allowed` says no."""
+    async def claim(self, task: Task, ledger: Ledger, allowed: Callable[[Record, datetime], bool]) -> Lease | None:
+        """Take the lease; None when another has it or `allowed` says no."""
+        now = self.now()
 
         def claimed(record: Record) -> Record | None:
-            now = self.now()
             if record.is_leased(now) or not allowed(record, now):
                 return None
             return record.claimed(self.holder, now=now, chance=self.chance())
 
-        return await ledger.change(task.name, claimed)
+        before = await ledger.change(task.name, claimed)
+        return None if before is None else Lease(now, before)
 
-    async def run(self, task: Task, ledger: Ledger, before: Record, options: Mapping[str, Any]) -> Exception | None:
+    async def run(self, task: Task, ledger: Ledger, lease: Lease, options: Mapping[str, Any]) -> Exception | None:
         """Run a job whose lease was taken, and note how it ended; gives what it raised.
 
-        A run with options is another work than the scheduled one: its end leaves the record as it was `before`. So does a run
+        A run with options is another work than the scheduled one: its end leaves the record as it was before. So does a run
         that is cancelled, which is then due as if it had not begun.
         """
 
         def as_before(_: Record) -> Record:
-            return before
+            return lease.before
 
         after: Callable[[Record], Record] = as_before
-        began = self.now()
         try:
-            error = await self._work(task, ledger, options)
+            error = await self._work(task, ledger, lease, options)
             after = as_before if options else self._outcome(error)
         finally:
             await self._give_back(task, ledger, after)
-        self._tell(task, error, (self.now() - began).total_seconds())
+        self._tell(task, error, (self.now() - lease.taken_at).total_seconds())
         return error
 
-    async def _work(self, task: Task, ledger: Ledger, options: Mapping[str, Any]) -> Exception | None:
+    async def _work(self, task: Task, ledger: Ledger, lease: Lease, options: Mapping[str, Any]) -> Exception | None:
         error: Exception | None = LeaseLost(f"the lease of {task.name} lapsed, so another process may run it; this run was stopped")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._keep_lease, task, ledger, tasks.cancel_scope)
+            tasks.start_soon(self._keep, lease, task, ledger, tasks.cancel_scope)
             try:
                 await task.run(**options)
                 error = None
@@ -73,22 +82,23 @@ class Runner:
             tasks.cancel_scope.cancel()
         return error
 
-    async def _keep_lease(self, task: Task, ledger: Ledger, work: anyio.CancelScope) -> None:
+    async def _keep(self, lease: Lease, task: Task, ledger: Ledger, work: anyio.CancelScope) -> None:
         """Renew until cancelled; stop the work when the lease is another's, or could be."""
-        renewed_at = self.now()
+        renew_at, lapses_at = lease.taken_at + RENEWAL, lease.taken_at + LEASE
         while True:
             await anyio.sleep(self.pace)
             now = self.now()
-            if now < renewed_at + RENEWAL:
+            if now < renew_at:
                 continue
             try:
                 if await ledger.change(task.name, self._renewed) is None:
                     return work.cancel()
-                renewed_at = now
+                renew_at, lapses_at = now + RENEWAL, now + LEASE
             except StorageError:
                 log.warning("lease not renewed", extra={"job": task.name}, exc_info=True)
-                if now >= renewed_at + LEASE:
+                if now >= lapses_at:
                     return work.cancel()
+                renew_at = min(now + RENEWAL_RETRY, lapses_at)
 
     def _renewed(self, record: Record) -> Record | None:
         return record.renewed(self.now()) if record.holder == self.holder else None

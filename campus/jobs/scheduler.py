@@ -70,11 +70,11 @@ class Scheduler:
         if task is None:
             raise JobRefused(f"there is no job {name!r}; there are: {', '.join(sorted(self._tasks)) or 'none'}")
         ledger = self._ledgers[task.on]
-        before = await self._runner.claim(task, ledger, lambda *_: True)
-        if before is None:
+        lease = await self._runner.claim(task, ledger, lambda *_: True)
+        if lease is None:
             holder = (await ledger.records())[name].holder
             raise JobRefused(f"{name} is being run by {holder}; try again when it has ended")
-        if error := await self._runner.run(task, ledger, before, options):
+        if error := await self._runner.run(task, ledger, lease, options):
             raise error
 
     async def look(self) -> None:
@@ -116,9 +116,9 @@ class Scheduler:
         ledger = self._ledgers[task.on]
         try:
             with self._noting(f"{task.name} cannot be started"):
-                before = await self._runner.claim(task, ledger, lambda record, now: self._is_due(task, record, now))
-                if before is not None:
-                    await self._runner.run(task, ledger, before, {})
+                lease = await self._runner.claim(task, ledger, lambda record, now: self._is_due(task, record, now))
+                if lease is not None:
+                    await self._runner.run(task, ledger, lease, {})
         finally:
             self._running.discard(task.name)
             self._rest_until = None

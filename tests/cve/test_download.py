@@ -74,6 +74,15 @@ async def test_a_key_is_not_carried_to_another_address(publisher, fetcher) -> No
     assert not publisher.targets("/elsewhere")
 
 
+async def test_a_key_is_in_no_log_however_often_it_is_tried(publisher, fetcher, caplog) -> None:
+    publisher.put(PATH, status=503)
+    with caplog.at_level("DEBUG"), pytest.raises(FeedUnavailable):
+        await fetcher.fetch(publisher.url + PATH, headers={"apiKey": "hush-hush"})
+    tries = [record for record in caplog.records if record.name == "stamina"]
+    assert len(tries) == 2
+    assert not [record for record in caplog.records if "hush-hush" in str(vars(record))]
+
+
 @pytest.mark.parametrize(("status", "tries"), [(500, 3), (503, 3), (429, 3), (403, 1), (404, 1)])
 async def test_a_status_that_may_pass_is_tried_again_and_no_other(publisher, fetcher, status: int, tries: int) -> None:
     publisher.put(PATH, status=status)

@@ -22,6 +22,7 @@ from buildings.cve.enrichment import (
     severity_of,
     tagged,
 )
+from buildings.cve.feeds.errors import FeedRefused
 from buildings.cve.feeds.nvd import parse_nvd
 
 CNA = "cna@acme.example"
@@ -153,6 +154,27 @@ def test_a_record_of_any_status_is_read(make) -> None:
     page = parse_nvd(make.nvd_page(records))
     assert [record.status for record in page.records] == statuses
     assert [record.is_rejected for record in page.records] == [status == "Rejected" for status in statuses]
+
+
+@pytest.mark.parametrize(
+    ("member", "place"),
+    [
+        ({"lastModified": "yesterday"}, r"vulnerabilities\.1\.cve: lastModified: "),
+        ({"references": [{"tags": ["Patch"]}]}, r"vulnerabilities\.1\.cve: references\.0\.url: Field required"),
+        (
+            {"metrics": {"cvssMetricV31": [{"source": "x", "type": "Primary", "cvssData": {"version": "3.1", "baseScore": 99}}]}},
+            "baseScore",
+        ),
+    ],
+)
+def test_a_page_with_a_record_that_is_none_is_refused_by_its_place(make, member: dict[str, Any], place: str) -> None:
+    with pytest.raises(FeedRefused, match=place):
+        parse_nvd(make.nvd_page([make.nvd_record("CVE-2026-1000"), make.nvd_record("CVE-2026-1001", **member)]))
+
+
+def test_metrics_of_versions_to_come_are_passed_over(make) -> None:
+    [record] = parse_nvd(make.nvd_page([make.nvd_record("CVE-2026-1000", metrics={"cvssMetricV50": [{"any": "thing"}]})])).records
+    assert record.rating is None
 
 
 def plain_rating(cve: dict[str, Any]) -> tuple[str, str] | None:

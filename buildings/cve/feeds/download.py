@@ -1,6 +1,6 @@
 """How a feed is fetched: streamed, capped, in limited time, asked for only when newer, and tried again."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -71,11 +71,12 @@ class Fetcher:
         Raises FeedUnavailable when it cannot be had, FeedRefused when it is too large. A request with headers of its
         own follows no redirect: they may carry a key.
         """
-        asked = {"accept-encoding": "gzip", **(headers or {}), **(held.conditions(url) if held else {})}
+        conditions = held.conditions(url) if held else {}
+        request = self.client.build_request("GET", url, headers={"accept-encoding": "gzip", **(headers or {}), **conditions})
         body = bytearray()
         try:
             with anyio.fail_after(self.patience.seconds):
-                copy = await self._retrying()(self._stream, url, asked, body, follow_redirects=not headers)
+                copy = await self._with_tries(lambda: self._stream(request, body, follow=not headers, conditional=bool(conditions)))
         except TimeoutError:
             raise FeedUnavailable(
                 self.feed, f"{url} had not finished after {self.patience.seconds:g} seconds and {len(body):,} bytes"
@@ -86,11 +87,11 @@ class Fetcher:
             raise FeedUnavailable(self.feed, f"{url} gave no whole answer: {type(error).__name__} {error}".rstrip()) from None
         return Download(body=bytes(body), copy=copy) if copy else None
 
-    def _retrying(self) -> stamina.BoundAsyncRetryingCaller:
-        patience = self.patience
-        return stamina.AsyncRetryingCaller(
-            attempts=patience.attempts, timeout=None, wait_initial=patience.first_wait, wait_jitter=patience.first_wait / 2
-        ).on(_may_pass)
+    async def _with_tries(self, stream: Callable[[], Awaitable[Copy | None]]) -> Copy | None:
+        # The call has no arguments, for stamina logs those: a header may be a key.
+        first = self.patience.first_wait
+        tries = stamina.AsyncRetryingCaller(attempts=self.patience.attempts, timeout=None, wait_initial=first, wait_jitter=first / 2)
+        return await tries(_may_pass, stream)
 
     async def _stream(self, url: str, headers: Mapping[str, str], body: bytearray, *, follow_redirects: bool) -> Copy | None:
         body.clear()

@@ -7,6 +7,8 @@ FeedError
 
 import re
 
+from pydantic import ValidationError
+
 GLIMPSE = 60
 PRINTABLE = re.compile(r"[^ -~]+")
 
@@ -20,11 +22,11 @@ class FeedError(Exception):
         self.reason = reason
 
 
-class FeedUnavailable(FeedError):  # named for what happened
+class FeedUnavailable(FeedError):
     """It cannot be had."""
 
 
-class FeedRefused(FeedError):  # named for what happened
+class FeedRefused(FeedError):
     """It was had, and is not taken."""
 
 
@@ -35,3 +37,11 @@ def glimpse(body: bytes | bytearray) -> str:
     start = PRINTABLE.sub(" ", body[: 4 * GLIMPSE].decode("ascii", errors="replace")).strip()[:GLIMPSE]
     kind = "an HTML page" if start.lower().startswith(("<!doctype html", "<html")) else "an answer"
     return f"{kind} of {len(body):,} bytes that begins with {start!r}"
+
+
+def first_fault(error: ValidationError) -> str:
+    """Where the first thing stands that a format does not allow, and what is wrong with it."""
+    found = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in found["loc"])
+    what = found["msg"].removeprefix("Value error, ")
+    return f"{where}: {what}" if where else what

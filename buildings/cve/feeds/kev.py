@@ -20,7 +20,7 @@ from pydantic.alias_generators import to_camel
 from buildings.cve.cve_id import PATTERN
 from buildings.cve.enrichment import says_end_of_life
 from buildings.cve.feeds.acceptance import Issue
-from buildings.cve.feeds.errors import FeedRefused, glimpse
+from buildings.cve.feeds.errors import FeedRefused, first_fault, glimpse
 from buildings.cve.feeds.packing import MOST_BYTES, whole
 
 FEED = "KEV"
@@ -101,14 +101,8 @@ def parse_kev(sent: bytes, most: int = MOST_BYTES) -> KevCatalog:
     try:
         read = PublishedCatalog.model_validate_json(body)
     except ValidationError as error:
-        raise FeedRefused(FEED, f"not a KEV catalog ({_first(error)}), but {glimpse(body)}") from None
+        raise FeedRefused(FEED, f"not a KEV catalog ({first_fault(error)}), but {glimpse(body)}") from None
     if read.count != len(read.vulnerabilities):
         raise FeedRefused(FEED, f"the catalog says {read.count:,} entries and holds {len(read.vulnerabilities):,}")
     newest_first = sorted((one.entry() for one in read.vulnerabilities), key=lambda entry: entry.date_added, reverse=True)
     return KevCatalog(read.catalog_version, read.date_released, {entry.cve_id: entry for entry in newest_first})
-
-
-def _first(error: ValidationError) -> str:
-    found = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in found["loc"])
-    return f"{where}: {found['msg']}" if where else found["msg"]

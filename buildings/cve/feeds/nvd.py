@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from buildings.cve.cve_id import canonical
 from buildings.cve.enrichment import Metric, NvdRecord, Reference, names_in, rating_of, tagged
 from buildings.cve.feeds.acceptance import Issue
-from buildings.cve.feeds.errors import FeedRefused, glimpse
+from buildings.cve.feeds.errors import FeedRefused, first_fault, glimpse
 from buildings.cve.feeds.packing import MOST_BYTES, whole
 
 FEED = "NVD"
@@ -106,8 +107,10 @@ class PublishedRecord(Published):
     references: list[PublishedReference] = []
     configurations: list[Configuration] = []
 
-    def record(self, cve_id: str) -> NvdRecord:
-        """The same, distilled."""
+    def record(self) -> NvdRecord | None:
+        """The same, distilled; None when its identifier is none."""
+        if (cve_id := canonical(self.id)) is None:
+            return None
         references = [Reference(one.url, one.tags) for one in self.references]
         vendor, product = self._names()
         return NvdRecord(
@@ -126,10 +129,17 @@ class PublishedRecord(Published):
         return next((names_in(match.criteria) for match in matches if match.vulnerable), (None, None))
 
 
-class Item(Published):
-    """An element of the page."""
+def _distilled(published: Any) -> NvdRecord | None:
+    try:
+        return PublishedRecord.model_validate(published).record()
+    except ValidationError as error:
+        raise ValueError(first_fault(error)) from None
 
-    cve: PublishedRecord
+
+class Item(Published):
+    """An element of the page, distilled as soon as it is read: all records at full length would take 50 MB."""
+
+    cve: Annotated[NvdRecord | None, BeforeValidator(_distilled)]
 
 
 class PublishedPage(Published):
@@ -149,11 +159,8 @@ def parse_nvd(sent: bytes, most: int = MOST_BYTES) -> NvdPage:
     try:
         page = PublishedPage.model_validate_json(body)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in found["loc"])
-        raise FeedRefused(FEED, f"not NVD's JSON 2.0 ({where}: {found['msg']}), but {glimpse(body)}") from None
-    records = ((canonical(item.cve.id), item.cve) for item in page.vulnerabilities)
-    distilled = tuple(cve.record(cve_id) for cve_id, cve in records if cve_id)
+        raise FeedRefused(FEED, f"not NVD's JSON 2.0 ({first_fault(error)}), but {glimpse(body)}") from None
+    distilled = tuple(item.cve for item in page.vulnerabilities if item.cve)
     as_of = page.timestamp if page.timestamp.tzinfo else page.timestamp.replace(tzinfo=UTC)
     issue = Issue(version=page.version, issued=as_of, entries=len(distilled))
     return NvdPage(distilled, len(page.vulnerabilities), page.start_index, page.total_results, issue)

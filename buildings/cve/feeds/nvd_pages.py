@@ -36,7 +36,7 @@ async def read_nvd(
 
     `window` is the time in which the API takes 5 requests, 50 with a key. Raises FeedUnavailable or FeedRefused.
     """
-    if urlsplit(url).path.endswith((".json", ".json.gz")):
+    if _is_file(url):
         return await _read_file(fetcher, url, held)
     pause = pause_between_pages(window, has_key=api_key is not None)
     headers = {"apiKey": api_key} if api_key else None
@@ -61,6 +61,15 @@ async def read_nvd(
 def pause_between_pages(window: float = WINDOW_SECONDS, *, has_key: bool) -> float:
     """The seconds between requests that keep to NVD's rate."""
     return window / (REQUESTS_WITH_KEY if has_key else REQUESTS_PER_WINDOW)
+
+
+def smallest_question(url: str) -> str:
+    """The address that shows whether NVD can be had, for little."""
+    return url if _is_file(url) else f"{url}{'&' if urlsplit(url).query else '?'}resultsPerPage=1"
+
+
+def _is_file(url: str) -> bool:
+    return urlsplit(url).path.endswith((".json", ".json.gz"))
 
 
 async def _read_file(fetcher: Fetcher, url: str, held: Copy | None) -> NvdRead | None:

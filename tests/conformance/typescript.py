@@ -1,0 +1,46 @@
+"""Both TypeScript clients, which hold every result against the tool's output schema: a refusal must be shown, not thrown."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from conformance.node import Node
+from conformance.town import Town
+
+SCRIPT = Path(__file__).with_name("call_with_typescript.mjs")
+CLIENTS = 3
+RUN_SECONDS = 120
+FREE = {"brief_teaser"}
+TOOLS = FREE | {"top_cves_today", "kev_fresh", "cve_verdict", "archived_brief"}
+REFUSALS = {"none": "access_required", "cve": None, "recorder": "insufficient_scope", "expired": "key_expired"}
+"""What a paid tool answers to each key; None is an answer."""
+
+
+def call_by_typescript(node: Node, town: Town) -> list[str]:
+    """Call every tool of cve with several keys, print what came of it, return what is wrong."""
+    faults = []
+    shutil.copy(SCRIPT, node.folder)
+    arguments = {"cve_verdict": {"cve_id": "CVE-2021-44228"}, "archived_brief": {"date": str(town.day)}}
+    for key, code in REFUSALS.items():
+        token = "" if key == "none" else getattr(town.tokens, key)
+        script = node.folder / SCRIPT.name
+        ran = node.run(script, f"{town.url}/cve/mcp", token, json.dumps(arguments), seconds=RUN_SECONDS)
+        if ran.returncode != 0:
+            faults.append(f"the TypeScript clients with the key {key} failed: {ran.stderr}")
+            continue
+        faults += [f"with the key {key}, {fault}" for fault in faults_of(json.loads(ran.stdout), code)]
+        print(f"\nTypeScript clients with the key {key}: {len(json.loads(ran.stdout))} calls, paid tools should answer {code or 'a result'}")
+    return faults
+
+
+def faults_of(calls: list[dict[str, str | bool | None]], code: str | None) -> Iterator[str]:
+    if len(calls) != CLIENTS * len(TOOLS):
+        yield f"{len(calls)} calls were made instead of {CLIENTS * len(TOOLS)}"
+    for call in calls:
+        wanted = None if call["tool"] in FREE else code
+        name = f"{call['client']} calling {call['tool']}"
+        if "thrown" in call:
+            yield f"{name} threw {call['thrown']}"
+        elif (call["is_error"], call["code"]) != (wanted is not None, wanted):
+            yield f"{name} got {call['code'] or 'a result'} instead of {wanted or 'a result'}"
