@@ -13,7 +13,7 @@ from buildings.cve.feeds import acceptance, epss, kev, nvd
 from buildings.cve.feeds.acceptance import Issue, Thresholds
 from buildings.cve.feeds.download import Caps, Copy, Download, Fetcher, Patience
 from buildings.cve.feeds.epss import EpssDay, parse_epss
-from buildings.cve.feeds.errors import FeedError, FeedRefused, FeedUnavailable
+from buildings.cve.feeds.errors import FeedError, FeedUnavailable
 from buildings.cve.feeds.kev import KevCatalog, parse_kev
 from buildings.cve.feeds.nvd_pages import WINDOW_SECONDS, NvdRead, read_nvd
 from buildings.cve.settings import CveSettings
@@ -78,7 +78,7 @@ class FeedReader:
         held = self.held.get(kev.FEED)
         download = await self._kev_download(self._fetcher(kev.FEED), held)
         if download is None:
-            return self._last(kev.FEED).kev, held
+            return self._unchanged.kev, held
         catalog = await anyio.to_thread.run_sync(parse_kev, download.body, self.terms.caps.unpacked)
         self._check(kev.FEED, catalog.issue, acceptance.KEV)
         return catalog, download.copy
@@ -100,7 +100,7 @@ class FeedReader:
         held = self.held.get(epss.FEED)
         download = await self._fetcher(epss.FEED).fetch(self.settings.epss_url, held=held)
         if download is None:
-            return await anyio.to_thread.run_sync(lambda: self._last(epss.FEED).epss), held
+            return await anyio.to_thread.run_sync(lambda: self._unchanged.epss), held
         day = await anyio.to_thread.run_sync(parse_epss, download.body, self.terms.caps.unpacked)
         self._check(epss.FEED, day.issue, acceptance.EPSS)
         return day, download.copy
@@ -123,9 +123,9 @@ class FeedReader:
     def _fetcher(self, feed: str) -> Fetcher:
         return Fetcher(client=self.client, feed=feed, patience=self.terms.patience, caps=self.terms.caps)
 
-    def _last(self, feed: str) -> Edition:
-        if self.last is None:
-            raise FeedRefused(feed, "the server says that nothing changed, to a request that did not ask so")
+    @property
+    def _unchanged(self) -> Edition:
+        assert self.last is not None, "only the copies of a last list are asked for by condition"
         return self.last
 
     def _check(self, feed: str, issue: Issue, thresholds: Thresholds) -> None:

@@ -67,6 +67,14 @@ class KeyRing:
             row = await session.get(KeyRow, key_id)
             return row.key() if row else None
 
+    async def end_of(self, lineage: str) -> datetime | None:
+        """When the last key of a lineage ends or ended; None when none is left that was not revoked."""
+        async with self._storage.read() as session:
+            ends = await session.exec(
+                select(func.max(KeyRow.expires_at)).where(KeyRow.lineage == lineage, col(KeyRow.revoked_at).is_(None))
+            )
+            return ends.one()
+
     async def list(self) -> Sequence[KeyRecord]:
         """Every key that was ever issued, the oldest first."""
         now = self._now()

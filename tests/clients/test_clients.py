@@ -11,13 +11,13 @@ from typing import Any, Literal
 import anyio
 import httpx
 import pytest
-from campus.testing import open_campus
 from conformance.town import Tokens, Town, open_town
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 
 from buildings.cve import building as cve
 from buildings.gateway import building as gateway
+from campus.testing import open_campus
 
 MCP1 = Path(sys.executable).parents[1] / "mcp1" / "bin" / "python"
 SCRIPT = Path(__file__).with_name("call_with_mcp1.py")

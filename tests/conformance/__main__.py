@@ -1,6 +1,6 @@
 """The conformance checks that want minutes or node: the protocol's own suite, both TypeScript clients, Schemathesis in full.
 
-    PYTHONPATH=tests python -m conformance [mcp] [typescript] [openapi]
+PYTHONPATH=tests python -m conformance [mcp] [typescript] [openapi]
 """
 
 import sys

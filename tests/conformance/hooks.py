@@ -45,7 +45,7 @@ def before_generate_case(context: Any, strategy: Any) -> Any:
     return st.tuples(strategy, HEADERS, st.booleans()).map(lambda drawn: dressed(*drawn))
 
 
-def dressed(case: Any, headers: dict[str, str], known: bool) -> Any:  # noqa: FBT001  # as it is drawn
+def dressed(case: Any, headers: dict[str, str], known: bool) -> Any:
     case.headers = {**headers, **(case.headers or {})}
     if known and case.meta.generation.mode.is_positive:
         case.path_parameters = {name: KNOWN.get(name, value) for name, value in (case.path_parameters or {}).items()}

@@ -80,7 +80,8 @@ class Check:
 
 def run_suites(node: Node, url: str) -> list[str]:
     """Run everything, print each check, return what is wrong."""
-    faults, missing = [], {}
+    faults: list[str] = []
+    missing: dict[str, str | None] = {}
     for suite in SUITES:
         listed = scenarios_of(node, suite)
         for revision in sorted(set().union(*listed.values())):

@@ -32,5 +32,5 @@ class Node:
 
     def run(self, script: Path, *arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
         """Run a script to its end, whatever its exit code; only its words are awaited, not longer than `seconds`."""
-        command = [self.folder / "node_modules" / ".bin" / "node", script, *arguments]
+        command: list[str | Path] = [self.folder / "node_modules" / ".bin" / "node", script, *arguments]
         return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=seconds, check=False)

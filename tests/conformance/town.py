@@ -7,10 +7,11 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import anyio
+from serving import Served, serving, write_config
+
 from campus.app import Campus, assemble
 from campus.config import read_config
 from campus.testing import Clock
-from serving import Served, serving, write_config
 
 SAMPLE = (Path(__file__).parents[2] / "buildings" / "cve" / "sample").as_uri()
 NOWHERE = "file:///nowhere"

@@ -29,8 +29,10 @@ def call_by_typescript(node: Node, town: Town) -> list[str]:
         if ran.returncode != 0:
             faults.append(f"the TypeScript clients with the key {key} failed: {ran.stderr}")
             continue
-        faults += [f"with the key {key}, {fault}" for fault in faults_of(json.loads(ran.stdout), code)]
-        print(f"\nTypeScript clients with the key {key}: {len(json.loads(ran.stdout))} calls, paid tools should answer {code or 'a result'}")
+        calls = json.loads(ran.stdout)
+        found = list(faults_of(calls, code))
+        print(f"\nTypeScript, key {key}: {len(calls)} calls, {len(found)} not as they should be; a paid tool answers {code or 'a result'}")
+        faults += [f"with the key {key}, {fault}" for fault in found]
     return faults
 
 

@@ -195,7 +195,7 @@ def open_town() -> OpenTown:
     @asynccontextmanager
     async def opened(url: str | None = None, *, clock: Clock | None = None, settings: Mapping[str, Any] | None = None, **more: Any):  # type: ignore[no-untyped-def]
         addresses = {"kev_url": KEV, "epss_url": EPSS, "nvd_url": NVD, "kev_mirror_url": MIRROR}
-        table = {name: f"{url}{path}" for name, path in addresses.items()} if url else {"kev_mirror_url": "file://localhost/nowhere"}
+        table = {name: f"{url}{path}" for name, path in addresses.items()} if url else {"kev_mirror_url": "file:///nowhere"}
         async with open_campus(clock=clock or Clock(NOON), settings=table | (settings or {}), cve=building, **more) as town:
             yield town
 
@@ -210,9 +210,3 @@ def terms() -> Callable[..., Terms]:
         return Terms(patience=Patience(seconds=seconds, attempts=attempts, first_wait=0.01), caps=Caps(**caps), nvd_window=0.0)
 
     return made
-
-
-@pytest.fixture
-def file_url() -> Callable[[Path], str]:
-    """A file's address."""
-    return lambda path: f"file://localhost{path}"

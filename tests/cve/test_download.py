@@ -46,6 +46,12 @@ async def test_a_copy_from_another_address_says_nothing_about_this_one(publisher
     assert not {"if-none-match", "if-modified-since"} & publisher.asked[-1][1].keys()
 
 
+async def test_unchanged_is_no_answer_to_a_request_without_a_condition(publisher, fetcher) -> None:
+    publisher.put(PATH, status=304)
+    with pytest.raises(FeedUnavailable, match="answered 304"):
+        await fetcher.fetch(publisher.url + PATH)
+
+
 async def test_a_redirect_is_followed(publisher, fetcher) -> None:
     publisher.put("/dated", b"scores")
     publisher.put(PATH, status=302, headers={"Location": "/dated"})

@@ -35,13 +35,13 @@ def cut_epss(folder: Path, cves: set[str]) -> bytes:
     return gzip.compress("\n".join([*lines[:2], *kept, ""]).encode())
 
 
-async def test_thirty_days_give_thirty_archived_briefs(real_feeds: Path, open_town, tmp_path, file_url, make) -> None:
+async def test_thirty_days_give_thirty_archived_briefs(real_feeds: Path, open_town, tmp_path, make) -> None:
     published = dict(releases(real_feeds))
     listed = {one["cveID"]: one for body in published.values() for one in json.loads(body)["vulnerabilities"]}
     kev_file, epss_file, nvd_file = tmp_path / "kev.json", tmp_path / "epss.csv.gz", tmp_path / "nvd.json"
     epss_file.write_bytes(cut_epss(real_feeds, listed.keys() - {REMOVED}))
     nvd_file.write_bytes(make.nvd_page([]))
-    settings = {"kev_url": file_url(kev_file), "epss_url": file_url(epss_file), "nvd_url": file_url(nvd_file)}
+    settings = {"kev_url": kev_file.as_uri(), "epss_url": epss_file.as_uri(), "nvd_url": nvd_file.as_uri()}
     clock, fresh_counts, briefs = Clock(), [], {}
     async with open_town(settings=settings | {"archive_start": FIRST.isoformat()}, clock=clock) as town:
         key = await town.key("cve")

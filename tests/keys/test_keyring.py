@@ -283,3 +283,17 @@ async def test_of_revocations_at_once_one_is_logged(ring: KeyRing, other_ring: K
         for keys in (ring, other_ring) * 4:
             tasks.start_soon(keys.revoke, key.id)
     assert [action for _, action, _ in await events_of(storage)] == ["issued", "revoked"]
+
+
+async def test_a_lineage_ends_with_the_last_of_its_keys_that_was_not_revoked(ring: KeyRing, clock: Clock) -> None:
+    first, _ = await ring.issue("cve")
+    assert await ring.end_of(first.lineage) == first.expires_at
+    second, _ = await ring.rotate(first.id)
+    assert await ring.end_of(first.lineage) == second.expires_at
+    renewed = await ring.renew(second.id)
+    assert await ring.end_of(first.lineage) == renewed.expires_at
+    await ring.revoke(second.id)
+    assert await ring.end_of(first.lineage) == clock() + DAY
+    await ring.revoke(first.id)
+    assert await ring.end_of(first.lineage) is None
+    assert await ring.end_of("nobody") is None

@@ -14,6 +14,8 @@ from buildings.cve.feeds.packing import MOST_BYTES
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses that another try may cure."""
 
+CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
@@ -71,19 +73,18 @@ class Fetcher:
         Raises FeedUnavailable when it cannot be had, FeedRefused when it is too large. A request with headers of its
         own follows no redirect: they may carry a key.
         """
-        conditions = held.conditions(url) if held else {}
-        request = self.client.build_request("GET", url, headers={"accept-encoding": "gzip", **(headers or {}), **conditions})
+        asked = {"accept-encoding": "gzip", **(headers or {}), **(held.conditions(url) if held else {})}
         body = bytearray()
         try:
             with anyio.fail_after(self.patience.seconds):
-                copy = await self._with_tries(lambda: self._stream(request, body, follow=not headers, conditional=bool(conditions)))
+                copy = await self._with_tries(lambda: self._stream(url, asked, body, follow_redirects=not headers))
         except TimeoutError:
             raise FeedUnavailable(
                 self.feed, f"{url} had not finished after {self.patience.seconds:g} seconds and {len(body):,} bytes"
             ) from None
         except httpx.HTTPStatusError as error:
             raise FeedUnavailable(self.feed, f"{url} answered {error.response.status_code}") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise FeedUnavailable(self.feed, f"{url} gave no whole answer: {type(error).__name__} {error}".rstrip()) from None
         return Download(body=bytes(body), copy=copy) if copy else None
 
@@ -96,7 +97,7 @@ class Fetcher:
     async def _stream(self, url: str, headers: Mapping[str, str], body: bytearray, *, follow_redirects: bool) -> Copy | None:
         body.clear()
         async with self.client.stream("GET", url, headers=headers, follow_redirects=follow_redirects) as response:
-            if response.status_code == HTTPStatus.NOT_MODIFIED:
+            if response.status_code == HTTPStatus.NOT_MODIFIED and headers.keys() & CONDITIONS:
                 return None
             self._check(response, url)
             async for chunk in response.aiter_raw():

@@ -44,7 +44,7 @@ async def read_nvd(
     start = 0
     for _ in range(MOST_PAGES):
         download = await fetcher.fetch(_page_address(url, start), headers=headers)
-        assert download is not None, "only a request for a newer copy can be answered with none"
+        assert download is not None, "pages are asked for without a condition"
         page = await _parsed(fetcher, download.body)
         if page.start != start or not (page.count or page.total == 0):
             raise FeedRefused(

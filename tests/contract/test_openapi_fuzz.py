@@ -1,0 +1,90 @@
+"""A small cut of Schemathesis: generated calls of every operation; `make conformance` runs all of it."""
+
+from collections import Counter
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from conformance.town import Town
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import FailureGroup
+from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+from schemathesis.specs.openapi.schemas import OpenApiSchema
+
+FREE = ("/v1/gateway/list_buildings", "/v1/gateway/how_to_pay", "/v1/gateway/about_service", "/v1/brief/teaser")
+PAID = ("/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/archive/{date}")
+OWN_REFUSALS = {"no_data_for_date"}
+EXAMPLES = 15
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+@pytest.fixture(scope="module")
+def document(town: Town) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.get(f"{town.url}/v1/openapi.json").json()
+    return found
+
+
+def schema_of(document: dict[str, Any]) -> OpenApiSchema:
+    schema = schemathesis.openapi.from_dict(document)
+    schema.config.generation.update(with_security_parameters=False)
+    return schema
+
+
+def answers(town: Town, document: dict[str, Any], path: str, *, mode: GenerationMode, key: str | None) -> Counter[tuple[int, str | None]]:
+    """Call an operation by generated arguments, hold each answer against the document, and count them by status and code."""
+    seen: Counter[tuple[int, str | None]] = Counter()
+    operation = schema_of(document)[path]["GET"]
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, derandomize=True)
+    @given(operation.as_strategy(generation_mode=mode), st.booleans())
+    def call(case: Any, known: bool) -> None:
+        if known and "date" in case.path_parameters and mode.is_positive:
+            case.path_parameters["date"] = str(town.day)
+        response = case.call(base_url=town.url, headers=headers)
+        case.validate_response(response, checks=CHECKS)
+        seen[response.status_code, response.json().get("code")] += 1
+
+    call()
+    return seen
+
+
+def reached(seen: Counter[tuple[int, str | None]]) -> int:
+    """How many of the answers are the tool's own."""
+    return sum(count for (status, code), count in seen.items() if status == 200 or code in OWN_REFUSALS)
+
+
+def test_the_operations_here_are_all_that_are_served(document: dict[str, Any]) -> None:
+    assert set(document["paths"]) == {*FREE, *PAID}
+
+
+@pytest.mark.parametrize("path", [*FREE, *PAID])
+def test_well_formed_calls_with_a_key_reach_the_tool(town: Town, document: dict[str, Any], path: str) -> None:
+    seen = answers(town, document, path, mode=GenerationMode.POSITIVE, key=town.tokens.cve)
+    assert reached(seen) == seen.total() > 0
+    assert (200, None) in seen
+
+
+@pytest.mark.parametrize("path", [path for path in PAID if "{" in path])
+def test_malformed_calls_with_a_key_are_refused_as_documented(town: Town, document: dict[str, Any], path: str) -> None:
+    seen = answers(town, document, path, mode=GenerationMode.NEGATIVE, key=town.tokens.cve)
+    assert reached(seen) == 0
+    assert {status for status, _ in seen} <= {400, 404}
+
+
+@pytest.mark.parametrize("path", [*FREE, *PAID])
+def test_calls_without_a_key_are_refused_with_402_where_paid(town: Town, document: dict[str, Any], path: str) -> None:
+    seen = answers(town, document, path, mode=GenerationMode.POSITIVE, key=None)
+    assert set(seen) == ({(200, None)} if path in FREE else {(402, "access_required")})
+
+
+def test_an_answer_that_is_not_as_documented_is_noticed(town: Town, document: dict[str, Any]) -> None:
+    teaser = document["components"]["schemas"]["TeaserEntry"]
+    wrong = {**teaser, "properties": {**teaser["properties"], "rank": {"type": "integer"}}}
+    lying = {**document, "components": {"schemas": {**document["components"]["schemas"], "TeaserEntry": wrong}}}
+    with pytest.raises(FailureGroup, match="Response violates schema"):
+        answers(town, lying, "/v1/brief/teaser", mode=GenerationMode.POSITIVE, key=None)
