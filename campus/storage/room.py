@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol, TypeVar
 
 import anyio
+import anyio.lowlevel
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlmodel.ext.asyncio.session import AsyncSession
@@ -111,6 +112,7 @@ class Room:
         """See Storage."""
         async with self._lock, self._session(self._connections.writer, reading=False) as session:
             yield session
+            await anyio.lowlevel.checkpoint_if_cancelled()
             with anyio.CancelScope(shield=True):  # a commit that was begun is waited for
                 await session.commit()
 

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from campus.errors import StorageError
 from campus.storage.directory import copy_files
+from campus.storage.driver import CONNECT, connect
 from campus.storage.faults import BUSY_SECONDS, told
 from campus.storage.history import History
 from campus.storage.values import OPTIONS
@@ -26,13 +28,7 @@ PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", f"journal_size_limit = {W
 WRITER = (*PRAGMAS, "foreign_keys = ON")
 READER = (*PRAGMAS, "query_only = ON")
 MIGRATOR = (*PRAGMAS, "foreign_keys = OFF")
-POOL: dict[str, Any] = {
-    "max_overflow": 0,
-    "pool_timeout": BUSY_SECONDS,
-    # sqlite3 is to begin no transactions of its own: it would begin them late, and lose updates
-    "connect_args": {"isolation_level": None, "timeout": BUSY_SECONDS},
-    **OPTIONS,
-}
+POOL: dict[str, Any] = {"max_overflow": 0, "pool_timeout": BUSY_SECONDS, **OPTIONS}
 
 
 class SqliteConnections:
@@ -99,13 +95,14 @@ class SqliteDirectory:
 
 
 def _async_engine(path: Path, pragmas: Sequence[str], *, begin: str, size: int) -> AsyncEngine:
-    engine = create_async_engine(URL.create("sqlite+aiosqlite", database=str(path)), pool_size=size, **POOL)
+    url = URL.create("sqlite+aiosqlite", database=str(path))
+    engine = create_async_engine(url, async_creator=partial(connect, path), pool_size=size, **POOL)
     _prepare(engine.sync_engine, pragmas, begin)
     return engine
 
 
 def _engine(path: Path, pragmas: Sequence[str]) -> Engine:
-    engine = create_engine(URL.create("sqlite", database=str(path)), pool_size=1, **POOL)
+    engine = create_engine(URL.create("sqlite", database=str(path)), connect_args=CONNECT, pool_size=1, **POOL)
     _prepare(engine, pragmas, "BEGIN IMMEDIATE")
     return engine
 

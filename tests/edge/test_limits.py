@@ -71,8 +71,16 @@ async def test_an_announced_body_over_the_limit_is_refused_without_running_the_a
 
 
 async def test_a_chunked_body_over_the_limit_is_413_although_the_app_swallows_everything(serving) -> None:
-    async with serving(length, body_bytes=LIMIT) as served:
+    finished = anyio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await length(scope, receive, send)
+        finished.set()  # its own answer went nowhere, and made no noise
+
+    async with serving(app, body_bytes=LIMIT) as served:
         answer = await served.ask(chunked(*[b"x" * 100] * 11))
+        with anyio.fail_after(10):
+            await finished.wait()
     assert (answer.status, answer.json()["code"]) == (413, "body_too_large")
 
 

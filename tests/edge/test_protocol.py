@@ -226,6 +226,21 @@ async def test_a_broken_chunk_is_400_and_the_app_is_told_that_the_caller_has_gon
     assert seen == ["http.request", "http.disconnect"]
 
 
+async def test_a_broken_chunk_puts_no_second_answer_into_one_that_has_begun(serving) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"10")]})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async with serving(app, protocol=SMALL) as served, served.connected() as connection:
+        await connection.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+        await anyio.sleep(0.05)
+        await connection.send(b"nonsense\r\n")
+        answer = await connection.rest()
+    assert answer.endswith(b"half")
+
+
 async def test_a_broken_request_behind_a_good_one_is_not_answered_in_its_place(serving) -> None:
     async with serving(path, protocol=SMALL) as served, served.connected() as connection:
         await connection.send(GET % b"slow" + b"GARBAGE\r\n\r\n")
