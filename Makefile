@@ -6,7 +6,9 @@ BIN = $(VENV)/bin
 LOCKS = requirements.txt requirements-dev.txt
 STAMP = $(VENV)/.stamp-$(shell cat $(LOCKS) pyproject.toml | cksum | cut -d' ' -f1)
 PIP = $(BIN)/python -m pip install -q --disable-pip-version-check
-SOURCES = twins campus buildings
+MCP1 = $(VENV)/mcp1
+MCP1_LOCK = tests/clients/requirements-mcp1.txt
+MCP1_STAMP = $(MCP1)/.stamp-$(shell cksum < $(MCP1_LOCK) | cut -d' ' -f1)
 
 .PHONY: serve test lint types tests bench conformance venv lock help
 serve: $(STAMP)           ## serve this campus; ARGS="--port 9000" and the like are passed on
@@ -21,14 +23,14 @@ lint: $(STAMP)            ## style
 types: $(STAMP)           ## mypy --strict
 	$(BIN)/mypy
 
-tests: $(STAMP)           ## all tests, with branch coverage
+tests: $(STAMP) $(MCP1_STAMP)   ## all tests, with branch coverage
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term -q $(ARGS)
 
-bench: $(STAMP)           ## the figures of the README, as ratios from one run
+bench: $(STAMP)           ## the figures that matter, as ratios from one run
 	$(BIN)/python -m benchmarks $(ARGS)
 
-conformance: $(STAMP)     ## the protocol's conformance suite and Schemathesis in full; needs node
-	$(BIN)/python -m tests.conformance $(ARGS)
+conformance: $(STAMP)     ## the protocol's conformance suite and Schemathesis in full; needs npm
+	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)
 
 venv: $(STAMP)            ## prepare .venv and stop
 $(STAMP): $(LOCKS) pyproject.toml
@@ -36,6 +38,12 @@ $(STAMP): $(LOCKS) pyproject.toml
 	$(PY) -m venv --clear $(VENV)
 	$(PIP) --require-hashes --only-binary :all: --no-deps $(foreach lock,$(LOCKS),-r $(lock))
 	$(PIP) --no-deps --no-build-isolation -e .
+	touch $@
+
+# A client of the protocol's first generation, for the tests, in a virtual environment of its own
+$(MCP1_STAMP): $(MCP1_LOCK) $(STAMP)
+	$(PY) -m venv --clear $(MCP1)
+	$(MCP1)/bin/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all: --no-deps -r $(MCP1_LOCK)
 	touch $@
 
 COMPILE = uv pip compile -q --upgrade --universal --only-binary :all: --generate-hashes --no-header --python-version 3.11 \

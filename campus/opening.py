@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from importlib import metadata
 from typing import Any
 
+import fastmcp
 from fastmcp import FastMCP
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.transforms import Transform
@@ -119,7 +121,7 @@ def own_server(author: FastMCP[Any], word: Transform) -> FastMCP[Any]:
     return FastMCP(
         author.name,
         author.instructions,
-        version=author.version,
+        version=version_of(author),
         website_url=author.website_url,
         icons=author.icons,
         providers=author.providers,
@@ -129,6 +131,11 @@ def own_server(author: FastMCP[Any], word: Transform) -> FastMCP[Any]:
         strict_input_validation=author.strict_input_validation,
         mask_error_details=True,
     )
+
+
+def version_of(author: FastMCP[Any]) -> str | None:
+    """The author's version; campus's own where he gave none, and FastMCP put its own in its place."""
+    return metadata.version("campus") if author.version == fastmcp.__version__ else author.version
 
 
 def guard(server: FastMCP[Any], frame: Middleware) -> None:

@@ -124,8 +124,6 @@ def _responses(operation: Operation, method: str, book: Components) -> dict[str,
     output = operation.tool.output_schema
     schema = book.named(_result_name(operation), output) if output else {"type": "object"}
     found: dict[str, Any] = {str(operation.status): {"description": title_of(operation.status), "content": {JSON: {"schema": schema}}}}
-    if operation.cache is not None and method == "GET":
-        found["304"] = {"description": "The caller's copy, named by If-None-Match, is still right."}
     return found | {"default": problem_response("Why the call was not answered.")}
 
 

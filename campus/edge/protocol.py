@@ -71,6 +71,10 @@ class GuardedProtocol(HttpToolsProtocol):
         elif self._head_timer is None:
             self._head_timer = self.loop.call_later(self.head_seconds, self.transport.close)
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Without the blanks behind the value, which are no part of it (RFC 9110, 5.5) and which httptools leaves."""
+        super().on_header(name, value.rstrip(b" \t"))
+
     def on_headers_complete(self) -> None:
         """Measure the head, exactly when what was received since it began could be too much."""
         if self._received > self.head_bytes and self._head_size() > self.head_bytes:

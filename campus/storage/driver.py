@@ -33,7 +33,14 @@ class Connection(aiosqlite.Connection):
 
     async def _execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with anyio.CancelScope(shield=True):
-            return await super()._execute(fn, *args, **kwargs)
+            try:
+                return await self._in_thread(fn, *args, **kwargs)
+            except anyio.get_cancelled_exc_class():  # by asyncio itself, which knows no shield
+                await self._in_thread(int)
+                raise
+
+    async def _in_thread(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call]  # aiosqlite gives it no types
 
     async def _connect(self) -> aiosqlite.Connection:
         with anyio.CancelScope(shield=True):
