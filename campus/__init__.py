@@ -7,6 +7,7 @@ from campus.access import access, free
 from campus.building import Building, Check, Job, Page, Settings
 from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, ProductEntry, ToolEntry
+from campus.errors import JobFailed
 from campus.site import CurrentCaller, CurrentSite, Site
 from campus.storage import Storage, UtcDateTime, registry
 from twins import Problem, route
@@ -19,6 +20,7 @@ __all__ = [
     "CurrentCaller",
     "CurrentSite",
     "Job",
+    "JobFailed",
     "Key",
     "Page",
     "Problem",

@@ -16,6 +16,7 @@ from campus.counters import Counters
 from campus.directory import Directory
 from campus.edge.edge import Edge
 from campus.edge.health import Health
+from campus.errors import EXPLAINED_AT
 from campus.feeds import feeds_client
 from campus.foundation import Foundation, lay_foundation, utc_now
 from campus.frames.http import gate
@@ -24,7 +25,7 @@ from campus.jobs import Scheduler
 from campus.keys.keyring import KeyRing
 from campus.loader import Installed, installed_buildings
 from campus.opening import Opened, guard
-from campus.pages import ERRORS, exposed_routes, own_routes, page_entries, pages_app
+from campus.pages import exposed_routes, own_routes, page_entries, pages_app
 from campus.paywall import Paywall
 from campus.plan import Plan, make_plan
 from campus.routing import Router
@@ -142,7 +143,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
             own = own_routes(plan.directory, plan.documents, campus.counters)
             exposed = [route for one in plan.opened for route in exposed_routes(one)]
             router = Router(table, servers, pages_app([*own, *exposed], plan.directory))
-            health = Health(readiness(plan.opened, campus.sites, campus.ground.storage, campus.scheduler))
+            health = Health(readiness(plan.opened, campus.sites, campus.ground.storage, campus.scheduler), needed=["storage"])
             yield Edge(router, public_url=config.url, port=config.server.port, probes=health.probes)
 
 
@@ -160,7 +161,7 @@ async def open_mcp(campus: Campus, opened: Opened, paywall: Paywall) -> AsyncIte
 async def open_twins(campus: Campus, opened: Opened, paywall: Paywall) -> Twins:
     """A building's HTTP twins, the paywall before every call."""
     door = gate(campus.sites[opened.name], opened.offers, paywall)
-    return await Twins.open(opened.server, name=opened.name, gate=door, problem_types=ERRORS)
+    return await Twins.open(opened.server, name=opened.name, gate=door, problem_types=EXPLAINED_AT)
 
 
 @contextmanager

@@ -6,9 +6,13 @@ CampusError                 the command line prints it and exits with 2
 ├── ServeError              the address cannot be served
 ├── KeyRefused              a key command asks for what is not there
 ├── JobRefused              a job cannot be run now
+├── JobFailed               a job could not do its work, for a reason that it foresaw
 └── StorageError            the database cannot be used
     └── StorageUnavailable  … at the moment: callers get 503 and may try again
 """
+
+EXPLAINED_AT = "/errors/"
+"""Where the codes of the problems that callers get are explained."""
 
 
 class CampusError(Exception):
@@ -33,6 +37,10 @@ class KeyRefused(CampusError):
 
 class JobRefused(CampusError):
     """A job cannot be run now."""
+
+
+class JobFailed(CampusError):
+    """A job could not do its work, for a reason that it foresaw: told in one line, and tried again."""
 
 
 class StorageError(CampusError):

@@ -5,7 +5,7 @@ import sys
 import time
 
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-QUIET = {name: logging.WARNING for name in ("httpx", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite")} | {"stamina": logging.ERROR}
+QUIET = dict.fromkeys(("httpx", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite"), logging.WARNING) | {"stamina": logging.ERROR}
 
 
 class OneLine(logging.Formatter):
@@ -24,13 +24,14 @@ class OneLine(logging.Formatter):
         return f"{super().formatMessage(record)} {data}".rstrip()
 
 
-def log_to_stderr(level: int) -> None:
-    """Log to standard error; libraries only what they warn of."""
+def log_to_stderr(level: int, *, requests: bool = False) -> None:
+    """Log to standard error; libraries only what they warn of, and a line per request only where it is asked for."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name, least in QUIET.items():
         logging.getLogger(name).setLevel(least)
+    logging.getLogger("campus.access").setLevel(logging.INFO if requests else logging.WARNING)
     fastmcp = logging.getLogger("fastmcp")  # it brings a handler of its own, which wraps lines to a terminal's width
     fastmcp.handlers.clear()
     fastmcp.propagate = True

@@ -4,23 +4,23 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.building import Page
 from campus.counters import Counters
 from campus.directory import Directory
+from campus.errors import EXPLAINED_AT
 from campus.opening import Opened
 from campus.site import ROUTE, SITE, Site
 from twins import Entry, Problem
 from twins.fastmcp_internals import author_routes
 
 PROBLEM_JSON = "application/problem+json"
-ERRORS = "/errors/"
 
 EXPLANATIONS: Mapping[str, str] = {
     "access_required": "The tool is not free. `unlock` lists each key that opens it, its price and where to get it.",
@@ -37,18 +37,25 @@ EXPLANATIONS: Mapping[str, str] = {
     "not_found": "There is nothing at this address.",
     "method_not_allowed": "The address does not take this method; the Allow header lists those it takes.",
     "unsupported_media_type": "Send the body as application/json, without Content-Encoding.",
-    "too_large": "The request is larger than what is taken here.",
+    "too_large": "The body is larger than what the tool takes.",
+    "body_too_large": "The body is larger than what is taken here.",
+    "body_timeout": "The body did not arrive in time.",
+    "head_too_large": "The request line and headers are larger than what is taken here.",
+    "invalid_http": "The request is not HTTP/1.1 as it should be.",
+    "invalid_host": "The request has no Host header, or more than one.",
+    "misdirected_request": "The Host of the request is none that is served here.",
+    "input_required": "The tool asks its caller back, which HTTP has no way for; call it over MCP.",
     "tool_error": "The tool refused the call; `detail` says why.",
     "timeout": "The tool took too long.",
     "internal_error": "The fault is on this side. `request_id` names the request in the server's log.",
-    "unavailable": "The service cannot do this at the moment; try again after the time in Retry-After.",
-    "misdirected_request": "The Host of the request is none that is served here.",
+    "storage_unavailable": "The data cannot be reached at the moment; try again after the time in Retry-After.",
+    "overloaded": "Too many calls are being answered; try again after the time in Retry-After.",
 }
 
 
 def problem_response(problem: Problem, request: Request) -> Response:
     """A problem over HTTP."""
-    body = problem.body(types=ERRORS, request_id=request.scope.get("request_id"))
+    body = problem.body(types=EXPLAINED_AT, request_id=request.scope.get("request_id"))
     return JSONResponse(body, problem.status, headers=problem.headers, media_type=PROBLEM_JSON)
 
 
@@ -124,8 +131,8 @@ def exposed_routes(opened: Opened) -> list[BaseRoute]:
     return author_routes(opened.loaded.server) if "routes" in opened.loaded.table.expose else []
 
 
-def pages_app(routes: Sequence[BaseRoute], directory: Directory) -> Starlette:
-    """All pages as one app; whatever it does not know is told where to look."""
+def pages_app(routes: Sequence[BaseRoute], directory: Directory) -> ASGIApp:
+    """All pages as one app; whatever it does not know is told where to look, and faults go on to the edge."""
 
     async def refuse(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):
@@ -133,7 +140,7 @@ def pages_app(routes: Sequence[BaseRoute], directory: Directory) -> Starlette:
         assert isinstance(error, Problem)
         return problem_response(error, request)
 
-    return Starlette(routes=list(routes), exception_handlers={Problem: refuse, HTTPException: refuse})
+    return ExceptionMiddleware(Router(routes=list(routes)), handlers={Problem: refuse, HTTPException: refuse})
 
 
 def not_found(directory: Directory) -> Problem:

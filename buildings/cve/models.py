@@ -4,7 +4,7 @@ from datetime import date, datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from buildings.cve.enrichment import PatchStatus, Severity, SeveritySource
 
@@ -214,12 +214,19 @@ class Miss(Answer):
     miss: MissCause = Field(description="Why it is not ranked.")
 
 
+class Untitled(GenerateJsonSchema):
+    """Schemas without pydantic's titles, which only repeat the names of fields; FastMCP leaves them out too."""
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        return False
+
+
 def either(*models: type[BaseModel]) -> dict[str, Any]:
     """One object schema for an answer of one of several shapes: only what all of them say of a member is said.
 
     MCP wants an object at the root of an output schema, which a union is not.
     """
-    by_model, shared = models_json_schema([(model, "serialization") for model in models])
+    by_model, shared = models_json_schema([(model, "serialization") for model in models], schema_generator=Untitled)
     definitions: dict[str, Any] = shared["$defs"]
     shapes = [definitions.pop(by_model[model, "serialization"]["$ref"].rpartition("/")[2]) for model in models]
     properties: dict[str, Any] = {}

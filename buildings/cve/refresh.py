@@ -10,11 +10,12 @@ from buildings.cve.feeds.errors import FeedError
 from buildings.cve.latest import Here
 from buildings.cve.readings import FeedReader, Readings, Terms
 from buildings.cve.store import Failure, held_copies, load_brief, note_failure, save
+from campus import JobFailed
 
 log = logging.getLogger(__name__)
 
 
-class ListRefused(Exception):
+class ListRefused(JobFailed):
     """A list of that day is not to be made."""
 
 

@@ -24,9 +24,15 @@ app = App()
 
 
 @app.command
-def serve(*, host: str | None = None, port: int | None = None, config: ConfigFile = CAMPUS_TOML, verbose: bool = False) -> None:
+def serve(
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    config: ConfigFile = CAMPUS_TOML,
+    access_log: Annotated[bool, Parameter(negative="", help="Log a line per request; it costs as much as a small answer.")] = False,
+) -> None:
     """Serve the buildings that campus.toml names, until interrupted."""
-    log_to_stderr(logging.DEBUG if verbose else logging.INFO)
+    log_to_stderr(logging.INFO, requests=access_log)
     anyio.run(_serve, config, host, port, backend_options={"use_uvloop": True})
 
 

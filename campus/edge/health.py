@@ -1,7 +1,7 @@
 """Whether the service lives (/healthz) and is well (/readyz)."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from time import monotonic
 
 import anyio
@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 Findings = Mapping[str, Sequence[str]]
 """By name of the check: a sentence for each thing that is wrong; none when it is well."""
 
+FAILED_CHECKS = "checks"
 KEEP_SECONDS = 1.0
 PATIENCE_SECONDS = 5.0
 
@@ -22,18 +23,21 @@ PATIENCE_SECONDS = 5.0
 class Health:
     """Two probes. /readyz asks `checks` at most once in `keep_seconds`, whoever calls: it cannot be used to load the database.
 
-    What the checks say is shown to everyone.
+    Only what the checks called `needed` find (default: any) makes it 503: a list that is old, say, is better than none, and
+    a balancer that took every process out for it would leave callers with nothing. What the checks say is shown to everyone.
     """
 
     def __init__(
         self,
         checks: Callable[[], Awaitable[Findings]],
         *,
+        needed: Collection[str] | None = None,
         keep_seconds: float = KEEP_SECONDS,
         patience_seconds: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._checks = checks
+        self._needed = needed
         self._keep_seconds = keep_seconds
         self._patience_seconds = patience_seconds
         self._clock = clock
@@ -52,13 +56,16 @@ class Health:
             await send_json(send, {"ok": True}, status=200)
 
     async def ready(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """200 when all is well, else 503; either way every check with what it found."""
+        """200 when calls can be answered, else 503; either way every check with what it found."""
         if not await _is_read(scope, send):
             return
         findings = await self.findings()
-        well = not any(findings.values())
+        ready = not any(found for name, found in findings.items() if self._is_needed(name))
         checks = {name: list(found) for name, found in findings.items()}
-        await send_json(send, {"ok": well, "checks": checks}, status=200 if well else 503)
+        await send_json(send, {"ok": ready, "checks": checks}, status=200 if ready else 503)
+
+    def _is_needed(self, name: str) -> bool:
+        return self._needed is None or name in self._needed or name == FAILED_CHECKS
 
     async def findings(self) -> Findings:
         """What the checks say, at most `keep_seconds` old."""
@@ -73,10 +80,10 @@ class Health:
             with anyio.fail_after(self._patience_seconds):
                 return await self._checks()
         except TimeoutError:
-            return {"checks": [f"the checks did not finish within {self._patience_seconds:g} s; see what the database is doing"]}
+            return {FAILED_CHECKS: [f"the checks did not finish within {self._patience_seconds:g} s; see what the database is doing"]}
         except Exception:
             log.exception("readiness checks failed")
-            return {"checks": ["the checks failed; the cause is in the server's log"]}
+            return {FAILED_CHECKS: ["the checks failed; the cause is in the server's log"]}
 
 
 async def _is_read(scope: Scope, send: Send) -> bool:

@@ -14,6 +14,7 @@ from fastmcp.tools.base import ToolResult
 from starlette.types import Scope
 
 from campus.access import Offer
+from campus.errors import EXPLAINED_AT
 from campus.paywall import ADMISSION, Paywall
 from campus.schemas import with_refusals
 from campus.site import ROUTE, SITE, Site
@@ -21,8 +22,6 @@ from twins import Operation, Problem, hostile
 from twins.refusals import refusal_of
 
 log = logging.getLogger(__name__)
-
-ERRORS = "/errors/"
 
 
 class PaywallFrame(Middleware):
@@ -102,5 +101,5 @@ def as_invalid(error: ValidationError, operation: Operation, arguments: Mapping[
 
 def refusal(problem: Problem, scope: Scope) -> ToolResult:
     """A problem as the tool's result: one sentence, and the same object that HTTP answers."""
-    body = problem.body(types=ERRORS, request_id=scope.get("request_id"))
+    body = problem.body(types=EXPLAINED_AT, request_id=scope.get("request_id"))
     return ToolResult(content=[mcp_types.TextContent(type="text", text=problem.detail)], structured_content=body, is_error=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from campus.errors import StorageError
+from campus.errors import CampusError, StorageError
 from campus.jobs.ledger import Ledger
 from campus.jobs.record import LEASE, RENEWAL, Record
 from campus.jobs.task import Task
@@ -121,4 +121,5 @@ class Runner:
             # what every process does all the time is of no interest
             log.log(logging.INFO if task.on == "one" else logging.DEBUG, "job finished", extra=about)
         else:
-            log.error("job failed", extra=about, exc_info=error)
+            foreseen = isinstance(error, CampusError)  # its sentence says all
+            log.error("job failed", extra=about | ({"reason": str(error)} if foreseen else {}), exc_info=None if foreseen else error)

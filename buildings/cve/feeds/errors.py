@@ -9,11 +9,13 @@ import re
 
 from pydantic import ValidationError
 
+from campus import JobFailed
+
 GLIMPSE = 60
 PRINTABLE = re.compile(r"[^ -~]+")
 
 
-class FeedError(Exception):
+class FeedError(JobFailed):
     """A feed gave nothing that a list can be made from."""
 
     def __init__(self, feed: str, reason: str) -> None:
