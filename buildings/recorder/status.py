@@ -66,6 +66,7 @@ TRANSITIONS: Mapping[tuple[Mode, Event], Step] = {
     ("up", "key_ended"): Step("asleep"),
     ("missed", "key_ended"): Step("asleep"),
     ("failed", "key_ended"): Step("asleep"),
+    ("paused", "key_ended"): Step("asleep"),
     ("asleep", "key_renewed"): Step("up"),
 }
 """What is not here does not happen: `follow` leaves the monitor as it is."""
