@@ -4,6 +4,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 from urllib.parse import urlsplit
 
@@ -46,6 +47,26 @@ class StorageTable(Table):
     """[storage]: `sqlite:DIRECTORY`, relative to campus.toml, or `postgresql://user@host/database`."""
 
     url: str = "sqlite:data"
+
+
+class MailTable(Table):
+    """[mail]: the SMTP server that takes the service's e-mail; its password is CAMPUS_MAIL_PASSWORD."""
+
+    host: str = Field(pattern=r"^[A-Za-z0-9.:-]+$")
+    port: int = Field(default=587, ge=1, le=65535)
+    sender: str
+    """An address, or `Name <address>`."""
+    username: str | None = None
+    """Default: the sender's address, when there is a password."""
+    tls: Literal["implicit", "starttls", "none"] | None = None
+    """Default: implicit on port 465, starttls with a password, else whatever the server offers."""
+
+
+class WebTable(Table):
+    """[web]: what holds for the URLs that callers name."""
+
+    allowed_hosts: frozenset[Annotated[str, Field(pattern=r"^[a-z0-9.:-]+$")]] = frozenset()
+    """Exempt from the address rules, with http and any port too: for tests and local use."""
 
 
 class ProductTable(Table):
@@ -114,6 +135,8 @@ class Config(Table):
     storage: StorageTable = StorageTable()
     products: dict[str, ProductTable] = {}
     buildings: dict[Annotated[str, Field(pattern=NAME)], BuildingTable] = {}
+    mail: MailTable | None = None
+    web: WebTable = WebTable()
     folder: Path = Field(default=Path(), exclude=True)
     secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)
 
@@ -166,7 +189,7 @@ def known_keys(model: type[BaseModel], loc: tuple[str, ...]) -> list[str]:
     for part in loc:
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
         while annotation is not None and get_origin(annotation) is not None:
-            annotation = get_args(annotation)[-1]
+            annotation = [each for each in get_args(annotation) if each is not NoneType][-1]
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             model = annotation
     return [name for name, field in model.model_fields.items() if not field.exclude]

@@ -6,6 +6,9 @@ CampusError                 the command line prints it and exits with 2
 ├── ServeError              the address cannot be served
 ├── KeyRefused              a key command asks for what is not there
 ├── JobRefused              a job cannot be run now
+├── TargetRefused           a caller's URL breaks a rule; the sentence is the caller's
+├── MailUnavailable         an e-mail was not taken, and may be later
+│   └── MailRefused         … and will not be
 ├── JobFailed               a job could not do its work, for a reason that it foresaw
 └── StorageError            the database cannot be used
     └── StorageUnavailable  … at the moment: callers get 503 and may try again
@@ -41,6 +44,26 @@ class JobRefused(CampusError):
 
 class JobFailed(CampusError):
     """A job could not do its work, for a reason that it foresaw: told in one line, and tried again."""
+
+
+class TargetRefused(CampusError):
+    """A caller's URL breaks a rule of the guarded client; the sentence is for the caller, and says what to send instead.
+
+    `rule`: length, characters, fragment, userinfo, scheme, port, literal, reserved_name, name, own_host, url (it can be read
+    in two ways) or address (the name leads to a private place).
+    """
+
+    def __init__(self, rule: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.rule = rule
+
+
+class MailUnavailable(CampusError):
+    """The SMTP server did not take an e-mail; it may later."""
+
+
+class MailRefused(MailUnavailable):
+    """An e-mail cannot be sent to this address, now or later."""
 
 
 class StorageError(CampusError):

@@ -60,7 +60,7 @@ def free_port() -> int:
 def write_config(folder: Path, text: str, *, port: int) -> Path:
     """A campus.toml; `text` is what stands after the server's table."""
     path = folder / "campus.toml"
-    path.write_text(f'[server]\nport = {port}\n{text}')
+    path.write_text(f"[server]\nport = {port}\n{text}")
     return path
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from campus.cli import commands
 from campus.config import Config
 from campus.testing import open_campus
@@ -36,7 +37,11 @@ def test_the_configuration_that_is_shown_can_be_read() -> None:
 
 def test_every_command_that_is_named_exists() -> None:
     app = commands()
-    named = set(re.findall(r"campus (serve|check|tools|key|run|audit|backup|migration|new|[a-z]+) ", " ".join(re.findall(r"`(campus [^`]*)`", README))))
+    named = set(
+        re.findall(
+            r"campus (serve|check|tools|key|run|audit|backup|migration|new|[a-z]+) ", " ".join(re.findall(r"`(campus [^`]*)`", README))
+        )
+    )
     assert {"serve", "key", "run", "migration"} <= named
     for name in named:
         assert app[name], name

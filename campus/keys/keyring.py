@@ -100,9 +100,7 @@ class KeyRing:
             _refuse_ended(old)
             if old.key().has_ended(now):
                 raise KeyRefused(f"key {old.id} ended on {_text(old.expires_at)} and cannot be rotated; renew it, or issue a new one")
-            new, token = self._new_row(
-                old.product, old.scope, lineage=old.lineage, issued_at=now, expires_at=old.expires_at, note=old.note
-            )
+            new, token = self._new_row(old.product, old.scope, lineage=old.lineage, issued_at=now, expires_at=old.expires_at, note=old.note)
             key = new.key()
             await _save(session, new, "issued", at=now, by=by, detail=f"in the place of {old.id}")
             old.replaced_by = key.id

@@ -27,9 +27,7 @@ class TokenLookup:
     their digest only; of more than `size` the one that was unused for longest goes.
     """
 
-    def __init__(
-        self, storage: Storage, *, now: Callable[[], datetime], monotonic: Callable[[], float], size: int = CACHE_SIZE
-    ) -> None:
+    def __init__(self, storage: Storage, *, now: Callable[[], datetime], monotonic: Callable[[], float], size: int = CACHE_SIZE) -> None:
         self._storage = storage
         self._now = now
         self._monotonic = monotonic

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from campus.errors import StorageError
 from campus.storage.directory import copy_files
-from campus.storage.driver import CONNECT
+from campus.storage.driver import CONNECT, open_async
 from campus.storage.faults import BUSY_SECONDS, told
 from campus.storage.history import History
 from campus.storage.values import OPTIONS
@@ -95,7 +96,7 @@ class SqliteDirectory:
 
 def _async_engine(path: Path, pragmas: Sequence[str], *, begin: str, size: int) -> AsyncEngine:
     url = URL.create("sqlite+aiosqlite", database=str(path))
-    engine = create_async_engine(url, connect_args=CONNECT, pool_size=size, **POOL)
+    engine = create_async_engine(url, async_creator=partial(open_async, path), pool_size=size, **POOL)
     _prepare(engine.sync_engine, pragmas, begin)
     return engine
 

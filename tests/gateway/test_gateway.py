@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
+from fastmcp import FastMCP
+
 from buildings.gateway import building as gateway
 from campus import Building, access, free
 from campus.testing import Frame, open_campus
-from fastmcp import FastMCP
 
 pytestmark = pytest.mark.anyio
 

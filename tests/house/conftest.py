@@ -5,9 +5,10 @@ from datetime import date
 from typing import Any
 
 import pytest
-from campus import Building, Caller, Check, CurrentCaller, CurrentSite, Page, Problem, Request, Response, Site, access, free, route
 from fastmcp import FastMCP
 from pydantic import BaseModel, ConfigDict
+
+from campus import Building, Caller, Check, CurrentCaller, CurrentSite, Page, Problem, Request, Response, Site, access, free, route
 
 SENTINEL = "paid-for-and-delivered"
 

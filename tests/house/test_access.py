@@ -3,12 +3,13 @@
 from decimal import Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from campus import access, free
 from campus.access import Price, access_of
 from campus.config import ToolTable
 from campus.opening import OperatorsWord
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @given(st.integers(1, 10**12))

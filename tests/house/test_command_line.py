@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from campus.cli import main
 from serving import command, free_port, serving, write_config
+
+from campus.cli import main
 
 SHOP = """
 from fastmcp import FastMCP

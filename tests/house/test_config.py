@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from campus.config import read_config
 from campus.errors import ConfigError
 

@@ -4,6 +4,7 @@ import json
 
 import httpx
 import pytest
+
 from campus import Building
 from campus.testing import Town, open_campus
 

@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastmcp import FastMCP
+from pydantic import SecretStr
+
 from campus import Building, Job, Settings, access, free, route
 from campus.config import Config
 from campus.errors import CampusError
 from campus.plan import Plan, make_plan
 from campus.testing import Built
-from fastmcp import FastMCP
-from pydantic import SecretStr
 
 pytestmark = pytest.mark.anyio
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from campus import Building
 from campus.testing import Clock, Frame, open_campus
 
@@ -115,8 +116,9 @@ async def test_a_refusal_by_the_tool_is_the_same_problem_on_both_frames(shop: Bu
 
 def shop_named(name: str) -> Building:
     """Another shop whose routes do not meet those of the first."""
-    from campus import access, free, route
     from fastmcp import FastMCP
+
+    from campus import access, free, route
 
     mcp = FastMCP(name)
 

@@ -4,12 +4,13 @@ from typing import Any
 
 import jsonschema
 import pytest
-from campus import Building, Problem
-from campus.schemas import with_refusals
-from campus.testing import open_campus
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
 from jsonschema import Draft202012Validator as Validator
+
+from campus import Building, Problem
+from campus.schemas import with_refusals
+from campus.testing import open_campus
 
 pytestmark = pytest.mark.anyio
 STRICT = {

@@ -6,12 +6,13 @@ import anyio
 import httpx
 import httpx2
 import pytest
-import twins
-from campus import Building
-from campus.testing import ORIGIN, open_campus
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 from starlette.types import ASGIApp
+
+import twins
+from campus import Building
+from campus.testing import ORIGIN, open_campus
 
 pytestmark = pytest.mark.anyio
 SENTINEL = "paid-for-and-delivered"

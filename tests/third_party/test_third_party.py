@@ -14,7 +14,10 @@ from fastmcp.client.auth import BearerAuth
 from serving import Served, serving
 
 pytestmark = pytest.mark.anyio
-WATERS = [{"port": "brest", "day": "2026-01-02", "minute": 61, "metres": 6.2}, {"port": "brest", "day": "2026-01-02", "minute": 430, "metres": 1.4}]
+WATERS = [
+    {"port": "brest", "day": "2026-01-02", "minute": 61, "metres": 6.2},
+    {"port": "brest", "day": "2026-01-02", "minute": 430, "metres": 1.4},
+]
 CONFIG = """
 openapi = "tides"
 [products.tides]
@@ -83,7 +86,11 @@ async def test_the_strangers_paid_tool_reads_what_its_job_stored(served: Served)
     assert httpx.get(url).status_code == 402
     key = served.key("tides")
     answer = httpx.get(url, headers={"Authorization": f"Bearer {key}"}).json()
-    assert answer == {"port": "brest", "day": "2026-01-02", "waters": [{"minute": one["minute"], "metres": one["metres"]} for one in WATERS]}
+    assert answer == {
+        "port": "brest",
+        "day": "2026-01-02",
+        "waters": [{"minute": one["minute"], "metres": one["metres"]} for one in WATERS],
+    }
     async with Client(f"{served.url}/tides/mcp", auth=BearerAuth(key)) as client:
         result = await client.call_tool("day_of", {"port": "brest", "day": "2026-01-02"})
         assert result.structured_content == answer

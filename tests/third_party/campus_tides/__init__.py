@@ -1,7 +1,6 @@
 """High and low water by port and day: a building as a stranger would write it, in a distribution of its own."""
 
 from campus import Building, Check, Job, Page
-
 from campus_tides.server import Ports, TidesSettings, board, has_ports, mcp, refresh
 from campus_tides.tables import Tables
 

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from campus import CurrentCaller, CurrentSite, Problem, Request, Response, Settings, Site, access, free, route
-from campus import Caller
 from fastmcp import FastMCP
 from pydantic import BaseModel, ConfigDict
 from sqlmodel import col, select
 
+from campus import Caller, CurrentCaller, CurrentSite, Problem, Request, Response, Settings, Site, access, free, route
 from campus_tides.tables import Feed
 
 

@@ -2,8 +2,9 @@
 
 from datetime import date
 
-from campus import registry
 from sqlmodel import Field, SQLModel
+
+from campus import registry
 
 
 class Tables(SQLModel, registry=registry()):
