@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Literal
 
+import hypothesis
 import pytest
 
 RELEASE = "pginstall18"
@@ -152,3 +153,8 @@ def wait_until_ready(question: Sequence[str | Path], process: subprocess.Popen[b
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < give_up_at, log.read_text()
         time.sleep(0.02)
+
+
+# how long an example takes is the machine's affair: coverage and a busy neighbour make any of them slow
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
