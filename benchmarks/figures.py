@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-HEADINGS = ("what", "goal", "median (min … max)", "CPU (min … max)", "req/s", "verdict")
+HEADINGS = ("what", "goal", "median (min … max)", "CPU (min … max)", "req/s", "CPU µs", "verdict")
 
 
 @dataclass(frozen=True)
@@ -45,29 +45,30 @@ class Line:
 
     what: str
     goal: str
-    cells: tuple[str, str, str]
+    cells: tuple[str, str, str, str]
     verdict: str
 
 
 def line_of_pairs(what: str, *, goal: float, pairs: Sequence[Pair]) -> Line:
     """The medians of all rounds; the goal holds for both."""
     rates, cpus = [pair.rate_ratio for pair in pairs], [pair.cpu_ratio for pair in pairs]
-    each = f"{median(pair.campus.rate for pair in pairs):,.0f} ÷ {median(pair.baseline.rate for pair in pairs):,.0f}"
+    requests = f"{median(pair.campus.rate for pair in pairs):,.0f} ÷ {median(pair.baseline.rate for pair in pairs):,.0f}"
+    micros = f"{median(pair.campus.cpu for pair in pairs) * 1e6:,.0f} ÷ {median(pair.baseline.cpu for pair in pairs) * 1e6:,.0f}"
     missed = [name for name, ratios in (("req/s", rates), ("CPU", cpus)) if median(ratios) < goal]
     verdict = f"missed ({', '.join(missed)})" if missed else "met"
-    return Line(what, f"≥ {goal:g}", (_spread(rates), _spread(cpus), each), verdict)
+    return Line(what, f"≥ {goal:g}", (_spread(rates), _spread(cpus), requests, micros), verdict)
 
 
 def line_of_costs(what: str, *, unit: str, costs: Sequence[float], goal: float | None = None, cpu: Sequence[float] = ()) -> Line:
     """The median of an absolute cost, such as seconds, and the CPU seconds behind it; without a goal it stands for comparison."""
     verdict = "for comparison" if goal is None else "met" if median(costs) <= goal else "missed"
     said = "" if goal is None else f"≤ {goal:g} {unit}"
-    return Line(what, said, (f"{_spread(costs)} {unit}", f"{_spread(cpu)} s" if cpu else "", ""), verdict)
+    return Line(what, said, (f"{_spread(costs)} {unit}", f"{_spread(cpu)} s" if cpu else "", "", ""), verdict)
 
 
 def line_of_skipped(what: str, *, reason: str) -> Line:
     """What was not measured, and why."""
-    return Line(what, "", ("", "", ""), f"skipped: {reason}")
+    return Line(what, "", ("", "", "", ""), f"skipped: {reason}")
 
 
 def table(lines: Iterable[Line]) -> str:

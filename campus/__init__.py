@@ -7,9 +7,11 @@ from campus.access import access, free
 from campus.building import Building, Check, Job, Page, Settings
 from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, ProductEntry, ToolEntry
-from campus.errors import JobFailed
+from campus.errors import JobFailed, MailRefused, MailUnavailable, TargetRefused
+from campus.mail import Mail
 from campus.site import CurrentCaller, CurrentSite, Site
 from campus.storage import Storage, UtcDateTime, registry
+from campus.web.client import Web
 from twins import Problem, route
 
 __all__ = [
@@ -22,6 +24,9 @@ __all__ = [
     "Job",
     "JobFailed",
     "Key",
+    "Mail",
+    "MailRefused",
+    "MailUnavailable",
     "Page",
     "Problem",
     "ProductEntry",
@@ -30,8 +35,10 @@ __all__ = [
     "Settings",
     "Site",
     "Storage",
+    "TargetRefused",
     "ToolEntry",
     "UtcDateTime",
+    "Web",
     "access",
     "free",
     "registry",

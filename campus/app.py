@@ -24,6 +24,7 @@ from campus.frames.mcp import PaywallFrame
 from campus.jobs import Scheduler
 from campus.keys.keyring import KeyRing
 from campus.loader import Installed, installed_buildings
+from campus.mail import Mail, open_mail
 from campus.opening import Opened, guard
 from campus.pages import exposed_routes, own_routes, page_entries, pages_app
 from campus.paywall import Paywall
@@ -32,7 +33,11 @@ from campus.routing import Router
 from campus.site import Site
 from campus.storage import NoStorage
 from campus.tasks import tasks_of
+from campus.web.client import Web, web_client
 from twins import RouteTable, Twins, serve_schemas
+
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class Campus:
     plan: Plan
     ground: Foundation
     counters: Counters
+    mail: Mail | None
     sites: Mapping[str, Site[Any, Any]]
     scheduler: Scheduler
 
@@ -59,8 +65,18 @@ class Campus:
         await self.scheduler.run_now(name, **options)
 
     async def ask(self, on: str) -> Findings:
-        """What the buildings' checks of one kind find wrong, by building."""
-        return await ask_buildings(self.plan.opened, self.sites, on)
+        """What the checks of one kind find wrong: campus's own, then each building's."""
+        own = await self._own_findings() if on == "check" else {}
+        return own | await ask_buildings(self.plan.opened, self.sites, on)
+
+    async def _own_findings(self) -> Findings:
+        found: Findings = {"[mail]": await self.mail.check()} if self.mail else {}
+        server = self.plan.config.server
+        if server.public_url is None and server.host not in LOOPBACK:
+            found["[server]"] = [f"callers from elsewhere are refused by their Host header; set public_url, since host is {server.host}"]
+        if exempt := ", ".join(sorted(self.plan.config.web.allowed_hosts)):
+            found["[web]"] = [f"allowed_hosts lets callers have campus call {exempt}; leave it empty but for tests and local use"]
+        return found
 
 
 async def open_servers(config: Config, installed: Sequence[Installed] | None = None) -> Directory:
@@ -76,19 +92,28 @@ async def assemble(
     clock: Callable[[], datetime] = utc_now,
     installed: Sequence[Installed] | None = None,
     feeds: httpx.AsyncClient | None = None,
+    web: Web | None = None,
 ) -> AsyncIterator[Campus]:
     """Open a campus; `exclusive` claims embedded data for this process, as serving does.
 
     Everything that campus.toml can have wrong is found before anything is written.
     """
-    plan = await make_plan(config, installed or installed_buildings())
+    plan, mail = await make_plan(config, installed or installed_buildings()), open_mail(config, clock)
     async with AsyncExitStack() as stack:
         ground = await stack.enter_async_context(lay_foundation(config, exclusive=exclusive, now=clock))
         await ground.vault.check({one.name: tables for one in plan.opened if (tables := one.loaded.building.tables)})
-        around = Surroundings(plan, ground, await stack.enter_async_context(feeds or feeds_client()), clock, Counters())
+        around = Surroundings(
+            plan,
+            ground,
+            feeds=await stack.enter_async_context(feeds or feeds_client()),
+            web=await stack.enter_async_context(web or web_client(config.url, allowed_hosts=config.web.allowed_hosts)),
+            mail=mail,
+            clock=clock,
+            counters=Counters(),
+        )
         sites = {one.name: await stack.enter_async_context(around.site(one)) for one in plan.opened}
         scheduler = Scheduler(tasks_of(plan.opened, sites, ground.keys), ground.storage, now=clock)
-        yield Campus(plan, ground, around.counters, sites, scheduler)
+        yield Campus(plan, ground, around.counters, mail, sites, scheduler)
         await ground.keys.flush_last_used()
 
 
@@ -99,6 +124,8 @@ class Surroundings:
     plan: Plan
     ground: Foundation
     feeds: httpx.AsyncClient
+    web: Web
+    mail: Mail | None
     clock: Callable[[], datetime]
     counters: Counters
 
@@ -115,6 +142,8 @@ class Surroundings:
             state=None,
             storage=storage,
             feeds=self.feeds,
+            web=self.web,
+            mail=self.mail,
             keys=self.ground.keys,
             directory=self.plan.directory,
             log=logging.getLogger(f"campus.{opened.name}"),

@@ -40,6 +40,8 @@ class ServerTable(Table):
         parts = urlsplit(url or "http://localhost")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query or parts.fragment:
             raise ValueError("write it as https://host or http://host:port, without a path")
+        if not parts.netloc.isascii():
+            raise ValueError("write the host as callers send it, in ASCII (punycode)")
         return url and url.rstrip("/")
 
 

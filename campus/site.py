@@ -15,7 +15,9 @@ from campus.caller import Caller
 from campus.counters import Counters
 from campus.directory import Directory
 from campus.keys.keyring import KeyRing
+from campus.mail import Mail
 from campus.storage import Storage
+from campus.web.client import Web
 from twins import Instant
 
 SITE = "campus.site"
@@ -30,8 +32,9 @@ StateT = TypeVar("StateT", default=Any)
 class Site(Generic[SettingsT, StateT]):
     """The surroundings of one building in one campus; tests make their own, nothing is patched.
 
-    `feeds` is for the operator's URLs (https, http and file), `url` the campus's public address,
-    `keys` looks keys up, `directory` tells what is open and at what price.
+    `feeds` is for the operator's URLs (https, http and file), `web` for those that callers name, guarded; `mail` sends e-mail,
+    None where campus.toml has no [mail]. `url` is the campus's public address, `keys` looks keys up,
+    `directory` tells what is open and at what price.
     """
 
     name: str
@@ -40,6 +43,8 @@ class Site(Generic[SettingsT, StateT]):
     state: StateT
     storage: Storage
     feeds: httpx.AsyncClient
+    web: Web
+    mail: Mail | None
     keys: KeyRing
     directory: Directory
     log: logging.Logger

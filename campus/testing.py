@@ -19,6 +19,7 @@ from campus.app import Campus, assemble, open_app
 from campus.building import Building
 from campus.config import Config
 from campus.site import Site
+from campus.web.client import Web
 
 __all__ = ["Clock", "Reply", "Town", "open_campus"]
 
@@ -163,12 +164,15 @@ async def open_campus(
     clock: Clock | None = None,
     storage: str | None = None,
     tools: Mapping[str, Any] | None = None,
+    web: Web | None = None,
+    tables: Mapping[str, Any] | None = None,
     **buildings: Building | Any,
 ) -> AsyncIterator[Town]:
     """Open buildings by name, each with a product of its name, and `all`; the first is the one that `call` means.
 
     `settings` and `tools` are the first building's table in campus.toml; `feeds` maps addresses to what they answer;
-    `storage` is a storage URL, a directory that goes away by default.
+    `storage` is a storage URL, a directory that goes away by default; `web` the client for callers' URLs; `tables` are
+    further tables of campus.toml, such as mail and web.
     """
     main = next(iter(buildings))
     with TemporaryDirectory() as folder:
@@ -179,12 +183,13 @@ async def open_campus(
                 "products": {name: {"scope": name, "price": "19", "term": "30 days"} for name in (*buildings, "all")},
                 "buildings": {name: {**(settings or {}), "tools": tools or {}} if name == main else {} for name in buildings},
                 "folder": Path(folder),
+                **(tables or {}),
             }
         )
         installed: Sequence[Built] = [Built(name, building) for name, building in buildings.items()]
         client = httpx.AsyncClient(transport=feed_transport(feeds)) if feeds is not None else None
         async with (
-            assemble(config, exclusive=False, clock=clock or Clock(), installed=installed, feeds=client) as campus,
+            assemble(config, exclusive=False, clock=clock or Clock(), installed=installed, feeds=client, web=web) as campus,
             open_app(campus) as app,
             httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as http,
         ):

@@ -101,7 +101,19 @@ def running(root: Path) -> Iterator[Postgres]:
     options: dict[str, Any] = {"env": environment, "cwd": data, **identity}
     initdb = [programs / "initdb", "-D", data / "db", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
     subprocess.run(initdb, check=True, capture_output=True, **options)
-    command = [programs / "postgres", "-D", data / "db", "-h", "", "-k", data, "-c", "fsync=off", "-c", "max_connections=200"]
+    command: list[str | Path] = [
+        programs / "postgres",
+        "-D",
+        data / "db",
+        "-h",
+        "",
+        "-k",
+        data,
+        "-c",
+        "fsync=off",
+        "-c",
+        "max_connections=200",
+    ]
     with (root / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=dying_with_parent(), **options)
     try:
@@ -146,7 +158,7 @@ def dying_with_parent() -> Callable[[], object] | None:
     return lambda: prctl(DIE_WITH_PARENT, signal.SIGQUIT)
 
 
-def wait_until_ready(question: Sequence[str | Path], process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_until_ready(question: Sequence[str | Path], process: subprocess.Popen[Any], log: Path) -> None:
     """Ask until the server answers."""
     give_up_at = time.monotonic() + READY_SECONDS
     while subprocess.run(question, capture_output=True, check=False).returncode != 0:

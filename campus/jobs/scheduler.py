@@ -129,7 +129,7 @@ class Scheduler:
         try:
             yield
             self._troubles.pop(what, None)
-        except Exception as error:
+        except Exception as error:  # whatever it is, the other jobs go on
             sentence = f"{what}: {told(error)}"
             if self._troubles.get(what) != sentence:
                 log.exception("scheduler in trouble", extra={"reason": what})

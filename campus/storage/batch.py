@@ -93,17 +93,23 @@ class Batch(Generic[T, R]):
             self._groups.append(group)
         position = len(group.items)
         group.items.append(item)
-        self._wake.set()
+        if position == 0:
+            self._wake.set()
         await group.done.wait()
         return group.result(position)
 
     async def _write_groups(self) -> None:
-        with anyio.CancelScope(shield=True):
-            while not self._closed or self._groups[0].items:
-                await self._wake.wait()
-                if self._groups[0].items:
-                    async with self._lock:
-                        await self._write(self._next_group())
+        try:
+            with anyio.CancelScope(shield=True):
+                while not self._closed or self._groups[0].items:
+                    await self._wake.wait()
+                    if self._groups[0].items:
+                        async with self._lock:
+                            await self._write(self._next_group())
+        finally:  # stopped from outside, as when the event loop ends: nobody is left waiting
+            self._closed = True
+            for group in self._groups:
+                group.fail(StorageUnavailable("the writer was stopped; the item was not stored"))
 
     def _next_group(self) -> Group[T, R]:
         """The oldest group; taken when the writer is free, for it fills until then."""

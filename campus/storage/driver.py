@@ -38,6 +38,10 @@ class AsyncConnection(aiosqlite.Connection):
         super().__init__(partial(sqlite3.connect, path, **CONNECT), ROWS_AT_ONCE)
         self._thread.daemon = True  # a connection that was not closed does not keep the process alive
 
+    def stop(self) -> Any:
+        """Stop the thread, once: from one that stopped no answer would come, and whoever awaits it would do so for ever."""
+        return super().stop() if self._running else None
+
     async def _execute(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
         with anyio.CancelScope(shield=True):
             return await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call]  # it has no types

@@ -7,6 +7,3 @@ from campus.storage.registry import registry
 
 class House(SQLModel, registry=registry()):
     """Base of the house's tables: keys and jobs."""
-
-
-HouseTables = House

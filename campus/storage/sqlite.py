@@ -87,9 +87,6 @@ class SqliteDirectory:
         """Copy every file into a directory, each as it stands at one moment, while others read and write."""
         return await run_sync(copy_files, self._folder, target)
 
-    async def close(self) -> None:
-        """Nothing stays open here."""
-
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.db"
 

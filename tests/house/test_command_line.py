@@ -114,6 +114,14 @@ def test_check_says_that_all_is_well_or_what_is_not(tmp_path: Path, run: Command
     assert (answer.code, answer.out) == (0, "all is well\n"), answer.err
 
 
+def test_check_warns_of_an_address_that_callers_cannot_use(tmp_path: Path, run: Command) -> None:
+    config = str(write_config(tmp_path, 'host = "0.0.0.0"\n' + CONFIG, port=8000))
+    answer = run("check", "--json", "--config", config)
+    assert answer.code == 1
+    assert json.loads(answer.out)[0]["building"] == "[server]"
+    assert "public_url" in json.loads(answer.out)[0]["problem"]
+
+
 def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, run: Command) -> None:
     config = str(write_config(tmp_path, CONFIG, port=8000))
     mistakes = {

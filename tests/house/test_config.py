@@ -17,6 +17,7 @@ MISTAKES = {
     ),
     "a port that is none": ("[server]\nport = 99999\n", "server.port: input should be less than or equal to 65535"),
     "a public address with a path": ('[server]\npublic_url = "https://a.example/x"\n', "without a path"),
+    "a public address that no caller sends": ('[server]\npublic_url = "https://bücher.example"\n', "punycode"),
     "a price that is none": ('[products.x]\nscope = "x"\nprice = "much"\nterm = "30 days"\n', "'much' is no price"),
     "a price of nothing": ('[buildings.a.tools]\nt = { price = "0" }\n', "not above zero"),
     "a price that rounds to nothing": ('[buildings.a.tools]\nt = { price = "0.0000001" }\n', "finer than 0.000001"),

@@ -1,7 +1,9 @@
 """Group commit, on both databases."""
 
+import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -151,6 +153,29 @@ async def test_what_was_accepted_is_written_when_the_whole_is_cancelled(bank: St
     async with anyio.create_task_group() as outer:
         outer.start_soon(run)
     assert await names_in(bank) == {"a"}
+
+
+async def test_when_the_writer_itself_is_stopped_every_awaiter_is_told(bank: Storage) -> None:
+    told: list[str] = []
+
+    async def ask(put: Callable[[str], Awaitable[str]], name: str) -> None:
+        with pytest.raises(StorageUnavailable, match="the writer was stopped"):
+            await put(name)
+        told.append(name)
+
+    async def run() -> None:
+        tasks_before = asyncio.all_tasks()
+        async with bank.batch(Ledger()) as put:
+            (writer,) = asyncio.all_tasks() - tasks_before
+            async with bank.write(), anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, put, "a")
+                await anyio.wait_all_tasks_blocked()
+                writer.cancel()
+
+    with suppress(asyncio.CancelledError):
+        await run()
+    assert told == ["a"]
+    assert await names_in(bank) == set()
 
 
 async def test_an_error_in_the_block_comes_out_as_it_is(bank: Storage) -> None:

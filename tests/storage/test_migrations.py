@@ -1,16 +1,18 @@
 """Migrations: a chain of steps on either database, by one process or by several, and the next step written from the tables."""
 
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
 import pytest
 from sqlalchemy import text
-from sqlmodel import SQLModel, select
+from sqlmodel import select
 
 import campus.jobs.tables
 import campus.keys.tables
 from campus.errors import StorageError
+from campus.loader import find, installed_buildings
 from campus.storage import House, Storage, Vault
 from campus.storage.history import history_of
 from campus.storage.migrations import drift, write_revision
@@ -19,6 +21,7 @@ from tests.storage.conftest import MakePackage
 
 pytestmark = pytest.mark.anyio
 
+MIGRATOR = Path(__file__).with_name("migrator.py")
 BANK = Path(__file__).parent / "bank"
 STEPS = {path.name: path.read_text().split("from alembic import op\n")[1] for path in sorted((BANK / "migrations").glob("0*.py"))}
 TABLES_OF_HOUSE = {campus.jobs.tables.JobRow.__tablename__, campus.keys.tables.KeyRow.__tablename__}
@@ -121,10 +124,14 @@ async def test_a_step_that_would_leave_loose_rows_is_refused(tmp_path: Path, mak
             assert (await session.exec(select(Account.name))).all() == ["a"]
 
 
-@pytest.mark.parametrize("tables", [Tables, House], ids=["bank", "house"])
-async def test_the_steps_make_the_tables_as_they_are_in_code(storage_url: str, tables: type[SQLModel]) -> None:
+async def test_the_steps_make_the_tables_as_they_are_in_code(storage_url: str) -> None:
+    """The house's, and those of every building that is installed."""
+    installed = installed_buildings()
+    buildings = {one.name: find(one.name, installed).tables for one in installed}
     async with Vault.open(storage_url) as vault:
-        assert await drift(await vault.room("building", tables), tables) == []
+        for name, tables in {"bank": Tables, "campus": House, **buildings}.items():
+            if tables is not None:
+                assert await drift(await vault.room(name, tables), tables) == [], name
 
 
 async def test_a_difference_between_steps_and_tables_is_named(storage_url: str, make_package: MakePackage) -> None:
@@ -138,20 +145,16 @@ def test_the_house_knows_all_its_tables() -> None:
 
 
 async def test_four_processes_migrate_at_once(storage_url: str) -> None:
-    code = (
-        "import anyio, sys\nfrom campus.storage import Vault\nfrom tests.storage.bank.tables import Account, Tables\n"
-        "async def main():\n"
-        "    async with Vault.open(sys.argv[1]) as vault, (await vault.room('bank', Tables)).write() as session:\n"
-        "        session.add(Account(name=sys.argv[2]))\n"
-        "anyio.run(main)"
-    )
-
-    async def start(name: str) -> None:
-        await anyio.run_process([sys.executable, "-c", code, storage_url, name], stderr=None)
-
-    async with anyio.create_task_group() as tasks:
-        for name in "abcd":
-            tasks.start_soon(start, name)
+    async with AsyncExitStack() as stack:
+        commands = [[sys.executable, str(MIGRATOR), storage_url, name] for name in "abcd"]
+        processes = [await stack.enter_async_context(await anyio.open_process(command, stderr=None)) for command in commands]
+        for process in processes:
+            assert process.stdout is not None
+            await process.stdout.receive()
+        for process in processes:
+            assert process.stdin is not None
+            await process.stdin.send(b"go\n")
+        assert [await process.wait() for process in processes] == [0, 0, 0, 0]
     async with Vault.open(storage_url) as vault:
         bank = await vault.room("bank", Tables)
         assert await steps_in(bank) == ["0003"]

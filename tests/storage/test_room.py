@@ -1,5 +1,8 @@
 """Reading and writing in a room, on both databases."""
 
+import asyncio
+import random
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 
 import anyio
@@ -18,7 +21,7 @@ pytestmark = pytest.mark.anyio
 async def balance_of(storage: Storage, name: str = "a") -> int | None:
     async with storage.read() as session:
         account = await session.get(Account, name)
-        return account and account.balance
+        return account.balance if account else None
 
 
 async def open_account(storage: Storage, name: str = "a", balance: int = 0) -> None:
@@ -71,6 +74,39 @@ async def test_a_write_whose_task_is_cancelled_rolls_back_and_frees_the_writer(b
     assert await balance_of(bank) is None
     await open_account(bank, "b", 1)
     assert await balance_of(bank, "b") == 1
+
+
+@pytest.mark.parametrize("cancelled_by", ["anyio", "asyncio"])
+async def test_tasks_that_are_cancelled_anywhere_leave_the_writer_free(bank: Storage, other_bank: Storage, cancelled_by: str) -> None:
+    chance = random.Random(1)
+    await open_account(bank)
+    tasks_before = asyncio.all_tasks()
+
+    async def deposit(storage: Storage) -> None:
+        async with storage.write() as session:
+            account = await session.get(Account, "a")
+            assert account is not None
+            account.balance += 1
+
+    async def work() -> None:
+        async with anyio.create_task_group() as tasks:
+            for way in (deposit, balance_of) * 3:
+                tasks.start_soon(way, chance.choice([bank, other_bank]))
+
+    for _ in range(100):
+        seconds = chance.random() * 0.02
+        if cancelled_by == "anyio":
+            with anyio.move_on_after(seconds):
+                await work()
+        else:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(work(), seconds)
+        await deposit(bank)
+        await deposit(other_bank)
+    balance = await balance_of(bank)
+    assert balance is not None
+    assert balance >= 200
+    assert asyncio.all_tasks() == tasks_before
 
 
 async def test_what_was_written_is_usable_after_the_transaction(bank: Storage) -> None:

@@ -1,0 +1,77 @@
+"""Connecting to a caller's host: one lookup, every address checked, a connection to a checked one, its other end checked again."""
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from ipaddress import IPv6Address, ip_address
+
+import httpcore
+
+from campus.errors import TargetRefused
+from campus.web.lookup import Lookup
+from campus.web.networks import special_network
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 3.0
+"""For each address, so that a dead one does not use up the time of the next."""
+TRIED = 3
+
+
+class GuardedDial(httpcore.AsyncNetworkBackend):
+    """The network below the client; `allowed_hosts` may be at any address, `network` makes the connections."""
+
+    def __init__(self, lookup: Lookup, *, allowed_hosts: Collection[str] = (), network: httpcore.AsyncNetworkBackend) -> None:
+        self._lookup = lookup
+        self._allowed_hosts = allowed_hosts
+        self._network = network
+
+    async def public_addresses(self, host: str, port: int) -> Sequence[str]:
+        """Where the host is; TargetRefused when any of its addresses is not public, OSError when it has none."""
+        addresses = await self._lookup.addresses(host, port)
+        if host not in self._allowed_hosts:
+            for address in addresses:
+                if kind := special_network(address):
+                    log.info("target refused", extra={"host": host, "address": address, "network": kind})
+                    raise TargetRefused("address", f"The name {host} does not lead to the public internet; name a public host.")
+        return addresses
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  # httpcore's signature
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect to the first of the host's addresses that answers."""
+        try:
+            addresses = await self.public_addresses(host, port)
+        except TimeoutError:
+            raise httpcore.ConnectTimeout(f"looking up {host} took too long") from None
+        except OSError as error:
+            raise httpcore.ConnectError(f"{host} cannot be looked up: {error}") from None
+        failed: Exception = httpcore.ConnectError(f"{host} cannot be reached")
+        for address in addresses[:TRIED]:
+            try:
+                stream = await self._network.connect_tcp(address, port, CONNECT_SECONDS)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failed = error
+            else:
+                return await _checked(stream, host, address)
+        raise failed
+
+
+async def _checked(stream: httpcore.AsyncNetworkStream, host: str, address: str) -> httpcore.AsyncNetworkStream:
+    """The stream, when its other end is the address that was asked for."""
+    peer = stream.get_extra_info("server_addr")
+    if peer is not None and _plain(str(peer[0])) == _plain(address):
+        return stream
+    await stream.aclose()
+    log.warning("connected elsewhere", extra={"host": host, "address": address, "peer": peer and peer[0]})
+    raise TargetRefused("address", f"The connection to {host} did not lead to the address that was checked.")
+
+
+def _plain(address: str) -> object:
+    """One form of an address, whatever socket it came from."""
+    found = ip_address(address)
+    return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found

@@ -1,0 +1,49 @@
+"""Looking a name up, once, in few threads of its own: a name server that never answers holds up nothing else."""
+
+import socket
+from collections.abc import Callable, Sequence
+from threading import BoundedSemaphore
+
+import anyio
+from anyio import CapacityLimiter, to_thread
+
+Resolve = Callable[[str, int], Sequence[str]]
+"""Host and port to addresses, blocking; OSError when there are none."""
+
+LOOKUP_SECONDS = 5.0
+AT_ONCE = 16
+THREADS = 64
+"""How many there may be with those that nobody waits for any more: a system's lookup cannot be stopped."""
+
+
+def system_lookup(host: str, port: int) -> Sequence[str]:
+    """What the machine's own resolver says."""
+    return [str(place[0]) for *_, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+class Lookup:
+    """Addresses by name."""
+
+    def __init__(
+        self, resolve: Resolve = system_lookup, *, seconds: float = LOOKUP_SECONDS, at_once: int = AT_ONCE, threads: int = THREADS
+    ) -> None:
+        self._resolve = resolve
+        self._seconds = seconds
+        self._limiter = CapacityLimiter(at_once)
+        self._threads = BoundedSemaphore(threads)
+
+    async def addresses(self, host: str, port: int) -> Sequence[str]:
+        """All of them, from one lookup; OSError (a TimeoutError after 5 s) when there are none."""
+        with anyio.fail_after(self._seconds):
+            found = await to_thread.run_sync(self._in_a_thread, host, port, limiter=self._limiter, abandon_on_cancel=True)
+        if not found:
+            raise OSError(f"{host} has no address")
+        return found
+
+    def _in_a_thread(self, host: str, port: int) -> Sequence[str]:
+        if not self._threads.acquire(blocking=False):
+            raise OSError("too many lookups get no answer")
+        try:
+            return self._resolve(host, port)
+        finally:
+            self._threads.release()
