@@ -10,7 +10,7 @@ from campus.directory import BuildingEntry, ProductEntry, ToolEntry
 from campus.errors import JobFailed, MailRefused, MailUnavailable, TargetRefused
 from campus.mail import Mail
 from campus.site import CurrentCaller, CurrentSite, Site
-from campus.storage import Storage, UtcDateTime, registry
+from campus.storage import Json, Storage, UtcDateTime, registry
 from campus.web.client import Web
 from twins import Problem, route
 
@@ -23,6 +23,7 @@ __all__ = [
     "CurrentSite",
     "Job",
     "JobFailed",
+    "Json",
     "Key",
     "Mail",
     "MailRefused",

@@ -36,7 +36,6 @@ from campus.tasks import tasks_of
 from campus.web.client import Web, web_client
 from twins import RouteTable, Twins, serve_schemas
 
-
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 

@@ -8,7 +8,7 @@ from campus.errors import CampusError
 from campus.jobs import Scheduler
 from campus.opening import Opened
 from campus.site import Site
-from campus.storage import Storage
+from campus.storage import Storage, try_write
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def readiness(
 
 async def _write_test(storage: Storage) -> Sequence[str]:
     try:
-        async with storage.write():
-            return []
+        await try_write(storage)
     except CampusError as error:
         return [str(error)]
+    return []

@@ -41,4 +41,4 @@ def migration(building: str, text: Annotated[str, Parameter(help="What the step 
     tables = find(building, installed_buildings()).tables
     if tables is None:
         raise LoadError(f"building {building!r} has no tables=, so there is nothing to migrate")
-    print(write_revision(tables, None, text))
+    print(write_revision(tables, text))

@@ -3,8 +3,6 @@
 import inspect
 import re
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 from sqlmodel import SQLModel
@@ -30,9 +28,9 @@ class History:
         return f"{int(self.head or 0) + 1:04d}"
 
 
-def history_of(tables: type[SQLModel], package: str | None = None) -> History:
+def history_of(tables: type[SQLModel]) -> History:
     """The steps that are there, found by name alone: Alembic is not loaded."""
-    folder = _folder_of(package) if package else _folder_near(tables)
+    folder = _folder_near(tables)
     names = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
     return History(folder, tuple(match[1] for name in names if (match := STEP.fullmatch(name))))
 
@@ -48,12 +46,3 @@ def _folder_near(tables: type[SQLModel]) -> Path:
         return file.with_name(f"{file.stem}_migrations")
     candidates = [folder / "migrations" for folder in file.parents[:depth]]
     return next((folder for folder in candidates if folder.is_dir()), candidates[0])
-
-
-def _folder_of(package: str) -> Path:
-    """Where a package stands, or would stand."""
-    parent, _, name = package.rpartition(".")
-    if not parent:
-        spec = find_spec(package)
-        return Path(next(iter(spec.submodule_search_locations or ()))) if spec else Path(name)
-    return Path(next(iter(import_module(parent).__path__))) / name

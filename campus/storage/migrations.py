@@ -60,13 +60,12 @@ async def drift(storage: Storage, tables: type[SQLModel]) -> Sequence[str]:
         return [str(difference) for difference in found]
 
 
-def write_revision(tables: type[SQLModel], migrations: str | None, text: str) -> Path:
+def write_revision(tables: type[SQLModel], text: str) -> Path:
     """Write the step that leads from the newest one to the tables in code, and give its file; read it before you commit it.
 
-    `migrations` is the package of the steps; None: the nearest `migrations` beside or above the tables' module. `text` says
-    in a few words what the step does. StorageError when there is nothing to do.
+    `text` says in a few words what the step does. StorageError when there is nothing to do.
     """
-    history = history_of(tables, migrations)
+    history = history_of(tables)
     if not (body := _body(tables.metadata, history)):
         raise StorageError(f"there is nothing to write: the steps up to {history.head} in {history.folder} make the tables as they are")
     words = re.findall(r"[a-z0-9]+", text.lower())

@@ -69,13 +69,13 @@ class Vault:
         for name, tables in rooms.items():
             await self._version(name, history_of(tables))
 
-    async def room(self, name: str, tables: type[SQLModel], migrations: str | None = None) -> Storage:
-        """A building's storage, its migrations run; the same object for the same name.
+    async def room(self, name: str, tables: type[SQLModel]) -> Storage:
+        """A building's storage, its migrations run: those of the nearest `migrations` beside or above the module of its tables.
 
-        `migrations` is the package of its steps; default: the nearest `migrations` beside or above the module of its tables.
+        The same name gives the same object.
         """
         if name not in self._rooms:
-            await self._migrate(name, history_of(tables, migrations))
+            await self._migrate(name, history_of(tables))
             room = Room(self._database.connections(name), database=self._database.describe(name))
             self._stack.push_async_callback(room.close)
             self._rooms[name] = room

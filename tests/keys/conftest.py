@@ -31,13 +31,13 @@ def products() -> Mapping[str, Product]:
 @pytest.fixture
 async def storage(storage_url: str) -> AsyncIterator[Storage]:
     async with Vault.open(storage_url) as vault:
-        yield await vault.room("campus", House, "campus.migrations")
+        yield await vault.room("campus", House)
 
 
 @pytest.fixture
 async def other_storage(storage: Storage, storage_url: str) -> AsyncIterator[Storage]:
     async with Vault.open(storage_url) as vault:
-        yield await vault.room("campus", House, "campus.migrations")
+        yield await vault.room("campus", House)
 
 
 @pytest.fixture

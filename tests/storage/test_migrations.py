@@ -181,12 +181,11 @@ def test_steps_are_found_beside_the_module_or_above_it(make_package: MakePackage
     assert history_of(make_package("near", first(2))).steps == ("0001", "0002")
     house = history_of(House)
     assert house.folder == Path(campus.keys.tables.__file__).parents[1] / "migrations"
-    assert history_of(House, "campus.migrations") == house
 
 
 async def test_the_first_step_is_written_from_the_tables_and_makes_them(storage_url: str, make_package: MakePackage) -> None:
     tables = make_package("shop", {}, SHOP)
-    path = write_revision(tables, None, "items")
+    path = write_revision(tables, "items")
     assert path == history_of(tables).folder / "0001_items.py"
     assert path.read_text() == SHOP_FIRST_STEP
     async with Vault.open(storage_url) as vault:
@@ -194,12 +193,12 @@ async def test_the_first_step_is_written_from_the_tables_and_makes_them(storage_
 
 
 async def test_the_next_step_leads_from_the_last_one_to_the_tables(storage_url: str, make_package: MakePackage) -> None:
-    first_step = write_revision(make_package("shop", {}, SHOP), None, "items").read_text()
+    first_step = write_revision(make_package("shop", {}, SHOP), "items").read_text()
     later = make_package("shop_later", {}, SHOP_LATER)
     folder = history_of(later).folder
     folder.mkdir()
     (folder / "0001_items.py").write_text(first_step)
-    path = write_revision(later, "shop_later.migrations", "Prices, and labels that may be missing!")
+    path = write_revision(later, "Prices, and labels that may be missing!")
     assert path == folder / "0002_prices_and_labels_that_may_be_missing.py"
     assert 'revision = "0002"\ndown_revision = "0001"\n' in path.read_text()
     async with Vault.open(storage_url) as vault:
@@ -209,12 +208,12 @@ async def test_the_next_step_leads_from_the_last_one_to_the_tables(storage_url: 
 def test_no_step_is_written_when_there_is_nothing_to_do(make_package: MakePackage) -> None:
     tables = make_package("bank_again", STEPS, (BANK / "tables.py").read_text())
     with pytest.raises(StorageError, match=r"nothing to write: the steps up to 0003 in .*bank_again/migrations make the tables"):
-        write_revision(tables, None, "nothing")
+        write_revision(tables, "nothing")
     assert history_of(tables).steps == ("0001", "0002", "0003")
 
 
 def test_a_step_needs_words(make_package: MakePackage) -> None:
     tables = make_package("shop", {}, SHOP)
     with pytest.raises(StorageError, match=r"'!' names no file"):
-        write_revision(tables, None, "!")
+        write_revision(tables, "!")
     assert not history_of(tables).folder.exists()
