@@ -27,6 +27,7 @@ class OperatorsWord(Transform):
     def __init__(self, words: Mapping[str, ToolTable], exposed: Sequence[str]) -> None:
         self._words = words
         self._exposed = exposed
+        self._applied: dict[str, tuple[Tool, Tool | None]] = {}  # by key, for the tool that it was made of: asked for each call
 
     def word_on(self, tool: str) -> ToolTable:
         """The most specific pattern that names the tool: its own name, else the pattern with the most letters."""
@@ -37,6 +38,13 @@ class OperatorsWord(Transform):
 
     def applied(self, tool: Tool) -> Tool | None:
         """The tool as it is shown here; None when it is hidden."""
+        of, shown = self._applied.get(tool.key, (None, None))
+        if of is not tool:
+            shown = self._apply(tool)
+            self._applied[tool.key] = tool, shown
+        return shown
+
+    def _apply(self, tool: Tool) -> Tool | None:
         word = self.word_on(tool.name)
         if word.hidden:
             return None
@@ -118,7 +126,7 @@ def own_server(author: FastMCP[Any], word: Transform) -> FastMCP[Any]:
         async with entered as result:
             yield result
 
-    return FastMCP(
+    server: FastMCP[Any] = FastMCP(
         author.name,
         author.instructions,
         version=version_of(author),
@@ -131,6 +139,8 @@ def own_server(author: FastMCP[Any], word: Transform) -> FastMCP[Any]:
         strict_input_validation=author.strict_input_validation,
         mask_error_details=True,
     )
+    server.providers.remove(server.local_provider)  # empty, and with a second provider each call is a task group
+    return server
 
 
 def version_of(author: FastMCP[Any]) -> str | None:
