@@ -1,35 +1,49 @@
 """The baseline of MCP: a bare FastMCP server with as many tools as asked. `bare PORT COUNT`; campus opens `server` as it is."""
 
 import sys
+from datetime import date
 from typing import Any
 
 from fastmcp import FastMCP
 from fastmcp.tools import Tool
 from mcp_types import ToolAnnotations
-from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from benchmarks.listening import listen
+from buildings.cve.models import Factors, Verdict
+
+ANSWER = Verdict(
+    ok=True,
+    day=date(2026, 8, 21),
+    sample=False,
+    found=True,
+    stale=False,
+    of=360_145,
+    kev_removed_on=None,
+    rank=1,
+    cve_id="CVE-2021-44228",
+    score=50.25,
+    kev=True,
+    kev_date_added=date(2021, 12, 10),
+    kev_due_date=date(2021, 12, 24),
+    ransomware=True,
+    epss=0.97,
+    epss_percentile=0.999,
+    severity="CRITICAL",
+    severity_source="nvd",
+    cvss=None,
+    patch_status="unknown",
+    patch_evidence=None,
+    vendor="Apache",
+    product="Log4j2",
+    factors=Factors(kev=25.0, epss=24.25, recency=1.0),
+)
 
 
-class Verdict(BaseModel):
-    """How urgent a vulnerability is."""
-
-    model_config = ConfigDict(frozen=True)
-
-    cve_id: str = Field(description="The CVE identifier.")
-    rank: int = Field(description="Its place, 1 is first.")
-    score: float = Field(description="0 to 100.")
-    kev: bool = Field(description="Whether it is known to be exploited.")
-    severity: str = Field(description="The label of its CVSS score.")
-    reasons: tuple[str, ...] = Field(description="What the score is made of.")
-
-
-async def verdict(cve_id: str = "CVE-2021-44228") -> Verdict:
+async def verdict(cve_id: str = ANSWER.cve_id) -> Verdict:
     """How urgent one vulnerability is: its rank and score among all that are ranked today, and why."""
-    reasons = ("known to be exploited", "likely to be exploited soon", "listed lately")
-    return Verdict(cve_id=cve_id, rank=1, score=98.25, kev=True, severity="CRITICAL", reasons=reasons)
+    return ANSWER.model_copy(update={"cve_id": cve_id})
 
 
 def server(count: int) -> FastMCP[Any]:

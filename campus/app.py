@@ -27,7 +27,7 @@ from campus.loader import Installed, installed_buildings
 from campus.mail import Mail, open_mail
 from campus.opening import Opened, guard
 from campus.pages import exposed_routes, own_routes, page_entries, pages_app
-from campus.paywall import Paywall
+from campus.paywall import ALL, Paywall
 from campus.plan import Plan, make_plan
 from campus.routing import Router
 from campus.site import Site
@@ -73,6 +73,9 @@ class Campus:
         server = self.plan.config.server
         if server.public_url is None and server.host not in LOOPBACK:
             found["[server]"] = [f"callers from elsewhere are refused by their Host header; set public_url, since host is {server.host}"]
+        scopes = {ALL, *(offer.scope for one in self.plan.opened for offer in one.offers.values())}
+        if idle := [one.name for one in self.plan.products if one.scope not in scopes]:
+            found["[products]"] = [f"{', '.join(idle)} would open nothing: no open building has the scope"]
         if exempt := ", ".join(sorted(self.plan.config.web.allowed_hosts)):
             found["[web]"] = [f"allowed_hosts lets callers have campus call {exempt}; leave it empty but for tests and local use"]
         return found

@@ -150,7 +150,11 @@ class Config(Table):
     def serving_at(self, host: str | None, port: int | None) -> Self:
         """The same with another address, as the command line asks."""
         changes = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-        return self.model_copy(update={"server": self.server.model_copy(update=changes)})
+        try:
+            server = ServerTable.model_validate(self.server.model_dump() | changes)
+        except ValidationError as error:
+            raise ConfigError(explain(error, ServerTable, under=("server",))) from None
+        return self.model_copy(update={"server": server})
 
 
 def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:

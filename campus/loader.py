@@ -68,7 +68,7 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
     try:
         target = found[0].load()
     except Exception as error:  # whatever a plugin raises at import is told to the operator
-        raise LoadError(f"building {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+        raise LoadError(f"building {name!r} cannot be imported: {told(error)}") from error
     if isinstance(target, FastMCP):
         return Building(target)
     if not isinstance(target, Building):
@@ -97,8 +97,8 @@ def wrapped(name: str, table: BuildingTable) -> FastMCP[Any]:
     module, _, attribute = str(target).partition(":")
     try:
         found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise LoadError(f"buildings.{name}.server = {target!r} cannot be imported: {error}; write {REMOTE_FORMS}") from error
+    except Exception as error:  # whatever a stranger's module raises at import is told to the operator
+        raise LoadError(f"buildings.{name}.server = {target!r} cannot be imported: {told(error)}; write {REMOTE_FORMS}") from error
     if isinstance(found, FastMCP) and table.settings:
         raise ConfigError(f"{target} is a server, not a factory: it takes no keys, but [buildings.{name}] has {min(table.settings)!r}")
     return found if isinstance(found, FastMCP) else _server_from(name, found, **table.settings)
@@ -108,10 +108,15 @@ def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastM
     try:
         server = factory(*args, **kwargs)
     except Exception as error:  # an author's factory may raise anything; the operator is told
-        raise LoadError(f"the server of building {name!r} cannot be made: {type(error).__name__}: {error}") from error
+        raise LoadError(f"the server of building {name!r} cannot be made: {told(error)}") from error
     if not isinstance(server, FastMCP):
         raise LoadError(f"the factory of building {name!r} gave a {type(server).__name__}; it must give a FastMCP server")
     return server
+
+
+def told(error: Exception) -> str:
+    """What an author's code raised, in one line; the whole is in the traceback of the cause."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def read_settings(name: str, model: type[Settings], keys: Mapping[str, Any], secrets: Mapping[str, SecretStr]) -> Settings:

@@ -15,7 +15,7 @@ from fastmcp.tools import Tool
 
 from campus.access import FREE, META, Access, Offer, access_of
 from campus.config import ToolTable
-from campus.errors import LoadError
+from campus.errors import ConfigError, LoadError
 from campus.loader import Loaded
 from twins import route
 from twins.fastmcp_internals import author_lifespan, author_middleware, every_tool
@@ -35,6 +35,11 @@ class OperatorsWord(Transform):
         if not fitting:
             return ToolTable()
         return self._words[max(fitting, key=lambda pattern: (pattern == tool, len(pattern.replace("*", ""))))]
+
+    def unheard(self) -> list[str]:
+        """The names, without a wildcard, that no tool seen so far has: a word that was misspelled would leave a tool open."""
+        seen = {tool.name for tool, _ in self._applied.values()}
+        return sorted(pattern for pattern in self._words if pattern not in seen and not set(pattern) & set("*?["))
 
     def applied(self, tool: Tool) -> Tool | None:
         """The tool as it is shown here; None when it is hidden."""
@@ -109,8 +114,12 @@ async def open_server(loaded: Loaded) -> Opened:
     author, name = loaded.server, loaded.name
     if author.auth is not None:
         raise LoadError(f"building {name!r} carries auth=, which shuts out keys and free tools; take it away: campus guards the tools")
-    server = own_server(author, OperatorsWord(loaded.table.tools, loaded.table.expose))
+    word = OperatorsWord(loaded.table.tools, loaded.table.expose)
+    server = own_server(author, word)
     tools = {tool.name: tool for tool in await every_tool(server)}
+    if unheard := word.unheard():
+        there_are = ", ".join(sorted(tools))
+        raise ConfigError(f"[buildings.{name}.tools] names {unheard[0]!r}, and there is no such tool; there are: {there_are}")
     if not tools:
         raise LoadError(f"building {name!r} has no tools; if it is a remote server or a command, see that it runs")
     scope = loaded.table.scope or name

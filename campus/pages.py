@@ -140,7 +140,14 @@ def pages_app(routes: Sequence[BaseRoute], directory: Directory) -> ASGIApp:
         assert isinstance(error, Problem)
         return problem_response(error, request)
 
-    return ExceptionMiddleware(Router(routes=list(routes)), handlers={Problem: refuse, HTTPException: refuse})
+    router = Router(routes=list(routes), redirect_slashes=False)
+    app = ExceptionMiddleware(router, handlers={Problem: refuse, HTTPException: refuse})
+
+    async def within(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = router  # with an app around them, routes raise what they refuse, instead of answering in plain text
+        await app(scope, receive, send)
+
+    return within
 
 
 def not_found(directory: Directory) -> Problem:

@@ -50,7 +50,7 @@ def run(
     job: Annotated[str, Parameter(help="BUILDING.JOB, such as cve.refresh.")],
     /,
     *options: Annotated[
-        str, Parameter(allow_leading_hyphen=True, help="The job's own options; `campus run BUILDING.JOB --help` lists them.")
+        str, Parameter(allow_leading_hyphen=True, help="The job's own options; `campus run BUILDING.JOB -- --help` lists them.")
     ],
     config: ConfigFile = CAMPUS_TOML,
 ) -> None:
@@ -68,8 +68,10 @@ async def _run(config: ConfigFile, name: str, options: tuple[str, ...]) -> None:
 
 
 def parsed_options(name: str, job: Job, words: tuple[str, ...]) -> dict[str, Any]:
-    """The job's options from its signature: `--day 2026-11-20 --accept`."""
+    """The job's options from its signature: `--day 2026-11-20 --accept`; `-- --help` lists them, and ends the command."""
     result = App(name=f"campus run {name}", default_command=_capturing(job.run), result_action="return_value")(words)
+    if result is None:
+        sys.exit(0)
     assert isinstance(result, dict)
     return result
 

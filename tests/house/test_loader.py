@@ -134,3 +134,10 @@ async def test_every_tool_of_a_building_without_prices_is_free() -> None:
 async def test_a_building_may_be_all_free_by_its_own_word() -> None:
     made = await plan(a=server(free(), free()))
     assert made.directory.buildings()[0].free_tier == "everything"
+
+
+async def test_a_misspelled_tool_in_the_configuration_is_refused_since_it_would_leave_the_tool_open() -> None:
+    for word in ({"price": "1"}, {"hidden": True}):
+        with pytest.raises(CampusError, match=r"names 'tool_9', and there is no such tool; there are: tool_0, tool_1"):
+            await plan({"tools": {"tool_9": word}}, a=server(None, None))
+    assert await plan({"tools": {"tool_1": {"hidden": True}, "other_*": {"hidden": True}}}, a=server(None, None))
