@@ -15,7 +15,7 @@ from benchmarks.processes import LAST, Server, on_cpu
 from benchmarks.town import LISTS, Town, open_town
 from benchmarks.wire import LEGACY, MODERN, call_tool, get, result_of
 
-ONE_CVE = {"cve_id": "CVE-2021-44228"}
+ARGUMENTS = {"country": "US"}
 VERDICTS = 2_000
 WARM_UP_SECONDS = 0.5
 
@@ -37,11 +37,11 @@ def comparisons(town: Town) -> Iterator[Comparison]:
     yield _of_list(town, "teaser ÷ Starlette + orjson", goal=0.85, name="teaser", key=None)
     yield _of_verdicts(town, "verdicts of random CVEs ÷ the same by hand", goal=0.5)
     mcp = {
-        "MCP 2026-07-28, an argument, 1 tool": (2, "one", MODERN, ONE_CVE),
-        "MCP 2026-07-28, an argument, 30 tools": (8, "thirty", MODERN, ONE_CVE),
+        "MCP 2026-07-28, an argument, 1 tool": (2, "one", MODERN, ARGUMENTS),
+        "MCP 2026-07-28, an argument, 30 tools": (8, "thirty", MODERN, ARGUMENTS),
         "MCP 2026-07-28, no arguments": (0.88, "one", MODERN, {}),
-        "MCP 2025-11-25, an argument": (0.88, "one", LEGACY, ONE_CVE),
-        "MCP 2025-11-25, an argument, 30 tools": (0.88, "thirty", LEGACY, ONE_CVE),
+        "MCP 2025-11-25, an argument": (0.88, "one", LEGACY, ARGUMENTS),
+        "MCP 2025-11-25, an argument, 30 tools": (0.88, "thirty", LEGACY, ARGUMENTS),
     }
     for what, (goal, building, revision, arguments) in mcp.items():
         yield _of_tool(town, f"{what} ÷ bare FastMCP", goal=goal, building=building, revision=revision, arguments=arguments)
@@ -63,7 +63,7 @@ def _of_tool(town: Town, what: str, *, goal: float, building: str, revision: str
     bare = town.one if building == "one" else town.thirty
 
     def request(path: str, server: Server, key: str | None) -> bytes:
-        return call_tool(path, "verdict", arguments, port=server.port, revision=revision, key=key)
+        return call_tool(path, "brief", arguments, port=server.port, revision=revision, key=key)
 
     ours = _target(town.campus, [request(f"/{building}/mcp", town.campus, town.key)])
     return _checked(Comparison(what, goal, ours, _target(bare, [request("/mcp", bare, None)])), mcp=True)

@@ -18,7 +18,7 @@ from httptools import HttpResponseParser
 from benchmarks.figures import Measured
 from benchmarks.processes import HOST, Server
 
-CONNECTIONS = 16
+CONNECTIONS = 4
 SHOWN = 300
 
 
