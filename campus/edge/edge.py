@@ -14,6 +14,7 @@ from campus.edge.identity import random_ids, request_id_of, trace_id_of
 from campus.edge.limits import BODY_BYTES, BODY_SECONDS, CALLS, BodyGuard, body_problem, has_body, too_many
 from campus.edge.reply import Reply, careful_headers
 from campus.errors import StorageUnavailable
+from campus.problems import storage_unavailable
 from twins import Problem
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ class Edge:
         data = {"request_id": reply.request_id, "method": scope["method"], "route": place_of(scope)}
         if isinstance(error, StorageUnavailable):
             log.warning("storage unavailable: %s", error, extra=data)
-            problem = Problem(503, "storage_unavailable", "The data cannot be reached just now; try again.", headers={"Retry-After": "5"})
+            problem = storage_unavailable()
         else:
             log.error("call failed", exc_info=error, extra=data)
             problem = Problem(500, "internal_error", "The call failed on our side; quote the request id when you report it.")

@@ -14,8 +14,9 @@ from fastmcp.tools.base import ToolResult
 from starlette.types import Scope
 
 from campus.access import Offer
-from campus.errors import EXPLAINED_AT
+from campus.errors import EXPLAINED_AT, StorageUnavailable
 from campus.paywall import ADMISSION, Paywall
+from campus.problems import storage_unavailable
 from campus.schemas import with_refusals
 from campus.site import ROUTE, SITE, Site
 from twins import Operation, Problem, hostile
@@ -60,6 +61,8 @@ class PaywallFrame(Middleware):
             admission = await self._paywall.admit(offer, scope, frame="mcp")
             refuse_hostile(context.message.arguments)
             result = await call_next(context)
+        except StorageUnavailable:  # while the caller's key was looked up
+            return refusal(storage_unavailable(), scope)
         except ToolError as error:
             return refusal(as_problem(error, name), scope)
         except ValidationError as error:
@@ -87,6 +90,8 @@ def as_problem(error: ToolError, tool: str) -> Problem:
     """A deliberate refusal as it is; a plain ToolError with its sentence; a crash without its text."""
     if isinstance(error, Problem):
         return error
+    if isinstance(error.__cause__, StorageUnavailable):
+        return storage_unavailable()
     if error.__cause__ is None:
         return Problem(400, "tool_error", str(error))
     return Problem(500, "internal_error", f"{tool} failed; the cause is in the server's log.")

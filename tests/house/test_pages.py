@@ -1,6 +1,7 @@
 """Campus's own pages, and what is said at addresses where nothing is."""
 
 import pytest
+
 from campus import Building
 from campus.testing import open_campus
 
