@@ -10,7 +10,7 @@ MCP1 = $(VENV)/mcp1
 MCP1_LOCK = tests/clients/requirements-mcp1.txt
 MCP1_STAMP = $(MCP1)/.stamp-$(shell cksum < $(MCP1_LOCK) | cut -d' ' -f1)
 
-.PHONY: serve test lint types tests bench conformance venv lock help
+.PHONY: serve test lint types tests faults bench conformance venv lock help
 serve: $(STAMP)           ## serve this campus; ARGS="--port 9000" and the like are passed on
 	exec $(BIN)/campus serve $(ARGS)
 
@@ -28,6 +28,9 @@ tests: $(STAMP) $(MCP1_STAMP)   ## all tests, with branch coverage
 
 bench: $(STAMP)           ## the figures that matter, as ratios from one run
 	$(BIN)/python -m benchmarks $(ARGS)
+
+faults: $(STAMP)          ## kill -9 and outages at length
+	$(BIN)/python -m pytest tests/faults/recorder_*.py -q -s $(ARGS)
 
 conformance: $(STAMP)     ## the protocol's conformance suite and Schemathesis in full; needs npm
 	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)

@@ -7,6 +7,7 @@ that on a machine of two CPUs the server is what is measured.
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPResponse
 from itertools import cycle, islice
 from socket import create_connection
@@ -19,6 +20,7 @@ from benchmarks.figures import Measured
 from benchmarks.processes import HOST, Server
 
 CONNECTIONS = 4
+LATEST_SECONDS = 30
 SHOWN = 300
 
 
@@ -60,15 +62,28 @@ def ask(server: Server, requests: Sequence[bytes]) -> list[Exchange]:
 class Tally:
     """What all connections of one load have in common."""
 
-    def __init__(self) -> None:
+    def __init__(self, connections: int) -> None:
         self.answered = 0
-        self.over = asyncio.Event()
+        self.ending = False
+        self.busy = connections
+        self.finished = asyncio.Event()
         self.wrong: str | None = None
 
+    def end(self) -> None:
+        """Send no more; what was sent is still waited for, since the server has begun to work on it."""
+        self.ending = True
+
+    def leave(self) -> None:
+        """A connection has its last answer."""
+        self.busy -= 1
+        if not self.busy:
+            self.finished.set()
+
     def fail(self, reason: str) -> None:
-        """End the load: its figures would mean nothing."""
+        """End the load at once: its figures would mean nothing."""
         self.wrong = self.wrong or reason
-        self.over.set()
+        self.ending = True
+        self.finished.set()
 
 
 class Connection(asyncio.Protocol):
@@ -92,7 +107,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The server must keep a connection as long as the load lasts."""
-        if not self._tally.over.is_set():
+        if not self._tally.ending:
             self._tally.fail("the server closed a connection")
 
     def on_body(self, chunk: bytes) -> None:
@@ -105,26 +120,26 @@ class Connection(asyncio.Protocol):
         self._chunks.clear()
         if self._parser.get_status_code() != 200 or body != self._current.body:
             tally.fail(f"status {self._parser.get_status_code()} and {body[:SHOWN]!r} instead of {self._current.body[:SHOWN]!r}")
-        if tally.over.is_set():
-            self._transport.close()
-            return
         tally.answered += 1
+        if tally.ending:
+            self._transport.close()
+            tally.leave()
+            return
         self._current = next(self._exchanges)
         self._transport.write(self._current.request)
 
 
-async def measure(target: Target, *, seconds: float, connections: int = CONNECTIONS) -> Measured:
-    """Load a server for some seconds. Raises WrongAnswerError when any answer is not the expected one."""
-    loop, tally = asyncio.get_running_loop(), Tally()
-    starts = range(0, len(target.exchanges) * connections, len(target.exchanges))
-    for start in starts:
-        exchanges = islice(cycle(target.exchanges), start // connections, None)
-        await loop.create_connection(lambda exchanges=exchanges: Connection(exchanges, tally), HOST, target.server.port)  # type: ignore[misc]
-    answered, cpu, own, began = tally.answered, target.server.cpu_seconds(), process_time(), perf_counter()
-    loop.call_later(seconds, tally.over.set)
-    await tally.over.wait()
-    answered, elapsed = tally.answered - answered, perf_counter() - began
-    cpu, own = target.server.cpu_seconds() - cpu, process_time() - own
-    if tally.wrong or not answered:
-        raise WrongAnswerError(f"port {target.server.port}: {tally.wrong or 'no answer in time'}")
-    return Measured(rate=answered / elapsed, cpu=cpu / answered, own_share=own / elapsed)
+async def measure(target: Target, *, seconds: float) -> Measured:
+    """Load a server for some seconds, until the last answer is there. WrongAnswerError when one is not as expected."""
+    loop, tally = asyncio.get_running_loop(), Tally(CONNECTIONS)
+    cpu, own, began = target.server.cpu_seconds(), process_time(), perf_counter()
+    for number in range(CONNECTIONS):
+        exchanges = islice(cycle(target.exchanges), number * len(target.exchanges) // CONNECTIONS, None)
+        await loop.create_connection(partial(Connection, exchanges, tally), HOST, target.server.port)
+    loop.call_later(seconds, tally.end)
+    await asyncio.wait_for(tally.finished.wait(), seconds + LATEST_SECONDS)
+    elapsed, own = perf_counter() - began, process_time() - own
+    if tally.wrong:
+        raise WrongAnswerError(f"port {target.server.port}: {tally.wrong}")
+    cpu = target.server.cpu_seconds() - cpu
+    return Measured(rate=tally.answered / elapsed, cpu=cpu / tally.answered, own_share=own / elapsed)

@@ -1,0 +1,32 @@
+"""The agent monitor: heartbeats that raise an alert when they stop, with capsules that hand the work over."""
+
+from datetime import timedelta
+
+from buildings.recorder.checks import outbox_adds_up, targets_are_reached, watches
+from buildings.recorder.live import live
+from buildings.recorder.owners import follow_keys
+from buildings.recorder.pages import badge, confirm, unsubscribe
+from buildings.recorder.server import mcp
+from buildings.recorder.settings import RecorderSettings
+from buildings.recorder.tables import Tables
+from buildings.recorder.tidying import tidy
+from buildings.recorder.watch import watch
+from campus import Building, Check, Job, Page
+
+building = Building(
+    mcp,
+    settings=RecorderSettings,
+    tables=Tables,
+    state=live,
+    jobs=[
+        Job(watch, every=timedelta(seconds=1), on="each"),
+        Job(follow_keys, every=timedelta(minutes=1)),
+        Job(tidy, daily_at="04:10"),
+    ],
+    pages=[
+        Page("GET /v1/recorder/badge/{badge_id}.svg", badge),
+        Page("GET|POST /v1/recorder/email/confirm/{target_id}/{token}", confirm),
+        Page("GET|POST /v1/recorder/email/unsubscribe/{target_id}/{token}", unsubscribe),
+    ],
+    checks=[Check(watches, on="ready"), Check(targets_are_reached), Check(outbox_adds_up, on="audit")],
+)

@@ -1,0 +1,50 @@
+"""Raising alerts: into the outbox, in the transaction of the change that they tell of."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from sqlalchemy import Connection, and_, case, func, insert, literal, update
+
+from buildings.recorder.rows import among
+from buildings.recorder.tables import ALERTS, TARGETS, Moment
+
+HASTE = timedelta(seconds=30)
+"""A target that fails is tried again so soon after news for it, whatever its turn on the ladder."""
+
+
+class Notice(NamedTuple):
+    """An alert for each of a monitor's targets; `since` is when the downtime began and `until` when it ended.
+
+    `kind` is a status.Kind, or `blind` for what concerns the recorder itself.
+    """
+
+    targets: Sequence[str]
+    monitor_id: str | None
+    epoch: int
+    kind: str
+    at: datetime
+    since: datetime
+    until: datetime | None
+    reason: str
+    last_beat_at: datetime | None
+
+
+def raise_alerts(connection: Connection, notices: Iterable[Notice], *, now: datetime) -> None:
+    """Put them into the outbox and wake the lanes of their targets."""
+    rows = [{"target_id": target_id, **_columns(notice)} for notice in notices for target_id in notice.targets]
+    if not rows:
+        return
+    connection.execute(insert(ALERTS), rows)
+    target, at_once, soon = TARGETS.c, literal(now, Moment()), literal(now + HASTE, Moment())
+    waits = and_(target.attempts > 0, target.next_try_at.is_not(None))
+    keeps = and_(waits, (target.next_try_at <= soon) | (func.coalesce(target.hold_until, at_once) > soon))
+    woken = case((keeps, target.next_try_at), (waits, soon), else_=at_once)
+    named = among(connection, target.id, {str(row["target_id"]) for row in rows})
+    connection.execute(update(TARGETS).where(named, target.disabled_at.is_(None)).values(next_try_at=woken))
+
+
+def _columns(notice: Notice) -> dict[str, object]:
+    columns = notice._asdict()
+    del columns["targets"]
+    return columns

@@ -1,0 +1,44 @@
+"""What the building asks itself: does it watch, do alerts arrive, does the outbox add up."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from sqlalchemy import func, select
+
+from buildings.recorder.live import Here
+from buildings.recorder.tables import ALERTS, MONITORS, TARGETS, TICKS
+from buildings.recorder.transactions import in_snapshot
+
+STALE = timedelta(seconds=30)
+
+
+async def watches(site: Here) -> Sequence[str]:
+    """Whether a sweep has run within half a minute, in any process."""
+    last = await in_snapshot(site.storage, lambda connection: connection.scalar(select(TICKS.c.at)))
+    if last is None:
+        return ["the recorder has never watched; it does while campus serves"]
+    if site.now() - last > STALE:
+        return [f"no monitor was looked at since {last:%Y-%m-%dT%H:%M:%SZ}; see the log for why the sweep fails"]
+    return []
+
+
+async def targets_are_reached(site: Here) -> Sequence[str]:
+    """Whether targets take their alerts."""
+    failing = TARGETS.c.failing_since.is_not(None) & TARGETS.c.disabled_at.is_(None)
+    count = await in_snapshot(site.storage, lambda connection: connection.scalar(select(func.count()).select_from(TARGETS).where(failing)))
+    return [f"alerts are not taken by {count} of the targets; they are tried again for 5 days"] if count else []
+
+
+async def outbox_adds_up(site: Here) -> Sequence[str]:
+    """Whether every waiting alert has a lane that will be looked at, and every monitor the targets that it names."""
+    waiting = select(ALERTS.c.target_id)
+    asleep = TARGETS.c.next_try_at.is_(None) & TARGETS.c.disabled_at.is_(None) & TARGETS.c.verified_at.is_not(None)
+    stuck = await in_snapshot(
+        site.storage, lambda connection: connection.scalars(select(TARGETS.c.id).where(asleep, TARGETS.c.id.in_(waiting))).all()
+    )
+    neither = MONITORS.c.webhook.is_(None) & MONITORS.c.email.is_(None)
+    mute = await in_snapshot(site.storage, lambda connection: connection.scalars(select(MONITORS.c.id).where(neither)).all())
+    return [
+        *(f"alerts wait for target {one}, which nothing will look at; restore a backup" for one in stuck),
+        *(f"monitor {one} has no target; delete it" for one in mute),
+    ]

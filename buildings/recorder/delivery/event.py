@@ -1,0 +1,106 @@
+"""The JSON that a webhook is sent: one event, or a digest of events. The models are its documentation."""
+
+from datetime import datetime, timedelta
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from buildings.recorder.addresses import Addresses
+from buildings.recorder.delivery.parcel import Item, Parcel
+
+WATCHED_ON = timedelta(days=7)
+"""How long the monitors of a key that ended go on alerting by webhook."""
+EventType = Literal["monitor.dead", "monitor.failed", "monitor.recovered", "recorder.blind", "monitor.digest"]
+
+
+class Part(BaseModel):
+    """Base of what is sent."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class MonitorPart(Part):
+    """Which monitor."""
+
+    id: str = Field(description="Its monitor_id.")
+    name: str = Field(description="The name that it was registered with.")
+
+
+class CapsulePart(Part):
+    """The last capsule before the event."""
+
+    stored_at: datetime = Field(description="When it arrived.")
+    preview: str = Field(description="The beginning of its JSON.")
+
+
+class Event(Part):
+    """What happened to one monitor; with type recorder.blind to the recorder itself: `since` to `until` it took no beats."""
+
+    type: EventType = Field(
+        description="monitor.dead: the deadline passed. monitor.failed: it said fail. monitor.recovered: it beats again."
+    )
+    timestamp: datetime = Field(description="When it was found.")
+    monitor: MonitorPart | None = Field(description="The monitor; null for recorder.blind.")
+    state: Literal["alive", "dead"] | None = Field(description="Its state from then on.")
+    reason: str = Field(description="timeout; fail, or an exit code; beat, or takeover; what kept the recorder from watching.")
+    since: datetime = Field(description="Since when it was down: the deadline that passed, or when it said that it failed.")
+    until: datetime | None = Field(description="Until when; null while it is down.")
+    downtime_seconds: float | None = Field(description="How long that was; null while it is down.")
+    last_heartbeat_at: datetime | None = Field(description="The last beat; null when there was none.")
+    capsule: CapsulePart | None = Field(description="Where the agent was; only with a key.")
+    resume_url: str | None = Field(description="Where a replacement goes on, with the owning key; it holds no secret.")
+    notice: str | None = Field(description="What the owner must know, such as that the key has ended.")
+
+
+class Digest(Part):
+    """Many events at once, since more than five waited for one target."""
+
+    type: Literal["monitor.digest"] = "monitor.digest"
+    timestamp: datetime = Field(description="When the latest was found.")
+    count: int = Field(description="How many events follow.")
+    events: tuple[Event, ...] = Field(description="The events in their order.")
+
+
+TYPES: dict[str, EventType] = {
+    "dead": "monitor.dead",
+    "failed": "monitor.failed",
+    "recovered": "monitor.recovered",
+    "blind": "recorder.blind",
+}
+
+
+def event_of(item: Item, *, url: str, key_ends_at: datetime | None) -> Event:
+    """The event of one alert; the same at every try."""
+    return Event(
+        type=TYPES[item.kind],
+        timestamp=item.at,
+        monitor=MonitorPart(id=item.monitor_id, name=item.name or "") if item.monitor_id else None,
+        state=None if item.kind == "blind" else "alive" if item.kind == "recovered" else "dead",
+        reason=item.reason,
+        since=item.since,
+        until=item.until,
+        downtime_seconds=(item.until - item.since).total_seconds() if item.until else None,
+        last_heartbeat_at=item.last_beat_at,
+        capsule=CapsulePart(stored_at=item.taken_at, preview=item.capsule) if item.capsule and item.taken_at else None,
+        resume_url=Addresses(url, item.monitor_id).capsule if item.monitor_id and item.owned else None,
+        notice=notice_of(item, key_ends_at),
+    )
+
+
+def body_of(parcel: Parcel, *, url: str) -> Event | Digest:
+    """What is sent for a message."""
+    events = tuple(event_of(item, url=url, key_ends_at=parcel.key_ends_at) for item in parcel.items)
+    return Digest(timestamp=events[-1].timestamp, count=len(events), events=events) if parcel.is_digest else events[0]
+
+
+def notice_of(item: Item, key_ends_at: datetime | None) -> str | None:
+    """What is said beside the event."""
+    if item.kind == "blind":
+        return "Beats that were sent meanwhile may be lost. Deadlines were moved, so that none of your monitors is reported dead for it."
+    if key_ends_at is None or item.at < key_ends_at:
+        return None
+    end = key_ends_at + WATCHED_ON
+    return (
+        f"The key of this monitor ended on {key_ends_at:%Y-%m-%d}: capsules, fleet_status and e-mail alerts have ended with it."
+        f" It goes on alerting by webhook until {end:%Y-%m-%d} and then pauses; a renewal of the key wakes it."
+    )

@@ -1,0 +1,46 @@
+"""When a message that was not taken is tried again, and when its target is given up. Pure: clock and chance are arguments."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+WAITS = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 2 * 60, 10 * 60, 30 * 60, 2 * 3600, 6 * 3600, 12 * 3600, 24 * 3600))
+"""After the first try, the second, and so on; the last wait goes on."""
+SPREAD = 0.2
+LONGEST_FAILING = timedelta(days=5)
+LONGEST_HOLD = timedelta(hours=24)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one try: delivered, to be tried again (not before `retry_after`, if the target said so), or gone for good."""
+
+    result: Literal["delivered", "retry", "gone"]
+    reason: str = ""
+    retry_after: timedelta | None = None
+
+
+DELIVERED = Outcome("delivered")
+
+
+@dataclass(frozen=True)
+class Next:
+    """What is to become of the target: when it is tried again, until when it asked to be left alone, or why it is disabled."""
+
+    try_at: datetime | None
+    hold_until: datetime | None = None
+    disabled_because: str | None = None
+
+
+def after(outcome: Outcome, *, attempts: int, failing_since: datetime | None, now: datetime, chance: float) -> Next:
+    """The next step after a try that failed, of which there were `attempts` with this one; `chance` in 0..1 spreads the wait."""
+    if outcome.result == "gone":
+        return Next(None, disabled_because=outcome.reason)
+    if failing_since is not None and now - failing_since >= LONGEST_FAILING:
+        return Next(None, disabled_because=f"it failed for {LONGEST_FAILING.days} days: {outcome.reason}")
+    wait = WAITS[min(attempts, len(WAITS)) - 1] * (1 - SPREAD + 2 * SPREAD * chance)
+    if outcome.retry_after is None:
+        return Next(now + wait)
+    hold = now + min(outcome.retry_after, LONGEST_HOLD)
+    # what the target asks for counts alone: it knows when it can take more
+    return Next(hold, hold_until=hold)

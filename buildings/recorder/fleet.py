@@ -1,0 +1,104 @@
+"""The fleet: all monitors of a key, as they stand at this moment."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Row, func, select
+
+from buildings.recorder.addresses import Addresses, badge_address
+from buildings.recorder.answers import BeatView, Entry, Fleet, Preview, TargetView
+from buildings.recorder.capsule import preview
+from buildings.recorder.ownership import standing_of, targets_of
+from buildings.recorder.rows import among
+from buildings.recorder.signal import past_beats
+from buildings.recorder.status import STILL, state_of, uptime
+from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, TARGETS
+from buildings.recorder.targets import shown
+
+MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What stands beside the monitors of one page: their targets, last capsules, and waiting alerts by monitor and target."""
+
+    targets: Mapping[str, Row[Any]]
+    capsules: Mapping[str, Row[Any]]
+    undelivered: Mapping[tuple[str, str], int]
+
+
+def read_fleet(connection: Connection, lineage: str, *, after: str, limit: int, url: str, now: datetime) -> Fleet:
+    """One page of a key's monitors."""
+    mine = MONITORS.c.owner == lineage
+    page = connection.execute(select(MONITORS).where(mine, MONITORS.c.id > after).order_by(MONITORS.c.id).limit(limit + 1)).all()
+    rows, more = page[:limit], len(page) > limit
+    beside = _beside(connection, rows)
+    return Fleet(
+        count=connection.scalar(select(func.count()).select_from(MONITORS).where(mine)) or 0,
+        monitors=tuple(_entry(row, beside, url=url, now=now) for row in rows),
+        next=rows[-1].id if more else None,
+    )
+
+
+def _beside(connection: Connection, rows: Sequence[Row[Any]]) -> Beside:
+    ids = [row.id for row in rows]
+    targets = connection.execute(select(TARGETS).where(among(connection, TARGETS.c.id, {one for row in rows for one in targets_of(row)})))
+    capsules = connection.execute(select(CAPSULES).where(among(connection, CAPSULES.c.monitor_id, ids)).order_by(CAPSULES.c.number))
+    waiting = connection.execute(select(ALERTS.c.monitor_id, ALERTS.c.target_id).where(among(connection, ALERTS.c.monitor_id, ids)))
+    return Beside(
+        targets={one.id: one for one in targets},
+        capsules={one.monitor_id: one for one in capsules},  # the last one of each stays
+        undelivered=Counter((one.monitor_id, one.target_id) for one in waiting),
+    )
+
+
+def _entry(row: Row[Any], beside: Beside, *, url: str, now: datetime) -> Entry:
+    standing, at = standing_of(row), Addresses(url, row.id)
+    state = state_of(standing, now)
+    targets = tuple(_target_view(beside.targets[one], beside.undelivered.get((row.id, one), 0)) for one in targets_of(row))
+    return Entry(
+        monitor_id=row.id,
+        name=row.name,
+        state=state,
+        paused=standing.mode in STILL,
+        since=standing.deadline_at if state == "dead" and standing.mode == "up" else standing.since,
+        reason=None if state != "dead" else "fail" if standing.mode == "failed" else "timeout",
+        last_beat_at=row.last_beat_at,
+        expected_at=standing.expected_at,
+        deadline_at=standing.deadline_at,
+        unverified=row.unverified,
+        period_minutes=row.period / MINUTE,
+        grace_minutes=row.grace / MINUTE,
+        registered_at=row.registered_at,
+        uptime=uptime(standing, registered_at=row.registered_at, now=now),
+        beats=row.beats,
+        last_beats=tuple(
+            BeatView(at=one.at, status=one.status, run_seconds=None if one.run is None else one.run.total_seconds())
+            for one in past_beats(row.history)
+        ),
+        capsule=_preview(beside.capsules.get(row.id)),
+        fence=row.fence,
+        targets=targets,
+        undelivered=sum(one.undelivered for one in targets),
+        badge_url=badge_address(url, row.badge_id),
+        resume_url=at.capsule,
+    )
+
+
+def _preview(row: Row[Any] | None) -> Preview | None:
+    return Preview(seq=row.seq, stored_at=row.at, size=len(row.body), text=preview(row.body)) if row else None
+
+
+def _target_view(row: Row[Any], undelivered: int) -> TargetView:
+    state: Literal["ready", "unconfirmed", "failing", "disabled"] = "ready"
+    reason = None
+    if row.disabled_at is not None:
+        state, reason = "disabled", f"{row.disabled_because}; register a monitor with this target again to use it again"
+    elif row.verified_at is None:
+        state, reason = "unconfirmed", "the link in the e-mail that was sent there was not confirmed"
+    elif row.failing_since is not None:
+        state, reason = "failing", f"{row.last_error}, since {row.failing_since:%Y-%m-%dT%H:%M:%SZ}; it is tried again for 5 days"
+    return TargetView(kind=row.kind, address=shown(row.kind, row.address), state=state, reason=reason, undelivered=undelivered)

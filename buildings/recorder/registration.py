@@ -1,0 +1,98 @@
+"""Registering a monitor: limits, targets and row in one transaction, so that they hold however many register at once."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, insert, select, update
+
+from buildings.recorder.addresses import Addresses, badge_address
+from buildings.recorder.answers import Registered
+from buildings.recorder.changes import set_asleep
+from buildings.recorder.refusals import MONITORS_PER_KEY, monitor_limit_reached
+from buildings.recorder.secrets import Entropy, digest_of, new_id, new_secret, shown_signing_secret
+from buildings.recorder.status import Terms, registered
+from buildings.recorder.tables import MONITORS, OWNERS
+from buildings.recorder.targets import Address, Claimed, ask_to_confirm, claim_target
+from campus import Key
+
+UNCONFIRMED = "An e-mail was sent to alert_email: until its link is confirmed no alert goes there."
+KEYLESS = "Without a key capsules are not stored, and a monitor that is silent for 30 days is removed."
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be registered, its addresses checked."""
+
+    name: str
+    terms: Terms
+    webhook: Address | None
+    email: Address | None
+    key: Key | None
+    url: str
+    warning: str | None = None
+
+    @property
+    def owner(self) -> str | None:
+        """Who is to own it."""
+        return self.key.lineage if self.key else None
+
+
+def register(connection: Connection, wish: Wish, *, now: datetime, entropy: Entropy) -> Registered:
+    """Make the monitor; Problem 409 beyond the limits."""
+    if wish.key is not None:
+        _count_one_more(connection, wish.key, now=now)
+    webhook = claim_target(connection, wish.webhook, wish.owner, now=now, entropy=entropy) if wish.webhook else None
+    email = claim_target(connection, wish.email, wish.owner, now=now, entropy=entropy) if wish.email else None
+    monitor_id, secret, badge_id = new_id("mon", entropy), new_secret(entropy), new_id("badge", entropy)
+    standing = registered(wish.terms, now)
+    connection.execute(
+        insert(MONITORS).values(
+            **{"id": monitor_id, "secret_digest": digest_of(secret), "badge_id": badge_id, "owner": wish.owner, "name": wish.name},
+            **{"webhook": webhook and webhook.id, "email": email and email.id, "registered_at": now},
+            **{**wish.terms._asdict(), **standing._asdict()},
+            **{"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0},
+        )
+    )
+    if email is not None and not email.confirmed and wish.owner:
+        ask_to_confirm(connection, email.id, wish.owner, monitor_id=monitor_id, now=now)
+    return _answer(wish, monitor_id, secret, badge_id, webhook, email, deadline_at=standing.deadline_at)
+
+
+def _count_one_more(connection: Connection, key: Key, *, now: datetime) -> None:
+    """One statement decides, so that two at once cannot both be the twentieth."""
+    ends_at = connection.scalar(select(OWNERS.c.ends_at).where(OWNERS.c.lineage == key.lineage))
+    if ends_at is None:
+        connection.execute(insert(OWNERS).values(lineage=key.lineage, monitors=0, ends_at=key.expires_at, asked_on=0, asked=0))
+    elif key.expires_at > ends_at:
+        connection.execute(update(OWNERS).where(OWNERS.c.lineage == key.lineage).values(ends_at=key.expires_at))
+        set_asleep(connection, key.lineage, "key_renewed", now=now)
+    room = (OWNERS.c.lineage == key.lineage) & (OWNERS.c.monitors < MONITORS_PER_KEY)
+    if not connection.execute(update(OWNERS).where(room).values(monitors=OWNERS.c.monitors + 1).returning(OWNERS.c.monitors)).all():
+        raise monitor_limit_reached()
+
+
+def _answer(
+    wish: Wish, monitor_id: str, secret: str, badge_id: str, webhook: Claimed | None, email: Claimed | None, *, deadline_at: datetime
+) -> Registered:
+    at = Addresses(wish.url, monitor_id)
+    signs = webhook is not None and wish.webhook is not None and wish.webhook.kind == "webhook"
+    said = {
+        wish.warning: wish.warning is not None,
+        UNCONFIRMED: email is not None and not email.confirmed,
+        KEYLESS: wish.owner is None,
+    }
+    return Registered(
+        monitor_id=monitor_id,
+        secret=secret,
+        webhook_secret=shown_signing_secret(webhook.secret) if webhook is not None and signs else None,
+        beat_url=at.beat(secret),
+        cron=at.cron(secret),
+        state="alive",
+        period_minutes=wish.terms.period / timedelta(minutes=1),
+        grace_minutes=wish.terms.grace / timedelta(minutes=1),
+        deadline_at=deadline_at,
+        tier="key" if wish.owner else "free",
+        badge_url=badge_address(wish.url, badge_id),
+        resume_url=at.capsule if wish.owner else None,
+        notes=tuple(note for note, holds in said.items() if note and holds),
+    )

@@ -1,0 +1,82 @@
+"""Answers to registrations that came with an Idempotency-Key: kept for a day, sealed under that key."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from sqlalchemy import Connection, insert, select
+from starlette.types import Scope
+
+from buildings.recorder.secrets import Entropy
+from buildings.recorder.tables import REPLIES
+from campus import Problem
+from twins import Instant
+
+KEPT = timedelta(hours=24)
+LONGEST_KEY = 255
+NONCE_BYTES = 12
+
+
+class _IdempotencyKey(Instant[str | None]):
+    """The Idempotency-Key header of the request."""
+
+    def of(self, scope: Scope) -> str | None:
+        found = next((value for name, value in scope.get("headers", ()) if name == b"idempotency-key"), None)
+        if found is None:
+            return None
+        if not 0 < len(found) <= LONGEST_KEY:
+            raise Problem(
+                422, "invalid_request", f"the Idempotency-Key has {len(found)} characters; send 1 to {LONGEST_KEY}, a UUID for one"
+            )
+        key: str = found.decode("latin-1")
+        return key
+
+    def without_request(self) -> str | None:
+        return None
+
+
+def CurrentIdempotencyKey() -> str | None:
+    """The request's Idempotency-Key, as the default of a tool's parameter."""
+    return _IdempotencyKey()  # type: ignore[return-value]  # the value is put in its place per call
+
+
+@dataclass(frozen=True)
+class Repeatable:
+    """A request that may be repeated: who sent it under which key, and what it asks."""
+
+    who: str
+    key: str
+    request: bytes
+
+    @property
+    def digest(self) -> bytes:
+        """What the answer is found by."""
+        return sha256(f"find\n{self.who}\n{self.key}".encode()).digest()
+
+    @property
+    def seal(self) -> AESGCM:
+        """What the answer is sealed with; it cannot be made from what is stored."""
+        return AESGCM(sha256(f"seal\n{self.who}\n{self.key}".encode()).digest())
+
+
+def once(connection: Connection, repeatable: Repeatable | None, work: Callable[[], bytes], *, now: datetime, entropy: Entropy) -> bytes:
+    """The answer of the work; or the one that was given before to the same request. Problem 422 for another request."""
+    if repeatable is None:
+        return work()
+    asked = sha256(repeatable.request).digest()
+    row = connection.execute(select(REPLIES).where(REPLIES.c.key_digest == repeatable.digest)).one_or_none()
+    if row is not None and now - row.at < KEPT:
+        if row.request_digest != asked:
+            raise Problem(
+                422,
+                "idempotency_key_reused",
+                "this Idempotency-Key was sent before with another body; take a new one for a new registration",
+            )
+        return repeatable.seal.decrypt(row.sealed[:NONCE_BYTES], row.sealed[NONCE_BYTES:], None)
+    answer, nonce = work(), entropy(NONCE_BYTES)
+    connection.execute(REPLIES.delete().where(REPLIES.c.key_digest == repeatable.digest))
+    sealed = nonce + repeatable.seal.encrypt(nonce, answer, None)
+    connection.execute(insert(REPLIES).values(key_digest=repeatable.digest, request_digest=asked, at=now, sealed=sealed))
+    return answer

@@ -1,0 +1,93 @@
+"""Handing work over: the stored capsules, and how a replacement goes on, in words and as calls."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic_core import from_json
+from sqlalchemy import Connection, Row, select
+
+from buildings.recorder.addresses import Addresses
+from buildings.recorder.answers import Call, CapsuleAnswer, CapsuleView, Resume
+from buildings.recorder.answers import Taken as TakenAnswer
+from buildings.recorder.changes import Claim, TakenOver
+from buildings.recorder.ownership import own_monitor, standing_of
+from buildings.recorder.status import State, state_of
+from buildings.recorder.tables import CAPSULES
+
+DEAD = (
+    "The agent is dead. If you are its replacement: 1. call takeover; it gives you this capsule again with a new secret, and whoever still"
+    " has the old one is refused. 2. Go on from the capsule: what it says is done is done. 3. Call heartbeat with the new secret at least"
+    " every {period:g} minutes, each time with a capsule of your own, whose seq is above {seq}."
+)
+ALIVE = (
+    "The agent is {state}, and takeover is refused while it is: two agents at one work undo each other. Come back when the state is dead,"
+    " which is at {deadline} at the earliest, or wait for the alert."
+)
+TAKEN = (
+    "The work is yours. Go on from the capsule: what it says is done is done. Call heartbeat with the new secret before deadline_at, and"
+    " then at least every {period:g} minutes, each time with a capsule of your own, whose seq is above {seq}. Whoever has the old secret"
+    " is refused with 409 taken_over."
+)
+
+
+def read_capsules(connection: Connection, claim: Claim, *, url: str, now: datetime) -> CapsuleAnswer:
+    """The last capsules of a monitor, for its owner."""
+    row = own_monitor(connection, claim.monitor_id, lineage=claim.lineage, secret=claim.secret, key_only=True)
+    views = _views(connection, row.id)
+    state = state_of(standing_of(row), now)
+    return CapsuleAnswer(
+        monitor_id=row.id,
+        name=row.name,
+        state=state,
+        last_beat_at=row.last_beat_at,
+        fence=row.fence,
+        found=bool(views),
+        last=views[0] if views else None,
+        earlier=views[1:],
+        resume=_resume(row, state, url),
+    )
+
+
+def taken_answer(connection: Connection, taken: TakenOver, *, url: str) -> TakenAnswer:
+    """What the new holder needs."""
+    row, at = taken.row, Addresses(url, taken.row.id)
+    views = _views(connection, row.id)
+    return TakenAnswer(
+        monitor_id=row.id,
+        name=row.name,
+        secret=taken.secret,
+        fence=taken.fence,
+        beat_url=at.beat(taken.secret),
+        cron=at.cron(taken.secret),
+        state="alive",
+        deadline_at=taken.standing.deadline_at,
+        last=views[0] if views else None,
+        words=TAKEN.format(period=_minutes(row), seq=row.last_seq or 0),
+    )
+
+
+def _views(connection: Connection, monitor_id: str) -> tuple[CapsuleView, ...]:
+    found: Sequence[Row[Any]] = connection.execute(
+        select(CAPSULES).where(CAPSULES.c.monitor_id == monitor_id).order_by(CAPSULES.c.number.desc())
+    ).all()
+    return tuple(CapsuleView(seq=one.seq, stored_at=one.at, size=len(one.body), capsule=from_json(one.body)) for one in found)
+
+
+def _resume(row: Row[Any], state: State, url: str) -> Resume:
+    at = Addresses(url, row.id)
+    take = Call(why="Take the work over.", tool="takeover", arguments={"monitor_id": row.id}, http=f"POST {at.takeover}")
+    beat = Call(
+        why="Say that you live, with the secret that takeover gave.",
+        tool="heartbeat",
+        arguments={"monitor_id": row.id, "secret": "SECRET", "capsule": {}, "seq": (row.last_seq or 0) + 1},
+        http=f"POST {at.beat('SECRET')}",
+    )
+    look = Call(why="Look again.", tool="fetch_capsule", arguments={"monitor_id": row.id}, http=f"GET {at.capsule}")
+    if state == "dead":
+        return Resume(words=DEAD.format(period=_minutes(row), seq=row.last_seq or 0), calls=(take, beat))
+    return Resume(words=ALIVE.format(state=state, deadline=f"{row.deadline_at:%Y-%m-%dT%H:%M:%SZ}"), calls=(look,))
+
+
+def _minutes(row: Row[Any]) -> float:
+    return float(row.period.total_seconds() / 60)

@@ -1,0 +1,142 @@
+"""Monitors as beats read and write them: plain SQL and plain numbers, for here every microsecond is paid by every beat."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection
+
+from buildings.recorder.alerts import Notice
+from buildings.recorder.rows import is_postgres, json_of
+from buildings.recorder.status import Standing, Terms
+from buildings.recorder.tables import EPOCH, MICROSECOND
+
+FIXED = ("id", "secret_digest", "owner", "webhook", "email", "period", "grace")
+STANDING = Standing._fields
+BESIDE = ("unverified", "last_beat_at", "beats", "history", "minute", "minute_beats", "capsules", "last_seq")
+READ = (
+    f"SELECT {', '.join(f'm.{name}' for name in (*FIXED, *STANDING, *BESIDE))}, o.ends_at"  # noqa: S608  # names of columns
+    " FROM monitor m LEFT JOIN owner o ON o.lineage = m.owner WHERE m.id "
+)
+ALL_OF_JSON = "IN (SELECT value FROM json_each(?))"  # a fixed text
+WRITE = "UPDATE monitor SET {values} WHERE id = {key}"
+KEEP = (
+    "INSERT INTO capsule (monitor_id, slot, number, seq, at, body) VALUES ({values})"
+    " ON CONFLICT (monitor_id, slot) DO UPDATE SET number = excluded.number, seq = excluded.seq, at = excluded.at, body = excluded.body"
+)
+
+
+@dataclass(slots=True)
+class Sheet:
+    """A monitor while the beats of one transaction are entered into it, one after the other.
+
+    `keeps_until` is when its owner's key ends, none without an owner; `kept` are the capsules to store: slot, number, seq,
+    time and JSON.
+    """
+
+    id: str
+    secret_digest: bytes
+    owner: str | None
+    targets: tuple[str, ...]
+    terms: Terms
+    standing: Standing
+    unverified: bool
+    last_beat_at: datetime | None
+    beats: int
+    history: bytes
+    minute: int
+    minute_beats: int
+    capsules: int
+    last_seq: int | None
+    keeps_until: datetime | None
+    changed: bool = False
+    kept: list[tuple[int, int, int | None, datetime, bytes]] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+
+
+def read_sheets(connection: Connection, ids: Iterable[str]) -> dict[str, Sheet]:
+    """The monitors of these ids, those that there are."""
+    if is_postgres(connection):
+        found = connection.exec_driver_sql(READ + "= ANY($1)", (list(ids),))
+    else:
+        found = connection.exec_driver_sql(READ + ALL_OF_JSON, (json_of(ids),))
+    return {row[0]: _sheet(row) for row in found.fetchall()}
+
+
+def _sheet(row: Sequence[Any]) -> Sheet:
+    name, digest, owner, webhook, email, period, grace, *rest = row
+    mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still, *beside = rest
+    unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, ends_at = beside
+    standing = Standing(
+        mode,
+        EPOCH + timedelta(microseconds=since),
+        EPOCH + timedelta(microseconds=alive_at),
+        EPOCH + timedelta(microseconds=expected_at),
+        EPOCH + timedelta(microseconds=deadline_at),
+        epoch,
+        failures,
+        _moment(run_since),
+        timedelta(microseconds=down),
+        timedelta(microseconds=still),
+    )
+    return Sheet(
+        id=name,
+        secret_digest=digest,
+        owner=owner,
+        targets=tuple(target for target in (webhook, email) if target),
+        terms=Terms(timedelta(microseconds=period), timedelta(microseconds=grace)),
+        standing=standing,
+        unverified=bool(unverified),
+        last_beat_at=_moment(last_beat_at),
+        beats=beats,
+        history=history,
+        minute=minute,
+        minute_beats=minute_beats,
+        capsules=capsules,
+        last_seq=last_seq,
+        keeps_until=_moment(ends_at),
+    )
+
+
+def write_sheets(connection: Connection, sheets: Sequence[Sheet]) -> None:
+    """Store what the beats have changed, and the capsules that came along."""
+    names = (*STANDING, *BESIDE)
+    marks = [f"${place}" for place in range(1, len(names) + 2)] if is_postgres(connection) else ["?"] * (len(names) + 1)
+    values = ", ".join(f"{name} = {mark}" for name, mark in zip(names, marks, strict=False))
+    connection.exec_driver_sql(WRITE.format(values=values, key=marks[-1]), [_values(sheet) for sheet in sheets])
+    if capsules := [(sheet.id, slot, number, seq, _number(at), body) for sheet in sheets for slot, number, seq, at, body in sheet.kept]:
+        connection.exec_driver_sql(KEEP.format(values=", ".join(marks[:6])), capsules)
+
+
+def _values(sheet: Sheet) -> tuple[Any, ...]:
+    mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still = sheet.standing
+    return (
+        mode,
+        (since - EPOCH) // MICROSECOND,
+        (alive_at - EPOCH) // MICROSECOND,
+        (expected_at - EPOCH) // MICROSECOND,
+        (deadline_at - EPOCH) // MICROSECOND,
+        epoch,
+        failures,
+        _number(run_since),
+        down // MICROSECOND,
+        still // MICROSECOND,
+        sheet.unverified,
+        _number(sheet.last_beat_at),
+        sheet.beats,
+        sheet.history,
+        sheet.minute,
+        sheet.minute_beats,
+        sheet.capsules,
+        sheet.last_seq,
+        sheet.id,
+    )
+
+
+def _moment(number: int | None) -> datetime | None:
+    return None if number is None else EPOCH + timedelta(microseconds=number)
+
+
+def _number(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - EPOCH) // MICROSECOND

@@ -1,0 +1,50 @@
+"""What a beat says: ok, start, fail, or a process's exit code; and the short history of beats. Pure."""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from buildings.recorder.status import Event
+
+Word = Literal["ok", "start", "fail"]
+Status = Word | int
+"""A word, or an exit code from 0 to 255."""
+
+KEPT_BEATS = 20
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+MILLISECOND = timedelta(milliseconds=1)
+WORDS: dict[int, Word] = {-1: "ok", -2: "start", -3: "fail"}
+NUMBERS: dict[Status, int] = {word: number for number, word in WORDS.items()}
+ENTRY = struct.Struct("<qhi")
+NO_RUN, LONGEST_RUN = -1, 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PastBeat:
+    """One beat: when it arrived, what it said, and how long the run took that it ended."""
+
+    at: datetime
+    status: Status
+    run: timedelta | None
+
+
+def event_of(status: Status) -> Event:
+    """What a status means: an exit code is well when it is 0."""
+    return status if isinstance(status, str) else "ok" if status == 0 else "fail"
+
+
+def with_beat(history: bytes, at: datetime, status: Status, run: timedelta | None) -> bytes:
+    """The history with one more beat; only the last ones are kept, 14 bytes each."""
+    milliseconds = NO_RUN if run is None else min(run // MILLISECOND, LONGEST_RUN)
+    entry = ENTRY.pack((at - EPOCH) // MICROSECOND, NUMBERS.get(status, status), milliseconds)
+    return history[-(KEPT_BEATS - 1) * ENTRY.size :] + entry
+
+
+def past_beats(history: bytes) -> Iterator[PastBeat]:
+    """The beats of a history, the latest first."""
+    for start in range(len(history) - ENTRY.size, -1, -ENTRY.size):
+        at, number, run = ENTRY.unpack_from(history, start)
+        yield PastBeat(EPOCH + at * MICROSECOND, WORDS.get(number, number), None if run == NO_RUN else run * MILLISECOND)

@@ -1,0 +1,43 @@
+"""The recorder killed with SIGKILL, on both databases: 50 times over 300 deaths, and 200 times during 50 beats a second.
+
+Run by `make faults`, and not by `make test`: it takes some twenty minutes. The figures are printed.
+"""
+
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+from recorder.kills import POINTS, Scene, beat_until_killed, hooks
+from recorder.tls import make_authority
+
+MONITORS, KILLS = 300, 50
+BEATEN_KILLS, BEATS_A_SECOND = 200, 50
+
+
+@pytest.mark.timeout(1800)
+def test_every_death_is_told_under_one_id(tmp_path: Path, storage_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    authority = make_authority(tmp_path)
+    with hooks(authority) as receiver:
+        scene = Scene(tmp_path, storage_url, authority, receiver, MONITORS)
+        scene.fill()
+        for point in islice(cycle(POINTS), KILLS):
+            scene.round(point)
+        figures = scene.verdict()
+        with capsys.disabled():
+            print(f"\n{storage_url.partition(':')[0]}: {figures}")
+        assert figures["deaths"] == MONITORS * KILLS
+
+
+@pytest.mark.timeout(1800)
+def test_no_acknowledged_beat_or_capsule_is_lost(tmp_path: Path, storage_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    authority = make_authority(tmp_path)
+    with hooks(authority) as receiver:
+        scene = Scene(tmp_path, storage_url, authority, receiver, 1)
+        scene.fill()
+        scene.give_key()
+        stored = 0
+        for _ in range(BEATEN_KILLS):
+            stored = beat_until_killed(scene, first=stored + 1, seconds=0.5, rate=BEATS_A_SECOND)
+        with capsys.disabled():
+            print(f"\n{storage_url.partition(':')[0]}: {BEATEN_KILLS} kills, {stored} beats on disk")
+        assert stored >= BEATEN_KILLS

@@ -1,0 +1,304 @@
+"""Killing a served recorder with SIGKILL at named points, and looking what became of alerts and beats.
+
+A point is reached by blocking there: a trigger that the test puts into the database stalls the transaction that flips a
+monitor, fills the outbox, claims a message or marks it as delivered; the receiver holds the request of one that is sent.
+"""
+
+import json
+import sqlite3
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+from recorder.tls import Authority
+from serving import Served, serving
+from sqlalchemy import Connection, insert, select, text, update
+
+from buildings.recorder.secrets import digest_of
+from buildings.recorder.status import Terms, registered
+from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS, TICKS, Tables
+from buildings.recorder.transactions import in_transaction
+from campus.storage import Vault
+
+CONFIG = """
+openapi = "recorder"
+[storage]
+url = "{storage}"
+[web]
+allowed_hosts = ["localhost"]
+[products.recorder]
+scope = "recorder"
+price = "19"
+term = "30 days"
+[buildings.recorder]
+"""
+POINTS = {
+    "flip": "AFTER UPDATE OF mode ON monitor",
+    "outbox": "AFTER INSERT ON alert",
+    "claim": "AFTER UPDATE OF leased_until ON target",
+    "send": None,
+    "mark": "AFTER DELETE ON alert",
+}
+TERMS = Terms(timedelta(hours=1), timedelta(minutes=5))
+SECRET = "s" * 32
+PATIENCE = 60.0
+
+
+class Hooks(ThreadingHTTPServer):
+    """An HTTPS receiver that notes each event by monitor and death, and holds requests while told to."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, authority: Authority) -> None:
+        super().__init__(("127.0.0.1", 0), Hook)
+        self.tls = authority.server
+        self.ids: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self.deliveries: Counter[tuple[str, str]] = Counter()
+        self.open = threading.Event()
+        self.open.set()
+        self.held = threading.Event()
+
+    def get_request(self) -> tuple[Any, Any]:
+        connection, address = super().get_request()
+        return self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A sender that was killed leaves broken connections."""
+
+    def url(self, path: str) -> str:
+        return f"https://localhost:{self.server_port}{path}"
+
+
+class Hook(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: Hooks
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if not self.server.open.is_set():
+            self.server.held.set()
+            self.server.open.wait(PATIENCE)
+        for event in body.get("events", [body]):
+            if event["type"] == "monitor.dead":
+                death = (event["monitor"]["id"], event["since"])
+                self.server.ids[death].add(self.headers["webhook-id"])
+                self.server.deliveries[death] += 1
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is printed."""
+
+
+@contextmanager
+def hooks(authority: Authority) -> Iterator[Hooks]:
+    """The receiver, in threads of its own."""
+    with Hooks(authority) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        yield server
+        server.open.set()
+        server.shutdown()
+
+
+@dataclass
+class Scene:
+    """A recorder's database with `count` monitors, each with a target of its own; served and killed again and again."""
+
+    folder: Path
+    storage: str
+    authority: Authority
+    hooks: Hooks
+    count: int
+    hits: Counter[str] = field(default_factory=Counter)
+
+    @contextmanager
+    def served(self) -> Iterator[Served]:
+        environ = {"SSL_CERT_FILE": str(self.authority.file)}
+        with serving(self.folder, CONFIG.format(storage=self.storage), environ=environ) as campus:
+            yield campus
+
+    def do(self, work: Callable[[Connection], Any]) -> Any:
+        """Work on the recorder's database."""
+
+        async def worked() -> Any:
+            async with Vault.open(self.storage) as vault:
+                return await in_transaction(await vault.room("recorder", Tables), work)
+
+        return anyio.run(worked)
+
+    def fill(self) -> None:
+        """Make the monitors."""
+        self.do(partial(fill, count=self.count, url=self.hooks.url))
+
+    def give_key(self) -> None:
+        """Let the first monitor be a key's, so that its capsules are kept."""
+        with self.served() as campus:
+            issued = json.loads(campus.command("key", "issue", "recorder", "--json").stdout)[0]
+        self.do(partial(_give_key, lineage=issued["id"]))
+
+    def round(self, point: str) -> None:
+        """All monitors are due; the recorder is killed at the point, started again, and has to tell of every death."""
+        due = datetime.now(UTC) - timedelta(seconds=2)
+        self.do(partial(_arm, due=due))
+        since = f"{due:%Y-%m-%dT%H:%M:%S.%f}Z"
+        with self.stalled(point), self.served() as campus:
+            self.wait_for(lambda: self.is_stalled(point))
+            campus.process.kill()
+            campus.process.wait()
+            self.hits[point] += 1
+        with self.served() as campus:
+            self.wait_for(lambda: self.told(since) == self.count and self.do(_waiting) == 0)
+            campus.process.kill()
+
+    def told(self, since: str) -> int:
+        """Of how many deaths of this moment the receiver was told."""
+        return sum(death == since for _, death in list(self.hooks.ids))
+
+    @contextmanager
+    def stalled(self, point: str) -> Iterator[None]:
+        """Block at a point for as long as this lasts."""
+        event = POINTS[point]
+        if event is None:
+            self.hooks.held.clear()
+            self.hooks.open.clear()
+            yield
+            self.hooks.open.set()
+            return
+        self.do(partial(_stall, event=event))
+        yield
+        if self.storage.startswith("postgresql"):
+            self._sleepers("pg_terminate_backend(pid)")
+        self.do(partial(_flow, table=event.rpartition(" ")[2]))
+
+    def is_stalled(self, point: str) -> bool:
+        if POINTS[point] is None:
+            return self.hooks.held.is_set()
+        if self.storage.startswith("postgresql"):
+            return self._sleepers()
+        return all(self._is_locked() for _ in range(4))
+
+    def _sleepers(self, select: str = "pid") -> bool:
+        """Whether a transaction sleeps in PostgreSQL; it does so on when its client was killed, until it is terminated."""
+
+        async def asked() -> bool:
+            async with Vault.open(self.storage) as vault, (await vault.room("recorder", Tables)).read() as session:
+                question = text(f"SELECT {select} FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+                return (await (await session.connection()).execute(question)).first() is not None
+
+        return anyio.run(asked)
+
+    def _is_locked(self) -> bool:
+        """Whether a transaction of the recorder holds the file; four times in a row it is the one that is stalled."""
+        time.sleep(0.05)
+        path = Path(self.storage.removeprefix("sqlite:")) / "recorder.db"
+        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return True
+            return False
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, f"not reached; so far: {dict(self.hits)}"
+            time.sleep(0.02)
+
+    def verdict(self) -> Mapping[str, int]:
+        """What the receiver saw: each death under one id. Gives the figures to print."""
+        assert all(len(ids) == 1 for ids in self.hooks.ids.values())
+        deliveries = self.hooks.deliveries.values()
+        return {
+            "deaths": len(self.hooks.ids),
+            "deliveries": sum(deliveries),
+            **{f"kills at {point}": hits for point, hits in self.hits.items()},
+        }
+
+
+def fill(connection: Connection, *, count: int, url: Callable[[str], str]) -> None:
+    """Monitors mon_0, mon_1, … with SECRET, each with a target of its own at /0, /1, …."""
+    now = datetime.now(UTC)
+    targets = [
+        {"id": f"tgt_{number}", "kind": "webhook", "address": url(f"/{number}"), "identity": digest_of(str(number))}
+        for number in range(count)
+    ]
+    connection.execute(insert(TARGETS), [{**one, "secret": b"k" * 32, "attempts": 0, "verified_at": now} for one in targets])
+    fixed = {"secret_digest": digest_of(SECRET), "name": "m", "registered_at": now, **TERMS._asdict(), **registered(TERMS, now)._asdict()}
+    plain = {"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0}
+    rows = [{"id": f"mon_{number}", "badge_id": f"badge_{number}", "webhook": f"tgt_{number}", **fixed, **plain} for number in range(count)]
+    connection.execute(insert(MONITORS), rows)
+
+
+def _arm(connection: Connection, *, due: datetime) -> None:
+    """All due at once, and the recorder thought to have watched until now."""
+    connection.execute(update(MONITORS).values(mode="up", deadline_at=due))
+    if not connection.execute(update(TICKS).values(at=datetime.now(UTC)).returning(TICKS.c.id)).all():
+        connection.execute(insert(TICKS).values(id=1, at=datetime.now(UTC)))
+
+
+def _waiting(connection: Connection) -> int:
+    return len(connection.execute(select(ALERTS.c.id)).all())
+
+
+def _stall(connection: Connection, *, event: str) -> None:
+    if connection.dialect.name == "postgresql":
+        body = "BEGIN PERFORM pg_sleep(600); RETURN NULL; END"
+        connection.execute(text(f"CREATE OR REPLACE FUNCTION stall() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$"))
+        connection.execute(text(f"CREATE TRIGGER stall {event} FOR EACH ROW EXECUTE FUNCTION stall()"))
+    else:
+        many = ", ".join(f"monitor AS m{number}" for number in range(9))
+        connection.execute(text(f"CREATE TRIGGER stall {event} BEGIN SELECT count(*) FROM {many}; END"))
+
+
+def _flow(connection: Connection, *, table: str) -> None:
+    on = f" ON {table}" if connection.dialect.name == "postgresql" else ""
+    connection.execute(text(f"DROP TRIGGER stall{on}"))
+
+
+def beat_until_killed(scene: Scene, *, first: int, seconds: float, rate: float) -> int:
+    """Beat with growing capsules while the recorder is killed; gives the last that was acknowledged, which must be on disk."""
+    acknowledged = first - 1
+    with scene.served() as campus, httpx.Client(timeout=5) as client:
+        timer = threading.Timer(seconds, campus.process.kill)
+        timer.start()
+        try:
+            for number in range(first, first + 10_000):
+                body = {"capsule": {"n": number}, "seq": number}
+                answer = client.post(f"{campus.url}/v1/recorder/beat/mon_0/{SECRET}", json=body)
+                if answer.status_code == 200:
+                    acknowledged = number
+                time.sleep(1 / rate)
+        except httpx.TransportError:
+            timer.join()
+            campus.process.wait()
+    stored = scene.do(_last_capsule)
+    assert stored >= acknowledged, f"capsule {acknowledged} was acknowledged, and the last on disk is {stored}"
+    return int(stored)
+
+
+def _last_capsule(connection: Connection) -> int:
+    row = connection.execute(select(MONITORS.c.last_seq, MONITORS.c.beats).where(MONITORS.c.id == "mon_0")).one()
+    seqs = set(connection.scalars(select(CAPSULES.c.seq).where(CAPSULES.c.monitor_id == "mon_0")))
+    assert row.last_seq is None or row.last_seq in seqs
+    return row.last_seq or 0
+
+
+def _give_key(connection: Connection, *, lineage: str) -> None:
+    """Let the first monitor be a key's, so that its capsules are kept."""
+    connection.execute(
+        insert(OWNERS).values(lineage=lineage, monitors=1, ends_at=datetime.now(UTC) + timedelta(days=30), asked_on=0, asked=0)
+    )
+    connection.execute(update(MONITORS).where(MONITORS.c.id == "mon_0").values(owner=lineage))

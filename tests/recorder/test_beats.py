@@ -1,0 +1,193 @@
+"""Beats: what is taken, what is refused, and what is on disk afterwards."""
+
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from sqlalchemy import select
+
+from buildings.recorder.signal import past_beats
+from buildings.recorder.tables import CAPSULES
+from buildings.recorder.transactions import in_snapshot
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_beat_moves_the_deadline_and_is_on_disk_when_it_is_answered(both_ways: Any) -> None:
+    monitor = await both_ways.register(period_minutes=10, grace_minutes=2)
+    await both_ways.pass_time(minutes=3)
+    reply = await both_ways.beat(monitor)
+    assert reply.status == 200, reply.data
+    assert reply.data["state"] == "alive"
+    assert reply.data["received_at"] == "2026-08-21T12:03:00Z"
+    assert reply.data["deadline_at"] == "2026-08-21T12:15:00Z"
+    row = await both_ways.row(monitor)
+    assert (row.beats, row.last_beat_at) == (1, both_ways.clock())
+
+
+async def test_every_method_beats_without_a_body(recorder: Any) -> None:
+    monitor = await recorder.register()
+    for method in ("GET", "HEAD", "POST"):
+        answer = await recorder.town.http.request(method, monitor["beat_url"])
+        assert answer.status_code == 200
+        assert "no-store" in answer.headers["cache-control"]
+        assert answer.headers["referrer-policy"] == "no-referrer"
+    assert (await recorder.row(monitor)).beats == 3
+
+
+async def test_every_status_says_how_it_went(both_ways: Any) -> None:
+    monitor = await both_ways.register()
+    for status, state in (("ok", "alive"), ("start", "alive"), ("fail", "dead"), (0, "alive"), (1, "dead"), (255, "dead")):
+        assert (await both_ways.beat(monitor, status=status)).data["state"] == state, status
+
+
+async def test_a_scheduled_job_reports_its_end_in_the_query(recorder: Any) -> None:
+    for number, status in enumerate(("fail", "7")):
+        monitor = await recorder.register(f"https://localhost/{number}")
+        answer = await recorder.town.http.get(monitor["beat_url"], params={"status": status})
+        assert answer.json()["state"] == "dead"
+        assert await recorder.alerts(monitor) == [("failed", 1)]
+
+
+async def test_a_status_that_there_is_not_is_refused_and_nothing_is_stored(both_ways: Any) -> None:
+    monitor = await both_ways.register()
+    for status in ("done", 256, -1, 1.5, True, None, [], "OK"):
+        reply = await both_ways.beat(monitor, status=status)
+        assert (reply.status, reply.code) == (422, "invalid_request"), status
+    assert (await both_ways.row(monitor)).beats == 0
+
+
+async def test_unknown_id_and_wrong_secret_are_told_the_same_to_the_byte(recorder: Any) -> None:
+    monitor = await recorder.register()
+    headers = {"X-Request-Id": "the-same-request-id"}
+    http: httpx.AsyncClient = recorder.town.http
+    wrong = await http.get(f"/v1/recorder/beat/{monitor['monitor_id']}/{'x' * 32}", headers=headers)
+    unknown = await http.get(f"/v1/recorder/beat/mon_0000000000000000/{monitor['secret']}", headers=headers)
+    assert (wrong.status_code, wrong.json()["code"]) == (404, "monitor_not_found")
+    assert wrong.content == unknown.content
+    assert dict(wrong.headers) == dict(unknown.headers)
+    deletions = [
+        await http.delete(f"/v1/recorder/monitors/{one}", params={"s": "x" * 32}, headers=headers)
+        for one in (monitor["monitor_id"], "mon_0")
+    ]
+    assert deletions[0].content == deletions[1].content == wrong.content
+
+
+async def test_a_beat_before_its_time_says_when_the_next_one_comes(recorder: Any) -> None:
+    monitor = await recorder.register(period_minutes=5, grace_minutes=1)
+    reply = await recorder.beat(monitor, next_in=120)
+    assert reply.data["deadline_at"] == "2026-08-21T14:01:00Z"
+    assert (await recorder.beat(monitor)).data["deadline_at"] == "2026-08-21T12:06:00Z"
+
+
+async def test_a_run_is_timed_from_start_to_end(recorder: Any) -> None:
+    monitor = await recorder.register()
+    await recorder.beat(monitor, status="start")
+    await recorder.pass_time(seconds=90)
+    await recorder.beat(monitor)
+    beats = list(past_beats((await recorder.row(monitor)).history))
+    assert [(one.status, one.run and one.run.total_seconds()) for one in beats] == [("ok", 90), ("start", None)]
+
+
+async def test_a_hundred_and_twenty_beats_a_minute_are_taken_and_no_more(recorder: Any) -> None:
+    monitor, other = await recorder.register(), await recorder.register("https://localhost/other")
+    statuses = [(await recorder.beat(monitor)).status for _ in range(121)]
+    assert statuses == [200] * 120 + [429]
+    refused = await recorder.beat(monitor)
+    assert refused.headers["retry-after"] == "60"
+    assert refused.headers["ratelimit"] == '"monitor";r=0;t=60'
+    assert (await recorder.beat(other)).status == 200
+    await recorder.pass_time(minutes=1)
+    assert (await recorder.beat(monitor)).status == 200
+
+
+async def test_a_thousand_beats_at_once_all_count(anywhere: Any) -> None:
+    monitors = [await anywhere.register(f"https://localhost/{number}") for number in range(10)]
+    async with anyio.create_task_group() as tasks:
+        for number in range(1000):
+            tasks.start_soon(anywhere.beat, monitors[number % 10])
+    assert [(await anywhere.row(one)).beats for one in monitors] == [100] * 10
+
+
+async def test_a_key_that_is_wrong_here_closes_no_beat(recorder: Any) -> None:
+    monitor = await recorder.register()
+    for token in ("campus_live_nonsense", await recorder.town.key("cve")):
+        answer = await recorder.town.http.get(monitor["beat_url"], headers={"Authorization": f"Bearer {token}"})
+        assert answer.status_code == 200
+
+
+async def test_a_capsule_of_a_key_is_kept_and_one_of_nobody_is_not(both_ways: Any) -> None:
+    keyed = await both_ways.register(key="recorder")
+    free = await both_ways.register("https://localhost/free")
+    assert (await both_ways.beat(keyed, capsule={"step": 1})).data["capsule_stored"] is True
+    reply = await both_ways.beat(free, capsule={"step": 1})
+    assert reply.data["capsule_stored"] is False
+    assert "recorder key" in reply.data["note"]
+
+
+async def test_any_json_value_comes_back_as_it_was(both_ways: Any) -> None:
+    key = await both_ways.town.key("recorder")
+    monitor = await both_ways.register(key=key)
+    for capsule in ({"b": 1, "a": [None, True, 1.5]}, [], "", 0, False, "ü😀", {"": {}}):
+        assert (await both_ways.beat(monitor, capsule=capsule)).data["capsule_stored"] is True
+        found = (await both_ways.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+        assert found["last"]["capsule"] == capsule
+        assert type(found["last"]["capsule"]) is type(capsule)
+
+
+async def test_the_limit_counts_bytes_of_compact_utf_8_and_the_last_capsule_stays(both_ways: Any) -> None:
+    key = await both_ways.town.key("recorder")
+    monitor = await both_ways.register(key=key)
+    assert (await both_ways.beat(monitor, capsule="ü" * 16_383)).data["capsule_stored"] is True
+    refused = await both_ways.beat(monitor, capsule="ü" * 16_383 + "x")
+    assert (refused.status, refused.code) == (413, "capsule_too_large")
+    found = (await both_ways.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+    assert (found["last"]["size"], found["earlier"]) == (32_768, [])
+    assert (await both_ways.row(monitor)).beats == 1
+
+
+async def test_the_last_five_capsules_are_kept(anywhere: Any) -> None:
+    key = await anywhere.town.key("recorder")
+    monitor = await anywhere.register(key=key)
+    async with anyio.create_task_group() as tasks:
+        for number in range(12):
+            tasks.start_soon(lambda number=number: anywhere.beat(monitor, capsule=number))
+    found = (await anywhere.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+    assert len({found["last"]["capsule"], *(one["capsule"] for one in found["earlier"])}) == 5
+    rows = await in_snapshot(anywhere.town.site.storage, lambda connection: connection.execute(select(CAPSULES)).all())
+    assert len(rows) == 5
+
+
+async def test_an_older_seq_is_refused_and_nothing_of_it_counts(both_ways: Any) -> None:
+    key = await both_ways.town.key("recorder")
+    monitor = await both_ways.register(key=key)
+    for seq, status in ((5, 200), (4, 409), (5, 200), (6, 200)):
+        assert (await both_ways.beat(monitor, capsule={"seq": seq}, seq=seq)).status == status
+    refused = await both_ways.beat(monitor, capsule={"seq": 1}, seq=1, status="fail")
+    assert (refused.code, refused.data["last_seq"]) == ("stale_seq", 6)
+    found = (await both_ways.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+    assert [found["last"]["seq"], *(one["seq"] for one in found["earlier"])] == [6, 5]
+    assert (await both_ways.row(monitor)).beats == 3
+    assert found["state"] == "alive"
+
+
+HOSTILE = ["NaN", "1e999", r'"\ud800"', r'"\u0000"', "[" * 10_000 + "]" * 10_000, "9" * 5_000, r'{"\ud800": 1}', '"broken']
+
+
+async def test_hostile_json_is_refused_and_nothing_is_stored(recorder: Any) -> None:
+    monitor = await recorder.register(key="recorder")
+    for text in HOSTILE:
+        body, headers = f'{{"capsule": {text}}}', {"Content-Type": "application/json"}
+        answer = await recorder.town.http.post(monitor["beat_url"], content=body, headers=headers)
+        assert 400 <= answer.status_code < 500, text[:20]
+    row = await recorder.row(monitor)
+    assert (row.beats, row.capsules) == (0, 0)
+
+
+async def test_an_odd_secret_is_refused_and_not_repeated(recorder: Any) -> None:
+    monitor = await recorder.register()
+    for path in ("%ff", "x" * 129, "..", "%00", monitor["secret"] + "x"):
+        answer = await recorder.town.http.get(f"/v1/recorder/beat/{monitor['monitor_id']}/{path}")
+        assert answer.status_code in (404, 422), path
+        assert monitor["secret"] not in answer.text

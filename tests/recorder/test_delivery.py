@@ -1,0 +1,203 @@
+"""Alerts by webhook: signed, in order, at least once under one id, at the pace that the target asks for."""
+
+import hmac
+from base64 import b64decode, b64encode
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from buildings.recorder.delivery.ladder import WAITS, Outcome, after
+from buildings.recorder.delivery.webhook import retry_after
+
+pytestmark = pytest.mark.anyio
+NOW = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
+
+
+def verify(received: Any, secret: str) -> None:
+    """As Standard Webhooks says that a receiver does."""
+    headers = received.headers
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + received.body
+    expected = b64encode(hmac.new(b64decode(secret.removeprefix("whsec_")), signed, sha256).digest()).decode()
+    assert f"v1,{expected}" in headers["webhook-signature"].split(" ")
+
+
+async def test_a_death_and_a_recovery_are_told_signed_and_in_order(anywhere: Any, receiver: Any) -> None:
+    monitor = await anywhere.register(receiver.url(), period_minutes=10, grace_minutes=2)
+    await anywhere.pass_time(minutes=13)
+    assert await anywhere.sweep() == 1
+    await anywhere.pass_time(minutes=5)
+    await anywhere.beat(monitor)
+    assert await anywhere.deliver() == 2
+    dead, recovered = receiver.requests
+    for one in (dead, recovered):
+        verify(one, monitor["webhook_secret"])
+    assert dead.json == {
+        "type": "monitor.dead",
+        "timestamp": "2026-08-21T12:13:00Z",
+        "monitor": {"id": monitor["monitor_id"], "name": "worker"},
+        "state": "dead",
+        "reason": "timeout",
+        "since": "2026-08-21T12:12:00Z",
+        "until": None,
+        "downtime_seconds": None,
+        "last_heartbeat_at": None,
+        "capsule": None,
+        "resume_url": None,
+        "notice": None,
+    }
+    assert (recovered.json["type"], recovered.json["downtime_seconds"], recovered.json["reason"]) == ("monitor.recovered", 360, "beat")
+    assert dead.headers["webhook-id"] != recovered.headers["webhook-id"]
+    assert (await anywhere.deliver(), await anywhere.alerts(monitor)) == (0, [])
+
+
+async def test_a_failure_is_told_with_the_capsule_and_the_way_to_resume(recorder: Any, receiver: Any) -> None:
+    monitor = await recorder.register(receiver.url(), key="recorder")
+    await recorder.beat(monitor, capsule={"step": 1}, seq=1)
+    await recorder.beat(monitor, status=3, capsule={"step": 2}, seq=2)
+    await recorder.deliver()
+    (failed,) = receiver.requests
+    assert (failed.json["type"], failed.json["reason"], failed.json["state"]) == ("monitor.failed", "exit code 3", "dead")
+    assert failed.json["capsule"]["preview"] == '{"step":2}'
+    assert failed.json["resume_url"] == monitor["resume_url"]
+    assert monitor["secret"].encode() not in failed.body
+
+
+async def test_a_message_that_is_not_taken_is_sent_again_under_its_id_on_the_ladder(anywhere: Any, receiver: Any) -> None:
+    monitor = await anywhere.register(receiver.url())
+    receiver.answer(500, 302, 404, 200)
+    await anywhere.beat(monitor, status="fail")
+    for wait in (0, *(one.total_seconds() * 1.2 for one in WAITS[:3])):
+        await anywhere.pass_time(seconds=wait)
+        assert await anywhere.deliver() == 1
+        assert await anywhere.deliver() == 0
+    assert len({one.headers["webhook-id"] for one in receiver.requests}) == 1
+    assert len({one.body for one in receiver.requests}) == 1
+    assert len({one.headers["webhook-timestamp"] for one in receiver.requests}) == 4
+    for one in receiver.requests:
+        verify(one, monitor["webhook_secret"])
+    assert await anywhere.alerts(monitor) == []
+
+
+async def test_news_waits_for_what_came_before_but_not_for_the_ladder(recorder: Any, receiver: Any) -> None:
+    monitor = await recorder.register(receiver.url())
+    receiver.answer(500, 500, 500, 500, 200)
+    await recorder.beat(monitor, status="fail")
+    for wait in (0, 6, 36, 144):
+        await recorder.pass_time(seconds=wait)
+        await recorder.deliver()
+    (target,) = await recorder.targets()
+    assert target.next_try_at - recorder.clock() > timedelta(minutes=7)
+    await recorder.beat(monitor)
+    await recorder.pass_time(seconds=30)
+    assert await recorder.deliver() == 2
+    assert receiver.types[-2:] == ["monitor.failed", "monitor.recovered"]
+
+
+async def test_a_target_is_left_alone_for_as_long_as_it_asks(recorder: Any, receiver: Any) -> None:
+    monitor = await recorder.register(receiver.url())
+    receiver.answer(503, headers={"Retry-After": "600"})
+    await recorder.beat(monitor, status="fail")
+    await recorder.deliver()
+    receiver.answer(200)
+    await recorder.beat(monitor)
+    await recorder.pass_time(seconds=599)
+    assert await recorder.deliver() == 0
+    await recorder.pass_time(seconds=1)
+    assert await recorder.deliver() == 2
+
+
+async def test_more_than_five_that_wait_become_one_digest(anywhere: Any, receiver: Any) -> None:
+    key = await anywhere.town.key("recorder")
+    monitors = [await anywhere.register(receiver.url(), key=key, name=f"m{number}") for number in range(7)]
+    assert len({one["webhook_secret"] for one in monitors}) == 1
+    await anywhere.pass_time(hours=2)
+    assert await anywhere.sweep() == 7
+    receiver.answer(500, 200)
+    await anywhere.deliver()
+    await anywhere.pass_time(seconds=6)
+    await anywhere.deliver()
+    first, second = receiver.requests
+    verify(second, monitors[0]["webhook_secret"])
+    assert (first.body, first.headers["webhook-id"]) == (second.body, second.headers["webhook-id"])
+    assert (second.json["type"], second.json["count"]) == ("monitor.digest", 7)
+    assert {one["monitor"]["name"] for one in second.json["events"]} == {f"m{number}" for number in range(7)}
+    assert await anywhere.deliver() == 0
+
+
+async def test_a_target_that_says_it_is_gone_is_disabled_and_the_fleet_says_so(recorder: Any, receiver: Any) -> None:
+    key = await recorder.town.key("recorder")
+    monitor = await recorder.register(receiver.url(), key=key)
+    receiver.answer(410)
+    await recorder.beat(monitor, status="fail")
+    await recorder.deliver()
+    await recorder.beat(monitor)
+    await recorder.pass_time(days=1)
+    assert await recorder.deliver() == 0
+    (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
+    (target,) = entry["targets"]
+    assert (target["state"], target["undelivered"], entry["undelivered"]) == ("disabled", 2, 2)
+    assert "410" in target["reason"]
+    receiver.answer(200)
+    await recorder.register(receiver.url(), key=key)
+    assert await recorder.deliver() == 2
+
+
+async def test_a_target_that_fails_for_five_days_is_disabled(recorder: Any, receiver: Any) -> None:
+    monitor = await recorder.register(receiver.url())
+    receiver.answer(500)
+    await recorder.beat(monitor, status="fail")
+    tries = 0
+    for _ in range(24 * 7):
+        tries += await recorder.deliver()
+        await recorder.pass_time(hours=1)
+    (target,) = await recorder.targets()
+    assert target.disabled_because == "it failed for 5 days: it answered 5xx"
+    assert 8 <= tries <= 15
+
+
+async def test_a_lease_that_lapsed_is_taken_over_and_a_live_one_is_not(anywhere: Any, receiver: Any) -> None:
+    from buildings.recorder.live import courier_of
+
+    monitor = await anywhere.register(receiver.url())
+    await anywhere.beat(monitor, status="fail")
+    courier = courier_of(anywhere.town.site)
+    (parcel,) = await courier.claim(10)
+    assert await courier.claim(10) == []
+    await anywhere.pass_time(seconds=46)
+    (again,) = await courier.claim(10)
+    assert again.message_id == parcel.message_id
+
+
+async def test_what_a_target_answers_reaches_nobody(recorder: Any, receiver: Any) -> None:
+    key = await recorder.town.key("recorder")
+    monitor = await recorder.register(receiver.url("/hook?token=hush"), key=key)
+    receiver.answer(500, body=b"internal detail")
+    await recorder.beat(monitor, status="fail")
+    await recorder.deliver()
+    fleet = str((await recorder.call("fleet_status", key=key)).data)
+    assert "internal detail" not in fleet
+    assert "hush" not in fleet
+    assert "it answered 5xx" in fleet
+
+
+def test_the_ladder_spreads_and_ends_in_days() -> None:
+    failed = Outcome("retry", "no")
+    for attempts, wait in enumerate(WAITS, start=1):
+        for chance, factor in ((0.0, 0.8), (0.5, 1.0), (1.0, 1.2)):
+            step = after(failed, attempts=attempts, failing_since=NOW, now=NOW, chance=chance)
+            assert step.try_at == NOW + wait * factor
+    assert after(failed, attempts=50, failing_since=NOW, now=NOW, chance=0.5).try_at == NOW + WAITS[-1]
+    assert after(failed, attempts=50, failing_since=NOW - timedelta(days=5), now=NOW, chance=0.5).disabled_because
+    held = after(Outcome("retry", "no", retry_after=timedelta(days=9)), attempts=1, failing_since=None, now=NOW, chance=0.5)
+    assert held.hold_until == NOW + timedelta(hours=24)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("120", 120), ("Fri, 21 Aug 2026 12:01:00 GMT", 60), ("Fri, 21 Aug 2026 11:00:00 GMT", 0), ("soon", None), ("-5", None), (None, None)],
+)
+def test_retry_after_is_seconds_or_a_date(text: str | None, seconds: int | None) -> None:
+    found = retry_after(text, now=NOW)
+    assert found == (None if seconds is None else timedelta(seconds=seconds))

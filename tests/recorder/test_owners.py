@@ -1,0 +1,105 @@
+"""What ends with a key and what goes on for a week; the daily tidying; the checks."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from buildings.recorder.checks import outbox_adds_up, targets_are_reached, watches
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_key_that_ends_takes_capsules_and_mail_along_and_its_monitors_watch_for_a_week(
+    open_recorder: Any, mailbox: Any, receiver: Any
+) -> None:
+    async with open_recorder(mailbox=mailbox) as recorder:
+        keys = recorder.town.campus.keys
+        key, token = await keys.issue("recorder")
+        monitor = await recorder.register(receiver.url(), alert_email="me@example.com", key=token, period_minutes=1440)
+        await recorder.deliver()
+        await recorder.town.http.post(mailbox.link("confirm"))
+        await recorder.beat(monitor, capsule=1)
+        for _ in range(30):
+            await recorder.pass_time(days=1)
+            await recorder.beat(monitor)
+        await recorder.town.run("follow_keys")
+        refused = await recorder.call("fleet_status", key=token)
+        assert (refused.status, refused.code) == (402, "key_expired")
+        beaten = await recorder.beat(monitor, capsule=2)
+        assert beaten.data["capsule_stored"] is False
+        assert "ended" in beaten.data["note"]
+        await recorder.beat(monitor, status="fail")
+        await recorder.deliver()
+        assert "until 2026-09-27" in receiver.requests[-1].json["notice"]
+        assert len(mailbox.messages) == 1, "the question alone"
+        for _ in range(7):
+            await recorder.pass_time(days=1)
+            await recorder.beat(monitor)
+        await recorder.deliver()
+        await recorder.town.run("follow_keys")
+        assert (await recorder.row(monitor)).mode == "asleep"
+        asleep = await recorder.beat(monitor, status="fail")
+        assert (asleep.status, asleep.data["state"]) == (200, "alive")
+        assert "renewed" in asleep.data["note"]
+        await recorder.pass_time(days=9)
+        assert await recorder.sweep() == 0
+        await keys.renew(key.id)
+        await recorder.town.run("follow_keys")
+        row = await recorder.row(monitor)
+        assert (row.mode, row.deadline_at - recorder.clock()) == ("up", timedelta(days=1, minutes=5))
+        assert (await recorder.beat(monitor, capsule=3)).data["capsule_stored"] is True
+
+
+async def test_registering_with_a_renewed_key_wakes_what_slept(recorder: Any) -> None:
+    keys = recorder.town.campus.keys
+    key, token = await keys.issue("recorder")
+    monitor = await recorder.register(key=token)
+    await recorder.pass_time(days=38)
+    await recorder.town.run("follow_keys")
+    assert (await recorder.row(monitor)).mode == "asleep"
+    await keys.renew(key.id)
+    await recorder.register("https://localhost/another", key=token)
+    assert (await recorder.row(monitor)).mode == "up"
+
+
+async def test_a_revoked_key_ends_at_once(recorder: Any) -> None:
+    keys = recorder.town.campus.keys
+    key, token = await keys.issue("recorder")
+    monitor = await recorder.register(key=token)
+    await keys.revoke(key.id)
+    await recorder.town.run("follow_keys")
+    assert (await recorder.beat(monitor, capsule=1)).data["capsule_stored"] is False
+    await recorder.pass_time(days=7)
+    await recorder.town.run("follow_keys")
+    assert (await recorder.row(monitor)).mode == "asleep"
+
+
+async def test_the_tidying_takes_silent_monitors_without_a_key_and_no_others(recorder: Any) -> None:
+    silent, living = await recorder.register("https://localhost/1"), await recorder.register("https://localhost/2")
+    keyed = await recorder.register("https://localhost/3", key="recorder")
+    await recorder.pass_time(days=29)
+    await recorder.beat(living)
+    await recorder.town.run("tidy")
+    assert await recorder.row(silent) is not None
+    await recorder.pass_time(days=1)
+    await recorder.town.run("tidy")
+    assert await recorder.row(silent) is None
+    assert await recorder.row(living) is not None
+    assert await recorder.row(keyed) is not None
+    assert len(await recorder.targets()) == 2
+
+
+async def test_the_checks_say_what_is_wrong(recorder: Any, receiver: Any) -> None:
+    site = recorder.town.site
+    assert "never watched" in (await watches(site))[0]
+    await recorder.sweep()
+    assert await watches(site) == []
+    recorder.clock.move(timedelta(minutes=1))
+    assert "no monitor was looked at" in (await watches(site))[0]
+    monitor = await recorder.register(receiver.url())
+    receiver.answer(500)
+    await recorder.beat(monitor, status="fail")
+    await recorder.deliver()
+    assert "by 1 of the targets" in (await targets_are_reached(site))[0]
+    assert await outbox_adds_up(site) == []

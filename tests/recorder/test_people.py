@@ -1,0 +1,163 @@
+"""Alerts that people read: e-mail, confirmed before the first and ended by a click, Discord, and the badge."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from buildings.recorder.delivery.wording import span
+from buildings.recorder.pages import drawn
+
+pytestmark = pytest.mark.anyio
+ME = "me@example.com"
+
+
+async def test_an_address_is_asked_before_the_first_alert_and_gets_it_after_the_click(open_recorder: Any, mailbox: Any) -> None:
+    async with open_recorder(mailbox=mailbox) as recorder:
+        key = await recorder.town.key("recorder")
+        monitor = await recorder.register(None, alert_email=ME, key=key, name="nightly backup")
+        assert "confirmed" in monitor["notes"][0]
+        await recorder.deliver()
+        (question,) = mailbox.messages
+        assert question["To"] == ME
+        assert "nightly backup" in question.get_content()
+        await recorder.beat(monitor, status="fail")
+        assert await recorder.deliver() == 0
+        (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
+        assert (entry["targets"][0]["state"], entry["undelivered"]) == ("unconfirmed", 1)
+        link = mailbox.link("confirm")
+        assert (await recorder.town.http.get(link)).status_code == 200
+        assert await recorder.deliver() == 0, "a mailbox that follows links confirms nothing"
+        assert (await recorder.town.http.post(link)).status_code == 200
+        assert await recorder.deliver() == 1
+        alert = mailbox.messages[-1]
+        assert alert["Subject"] == "nightly backup failed"
+        assert monitor["resume_url"] in alert.get_content()
+        assert monitor["secret"] not in alert.get_content()
+        assert alert["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
+
+
+async def test_unsubscribing_ends_alerts_until_the_address_is_confirmed_anew(open_recorder: Any, mailbox: Any) -> None:
+    async with open_recorder(mailbox=mailbox) as recorder:
+        key = await recorder.town.key("recorder")
+        monitor = await recorder.register(None, alert_email=ME, key=key)
+        await recorder.deliver()
+        await recorder.town.http.post(mailbox.link("confirm"))
+        await recorder.beat(monitor, status="fail")
+        await recorder.deliver()
+        link = mailbox.link("unsubscribe")
+        assert (await recorder.town.http.get(link)).status_code == 200
+        assert (await recorder.town.http.post(link, content="List-Unsubscribe=One-Click")).status_code == 200
+        await recorder.beat(monitor)
+        assert await recorder.deliver() == 0
+        (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
+        assert entry["targets"][0]["state"] == "disabled"
+        await recorder.register(None, alert_email=ME, key=key)
+        assert await recorder.deliver() == 0, "asked once a day at most"
+        await recorder.pass_time(days=1)
+        await recorder.register(None, alert_email=ME, key=key)
+        assert await recorder.deliver() == 1
+        assert "Confirm" in mailbox.messages[-1]["Subject"]
+
+
+async def test_a_link_that_was_not_sent_leads_nowhere(open_recorder: Any, mailbox: Any) -> None:
+    async with open_recorder(mailbox=mailbox) as recorder:
+        await recorder.register(None, alert_email=ME, key="recorder")
+        await recorder.deliver()
+        link = mailbox.link("confirm")
+        for wrong in (link[:-1] + "x", link.replace("/confirm/", "/unsubscribe/"), link.replace("tgt_", "tgt_x")):
+            answer = await recorder.town.http.post(wrong)
+            assert (answer.status_code, answer.json()["code"]) == (404, "link_not_found")
+
+
+async def test_a_key_asks_twenty_addresses_a_day(open_recorder: Any, mailbox: Any) -> None:
+    async with open_recorder(mailbox=mailbox) as recorder:
+        key = await recorder.town.key("recorder")
+        statuses = []
+        for number in range(22):
+            reply = await recorder.call("register_monitor", name="a", alert_email=f"a{number}@example.com", key=key)
+            statuses.append(reply.status)
+            if reply.status == 200:
+                await recorder.call("delete_monitor", monitor_id=reply.data["monitor_id"], key=key)
+        assert statuses == [200] * 20 + [429] * 2
+        await recorder.pass_time(days=1)
+        assert (await recorder.call("register_monitor", name="a", alert_email="b@example.com", key=key)).status == 200
+
+
+async def test_many_alerts_become_one_message_and_a_refused_address_is_given_up(open_recorder: Any, mailbox: Any) -> None:
+    async with open_recorder(mailbox=mailbox) as recorder:
+        key = await recorder.town.key("recorder")
+        monitors = [await recorder.register(None, alert_email=ME, key=key, name=f"m{number}") for number in range(6)]
+        await recorder.deliver()
+        assert len(mailbox.messages) == 1
+        await recorder.town.http.post(mailbox.link("confirm"))
+        for one in monitors:
+            await recorder.beat(one, status="fail")
+        assert await recorder.deliver() == 1
+        digest = mailbox.messages[-1]
+        assert digest["Subject"] == "6 alerts of your monitors"
+        assert all(f"m{number} failed" in digest.get_content() for number in range(6))
+        mailbox.refusal = "550 no such user"
+        await recorder.beat(monitors[0])
+        await recorder.deliver()
+        (target,) = await recorder.targets()
+        assert "550" in target.disabled_because
+
+
+async def test_discord_is_recognised_asked_at_registration_and_sent_embeds(open_recorder: Any, receiver: Any) -> None:
+    async with open_recorder(settings={"discord_hosts": ["localhost"]}) as recorder:
+        url = receiver.url("/api/webhooks/123/to-ken?thread_id=5")
+        monitor = await recorder.register(url, name="@everyone")
+        assert monitor["webhook_secret"] is None
+        assert receiver.requests[0].method == "GET"
+        await recorder.beat(monitor, status=2)
+        receiver.answer(200)
+        assert await recorder.deliver() == 1
+        sent = receiver.requests[-1]
+        assert sent.path == "/api/webhooks/123/to-ken?thread_id=5&wait=true"
+        assert sent.json["allowed_mentions"] == {"parse": []}
+        (embed,) = sent.json["embeds"]
+        assert embed["title"] == "@everyone failed with exit code 2"
+        assert "webhook-signature" not in sent.headers
+
+
+async def test_discord_sets_the_pace_and_a_deleted_webhook_is_given_up(open_recorder: Any, receiver: Any) -> None:
+    async with open_recorder(settings={"discord_hosts": ["localhost"]}) as recorder:
+        monitor = await recorder.register(receiver.url("/api/webhooks/123/token"))
+        await recorder.beat(monitor, status="fail")
+        receiver.answer(429, body=b'{"retry_after": 2.5, "global": false}')
+        await recorder.deliver()
+        (target,) = await recorder.targets()
+        assert target.next_try_at - recorder.clock() == timedelta(seconds=2.5)
+        receiver.answer(404)
+        await recorder.pass_time(seconds=3)
+        await recorder.deliver()
+        (target,) = await recorder.targets()
+        assert target.disabled_at == recorder.clock()
+        refused = await recorder.call("register_monitor", name="b", alert_webhook=receiver.url("/api/webhooks/9/gone"))
+        assert (refused.code, refused.data["rule"]) == ("target_refused", "discord")
+
+
+async def test_the_badge_shows_the_state_to_everyone(recorder: Any) -> None:
+    monitor = await recorder.register(period_minutes=10, grace_minutes=2, name='<script>"&')
+    path = monitor["badge_url"].removeprefix("http://campus.test")
+    for minutes, word in ((0, "alive"), (11, "late"), (2, "dead")):
+        await recorder.pass_time(minutes=minutes)
+        answer = await recorder.town.http.get(path)
+        assert answer.headers["content-type"] == "image/svg+xml"
+        assert f">{word}</text>" in answer.text
+    assert "<script>" not in answer.text
+    assert monitor["secret"] not in answer.text
+    assert monitor["monitor_id"] not in answer.text
+    assert (await recorder.town.http.get(path.replace("badge_", "badge_x"))).status_code == 404
+
+
+def test_a_long_name_is_cut_in_a_badge() -> None:
+    assert "x" * 41 not in drawn("x" * 100, "alive")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(45.2, "45 s"), (720, "12 min"), (12_000, "3 h 20 min"), (86_400, "1 day 0 h"), (187_200, "2 days 4 h")]
+)
+def test_spans_are_told_in_words(seconds: float, text: str) -> None:
+    assert span(seconds) == text

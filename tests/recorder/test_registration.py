@@ -1,0 +1,206 @@
+"""Registering: what is given, what is refused, and limits that hold however many register at once."""
+
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import pytest
+from sqlalchemy import func, select
+
+from buildings.recorder.tables import MONITORS, OWNERS, REPLIES, TARGETS
+from buildings.recorder.transactions import in_snapshot
+
+pytestmark = pytest.mark.anyio
+TARGET = "https://localhost/hook"
+
+
+async def count(recorder: Any, table: Any) -> int:
+    return await in_snapshot(recorder.town.site.storage, lambda connection: connection.scalar(select(func.count()).select_from(table)))
+
+
+async def test_a_registration_gives_all_that_is_needed(both_ways: Any) -> None:
+    answer = await both_ways.register()
+    assert answer["tier"] == "free"
+    assert (answer["state"], answer["period_minutes"], answer["grace_minutes"]) == ("alive", 60, 5)
+    assert answer["deadline_at"] == "2026-08-21T13:05:00Z"
+    assert answer["webhook_secret"].startswith("whsec_")
+    assert answer["beat_url"] == f"http://campus.test/v1/recorder/beat/{answer['monitor_id']}/{answer['secret']}"
+    assert answer["cron"].endswith(answer["beat_url"])
+    assert "\n" not in answer["cron"]
+    assert answer["resume_url"] is None
+    keyed = await both_ways.register(key="recorder")
+    assert keyed["tier"] == "key"
+    assert keyed["resume_url"] == f"http://campus.test/v1/recorder/capsule/{keyed['monitor_id']}"
+
+
+async def test_secrets_are_stored_as_digests(recorder: Any) -> None:
+    answer = await recorder.register()
+    row = await recorder.row(answer)
+    assert answer["secret"] not in str(row._asdict())
+    assert len(row.secret_digest) == 32
+
+
+async def test_bounds_are_those_of_the_interface(both_ways: Any) -> None:
+    for number, (period, grace) in enumerate(((0.1, 0), (525_600, 525_600))):
+        await both_ways.register(f"https://localhost/{number}", period_minutes=period, grace_minutes=grace)
+    for wrong in (
+        {"period_minutes": 0.09},
+        {"period_minutes": 525_601},
+        {"grace_minutes": -1},
+        {"grace_minutes": 525_601},
+        {"name": ""},
+        {"name": " "},
+    ):
+        reply = await both_ways.call("register_monitor", **{"name": "a", "alert_webhook": TARGET, **wrong})
+        assert (reply.status, reply.code) == (422, "invalid_request"), wrong
+    reply = await both_ways.call("register_monitor", name="a\nb", alert_webhook=TARGET)
+    assert reply.code == "invalid_request"
+
+
+async def test_what_is_missing_is_said(both_ways: Any) -> None:
+    neither = await both_ways.call("register_monitor", name="a")
+    assert (neither.status, neither.code) == (422, "invalid_request")
+    assert "alert_webhook" in neither.data["detail"]
+    email = await both_ways.call("register_monitor", name="a", alert_email="me@example.com")
+    assert (email.status, email.code) == (402, "access_required")
+    assert {one["product"] for one in email.data["unlock"]} == {"recorder", "all"}
+    no_mail = await both_ways.call("register_monitor", name="a", alert_email="me@example.com", key="recorder")
+    assert (no_mail.status, no_mail.code) == (422, "no_mail_here")
+
+
+async def test_a_key_of_another_building_is_told_which_one_to_add(both_ways: Any) -> None:
+    reply = await both_ways.call("register_monitor", name="a", alert_webhook=TARGET, key="cve")
+    assert (reply.status, reply.code) == (403, "insufficient_scope")
+    assert {one["product"] for one in reply.data["unlock"]} == {"recorder", "all"}
+
+
+BAD = {
+    "http://example.com/x": "scheme",
+    "https://127.0.0.1/x": "literal",
+    "https://2130706433/x": "literal",
+    "https://0x7f.1/x": "literal",
+    "https://[::1]/x": "literal",
+    "https://169.254.169.254/latest": "literal",
+    "https://example.com:8080/x": "port",
+    "https://user@example.com/x": "userinfo",
+    "https://example.com/x#y": "fragment",
+    "https://metadata.google.internal/x": "reserved_name",
+    "https://campus.test/x": "reserved_name",
+    "https://single/x": "name",
+    "ftp://example.com/x": "scheme",
+    "javascript:alert(1)": "scheme",
+}
+
+
+async def test_a_target_that_may_not_be_one_is_refused_with_its_rule(both_ways: Any) -> None:
+    for url, rule in BAD.items():
+        reply = await both_ways.call("register_monitor", name="a", alert_webhook=url)
+        assert (reply.status, reply.code, reply.data["rule"]) == (422, "target_refused", rule), url
+    assert await count(both_ways, TARGETS) == 0
+
+
+async def test_a_target_without_a_key_has_one_monitor_whatever_its_query(both_ways: Any) -> None:
+    first = await both_ways.register("https://localhost/hook?a=1")
+    for same in ("https://localhost/hook", "https://LOCALHOST/hook?b=2"):
+        reply = await both_ways.call("register_monitor", name="b", alert_webhook=same)
+        assert reply.status in (409, 422), reply.data
+    await both_ways.register("https://localhost/another")
+    await both_ways.register("https://localhost/hook", key="recorder")
+    deleted = await both_ways.call("delete_monitor", monitor_id=first["monitor_id"], secret=first["secret"])
+    assert deleted.data["deleted"] is True
+    await both_ways.register("https://localhost/hook")
+
+
+async def test_sixty_registrations_at_once_leave_exactly_twenty(anywhere: Any) -> None:
+    key = await anywhere.town.key("recorder")
+    statuses: list[int] = []
+
+    async def one(number: int) -> None:
+        reply = await anywhere.call("register_monitor", name=f"m{number}", alert_webhook=TARGET, key=key)
+        statuses.append(reply.status)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(60):
+            tasks.start_soon(one, number)
+    assert sorted(statuses) == [200] * 20 + [409] * 40
+    assert await count(anywhere, MONITORS) == 20
+    fleet = (await anywhere.call("fleet_status", key=key)).data
+    await anywhere.call("delete_monitor", monitor_id=fleet["monitors"][0]["monitor_id"], key=key)
+    assert (await anywhere.call("register_monitor", name="again", alert_webhook=TARGET, key=key)).status == 200
+    refused = await anywhere.call("register_monitor", name="too many", alert_webhook=TARGET, key=key)
+    assert refused.code == "monitor_limit_reached"
+
+
+async def test_of_two_claims_of_one_target_exactly_one_wins(anywhere: Any) -> None:
+    for number in range(20):
+        statuses: list[int] = []
+
+        async def claim(number: int = number, into: list[int] = statuses) -> None:
+            into.append((await anywhere.call("register_monitor", name="a", alert_webhook=f"https://localhost/{number}")).status)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(claim)
+            tasks.start_soon(claim)
+        assert sorted(statuses) == [200, 409]
+
+
+async def test_monitors_follow_their_key_through_rotation(recorder: Any) -> None:
+    keys = recorder.town.campus.keys
+    key, token = await keys.issue("recorder")
+    monitor = await recorder.register(key=token)
+    _, rotated = await keys.rotate(key.id)
+    fleet = (await recorder.call("fleet_status", key=rotated)).data
+    assert [one["monitor_id"] for one in fleet["monitors"]] == [monitor["monitor_id"]]
+    assert (await recorder.call("fleet_status", key="recorder")).data["monitors"] == []
+    other = await recorder.call("fetch_capsule", monitor_id=monitor["monitor_id"], key="recorder")
+    assert (other.status, other.code) == (404, "monitor_not_found")
+
+
+async def test_a_repeated_registration_is_one_registration(recorder: Any) -> None:
+    http, body = recorder.town.http, {"name": "a", "alert_webhook": TARGET}
+    headers = {"Idempotency-Key": "7d1c6c1e-0f0a-4f0e-9d7b-1f2d3c4b5a69"}
+    answers: list[Any] = []
+
+    async def post() -> None:
+        answers.append(await http.post("/v1/recorder/monitors", json=body, headers=headers))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(post)
+    assert {one.status_code for one in answers} == {200}
+    assert len({one.content for one in answers}) == 1
+    assert await count(recorder, MONITORS) == 1
+    other = await http.post("/v1/recorder/monitors", json=body | {"name": "b"}, headers=headers)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    sealed = await in_snapshot(recorder.town.site.storage, lambda connection: connection.execute(select(REPLIES)).one())
+    assert answers[0].json()["secret"].encode() not in sealed.sealed
+    assert headers["Idempotency-Key"].encode() not in sealed.sealed + sealed.key_digest
+    recorder.clock.move(timedelta(hours=25))
+    later = await http.post("/v1/recorder/monitors", json=body, headers=headers)
+    assert later.json()["code"] == "target_in_use"
+
+
+async def test_two_keys_do_not_share_an_idempotency_key(recorder: Any) -> None:
+    body, ids = {"name": "a", "alert_webhook": TARGET}, set()
+    for _ in range(2):
+        headers = {"Idempotency-Key": "1", "Authorization": f"Bearer {await recorder.town.key('recorder')}"}
+        ids.add((await recorder.town.http.post("/v1/recorder/monitors", json=body, headers=headers)).json()["monitor_id"])
+    assert len(ids) == 2
+
+
+async def test_deleting_leaves_nothing_behind(recorder: Any) -> None:
+    key = await recorder.town.key("recorder")
+    monitor = await recorder.register(key=key)
+    await recorder.beat(monitor, capsule={"a": 1})
+    await recorder.beat(monitor, status="fail")
+    assert (await recorder.call("delete_monitor", monitor_id=monitor["monitor_id"], key=key)).status == 200
+    assert (await recorder.beat(monitor)).code == "monitor_not_found"
+    assert (await recorder.call("delete_monitor", monitor_id=monitor["monitor_id"], key=key)).code == "monitor_not_found"
+    for table in (
+        MONITORS,
+        TARGETS,
+        *(one for one in MONITORS.metadata.sorted_tables if one.name in ("capsule", "alert", "retired_secret")),
+    ):
+        assert await count(recorder, table) == 0, table.name
+    owner = await in_snapshot(recorder.town.site.storage, lambda connection: connection.execute(select(OWNERS)).one())
+    assert owner.monitors == 0

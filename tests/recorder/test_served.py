@@ -1,0 +1,107 @@
+"""The recorder as it is served: curl and the printed line, an MCP client, a real TLS receiver and a real SMTP server."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from fastmcp import Client
+from serving import Served, serving
+
+pytestmark = pytest.mark.anyio
+CONFIG = """
+openapi = "recorder"
+[storage]
+url = "{storage}"
+[web]
+allowed_hosts = ["localhost"]
+[mail]
+host = "127.0.0.1"
+port = {mail_port}
+sender = "alerts@campus.test"
+tls = "none"
+[products.recorder]
+scope = "recorder"
+price = "19"
+term = "30 days"
+[buildings.recorder]
+"""
+LONGEST_SECONDS = 20
+
+
+@contextmanager
+def served(folder: Path, storage: str, authority: Any, mailbox: Any) -> Iterator[Served]:
+    text = CONFIG.format(storage=storage, mail_port=mailbox.port)
+    environ = {"SSL_CERT_FILE": str(authority.file)}
+    with serving(folder, text, environ=environ) as campus:
+        yield campus
+
+
+async def until(condition: Callable[[], Any], *, do: Callable[[], Awaitable[object]] | None = None) -> None:
+    with anyio.fail_after(LONGEST_SECONDS):
+        while not condition():
+            if do is not None:
+                await do()
+            await anyio.sleep(0.05)
+
+
+async def curl(*words: str) -> Any:
+    done = await anyio.run_process(["curl", "-sS", *words])
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
+async def test_what_stops_beating_is_reported_and_what_beats_again_too(tmp_path: Path, authority: Any, receiver: Any, mailbox: Any) -> None:
+    with served(tmp_path, "sqlite:data", authority, mailbox) as campus:
+        key = await anyio.to_thread.run_sync(campus.key, "recorder")
+        wish = {"name": "by curl", "alert_webhook": receiver.url("/curl"), "period_minutes": 0.1, "grace_minutes": 0}
+        header = "Content-Type: application/json"
+        by_curl = await curl("-H", header, "-d", json.dumps(wish), f"{campus.url}/v1/recorder/monitors")
+        mailed = {**wish, "name": "by mail", "alert_email": "me@example.com"}
+        auth = f"Authorization: Bearer {key}"
+        by_mail = await curl("-H", header, "-H", auth, "-d", json.dumps(mailed), f"{campus.url}/v1/recorder/monitors")
+        async with Client(f"{campus.url}/recorder/mcp") as client:
+            called = await client.call_tool("register_monitor", {**wish, "name": "by mcp", "alert_webhook": receiver.url("/mcp")})
+            by_mcp = called.structured_content
+            assert by_mcp is not None
+            who = {"monitor_id": by_mcp["monitor_id"], "secret": by_mcp["secret"]}
+            await client.call_tool("heartbeat", {**who, "status": "start"})
+            await anyio.run_process(["sh", "-c", by_curl["cron"]])
+            await anyio.run_process(["sh", "-c", by_mail["cron"]])
+            await until(lambda: mailbox.messages)
+            async with httpx.AsyncClient() as reader:
+                await reader.post(campus.url + re.sub("^https?://[^/]+", "", mailbox.link("confirm")))
+            await until(lambda: receiver.types.count("monitor.dead") == 3 and len(mailbox.messages) == 2)
+            await client.call_tool("heartbeat", who)
+        await anyio.run_process(["sh", "-c", by_curl["cron"]])
+        await anyio.run_process(["sh", "-c", by_mail["cron"]])
+        await until(lambda: receiver.types.count("monitor.recovered") == 3 and len(mailbox.messages) == 3)
+        assert [str(one["Subject"]).partition(" ")[2][:11] for one in mailbox.messages[1:]] == ["mail is dea", "mail has re"]
+        names = {one.json["monitor"]["name"] for one in receiver.requests}
+        assert names == {"by curl", "by mail", "by mcp"}
+        for secret in (by_curl["secret"], by_mail["secret"], by_mcp["secret"], by_curl["webhook_secret"], key):
+            assert secret not in campus.log
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
+async def test_the_printed_line_goes_on_trying_while_the_service_restarts(tmp_path: Path, authority: Any, mailbox: Any) -> None:
+    with served(tmp_path, "sqlite:data", authority, mailbox) as campus:
+        wish = {"name": "job", "alert_webhook": "https://localhost/hook"}
+        monitor = httpx.post(f"{campus.url}/v1/recorder/monitors", json=wish).json()
+        campus.process.kill()
+        campus.process.wait()
+        line = await anyio.open_process(["sh", "-c", monitor["cron"]], stderr=None)
+        await anyio.sleep(0.5)
+        assert line.returncode is None, "it gave up on a refused connection"
+        again = await anyio.open_process([*campus.process.args], stderr=None, env={**os.environ, **campus.environ})  # type: ignore[misc]
+        with anyio.fail_after(LONGEST_SECONDS):
+            assert await line.wait() == 0
+        again.terminate()
+        await again.wait()

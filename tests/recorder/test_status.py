@@ -1,0 +1,153 @@
+"""States and transitions: the table by itself, and the whole building against a model, over both frames."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from typing import Any, get_args
+
+import anyio.from_thread
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from buildings.recorder.status import DOWN, TRANSITIONS, Event, Mode, Terms, follow, registered, state_of, uptime
+from campus.testing import Clock
+
+NOW = Clock().time.replace(year=2026, month=8, day=21, hour=12, minute=0, second=0, microsecond=0)
+TERMS = Terms(timedelta(minutes=10), timedelta(minutes=2))
+MINUTE = timedelta(minutes=1)
+EVENTS = st.lists(st.tuples(st.sampled_from(get_args(Event)), st.integers(0, 30 * 60)), max_size=30)
+
+
+def test_every_row_of_the_table_names_states_that_there_are() -> None:
+    for (mode, event), step in TRANSITIONS.items():
+        assert mode in get_args(Mode)
+        assert event in get_args(Event)
+        assert step.to in get_args(Mode)
+        assert step.opens == (step.to in DOWN and mode not in DOWN), (mode, event)
+        assert (step.alert == "recovered") == (mode in DOWN and step.to == "up" and event != "resume"), (mode, event)
+
+
+def test_late_begins_with_the_period_and_death_with_the_grace() -> None:
+    standing = registered(TERMS, NOW)
+    states = [state_of(standing, NOW + MINUTE * at) for at in (0, 9.99, 10, 11.99, 12, 60)]
+    assert states == ["alive", "alive", "late", "late", "dead", "dead"]
+
+
+def test_a_beat_that_comes_before_the_sweep_is_in_time() -> None:
+    late = follow(registered(TERMS, NOW), "ok", TERMS, NOW + MINUTE * 13)
+    assert (late.standing.mode, late.alert) == ("up", None)
+    assert follow(late.standing, "deadline", TERMS, NOW + MINUTE * 14).alert is None
+
+
+def test_a_failure_within_a_downtime_belongs_to_it() -> None:
+    dead = follow(registered(TERMS, NOW), "deadline", TERMS, NOW + MINUTE * 12).standing
+    failed = follow(dead, "fail", TERMS, NOW + MINUTE * 20)
+    assert (failed.alert, failed.standing.epoch, failed.standing.since) == ("failed", 1, NOW + MINUTE * 12)
+    again = follow(failed.standing, "fail", TERMS, NOW + MINUTE * 21)
+    assert (again.alert, again.standing.failures) == (None, 2)
+
+
+@given(EVENTS)
+def test_whatever_happens_the_laws_hold(events: list[tuple[Event, int]]) -> None:
+    now, standing, last_alert = NOW, registered(TERMS, NOW), None
+    for event, seconds in events:
+        now += timedelta(seconds=seconds)
+        change = follow(standing, event, TERMS, now)
+        after = change.standing
+        assert after.epoch - standing.epoch in (0, 1)
+        assert after.epoch == standing.epoch or after.mode in DOWN
+        assert standing.since <= after.since <= now
+        assert (change.alert in ("dead", "failed")) <= (after.mode in DOWN)
+        if change.alert == "recovered":
+            assert last_alert in ("dead", "failed")
+        if after.mode == "up":
+            assert after.deadline_at == after.expected_at + TERMS.grace
+        share = uptime(after, registered_at=NOW, now=now)
+        assert share is None or 0 <= share <= 1
+        standing, last_alert = after, change.alert or last_alert
+
+
+class Model:
+    """A monitor as facts and interface tell it, written without a look at the code: minutes since noon, and what was alerted."""
+
+    def __init__(self) -> None:
+        self.at, self.deadline, self.down, self.paused, self.epoch = 0.0, 12.0, "", False, 0
+        self.alerts: list[tuple[str, int]] = []
+
+    def sweep(self) -> None:
+        if not self.down and not self.paused and self.at >= self.deadline:
+            self.down, self.epoch = "timeout", self.epoch + 1
+            self.alerts.append(("dead", self.epoch))
+
+    def beat(self, status: str) -> None:
+        if status == "fail":
+            if self.down != "fail":
+                self.epoch += not self.down
+                self.alerts.append(("failed", self.epoch))
+            self.down = "fail"
+        else:
+            if self.down:
+                self.alerts.append(("recovered", self.epoch))
+            self.down = ""
+        self.paused, self.deadline = False, self.at + 12
+
+    def pause(self) -> None:
+        self.paused, self.down = True, ""
+
+    def resume(self) -> None:
+        self.paused, self.down, self.deadline = False, "", self.at + 12
+
+    @property
+    def state(self) -> str:
+        if self.paused:
+            return "alive"
+        if self.down or self.at >= self.deadline:
+            return "dead"
+        return "late" if self.at >= self.deadline - 2 else "alive"
+
+
+ACTS = st.one_of(
+    st.sampled_from(["ok", "start", "fail", "sweep", "pause", "resume"]),
+    st.sampled_from([1, 5, 10, 11, 12, 13]),
+)
+
+
+@pytest.fixture(params=["http", "mcp"])
+def threaded(request: pytest.FixtureRequest, open_recorder: Any) -> Iterator[Any]:
+    """A recorder in a loop of its own, so that many examples share it."""
+    with anyio.from_thread.start_blocking_portal() as portal, portal.wrap_async_context_manager(open_recorder(request.param)) as recorder:
+        yield portal, recorder
+
+
+def test_the_building_does_what_the_model_says(threaded: Any) -> None:
+    portal, recorder = threaded
+
+    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(st.lists(ACTS, min_size=3, max_size=14))
+    def law(acts: list[Any]) -> None:
+        portal.call(partial(play, recorder, acts))
+
+    law()
+
+
+async def play(recorder: Any, acts: list[Any]) -> None:
+    key, model = await recorder.town.key("recorder"), Model()
+    monitor = await recorder.register(period_minutes=10, grace_minutes=2, key=key)
+    for act in acts:
+        if isinstance(act, int):
+            model.at += act
+            await recorder.pass_time(minutes=act)
+        elif act == "sweep":
+            model.sweep()
+            await recorder.sweep()
+        elif act in ("pause", "resume"):
+            getattr(model, act)()
+            await recorder.call(f"{act}_monitor", monitor_id=monitor["monitor_id"], secret=monitor["secret"])
+        else:
+            model.beat(act)
+            await recorder.beat(monitor, status=act)
+        (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
+        assert (entry["state"], entry["paused"]) == (model.state, model.paused)
+        assert await recorder.alerts(monitor) == model.alerts
+    await recorder.call("delete_monitor", monitor_id=monitor["monitor_id"], key=key)

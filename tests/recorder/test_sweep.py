@@ -1,0 +1,139 @@
+"""The sweep and the recorder's own outages, in SQL as in the pure rules, on both databases."""
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import select
+
+from buildings.recorder.outage import Outage, moved_deadline, outage_between
+from buildings.recorder.ownership import standing_of, terms_of
+from buildings.recorder.status import follow
+from buildings.recorder.sweep import make_up_for
+from buildings.recorder.tables import ALERTS, MONITORS
+from buildings.recorder.transactions import in_snapshot, in_transaction
+
+pytestmark = pytest.mark.anyio
+SPANS = ((1, 0), (1, 5), (10, 2), (60, 5), (1440, 60))
+
+
+async def rows(recorder: Any) -> dict[str, Any]:
+    found = await in_snapshot(recorder.town.site.storage, lambda connection: connection.execute(select(MONITORS)).all())
+    return {row.id: row for row in found}
+
+
+async def register_many(recorder: Any) -> None:
+    for number, (period, grace) in enumerate(SPANS * 2):
+        monitor = await recorder.register(f"https://localhost/{number}", period_minutes=period, grace_minutes=grace)
+        if number >= len(SPANS):
+            await recorder.beat(monitor, next_in=7)
+
+
+async def test_the_sweep_flips_what_the_rule_flips(anywhere: Any) -> None:
+    await register_many(anywhere)
+    for _ in range(4):
+        await anywhere.pass_time(minutes=8)
+        before, now = await rows(anywhere), anywhere.clock()
+        expected = {one: follow(standing_of(row), "deadline", terms_of(row), now) for one, row in before.items()}
+        assert await anywhere.sweep() == sum(change.alert == "dead" for change in expected.values())
+        assert {one: standing_of(row) for one, row in (await rows(anywhere)).items()} == {
+            one: change.standing for one, change in expected.items()
+        }
+    assert await anywhere.sweep() == 0
+
+
+async def test_an_outage_moves_deadlines_as_the_rule_moves_them(anywhere: Any) -> None:
+    await register_many(anywhere)
+    for minutes in (1, 2, 10, 100):
+        before, start = await rows(anywhere), anywhere.clock()
+        outage = Outage(start, start + timedelta(minutes=minutes))
+        await in_transaction(anywhere.town.site.storage, partial(make_up_for, outage=outage))
+        after = await rows(anywhere)
+        for one, row in before.items():
+            deadline, unverified = moved_deadline(
+                outage, expected_at=row.expected_at, deadline_at=row.deadline_at, period=row.period, grace=row.grace
+            )
+            assert after[one].deadline_at == deadline, (minutes, row.period, row.grace)
+            assert after[one].unverified == (unverified or row.unverified)
+        anywhere.clock.move(timedelta(minutes=minutes))
+
+
+async def test_an_outage_raises_no_alarm_and_a_true_death_still_does(recorder: Any) -> None:
+    await recorder.pass_time(seconds=0)
+    living = await recorder.register("https://localhost/living", period_minutes=5, grace_minutes=1)
+    dead = await recorder.register("https://localhost/dead", period_minutes=5, grace_minutes=1)
+    for minutes in (1, 10):
+        await recorder.pass_time(minutes=4)
+        for one in (living, dead):
+            await recorder.beat(one)
+        await recorder.pass_time(minutes=4)
+        recorder.clock.move(timedelta(minutes=minutes))  # nobody watches
+        assert await recorder.sweep() == 0
+        await recorder.pass_time(seconds=20)
+        await recorder.beat(living)  # the client's retry
+        await recorder.pass_time(minutes=5)
+        await recorder.sweep()
+        await recorder.beat(living)
+        await recorder.pass_time(minutes=5)
+        await recorder.sweep()
+        assert "dead" not in [kind for kind, _ in await recorder.alerts(living)]
+        assert (await recorder.alerts(dead))[-1][0] == "dead"
+        await recorder.beat(dead)
+
+
+async def test_a_long_outage_is_told_to_each_target_once(recorder: Any, receiver: Any) -> None:
+    key = await recorder.town.key("recorder")
+    await recorder.pass_time(seconds=0)
+    for number in range(3):
+        await recorder.register(receiver.url(), key=key, name=f"m{number}")
+    recorder.clock.move(timedelta(minutes=59))
+    await recorder.sweep()
+    await recorder.sweep()
+    assert await recorder.deliver() == 1
+    (told,) = receiver.requests
+    assert (told.json["type"], told.json["monitor"], told.json["state"]) == ("recorder.blind", None, None)
+    assert (told.json["since"], told.json["until"]) == ("2026-08-21T12:00:00Z", "2026-08-21T12:59:00Z")
+    entries = (await recorder.call("fleet_status", key=key)).data["monitors"]
+    assert {one["unverified"] for one in entries} == {True}
+
+
+async def test_beats_and_sweeps_at_once_leave_no_monitor_dead_with_a_fresh_beat(anywhere: Any) -> None:
+    monitors = [await anywhere.register(f"https://localhost/{number}", period_minutes=1, grace_minutes=0) for number in range(20)]
+    await anywhere.pass_time(minutes=1)
+    async with anyio.create_task_group() as tasks:
+        for one in monitors:
+            tasks.start_soon(anywhere.beat, one)
+            tasks.start_soon(anywhere.sweep)
+    for one in monitors:
+        row, kinds = await anywhere.row(one), [kind for kind, _ in await anywhere.alerts(one)]
+        assert row.mode == "up"
+        assert kinds in ([], ["dead", "recovered"])
+
+
+async def test_a_storm_is_flipped_whole_each_with_its_alert(anywhere: Any) -> None:
+    template = await anywhere.row(await anywhere.register())
+    copies = [{**template._asdict(), "id": f"mon_{number}", "badge_id": f"badge_{number}"} for number in range(1_203)]
+    await in_transaction(anywhere.town.site.storage, lambda connection: connection.execute(MONITORS.insert(), copies) and None)
+    await anywhere.pass_time(hours=2)
+    assert await anywhere.sweep() == 1_204
+    counted = await in_snapshot(anywhere.town.site.storage, lambda connection: connection.execute(select(ALERTS.c.monitor_id)).all())
+    assert len({one for (one,) in counted}) == len(counted) == 1_204
+
+
+GAPS = st.integers(0, 4000).map(lambda seconds: timedelta(seconds=seconds))
+
+
+@given(GAPS, GAPS, GAPS.map(lambda span: span + timedelta(seconds=6)), GAPS)
+def test_an_outage_never_brings_a_deadline_forward(gap: timedelta, until: timedelta, period: timedelta, grace: timedelta) -> None:
+    now = datetime(2026, 8, 21, tzinfo=UTC)
+    outage = outage_between(now - gap, now)
+    assert (outage is None) == (gap <= timedelta(seconds=30))
+    if outage:
+        expected = now - gap + until
+        deadline, _ = moved_deadline(outage, expected_at=expected, deadline_at=expected + grace, period=period, grace=grace)
+        assert deadline >= expected + grace
+        assert deadline > now

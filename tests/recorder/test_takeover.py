@@ -1,0 +1,155 @@
+"""Handing work over: capsules fetched, a dead monitor claimed, the old agent fenced off; pause, resume and the fleet."""
+
+from typing import Any
+
+import anyio
+import pytest
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_replacement_goes_on_where_the_dead_agent_stopped(both_ways: Any) -> None:
+    key = await both_ways.town.key("recorder")
+    monitor = await both_ways.register(key=key, period_minutes=10, grace_minutes=2)
+    await both_ways.beat(monitor, capsule={"step": 7, "next": "b"}, seq=7)
+    await both_ways.pass_time(minutes=13)
+    await both_ways.sweep()
+    found = (await both_ways.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+    assert (found["state"], found["last"]["capsule"], found["fence"]) == ("dead", {"step": 7, "next": "b"}, 0)
+    first, second = found["resume"]["calls"]
+    taken = (await both_ways.call(first["tool"], **first["arguments"], key=key)).data
+    assert (taken["last"]["capsule"], taken["fence"], taken["state"]) == ({"step": 7, "next": "b"}, 1, "alive")
+    assert taken["secret"] != monitor["secret"]
+    assert taken["cron"].endswith(f"/{monitor['monitor_id']}/{taken['secret']}")
+    beaten = await both_ways.call(second["tool"], **{**second["arguments"], "secret": taken["secret"]})
+    assert (beaten.status, beaten.data["capsule_stored"]) == (200, True)
+    zombie = await both_ways.beat(monitor)
+    assert (zombie.status, zombie.code) == (409, "taken_over")
+    assert (await both_ways.row(monitor)).beats == 2
+    assert await both_ways.alerts(monitor) == [("dead", 1), ("recovered", 1)]
+
+
+async def test_of_many_replacements_exactly_one_wins(anywhere: Any) -> None:
+    key = await anywhere.town.key("recorder")
+    monitor = await anywhere.register(key=key)
+    for fence in (1, 2, 3):
+        await anywhere.pass_time(hours=2)  # dead, whether or not the sweep has been by
+        replies: list[Any] = []
+
+        async def ask(into: list[Any] = replies) -> None:
+            into.append(await anywhere.call("takeover", monitor_id=monitor["monitor_id"], key=key))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(ask)
+        assert sorted(one.status for one in replies) == [200, 409, 409, 409, 409]
+        assert {one.code for one in replies if one.status == 409} == {"not_dead"}
+        assert next(one.data["fence"] for one in replies if one.status == 200) == fence
+    assert [kind for kind, _ in await anywhere.alerts(monitor)] == ["dead", "recovered"] * 3
+
+
+async def test_only_the_owner_of_a_dead_monitor_can_take_it(recorder: Any) -> None:
+    key = await recorder.town.key("recorder")
+    monitor = await recorder.register(key=key)
+    ask = {"monitor_id": monitor["monitor_id"]}
+    assert (await recorder.call("takeover", **ask, key=key)).code == "not_dead"
+    await recorder.beat(monitor, status="fail")
+    assert (await recorder.call("takeover", **ask)).status == 402
+    assert (await recorder.call("takeover", **ask, key="recorder")).code == "monitor_not_found"
+    assert (await recorder.call("takeover", **ask, secret="x", key=key)).code == "monitor_not_found"
+    assert (await recorder.call("takeover", **ask, secret=monitor["secret"], key=key)).status == 200
+
+
+async def test_the_capsule_needs_the_key_and_a_secret_that_is_given_must_be_right(both_ways: Any) -> None:
+    key = await both_ways.town.key("recorder")
+    monitor, free = await both_ways.register(key=key), await both_ways.register("https://localhost/free")
+    ask = {"monitor_id": monitor["monitor_id"]}
+    assert (await both_ways.call("fetch_capsule", **ask, secret=monitor["secret"])).status == 402
+    assert (await both_ways.call("fetch_capsule", **ask, secret="x", key=key)).code == "monitor_not_found"
+    assert (
+        await both_ways.call("fetch_capsule", monitor_id=free["monitor_id"], secret=free["secret"], key=key)
+    ).code == "monitor_not_found"
+    found = (await both_ways.call("fetch_capsule", **ask, secret=monitor["secret"], key=key)).data
+    assert (found["found"], found["last"]) == (False, None)
+
+
+async def test_the_fleet_shows_each_monitor_as_it_stands(both_ways: Any) -> None:
+    key = await both_ways.town.key("recorder")
+    monitor = await both_ways.register(key=key, period_minutes=10, grace_minutes=2, name="nightly")
+    await both_ways.beat(monitor, status="start")
+    await both_ways.pass_time(minutes=1)
+    await both_ways.beat(monitor, capsule={"text": "x" * 500}, seq=1)
+    for minutes, state in ((9, "alive"), (1, "late"), (2, "dead")):
+        await both_ways.pass_time(minutes=minutes)
+        (entry,) = (await both_ways.call("fleet_status", key=key)).data["monitors"]
+        assert entry["state"] == state
+    assert (entry["name"], entry["beats"], entry["reason"]) == ("nightly", 2, "timeout")
+    assert (entry["last_beat_at"], entry["since"]) == ("2026-08-21T12:01:00Z", "2026-08-21T12:13:00Z")
+    assert [(one["status"], one["run_seconds"]) for one in entry["last_beats"]] == [("ok", 60), ("start", None)]
+    assert (entry["capsule"]["size"], len(entry["capsule"]["text"])) == (511, 200)
+    assert monitor["secret"] not in str(entry)
+
+
+async def test_uptime_is_the_share_of_the_watched_time(recorder: Any) -> None:
+    key = await recorder.town.key("recorder")
+    monitor = await recorder.register(key=key, period_minutes=600)
+    await recorder.pass_time(minutes=60)
+    await recorder.beat(monitor, status="fail")
+    await recorder.pass_time(minutes=20)
+    await recorder.beat(monitor)
+    await recorder.call("pause_monitor", monitor_id=monitor["monitor_id"], key=key)
+    await recorder.pass_time(minutes=500)
+    (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
+    assert entry["uptime"] == pytest.approx(60 / 80)
+
+
+async def test_the_fleet_comes_in_pages(both_ways: Any) -> None:
+    key = await both_ways.town.key("recorder")
+    ids = {(await both_ways.register(f"https://localhost/{number}", key=key))["monitor_id"] for number in range(5)}
+    seen, after = [], None
+    while True:
+        page = (await both_ways.call("fleet_status", key=key, limit=2, **({"after": after} if after else {}))).data
+        seen += [one["monitor_id"] for one in page["monitors"]]
+        assert page["count"] == 5
+        if (after := page["next"]) is None:
+            break
+    assert seen == sorted(ids)
+
+
+async def test_a_paused_monitor_raises_nothing_until_it_beats_or_is_resumed(both_ways: Any) -> None:
+    key = await both_ways.town.key("recorder")
+    monitor = await both_ways.register(key=key)
+    who = {"monitor_id": monitor["monitor_id"]}
+    paused = (await both_ways.call("pause_monitor", **who, secret=monitor["secret"])).data
+    assert (paused["paused"], paused["state"], paused["deadline_at"]) == (True, "alive", None)
+    await both_ways.pass_time(days=2)
+    assert await both_ways.sweep() == 0
+    resumed = (await both_ways.call("resume_monitor", **who, key=key)).data
+    assert (resumed["paused"], resumed["deadline_at"]) == (False, "2026-08-23T13:05:00Z")
+    await both_ways.call("pause_monitor", **who, key=key)
+    await both_ways.beat(monitor)
+    assert (await both_ways.row(monitor)).mode == "up"
+    assert (await both_ways.call("pause_monitor", **who, secret="x")).code == "monitor_not_found"
+    assert (await both_ways.call("resume_monitor", **who)).code == "monitor_not_found"
+
+
+async def test_an_agent_that_knows_only_the_descriptions_finds_its_way(open_recorder: Any) -> None:
+    async with open_recorder("mcp") as recorder:
+        opened = next(one for one in recorder.town.campus.plan.opened if one.name == "recorder")
+        for tool in opened.tools.values():
+            assert tool.description
+            assert all(schema.get("description") for schema in tool.parameters["properties"].values()), tool.name
+            assert tool.output_schema
+            assert all(schema.get("description") for schema in tool.output_schema["properties"].values()), tool.name
+        entry = (await recorder.town.http.get("/v1/recorder")).json()
+        tiers = {tool["name"]: tool["free"] for tool in entry["tools"]}
+        assert tiers == {
+            "register_monitor": True,
+            "heartbeat": True,
+            "fetch_capsule": False,
+            "takeover": False,
+            "fleet_status": False,
+            "pause_monitor": True,
+            "resume_monitor": True,
+            "delete_monitor": True,
+        }
