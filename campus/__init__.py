@@ -6,8 +6,8 @@ from starlette.responses import Response
 from campus.access import access, free
 from campus.building import Building, Check, Job, Page, Settings
 from campus.caller import Caller, Key
-from campus.directory import BuildingEntry, ProductEntry, ToolEntry
-from campus.errors import JobFailed, MailRefused, MailUnavailable, TargetRefused
+from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
+from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, TargetRefused
 from campus.mail import Mail
 from campus.site import CurrentCaller, CurrentSite, Site
 from campus.storage import Json, Storage, UtcDateTime, registry
@@ -21,10 +21,12 @@ __all__ = [
     "Check",
     "CurrentCaller",
     "CurrentSite",
+    "Directory",
     "Job",
     "JobFailed",
     "Json",
     "Key",
+    "KeyRefused",
     "Mail",
     "MailRefused",
     "MailUnavailable",

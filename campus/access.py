@@ -44,23 +44,25 @@ class Access:
     price: Price | None = None
     key: KeyRule = "never"
     scope: str | None = None
+    sells: str | None = None
 
     @property
     def is_free(self) -> bool:
         """Whether a call without key or payment is answered."""
-        return self.price is None and self.key != "opens"
+        return self.price is None and self.sells is None and self.key != "opens"
 
 
 FREE = Access()
 
 
-def access(*, price: str | None = None, key: KeyRule = "opens", scope: str | None = None) -> dict[str, Any]:
+def access(*, price: str | None = None, key: KeyRule = "opens", scope: str | None = None, sells: str | None = None) -> dict[str, Any]:
     """Say what a tool costs: a key, or `price` US dollars per call; without a price a key only.
 
     `key="optional"` makes it free, with more for those who send a key; `key="never"` takes payment only.
-    `scope` names the key scope that opens it; default: the building's.
+    `scope` names the key scope that opens it; default: the building's. `sells`, with `key="never"`, names the argument
+    that says which product of campus.toml is bought: a call costs what that product costs, and its answer is a secret.
     """
-    read_access(data := {"price": price, "key": key, "scope": scope})
+    read_access(data := {"price": price, "key": key, "scope": scope, "sells": sells})
     return {META: {name: value for name, value in data.items() if value is not None}}
 
 
@@ -79,11 +81,14 @@ def read_access(data: Mapping[str, Any]) -> Access:
     if key not in get_args(KeyRule):
         raise ValueError(f"key = {key!r} is unknown; there are: {', '.join(get_args(KeyRule))}")
     price = None if data.get("price") is None else Price.parse(str(data["price"]))
-    if key == "never" and price is None:
+    sells = data.get("sells")
+    if sells is not None and (price is not None or key != "never"):
+        raise ValueError('sells wants key = "never" and no price: a call costs what the product costs, and no key opens it')
+    if key == "never" and price is None and sells is None:
         raise ValueError('key = "never" wants a price: payment is then the only way in')
     if key == "optional" and price is not None:
         raise ValueError('key = "optional" means free, and more with a key: it has no price')
-    return Access(price, key, data.get("scope"))
+    return Access(price, key, data.get("scope"), sells)
 
 
 def access_of(meta: Mapping[str, Any] | None) -> Access | None:
@@ -106,11 +111,18 @@ class Offer:
         """US dollars per call, where it can be paid for."""
         return self.access.price
 
+    @property
+    def is_sold_per_call(self) -> bool:
+        """Whether a call can be paid for, where payments are taken."""
+        return self.access.price is not None or self.access.sells is not None
+
     def tier(self, *, per_call: bool) -> str:
         """In a few words: free, key, $0.02 per call; `per_call` says whether payments are taken here."""
         if self.access.key == "optional":
             return "free, and more with a key"
         if self.access.is_free:
             return "free"
+        if self.access.sells and per_call:
+            return "the price of the product"
         ways = [] if self.access.key == "never" else ["key"]
-        return " or ".join(ways + ([f"${self.price} per call"] if self.price and per_call else []))
+        return " or ".join(ways + ([f"${self.price} per call"] if self.price and per_call else [])) or "closed: it is sold per call only"

@@ -19,14 +19,18 @@ from campus.edge.health import Health
 from campus.errors import EXPLAINED_AT
 from campus.feeds import feeds_client
 from campus.foundation import Foundation, lay_foundation, utc_now
+from campus.frames.door import PaymentDoor
 from campus.frames.http import gate
 from campus.frames.mcp import PaywallFrame
+from campus.frames.paid import PaidCalls, validators
 from campus.jobs import Scheduler
+from campus.keys.desk import KeyDesk
 from campus.keys.keyring import KeyRing
 from campus.loader import Installed, installed_buildings
 from campus.mail import Mail, open_mail
 from campus.opening import Opened, guard
 from campus.pages import exposed_routes, own_routes, page_entries, pages_app
+from campus.payments.opening import Payments, open_payments
 from campus.paywall import ALL, Paywall
 from campus.plan import Plan, make_plan
 from campus.routing import Router
@@ -35,6 +39,8 @@ from campus.storage import NoStorage
 from campus.tasks import tasks_of
 from campus.web.client import Web, web_client
 from twins import RouteTable, Twins, serve_schemas
+
+log = logging.getLogger(__name__)
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -49,6 +55,7 @@ class Campus:
     mail: Mail | None
     sites: Mapping[str, Site[Any, Any]]
     scheduler: Scheduler
+    payments: Payments | None = None
 
     @property
     def keys(self) -> KeyRing:
@@ -63,6 +70,15 @@ class Campus:
         """Run one job now; JobRefused when another process runs it."""
         await self.scheduler.run_now(name, **options)
 
+    async def warm(self) -> None:
+        """Load what would make the first payment slow; the service answers meanwhile."""
+        if self.payments is None:
+            return
+        try:
+            await self.payments.warm()
+        except ImportError:
+            log.exception("payments cannot be taken: run pip install 'campus[payments]'")
+
     async def ask(self, on: str) -> Findings:
         """What the checks of one kind find wrong: campus's own, then each building's."""
         own = await self._own_findings() if on == "check" else {}
@@ -70,6 +86,8 @@ class Campus:
 
     async def _own_findings(self) -> Findings:
         found: Findings = {"[mail]": await self.mail.check()} if self.mail else {}
+        if self.payments:
+            found["[payments]"] = await self.payments.check()
         server = self.plan.config.server
         if server.public_url is None and server.host not in LOOPBACK:
             found["[server]"] = [f"callers from elsewhere are refused by their Host header; set public_url, since host is {server.host}"]
@@ -113,10 +131,16 @@ async def assemble(
             clock=clock,
             counters=Counters(),
         )
+        payments = await stack.enter_async_context(payments_of(config, ground, now=clock)) if config.payments else None
         sites = {one.name: await stack.enter_async_context(around.site(one)) for one in plan.opened}
-        scheduler = Scheduler(tasks_of(plan.opened, sites, ground.keys), ground.storage, now=clock)
-        yield Campus(plan, ground, around.counters, mail, sites, scheduler)
+        tasks = tasks_of(plan.opened, sites, ground.keys, more=payments.tasks if payments else ())
+        yield Campus(plan, ground, around.counters, mail, sites, Scheduler(tasks, ground.storage, now=clock), payments)
         await ground.keys.flush_last_used()
+
+
+def payments_of(config: Config, ground: Foundation, *, now: Callable[[], datetime]) -> AbstractAsyncContextManager[Payments]:
+    """The till, the ledger and their jobs; what a payment buys of keys is delivered or dropped with it."""
+    return open_payments(config, ground.storage, now=now, on_settled=ground.keys.deliver, on_released=ground.keys.drop)
 
 
 @dataclass(frozen=True)
@@ -146,7 +170,7 @@ class Surroundings:
             feeds=self.feeds,
             web=self.web,
             mail=self.mail,
-            keys=self.ground.keys,
+            keys=KeyDesk(self.ground.keys, building=opened.name, may_sell="keys" in opened.loaded.table.grants),
             directory=self.plan.directory,
             log=logging.getLogger(f"campus.{opened.name}"),
             clock=self.clock,
@@ -164,35 +188,44 @@ class Surroundings:
 async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
     """The app of a campus: both frames around every building's tools, the pages beside them, the edge around all."""
     plan, config = campus.plan, campus.plan.config
-    paywall = Paywall(campus.keys, plan.products)
+    paywall = Paywall(campus.keys, plan.products, per_call=plan.cashier is not None)
+    door = door_of(campus)
     with errors_as_raised():
         async with AsyncExitStack() as stack:
-            servers = {one.mcp_path: await stack.enter_async_context(open_mcp(campus, one, paywall)) for one in plan.opened}
-            twins = [await open_twins(campus, one, paywall) for one in plan.opened]
+            servers = {one.mcp_path: await stack.enter_async_context(open_mcp(campus, one, paywall, door)) for one in plan.opened}
+            twins = [await open_twins(campus, one, paywall, door) for one in plan.opened]
             pages = RouteTable(entry for one in plan.opened for entry in page_entries(one, campus.sites[one.name]))
             table = RouteTable.merged([*(one.table for one in twins), pages])
             own = own_routes(plan.directory, plan.documents, campus.counters)
             exposed = [route for one in plan.opened for route in exposed_routes(one)]
             router = Router(table, servers, pages_app([*own, *exposed], plan.directory))
-            health = Health(readiness(plan.opened, campus.sites, campus.ground.storage, campus.scheduler), needed=["storage"])
+            checks = readiness(plan.opened, campus.sites, campus.ground.storage, campus.scheduler, campus.payments)
+            health = Health(checks, needed=["storage"])
             yield Edge(router, public_url=config.url, port=config.server.port, probes=health.probes)
 
 
+def door_of(campus: Campus) -> PaymentDoor | None:
+    """The second way in, where campus.toml opens it."""
+    cashier, payments = campus.plan.cashier, campus.payments
+    return PaymentDoor(cashier, payments.till, payments.ledger.offered) if cashier and payments else None
+
+
 @asynccontextmanager
-async def open_mcp(campus: Campus, opened: Opened, paywall: Paywall) -> AsyncIterator[ASGIApp]:
+async def open_mcp(campus: Campus, opened: Opened, paywall: Paywall, door: PaymentDoor | None) -> AsyncIterator[ASGIApp]:
     """A building's MCP endpoint, the paywall before everything else that its server does."""
     operations = {each.name: each for each in campus.plan.operations[opened.name]}
-    guard(opened.server, PaywallFrame(campus.sites[opened.name], opened.offers, operations, paywall))
+    paid = PaidCalls(door, operations, validators(opened.server, operations)) if door else None
+    guard(opened.server, PaywallFrame(campus.sites[opened.name], opened.offers, operations, paywall, paid))
     await serve_schemas(opened.server)
     app = opened.server.http_app(path=opened.mcp_path, stateless_http=True)
     async with app.router.lifespan_context(app):
         yield app
 
 
-async def open_twins(campus: Campus, opened: Opened, paywall: Paywall) -> Twins:
+async def open_twins(campus: Campus, opened: Opened, paywall: Paywall, door: PaymentDoor | None) -> Twins:
     """A building's HTTP twins, the paywall before every call."""
-    door = gate(campus.sites[opened.name], opened.offers, paywall)
-    return await Twins.open(opened.server, name=opened.name, gate=door, problem_types=EXPLAINED_AT)
+    guarded = gate(campus.sites[opened.name], opened.offers, paywall, door)
+    return await Twins.open(opened.server, name=opened.name, gate=guarded, problem_types=EXPLAINED_AT)
 
 
 @contextmanager

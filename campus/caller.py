@@ -32,14 +32,16 @@ class Key:
 class Caller:
     """Who calls a tool.
 
-    `key` is set only when it is valid and its scope covers the building that is called; `payer` only when the call
-    is paid for: the address that pays. `frame` is the way in, `address` the network address at the other end.
+    `key` is set only when it is valid and its scope covers the building that is called; `payer` and `payment` only while
+    a call runs that is paid for: the address that pays, and the id of the payment, which is charged once the tool has answered.
+    `frame` is the way in, `address` the network address at the other end.
     """
 
     key: Key | None
     payer: str | None
     frame: Frame
     address: str
+    payment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 from campus.errors import CampusError
 from campus.jobs import Scheduler
 from campus.opening import Opened
+from campus.payments.opening import Payments
 from campus.site import Site
 from campus.storage import Storage, try_write
 
@@ -37,12 +38,19 @@ async def _asked(run: Callable[..., Awaitable[Sequence[str]]], site: Site[Any, A
 
 
 def readiness(
-    opened: Sequence[Opened], sites: Mapping[str, Site[Any, Any]], storage: Storage, scheduler: Scheduler
+    opened: Sequence[Opened],
+    sites: Mapping[str, Site[Any, Any]],
+    storage: Storage,
+    scheduler: Scheduler,
+    payments: Payments | None = None,
 ) -> Callable[[], Awaitable[Findings]]:
-    """What /readyz asks: whether the database takes a write, whether the jobs run, and each building's ready checks."""
+    """What /readyz asks: whether the database takes a write, whether jobs run and payments go through, and the buildings' checks."""
 
     async def findings() -> Findings:
-        return {"storage": await _write_test(storage), "jobs": scheduler.findings(), **await ask_buildings(opened, sites, "ready")}
+        own: Findings = {"storage": await _write_test(storage), "jobs": scheduler.findings()}
+        if payments:
+            own["payments"] = payments.findings()
+        return own | await ask_buildings(opened, sites, "ready")
 
     return findings
 

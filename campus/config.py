@@ -1,6 +1,7 @@
 """campus.toml as frozen tables; an unknown key is an error that lists the known ones."""
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,14 +9,17 @@ from types import NoneType
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from campus.access import Price, read_access
 from campus.errors import ConfigError
 from campus.keys.term import Term
+from campus.payments.networks import Network, network_of
 
 NAME = r"^[a-z][a-z0-9_]*$"
 Exposed = Literal["resources", "prompts", "routes"]
+Grant = Literal["keys"]
+NOBODY = f"0x{'0' * 40}"
 
 
 class Table(BaseModel):
@@ -49,6 +53,47 @@ class StorageTable(Table):
     """[storage]: `sqlite:DIRECTORY`, relative to campus.toml, or `postgresql://user@host/database`."""
 
     url: str = "sqlite:data"
+
+
+def _is_wallet(address: str) -> str:
+    if not re.fullmatch(r"0x[0-9a-fA-F]{40}", address) or address == NOBODY:
+        raise ValueError(f"{address!r} is no wallet's address; it is 0x and 40 hexadecimal digits, not all zero")
+    return address
+
+
+def _is_web_address(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
+        raise ValueError("write it as https://host/path")
+    return url.rstrip("/")
+
+
+Wallet = Annotated[str, AfterValidator(_is_wallet)]
+WebAddress = Annotated[str, AfterValidator(_is_web_address)]
+
+
+class PaymentsTable(Table):
+    """[payments]: payments per call by x402, in USDC. CAMPUS_PAYMENTS_FACILITATOR_TOKEN goes to the facilitator as a bearer."""
+
+    network: str
+    """CAIP-2: eip155:8453 is Base."""
+    pay_to: Wallet
+    facilitator_url: WebAddress
+    rpc_url: WebAddress
+    """A node of the network, asked only whether a payment has arrived."""
+    own_wallets: tuple[Wallet, ...] = ()
+    """Payers that analytics leave out."""
+
+    @field_validator("network")
+    @classmethod
+    def is_a_network(cls, name: str) -> str:
+        """One on which USDC can be taken."""
+        return network_of(name).id
+
+    @property
+    def chain(self) -> Network:
+        """The network, with its token."""
+        return network_of(self.network)
 
 
 class MailTable(Table):
@@ -122,6 +167,8 @@ class BuildingTable(BaseModel):
     scope: str | None = None
     server: str | dict[str, Any] | None = None
     expose: tuple[Exposed, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    """What the building may do beyond its own: `keys` lets it sell keys."""
     tools: dict[str, ToolTable] = {}
 
     @property
@@ -137,6 +184,7 @@ class Config(Table):
     storage: StorageTable = StorageTable()
     products: dict[str, ProductTable] = {}
     buildings: dict[Annotated[str, Field(pattern=NAME)], BuildingTable] = {}
+    payments: PaymentsTable | None = None
     mail: MailTable | None = None
     web: WebTable = WebTable()
     folder: Path = Field(default=Path(), exclude=True)

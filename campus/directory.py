@@ -18,7 +18,10 @@ class ToolEntry(Entry):
     summary: str = Field(description="What it does, in a sentence.")
     tier: str = Field(description="How it may be called: free, key, or a price per call.")
     free: bool = Field(description="Whether it answers without a key or payment.")
-    price: str | None = Field(description="US dollars per call, where a call can be paid for.")
+    price: str | None = Field(description="US dollars per call; payable where the tier says so.")
+    sells: str | None = Field(
+        default=None, description="The argument that names the product which a call buys, for a tool that sells keys."
+    )
     key_scope: str | None = Field(description="The key scope that unlocks it or gives more; a key of scope all does too.")
     http: tuple[str, ...] = Field(description="Its HTTP twin: method and address, as in 'GET https://host/v1/brief/today'.")
 
@@ -48,13 +51,24 @@ class BuildingEntry(Entry):
     tools: tuple[ToolEntry, ...] = Field(description="Every tool.")
 
 
-class Directory:
-    """The entries of all open buildings; made once, when the campus opens."""
+class PaymentEntry(Entry):
+    """How a call is paid for."""
 
-    def __init__(self, name: str, url: str, products: Sequence[ProductEntry]) -> None:
+    scheme: str = Field(description="x402's scheme.")
+    network: str = Field(description="The network, in CAIP-2.")
+    network_name: str = Field(description="The network's name.")
+    asset: str = Field(description="The contract of the token that is taken.")
+    pay_to: str = Field(description="Who is paid.")
+
+
+class Directory:
+    """The entries of all open buildings; made once, when the campus opens. `payment` is None where only keys are taken."""
+
+    def __init__(self, name: str, url: str, products: Sequence[ProductEntry], payment: PaymentEntry | None = None) -> None:
         self.name = name
         self.url = url
         self.products = tuple(products)
+        self.payment = payment
         self._buildings: dict[str, BuildingEntry] = {}
 
     def add(self, entry: BuildingEntry) -> None:
@@ -73,6 +87,12 @@ class Directory:
         """One tool of one building; None when it is not open."""
         entry = self._buildings.get(building)
         return next((one for one in entry.tools if one.name == tool), None) if entry else None
+
+    def seller(self) -> tuple[BuildingEntry, ToolEntry] | None:
+        """The tool that sells keys, with its building; None where none does, or payments are not open."""
+        if self.payment is None:
+            return None
+        return next(((entry, tool) for entry in self._buildings.values() for tool in entry.tools if tool.sells), None)
 
     def price(self, building: str, tool: str) -> str | None:
         """US dollars per call, such as "0.02"; None when the tool is not open or not sold per call."""

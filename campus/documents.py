@@ -1,36 +1,118 @@
-"""What campus adds to twins' OpenAPI documents: 402 and 403 on what is not free, and the key as a security scheme."""
+"""What campus adds to twins' OpenAPI documents: 402 and 403, the key, the price per call; and the document of payment terms."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from campus.access import Offer
+from campus.payments.cashier import Cashier, Ware
 from twins import Operation
 from twins.openapi import problem_response
 
 OPENAPI_VERSION = "0.2.0"
 Offers = Mapping[str, Mapping[str, Offer]]
 
-PAYMENT_REQUIRED = "No valid key and no payment: the body says which keys open it, their prices, and where to get them."
-COMPONENTS = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key, bought once for a fixed term."}}}
+NO_KEY = "No valid key and no payment: the body says which keys open it, their prices, and where to get them."
+NO_PAYMENT = "No valid key and no payment, or one that cannot be taken: the body says which keys open it, and what one call costs."
+KEY = {"type": "http", "scheme": "bearer", "description": "A key, bought once for a fixed term."}
+PAYMENT = {
+    "type": "apiKey",
+    "in": "header",
+    "name": "PAYMENT-SIGNATURE",
+    "description": "x402 v2: a payment that was signed for the terms of the 402, base64 of JSON. X-PAYMENT of x402 v1 is taken too.",
+}
+TERMS_HEADER = {
+    "PAYMENT-REQUIRED": {"description": "The terms in x402 v2: base64 of JSON.", "schema": {"type": "string"}},
+    "WWW-Authenticate": {"description": "That a key opens it too.", "schema": {"type": "string"}},
+}
+TERMS = {
+    "allOf": [
+        {"$ref": "#/components/schemas/Problem"},
+        {
+            "type": "object",
+            "required": ["x402Version", "accepts", "error"],
+            "properties": {
+                "unlock": {"type": "array", "items": {"type": "object"}, "description": "Each way in, with its price."},
+                "x402Version": {"type": "integer", "enum": [1], "description": "The members beside it are x402 v1's terms."},
+                "error": {"type": "string"},
+                "accepts": {"type": "array", "items": {"type": "object"}, "description": "What may be paid, to whom, in which token."},
+            },
+        },
+    ]
+}
+TERMS_RESPONSE = {
+    "description": NO_PAYMENT,
+    "headers": TERMS_HEADER,
+    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/PaymentRequired"}}},
+}
+INSTRUCTIONS = (
+    "Call a resource without payment: the 402 holds the terms of that very call, and rules where it differs from this list. "
+    "Sign them (scheme exact, EIP-3009, no gas), and send the same request again with PAYMENT-SIGNATURE, or X-PAYMENT for x402 v1. "
+    "A call that fails is not charged. The same payment sent again within 15 minutes gives the same answer again."
+)
+KEYS_ONLY = "No payments per call are taken here at the moment; a paid resource answers which keys open it, and where to get them."
 
 
-def responses(offers: Offers) -> Callable[[Operation], dict[str, Any]]:
+def components(cashier: Cashier | None) -> dict[str, Any]:
+    """The ways to be let in, and the shape of a refusal that asks for payment."""
+    if cashier is None:
+        return {"securitySchemes": {"key": KEY}}
+    return {"securitySchemes": {"key": KEY, "x402": PAYMENT}, "schemas": {"PaymentRequired": TERMS}}
+
+
+def responses(offers: Offers, cashier: Cashier | None) -> Callable[[Operation], dict[str, Any]]:
     """402 where a tool is not free; every other refusal is the document's default response."""
 
     def of(operation: Operation) -> dict[str, Any]:
-        free = offers[operation.server][operation.name].access.is_free
-        return {} if free else {"402": problem_response(PAYMENT_REQUIRED)}
+        offer = offers[operation.server][operation.name]
+        if offer.access.is_free:
+            return {}
+        return {"402": TERMS_RESPONSE if cashier and cashier.sells(offer) else problem_response(NO_KEY)}
 
     return of
 
 
-def extras(offers: Offers) -> Callable[[Operation], dict[str, Any]]:
-    """How a tool is unlocked, where it is not free."""
+def extras(offers: Offers, cashier: Cashier | None) -> Callable[[Operation], dict[str, Any]]:
+    """How a tool is unlocked, where it is not free, and what a call costs where it can be paid for."""
 
     def of(operation: Operation) -> dict[str, Any]:
-        access = offers[operation.server][operation.name].access
+        offer = offers[operation.server][operation.name]
+        access = offer.access
         if access.key == "optional":
             return {"security": [{"key": []}, {}]}
-        return {} if access.is_free else {"security": [{"key": []}]}
+        if access.is_free:
+            return {}
+        by_key: list[dict[str, list[str]]] = [] if access.key == "never" else [{"key": []}]
+        if cashier is None or not cashier.sells(offer):
+            return {"security": by_key} if by_key else {}
+        return {"security": [*by_key, {"x402": []}], "x-payment-info": {"protocols": ["x402"], "price": _price(offer, cashier)}}
 
     return of
+
+
+def _price(offer: Offer, cashier: Cashier) -> dict[str, str]:
+    """The price as crawlers read it: US dollars, decimal."""
+    if offer.price:
+        return {"mode": "fixed", "currency": "USD", "amount": str(offer.price)}
+    prices = cashier.prices(offer)
+    return {"mode": "dynamic", "currency": "USD", "min": str(prices[0]), "max": str(prices[-1])}
+
+
+def payment_terms(name: str, url: str, cashier: Cashier | None) -> dict[str, Any]:
+    """/.well-known/x402: every resource that can be paid for, and its terms. A placeholder stands as `:name`."""
+    if cashier is None:
+        return {"version": 1, "name": name, "url": url, "resources": [], "terms": [], "instructions": KEYS_ONLY}
+    terms = [entry for ware in cashier.wares() for entry in _terms(ware, cashier)]
+    resources = list(dict.fromkeys(entry["resource"] for entry in terms))
+    return {"version": 1, "name": name, "url": url, "resources": resources, "terms": terms, "instructions": INSTRUCTIONS}
+
+
+def _terms(ware: Ware, cashier: Cashier) -> list[dict[str, Any]]:
+    """One entry for each price that a call can have."""
+    said = {
+        "resource": cashier.resource(ware.offer, None),
+        "methods": list(ware.operation.methods),
+        "tool": ware.offer.tool,
+        "building": ware.offer.building,
+        "description": ware.description,
+    }
+    return [{**said, "price": str(price), "currency": "USD", **cashier.payee.requirements(price)} for price in cashier.prices(ware.offer)]

@@ -6,18 +6,34 @@ from fastmcp.tools import Tool
 
 from campus.access import Offer
 from campus.config import ProductTable
-from campus.directory import BuildingEntry, ProductEntry, ToolEntry
+from campus.directory import BuildingEntry, PaymentEntry, ProductEntry, ToolEntry
 from campus.opening import Opened
+from campus.payments.cashier import Cashier
+from campus.payments.terms import SCHEME
 from campus.paywall import ALL
 from twins import Operation
 
 
-def product_entries(products: Mapping[str, ProductTable]) -> list[ProductEntry]:
-    """What can be bought, as callers are told."""
+def product_entries(products: Mapping[str, ProductTable], counter: str | None = None) -> list[ProductEntry]:
+    """What can be bought, as callers are told; `counter` says which tool sells it, where one does."""
     return [
-        ProductEntry(name=name, scope=table.scope, price=table.price, term=table.term, get=table.url or "from the operator of this service")
+        ProductEntry(name=name, scope=table.scope, price=table.price, term=table.term, get=_where(table, counter))
         for name, table in products.items()
     ]
+
+
+def _where(table: ProductTable, counter: str | None) -> str:
+    return "; or ".join(way for way in (counter, table.url) if way) or "from the operator of this service"
+
+
+def counter_of(opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]], *, url: str) -> str | None:
+    """Where keys are sold for a payment by x402: the first tool that says so, over both frames."""
+    for one in opened:
+        for operation in operations[one.name]:
+            if one.offers[operation.name].access.sells:
+                twin = f"{operation.methods[0]} {url}{operation.path}"
+                return f"{twin}, paid by x402; over MCP the tool {operation.name} at {url}{one.mcp_path}"
+    return None
 
 
 def building_entry(
@@ -48,6 +64,7 @@ def _tool_entry(tool: Tool, offer: Offer, routes: tuple[str, ...], *, per_call: 
         tier=offer.tier(per_call=per_call),
         free=offer.access.is_free,
         price=str(offer.price) if offer.price else None,
+        sells=offer.access.sells,
         key_scope=None if offer.access.key == "never" else offer.scope,
         http=routes,
     )
@@ -65,3 +82,9 @@ def _free_tier(tools: Sequence[ToolEntry]) -> str:
     if len(free) == len(tools):
         return "everything"
     return ", ".join(free) or "nothing"
+
+
+def payment_entry(cashier: Cashier) -> PaymentEntry:
+    """How calls are paid for, as callers are told."""
+    network = cashier.payee.network
+    return PaymentEntry(scheme=SCHEME, network=network.id, network_name=network.title, asset=network.asset, pay_to=cashier.payee.address)

@@ -15,7 +15,7 @@ from campus.config import BuildingTable, explain, known_keys
 from campus.errors import ConfigError, LoadError
 
 GROUP = "campus.buildings"
-RESERVED = frozenset({"all", "campus", "errors", "healthz", "mcp", "metrics", "openapi", "readyz", "register", "v1"})
+RESERVED = frozenset({".well-known", "all", "campus", "errors", "healthz", "mcp", "metrics", "openapi", "readyz", "register", "v1"})
 REMOTE_FORMS = '"module:server", {command = "…"} or {url = "https://…/mcp"}'
 
 

@@ -54,6 +54,11 @@ class OperatorsWord(Transform):
         if word.hidden:
             return None
         meta = dict(tool.meta or {})
+        if word.says_access and meta.get(META, {}).get("sells"):
+            raise ConfigError(
+                f"campus.toml gives the tool {tool.name!r} a price or key rule, and it sells what [products] price; write"
+                f" {tool.name} = {{}} under tools, beside the pattern that names it"
+            )
         if word.says_access or word.scope:
             kept = {} if word.says_access else dict(meta.get(META, {}))
             meta[META] = kept | word.model_dump(include={"price", "key", "scope", "free"}, exclude_defaults=True)

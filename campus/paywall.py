@@ -28,11 +28,13 @@ class Admission:
 
 
 class Paywall:
-    """Admits calls by key; refuses with the ways to unlock."""
+    """Admits calls by key; refuses with the ways to unlock. `per_call` says whether payments are taken here."""
 
-    def __init__(self, keys: KeyRing, products: Sequence[ProductEntry]) -> None:
+    def __init__(self, keys: KeyRing, products: Sequence[ProductEntry], *, per_call: bool = False) -> None:
         self._keys = keys
         self._products = products
+        self._per_call = per_call
+        self._told: dict[tuple[str, str], tuple[str, list[dict[str, Any]]]] = {}  # as long as there are tools
 
     async def admit(self, offer: Offer, scope: Scope, *, frame: Frame) -> Admission:
         """Let the request in `scope` call the tool, and note it there; Problem 402 or 403 when it may not.
@@ -68,8 +70,8 @@ class Paywall:
     def _refusal(self, offer: Offer, credential: Credential) -> Problem:
         code, why = self._reason(offer, credential)
         challenge = REALM if code == "access_required" else f'{REALM}, error="invalid_token"'
-        detail = f"{why} {self._ways(offer)}"
-        return Problem(402, code, detail, headers={"WWW-Authenticate": challenge}, unlock=self.unlock(offer))
+        ways, unlock = self._ways_in(offer)
+        return Problem(402, code, f"{why} {ways}", headers={"WWW-Authenticate": challenge}, unlock=unlock)
 
     def _reason(self, offer: Offer, credential: Credential) -> tuple[str, str]:
         ended = credential.key.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ") if credential.key else ""
@@ -83,23 +85,46 @@ class Paywall:
         return "access_required", f"{offer.tool} is not free."
 
     def _wrong_scope(self, offer: Offer, scope: str) -> Problem:
+        ways, unlock = self._ways_in(offer)
         return Problem(
             403,
             "insufficient_scope",
-            f"The key that was sent has the scope {scope}, and {offer.tool} needs {offer.scope}. {self._ways(offer)}",
+            f"The key that was sent has the scope {scope}, and {offer.tool} needs {offer.scope}. {ways}",
             headers={"WWW-Authenticate": f'{REALM}, error="insufficient_scope", scope="{offer.scope}"'},
-            unlock=self.unlock(offer),
+            unlock=unlock,
         )
 
+    def _ways_in(self, offer: Offer) -> tuple[str, list[dict[str, Any]]]:
+        """The same to everybody, so made once for each tool: in words, and as data."""
+        found = self._told.get((offer.building, offer.tool))
+        if found is None:
+            found = self._told[offer.building, offer.tool] = self._ways(offer), self._unlock(offer)
+        return found
+
     def _ways(self, offer: Offer) -> str:
+        ways = " ".join(way for way in (self._by_key(offer), self._by_payment(offer)) if way)
+        return ways or "It is sold per call only, and payments are not open here; ask the operator."
+
+    def _by_key(self, offer: Offer) -> str:
+        if offer.access.key == "never":
+            return ""
         keys = [f"{one.name} (${one.price}, {one.term})" for one in self._opening(offer)]
         if not keys:
             return f"No key for the scope {offer.scope} is sold at the moment; ask the operator."
         return f"Send a key of scope {offer.scope} or {ALL} as 'Authorization: Bearer KEY'. Keys that open it: {'; '.join(keys)}."
 
-    def unlock(self, offer: Offer) -> list[dict[str, Any]]:
-        """Each product whose key opens the tool: what it is, what it costs, where to get it."""
-        return [{"product": one.name, **one.model_dump(exclude={"name"})} for one in self._opening(offer)]
+    def _by_payment(self, offer: Offer) -> str:
+        if not self._per_call or not offer.is_sold_per_call:
+            return ""
+        price = "the price of the product" if offer.price is None else f"${offer.price}"
+        return f"Pay {price} for this call by x402: sign the terms in this answer and send the call again."
+
+    def _unlock(self, offer: Offer) -> list[dict[str, Any]]:
+        """Each product whose key opens the tool: what it is, what it costs, where to get it; and the price per call."""
+        keys = [{"product": one.name, **one.model_dump(exclude={"name"})} for one in self._opening(offer)]
+        if not self._per_call or offer.price is None:
+            return keys
+        return [*keys, {"per_call": str(offer.price), "get": "by x402: pay the terms that this call answers when it carries no payment"}]
 
     def _opening(self, offer: Offer) -> list[ProductEntry]:
         if offer.access.key == "never":

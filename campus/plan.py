@@ -7,12 +7,14 @@ from typing import Any
 from campus.building import Job
 from campus.config import Config
 from campus.directory import Directory, ProductEntry
-from campus.documents import COMPONENTS, OPENAPI_VERSION, extras, responses
+from campus.documents import OPENAPI_VERSION, components, extras, payment_terms, responses
 from campus.errors import ConfigError, LoadError
 from campus.jobs import Task
-from campus.listing import building_entry, product_entries
+from campus.listing import building_entry, counter_of, payment_entry, product_entries
 from campus.loader import RESERVED, Installed, load
 from campus.opening import Opened, open_server
+from campus.payments.cashier import Cashier
+from campus.selling import open_cashier
 from twins import Operation, openapi
 from twins.openapi import Grouped
 from twins.operation import operation_of
@@ -28,6 +30,7 @@ class Plan:
     products: tuple[ProductEntry, ...]
     directory: Directory
     documents: Mapping[str, dict[str, Any]]
+    cashier: Cashier | None = None
 
     @property
     def jobs(self) -> dict[str, Job]:
@@ -44,11 +47,14 @@ async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
     operations = {one.name: _operations(one) for one in opened}
     _check_addresses(opened, operations)
     _check_jobs(opened)
-    products = tuple(product_entries(config.products))
-    directory = Directory(config.server.name, config.url, products)
+    cashier = open_cashier(config, opened, operations)
+    counter = counter_of(opened, operations, url=config.url) if cashier else None
+    products = tuple(product_entries(config.products, counter))
+    directory = Directory(config.server.name, config.url, products, payment_entry(cashier) if cashier else None)
     for one in opened:
-        directory.add(building_entry(one, operations[one.name], url=config.url, products=products, per_call=False))
-    return Plan(config, opened, operations, products, directory, _documents(config, opened, operations))
+        directory.add(building_entry(one, operations[one.name], url=config.url, products=products, per_call=cashier is not None))
+    documents = _documents(config, opened, operations, cashier)
+    return Plan(config, opened, operations, products, directory, documents, cashier)
 
 
 def _operations(opened: Opened) -> tuple[Operation, ...]:
@@ -90,16 +96,24 @@ def _check_jobs(opened: Sequence[Opened]) -> None:
                 raise LoadError(str(error)) from None
 
 
-def _documents(config: Config, opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]]) -> dict[str, dict[str, Any]]:
-    """The OpenAPI documents by path: each building's, all, and the one that campus.toml names as the service's."""
+def _documents(
+    config: Config, opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]], cashier: Cashier | None
+) -> dict[str, dict[str, Any]]:
+    """The documents by path: OpenAPI of each building, of all, and of the one that campus.toml names; and the terms of payment."""
     offers = {one.name: one.offers for one in opened}
-    parts: dict[str, Any] = {"servers": [config.url], "responses": responses(offers), "extras": extras(offers), "components": COMPONENTS}
+    parts: dict[str, Any] = {
+        "servers": [config.url],
+        "responses": responses(offers, cashier),
+        "extras": extras(offers, cashier),
+        "components": components(cashier),
+    }
 
     def document(its: Grouped, title: str, description: str) -> dict[str, Any]:
         return openapi(its, title=title, version=OPENAPI_VERSION, description=description, **parts)
 
     by_name = {one.name: document(operations[one.name], one.server.name, one.server.instructions or "") for one in opened}
     documents = {f"/{name}/openapi.json": found for name, found in by_name.items()}
+    documents["/.well-known/x402"] = payment_terms(config.server.name, config.url, cashier)
     documents["/v1/openapi.json"] = document(operations, config.server.name, "Every tool of every building.")
     if config.server.openapi in by_name:
         documents["/openapi.json"] = by_name[config.server.openapi]

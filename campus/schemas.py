@@ -12,14 +12,20 @@ PROBLEM_FIELDS: Mapping[str, dict[str, Any]] = {
     "request_id": {"type": "string"},
     "errors": {"type": "array"},
     "unlock": {"type": "array"},
+    "x402Version": {"type": "integer"},
+    "error": {"type": "string"},
+    "resource": {"type": "object"},
+    "accepts": {"type": "array"},
+    "extensions": {"type": "object"},
 }
+"""Those of a problem, then those of x402's terms, which stand beside them in a 402."""
 REFUSAL = {"required": ["code", "status", "detail"]}
 STRICT = ("required", "additionalProperties", "minProperties", "anyOf", "oneOf", "allOf", "not", "if", "then", "else")
 """What a result must fulfil and a problem need not."""
 
 
 def with_refusals(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema, also true of a problem.
+    """The schema, also true of a problem, with or without terms of payment.
 
     Some clients check a refusal's structured content against the tool's output schema and throw away what does not fit.
     So what a result must fulfil moves into one arm of an anyOf and the problem's members into the other, and a member

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 from campus.caller import Caller
 from campus.counters import Counters
 from campus.directory import Directory
-from campus.keys.keyring import KeyRing
+from campus.keys.desk import KeyDesk
 from campus.mail import Mail
 from campus.storage import Storage
 from campus.web.client import Web
@@ -33,8 +33,8 @@ class Site(Generic[SettingsT, StateT]):
     """The surroundings of one building in one campus; tests make their own, nothing is patched.
 
     `feeds` is for the operator's URLs (https, http and file), `web` for those that callers name, guarded; `mail` sends e-mail,
-    None where campus.toml has no [mail]. `url` is the campus's public address, `keys` looks keys up,
-    `directory` tells what is open and at what price.
+    None where campus.toml has no [mail]. `url` is the campus's public address, `keys` looks keys up, and sells them where
+    campus.toml grants it; `directory` tells what is open and at what price.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Site(Generic[SettingsT, StateT]):
     feeds: httpx.AsyncClient
     web: Web
     mail: Mail | None
-    keys: KeyRing
+    keys: KeyDesk
     directory: Directory
     log: logging.Logger
     clock: Callable[[], datetime]

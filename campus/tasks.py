@@ -13,8 +13,8 @@ from campus.site import Site
 FLUSH_SECONDS = 60
 
 
-def tasks_of(opened: Sequence[Opened], sites: Mapping[str, Site[Any, Any]], keys: KeyRing) -> list[Task]:
-    """The jobs of all buildings by name, each with its building's site, and the flush of keys' last use."""
+def tasks_of(opened: Sequence[Opened], sites: Mapping[str, Site[Any, Any]], keys: KeyRing, *, more: Sequence[Task] = ()) -> list[Task]:
+    """The jobs of all buildings by name, each with its building's site, the flush of keys' last use, and `more` of the house."""
     tasks = [
         Task(f"{one.name}.{job.name}", partial(job.run, sites[one.name]), every=job.every, daily_at=job.daily_at, on=job.on)
         for one in opened
@@ -24,4 +24,4 @@ def tasks_of(opened: Sequence[Opened], sites: Mapping[str, Site[Any, Any]], keys
     async def flush_last_used() -> None:
         await keys.flush_last_used()
 
-    return [*tasks, Task("campus.flush_last_used", flush_last_used, every=timedelta(seconds=FLUSH_SECONDS), on="each")]
+    return [*tasks, *more, Task("campus.flush_last_used", flush_last_used, every=timedelta(seconds=FLUSH_SECONDS), on="each")]

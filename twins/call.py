@@ -94,7 +94,7 @@ class Call:
         self.scope = scope
         self._way = way
         self._receive = receive
-        self._sent: dict[str, Any] = {}
+        self._sent: dict[str, Any] | None = None
         self._arguments: dict[str, Any] | None = None
 
     @property
@@ -106,18 +106,29 @@ class Call:
         """The request, without its body: that is read as arguments."""
         return Request(self.scope)
 
+    async def sent(self) -> dict[str, Any] | None:
+        """The arguments as they were sent, not validated, for a gate that names them as it refuses; None where they cannot be read."""
+        if self._sent is None:
+            way = self._way
+            try:
+                self._sent = await read_arguments(way.operation, self.scope, self._receive, body_limit=way.body_limit)
+            except Problem:
+                return None
+        return self._sent
+
     async def arguments(self) -> dict[str, Any]:
         """The tool's arguments, read and validated once. Raises the Problem of arguments that do not fit."""
         if self._arguments is None:
             way = self._way
-            self._sent = await read_arguments(way.operation, self.scope, self._receive, body_limit=way.body_limit)
+            if self._sent is None:
+                self._sent = await read_arguments(way.operation, self.scope, self._receive, body_limit=way.body_limit)
             self._arguments = way.validated(self._sent, method=self.scope["method"])
         return self._arguments
 
     async def answer(self) -> Answer:
         """Run the tool. Raises a Problem, or whatever else the tool raises: nothing then is to be charged."""
         arguments = await self.arguments()
-        return await self._way.answer(self._sent, arguments, self.scope)
+        return await self._way.answer(self._sent or {}, arguments, self.scope)
 
 
 Gate = Callable[[Call], Awaitable[Answer]]

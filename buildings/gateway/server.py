@@ -4,6 +4,7 @@ from fastmcp import FastMCP
 from pydantic import BaseModel, ConfigDict, Field
 
 from buildings.gateway.clients import ClientSetup, client_setups
+from buildings.gateway.doors import Door, doors
 from campus import BuildingEntry, CurrentSite, ProductEntry, Site, free
 
 mcp = FastMCP("Campus gateway", instructions="The directory: what is open here, what it costs and how to pay. Start with list_buildings.")
@@ -26,16 +27,6 @@ class Buildings(Result):
     url: str = Field(description="Its public address.")
     count: int = Field(description="How many servers are open.")
     buildings: tuple[BuildingEntry, ...] = Field(description="Every server with its tools and prices.")
-
-
-class Door(BaseModel):
-    """One way to unlock paid tools."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str = Field(description="key or x402.")
-    open: bool = Field(description="Whether this way is open here.")
-    how: str = Field(description="What to do, step by step.")
 
 
 class HowToPay(Result):
@@ -81,7 +72,7 @@ async def how_to_pay(site: Site = CurrentSite()) -> HowToPay:
     """Explain the two ways to use paid tools, a key or a payment per call (x402), list every key
     that can be bought with price and term, and show how to add a key to common MCP clients. Free."""
     entries = site.directory.buildings()
-    return HowToPay(doors=(key_door(), payment_door()), products=site.directory.products, clients=client_setups(entries))
+    return HowToPay(doors=doors(site.directory), products=site.directory.products, clients=client_setups(entries))
 
 
 @mcp.tool(annotations=READ_ONLY, meta=free())
@@ -91,30 +82,18 @@ async def about_service(site: Site = CurrentSite()) -> AboutService:
         name=site.directory.name,
         url=site.url,
         sold=tuple(offering(entry) for entry in site.directory.buildings()),
-        how_agents_buy="Call a free tool first. A paid tool called without access answers which keys open it, at what price "
-        "and where to get them; how_to_pay says the same for all. Then send the key with every call.",
+        how_agents_buy=how_agents_buy(per_call=site.directory.payment is not None),
         terms="No accounts and nothing that renews by itself. A key is valid from purchase until its term ends. Sales are final.",
     )
 
 
-def key_door() -> Door:
-    """The first way in."""
-    return Door(
-        name="key",
-        open=True,
-        how="Buy one of the products, then send 'Authorization: Bearer KEY' with every HTTP request, or give it to your MCP client "
-        "as a header of the server. A key of scope all opens every server, also those added while it is valid.",
+def how_agents_buy(*, per_call: bool) -> str:
+    """The way from a free call to a paid one."""
+    first = (
+        "Call a free tool first. A paid tool called without access answers which keys open it, at what price and where to get them; "
+        "how_to_pay says the same for all. Then send the key with every call"
     )
-
-
-def payment_door() -> Door:
-    """The second way in."""
-    return Door(
-        name="x402",
-        open=False,
-        how="A payment per call in USDC by the x402 protocol. This campus takes keys only at the moment; "
-        "the prices per call in list_buildings apply once payments are open.",
-    )
+    return f"{first}, or pay call by call: the same answer holds the x402 terms." if per_call else f"{first}."
 
 
 def offering(entry: BuildingEntry) -> Offering:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from cyclopts import App
 
-from campus.cli import buildings, keys, running
+from campus.cli import buildings, keys, ledger, running
 from campus.errors import CampusError
 
 __all__ = ["main"]
@@ -17,6 +17,7 @@ def commands() -> App:
     app.update(running.app)
     app.update(buildings.app)
     app.command(keys.app)
+    app.command(ledger.app)
     return app
 
 

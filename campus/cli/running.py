@@ -3,11 +3,12 @@
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
+from anyio.abc import TaskGroup
 from cyclopts import App, Parameter
 
 from campus.app import assemble, open_app
@@ -41,8 +42,12 @@ async def _serve(config: ConfigFile, host: str | None, port: int | None) -> None
     with bind(settings.server.host, settings.server.port) as listener:
         async with assemble(settings, exclusive=True) as campus, open_app(campus) as app, anyio.create_task_group() as tasks:
             tasks.start_soon(campus.run_jobs)
-            await serve_app(app, listener)
+            await serve_app(app, listener, on_started=lambda: _start(tasks, campus.warm))
             tasks.cancel_scope.cancel()
+
+
+def _start(tasks: TaskGroup, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    tasks.start_soon(work)
 
 
 @app.command

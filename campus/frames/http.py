@@ -6,23 +6,30 @@ from typing import Any
 
 from campus.access import Offer
 from campus.errors import StorageUnavailable
+from campus.frames.door import PaymentDoor
+from campus.payments.payment import Goods, Payment
+from campus.payments.wire import idempotency_key_in, payment_in_headers, receipt_headers
 from campus.paywall import Paywall
 from campus.problems import storage_unavailable
 from campus.site import ROUTE, SITE, Site
-from twins import Answer, Call, Gate
+from twins import Answer, Call, Gate, Problem
+from twins.responses import json_answer
 
 log = logging.getLogger(__name__)
 
 
-def gate(site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall) -> Gate:
-    """A gate for one building's tools: the caller is admitted before the arguments are read."""
+def gate(site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall, door: PaymentDoor | None = None) -> Gate:
+    """A gate for one building's tools: the caller is admitted before the arguments are looked at; whom no key admits may pay."""
 
     async def admitted(call: Call) -> Answer:
         scope = call.scope
         scope[SITE] = site
         scope[ROUTE] = call.operation.path
         try:
-            admission = await paywall.admit(offers[call.operation.name], scope, frame="http")
+            try:
+                admission = await paywall.admit(offers[call.operation.name], scope, frame="http")
+            except Problem as refusal:
+                return await paid(call, offers[call.operation.name], refusal, door)
             answer = await call.answer()
         except StorageUnavailable as error:
             log.warning("storage unavailable: %s", error, extra={"building": site.name, "request_id": scope.get("request_id")})
@@ -33,3 +40,32 @@ def gate(site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall) ->
         return answer.adding({"Warning": notice, "Vary": "Authorization"})
 
     return admitted
+
+
+async def paid(call: Call, offer: Offer, refusal: Problem, door: PaymentDoor | None) -> Answer:
+    """The answer that the call's payment buys; without one the refusal, with the terms."""
+    if door is None or not door.cashier.sells(offer):
+        raise refusal
+    scope = call.scope
+    method = "GET" if scope["method"] == "HEAD" else scope["method"]
+    payment = payment_in_headers(scope)
+    if payment is None:
+        sent = await call.sent()
+        raise door.terms(refusal, offer, scope["path_params"] if sent is None else sent, frame="http", method=method)
+    return await bought(call, offer, payment, door, method=method)
+
+
+async def bought(call: Call, offer: Offer, payment: Payment, door: PaymentDoor, *, method: str) -> Answer:
+    """Arguments that do not fit are refused before anything is reserved."""
+    await call.arguments()
+    sent = await call.sent() or {}
+    key = idempotency_key_in(call.scope, sent)
+    sale = door.cashier.sale(offer, sent, frame="http", method=method, idempotency_key=key)
+    # whoever pays gets the whole answer, not word that it is the one that he has
+    call.scope["headers"] = [header for header in call.scope["headers"] if header[0] != b"if-none-match"]
+
+    async def run() -> Goods:
+        return Goods((await call.answer()).body)
+
+    sold = await door.sell(payment, sale, run, scope=call.scope, frame="http")
+    return json_answer(sold.goods.body, status=call.operation.status).adding(receipt_headers(sold.receipt))

@@ -1,4 +1,4 @@
-"""The tables of keys: a row per token, and a log of what was done to them that can only grow."""
+"""The tables of keys: a row per token, one per sale that a payment pays for, and a log of what was done that can only grow."""
 
 from datetime import datetime
 
@@ -42,3 +42,27 @@ class KeyEvent(House, table=True):
     action: str
     by: str
     detail: str
+
+
+class KeySale(House, table=True):
+    """What a payment buys: a key that is not in `keys` yet, or more time for one that is. It becomes true when the payment settles.
+
+    `action` is new or renew; what follows describes the key. `term` is as it was sold, and counts from `started_at`, the moment of
+    the call. `delivered_at` is set by the transaction that settles the payment. `payment` names a row of `payments` without a
+    foreign key: keys know nothing of how they are paid.
+    """
+
+    __tablename__ = "key_sales"
+
+    payment: str = Field(primary_key=True)
+    action: str
+    key_id: str = Field(index=True)
+    digest: bytes
+    prefix: str
+    product: str
+    scope: str
+    lineage: str
+    term: str
+    by: str
+    started_at: datetime = Field(sa_type=UtcDateTime)
+    delivered_at: datetime | None = Field(default=None, sa_type=UtcDateTime)

@@ -144,7 +144,7 @@ async def test_a_renewal_may_be_by_another_product_of_the_same_scope_only(ring: 
     renewed = await ring.renew(key.id, "campus-pass-year")
     assert renewed.product == "campus-pass-year"
     assert renewed.expires_at == datetime(2027, 9, 20, 12, 0, 0, 123_456, tzinfo=UTC)
-    with pytest.raises(KeyRefused, match=f"key {key.id} has the scope all, and cve has cve; issue a new one"):
+    with pytest.raises(KeyRefused, match=f"key {key.id} has the scope all, and cve has cve; a new key is needed"):
         await ring.renew(key.id, "cve")
     with pytest.raises(KeyRefused, match="no product 'zoo' is for sale"):
         await ring.renew(key.id, "zoo")
@@ -166,7 +166,9 @@ async def test_a_revoked_key_changes_no_more(ring: KeyRing, storage: Storage, cl
     key, _ = await ring.issue("cve")
     await ring.revoke(key.id)
     for change in (ring.rotate, ring.renew):
-        with pytest.raises(KeyRefused, match=f"key {key.id} was revoked on 2026-08-21T12:00:00Z and cannot be changed; issue a new one"):
+        with pytest.raises(
+            KeyRefused, match=f"key {key.id} was revoked on 2026-08-21T12:00:00Z and cannot be changed; a new key is needed"
+        ):
             await change(key.id)
     clock.move(DAY)
     assert await ring.revoke(key.id) == key

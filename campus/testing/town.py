@@ -1,13 +1,14 @@
 """A campus in a test: real servers, storage and frames in this process, with the clock and the feeds in the test's hands."""
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import httpx
 import httpx2
@@ -44,16 +45,42 @@ class Clock:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a call gave, the same for both frames: `data` is the result or the problem; `status` its HTTP status."""
+    """What a call gave, the same for both frames: `data` is the result or the problem; `status` its HTTP status.
+
+    `terms` are those of x402 where it was refused for want of a payment; `receipt` that of the payment where it was paid.
+    """
 
     status: int
     data: Any
     headers: Mapping[str, str] = field(default_factory=dict)
+    terms: Mapping[str, Any] | None = None
+    receipt: Mapping[str, Any] | None = None
 
     @property
     def code(self) -> str | None:
         """The problem's code; None for an answer."""
         return self.data.get("code") if self.status >= 400 and isinstance(self.data, dict) else None
+
+
+class Pays(Protocol):
+    """Who can pay, such as the Payer of campus.testing.money."""
+
+    def payload(self, payment_required: Mapping[str, Any]) -> dict[str, Any]:
+        """A signed payment for the terms."""
+        ...
+
+
+@dataclass(frozen=True)
+class Asks:
+    """How a call is made: with a bearer's token, with a payment, or bare."""
+
+    token: str | None = None
+    payment: Mapping[str, Any] | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What MCP sends as a header too."""
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
 
 @dataclass(frozen=True)
@@ -88,23 +115,45 @@ class Town:
         _, token = await self.campus.keys.issue(product)
         return token
 
-    async def call(self, tool: str, /, *, key: str | None = None, building: str | None = None, **arguments: Any) -> Reply:
-        """Call a tool over the town's frame; `key` is a token, or the name of a product to issue one of."""
+    async def call(
+        self,
+        tool: str,
+        /,
+        *,
+        key: str | None = None,
+        payer: Pays | None = None,
+        payment: Mapping[str, Any] | None = None,
+        building: str | None = None,
+        **arguments: Any,
+    ) -> Reply:
+        """Call a tool over the town's frame; `key` is a token, or the name of a product to issue one of.
+
+        `payer` pays if the call is refused for want of it; `payment` is a signed one, sent at once.
+        """
         if key is not None and not key.startswith("campus_"):
             key = await self.key(key)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
         way = self._over_http if self.frame == "http" else self._over_mcp
-        return await way(building or self.main, tool, arguments, headers)
+        reply = await way(building or self.main, tool, arguments, Asks(key, payment))
+        if payer is None or reply.terms is None:
+            return reply
+        return await way(building or self.main, tool, arguments, Asks(key, payer.payload(reply.terms)))
+
+    def mcp(self, building: str | None = None, *, headers: Mapping[str, str] | None = None) -> Client[StreamableHttpTransport]:
+        """An MCP client of one building, to be opened."""
+        opened = next(one for one in self.campus.plan.opened if one.name == (building or self.main))
+        url = f"{ORIGIN}{opened.mcp_path}"
+        return Client(StreamableHttpTransport(url, headers=dict(headers or {}), httpx_client_factory=self._client))
 
     async def run(self, job: str, **options: Any) -> None:
         """Run a job of the first building now."""
         await self.campus.run_job(f"{self.main}.{job}", **options)
 
-    async def _over_http(self, building: str, tool: str, arguments: dict[str, Any], headers: dict[str, str]) -> Reply:
+    async def _over_http(self, building: str, tool: str, given: Mapping[str, Any], asks: Asks) -> Reply:
         operation = next(one for one in self.campus.plan.operations[building] if one.name == tool)
-        path, method = operation.path, operation.methods[0]
+        path, method, arguments = operation.path, operation.methods[0], dict(given)
         for name in operation.route.placeholders:
             path = path.replace(f"{{{name}}}", str(arguments.pop(name)))
+        headers = asks.headers | ({"PAYMENT-SIGNATURE": _encoded(asks.payment)} if asks.payment is not None else {})
         if method in ("GET", "DELETE"):
             query = {
                 operation.by_name[name].wire if name in operation.by_name else name: _spelled(value) for name, value in arguments.items()
@@ -112,17 +161,21 @@ class Town:
             response = await self.http.request(method, path, params=query, headers=headers)
         else:
             response = await self.http.request(method, path, json=arguments, headers=headers)
-        return Reply(response.status_code, _unwrapped(response.json(), operation.tool.output_schema), response.headers)
+        said = _unwrapped(response.json(), operation.tool.output_schema)
+        terms, receipt = (_decoded(response.headers.get(name)) for name in ("payment-required", "payment-response"))
+        return Reply(response.status_code, said, response.headers, terms, receipt)
 
-    async def _over_mcp(self, building: str, tool: str, arguments: dict[str, Any], headers: dict[str, str]) -> Reply:
-        opened = next(one for one in self.campus.plan.opened if one.name == building)
-        transport = StreamableHttpTransport(f"{ORIGIN}{opened.mcp_path}", headers=headers, httpx_client_factory=self._client)
-        async with Client(transport) as client:
-            result = await client.call_tool(tool, arguments, raise_on_error=False)
+    async def _over_mcp(self, building: str, tool: str, arguments: Mapping[str, Any], asks: Asks) -> Reply:
+        meta = {"x402/payment": asks.payment} if asks.payment is not None else None
+        async with self.mcp(building, headers=asks.headers) as client:
+            result = await client.call_tool(tool, dict(arguments), meta=meta, raise_on_error=False)
         structured = result.structured_content or {}
         if result.is_error:
-            return Reply(structured.get("status", 400), structured or {"detail": str(result.content)})
-        return Reply(200, _unwrapped(structured, opened.tools[tool].output_schema))
+            terms = structured if "accepts" in structured else None
+            return Reply(structured.get("status", 400), structured or {"detail": str(result.content)}, terms=terms)
+        receipt = (result.meta or {}).get("x402/payment-response")
+        schema = next(one for one in self.campus.plan.opened if one.name == building).tools[tool].output_schema
+        return Reply(200, _unwrapped(structured, schema), receipt=receipt)
 
     def _client(
         self,
@@ -136,6 +189,14 @@ class Town:
 
 def _spelled(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, dict | bool) else value
+
+
+def _encoded(payment: Mapping[str, Any]) -> str:
+    return b64encode(json.dumps(payment).encode()).decode()
+
+
+def _decoded(header: str | None) -> Any:
+    return None if header is None else json.loads(b64decode(header))
 
 
 def _unwrapped(body: Any, schema: Mapping[str, Any] | None) -> Any:

@@ -1,0 +1,50 @@
+"""What an agent must know before it buys, in the words that the tools use. Pure."""
+
+MOST_STOCK_CLIENTS_PAY = "1"
+"""US dollars per payment that x402's own clients allow unless told otherwise."""
+
+IDEMPOTENCY_KEY = (
+    "Make an Idempotency-Key before you pay: at least 128 random bits, such as 32 hexadecimal digits of a secure generator; it is "
+    "required, and it is a secret. Over HTTP send it as the header Idempotency-Key, over MCP as the argument idempotency_key. "
+    "A settled payment can be read on the chain by everyone, so the payment alone proves nothing about who sent it: only with "
+    "this key is a lost answer given again, and the stored answer is encrypted under it."
+)
+
+LOST_ANSWER = (
+    "If the answer to a payment is lost, send the same request once more with the same payment (over HTTP the same PAYMENT-SIGNATURE "
+    "header, over MCP the same _meta x402/payment) and the same Idempotency-Key, within 15 minutes of the charge: you get the same "
+    "answer and pay nothing. So keep both until you have the key. Do not let your client sign a new payment: that buys another key."
+)
+
+RENEWAL = (
+    "Nothing renews by itself. Before or after its end, call buy_key with renew=KEY_ID and a product of the same scope: the key stays "
+    "the same, and the new term begins at its end, or at the call if it has ended. The key id is no secret, so whoever has it may pay "
+    "for more time. A key that was revoked or replaced is refused before anything is charged."
+)
+
+FINAL = "Sales are final. A call that is refused or fails costs nothing."
+
+
+def spending_limit(highest: str) -> str:
+    """How to tell the stock clients to pay as much as `highest`, in US dollars."""
+    dollars = f"${highest}"
+    return (
+        f"x402 clients refuse payments above ${MOST_STOCK_CLIENTS_PAY} unless you say otherwise (x402-fetch and other v1 clients above "
+        f'$0.10). Set the limit to the price that you mean to pay. Python: x402Client().set_spend_controls({{"max_amount_per_payment": '
+        f'"{dollars}"}}). TypeScript: new x402Client().setSpendControls({{ maxAmountPerPayment: "{dollars}" }}). v1: '
+        f"wrapFetchWithPayment(fetch, wallet, maxValue) with maxValue in millionths of a dollar."
+    )
+
+
+def how_to_buy(url: str, highest: str) -> tuple[str, ...]:
+    """The steps of a purchase; `url` is the address of buy_key's twin, `highest` the dearest price in US dollars."""
+    return (
+        "Choose a product. Its scope says what it opens; a key of scope all opens every server, also those added later.",
+        IDEMPOTENCY_KEY,
+        spending_limit(highest),
+        f'Call the tool buy_key, or POST {url} with the JSON body {{"product": "NAME"}}. Without a payment it answers 402 with the '
+        "terms: amount, asset and network, in USDC. Sign them, and send the same request again with the payment; an x402 client does "
+        "both by itself, and you pay no gas.",
+        "Keep the key from the answer at once: it is shown there and nowhere else.",
+        LOST_ANSWER,
+    )

@@ -1,0 +1,102 @@
+"""The MCP server of the checkout: what is for sale, and the purchase; both with HTTP twins under /v1/checkout."""
+
+from decimal import Decimal
+from typing import Annotated
+
+from fastmcp import FastMCP
+from pydantic import Field
+
+from buildings.checkout.answers import Bought, Opens, ProductForSale, Products, Usage
+from buildings.checkout.guidance import FINAL, RENEWAL, how_to_buy
+from campus import BuildingEntry, Caller, CurrentCaller, CurrentSite, KeyRefused, Problem, Site, access, free, route
+
+PURCHASE = "/v1/checkout/keys"
+READS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+BUYS = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
+
+mcp = FastMCP(
+    "Checkout",
+    instructions="Keys for the paid tools of this campus, bought with USDC by x402; no account, and nothing renews by itself. "
+    "Call list_products first: it says what there is, what it opens and costs, and what to set up before you pay.",
+)
+
+ProductName = Annotated[str, Field(min_length=1, max_length=64, description="What to buy: a name from list_products.")]
+KeyId = Annotated[
+    str | None,
+    Field(
+        pattern=r"^key_[0-9A-Za-z]{12}$",
+        description="The id of a key that gets more time instead of a new key: key_ and 12 characters. Never the key itself.",
+    ),
+]
+IdempotencyKey = Annotated[
+    str | None,
+    Field(
+        max_length=255,
+        description="Required with a payment: a secret of at least 128 random bits that you made for this purchase, 22 to 255 characters. "
+        "Over HTTP the header Idempotency-Key takes its place.",
+    ),
+]
+
+
+@mcp.tool(title="What is for sale", annotations=READS, meta=route("GET /v1/checkout/products") | free())
+async def list_products(site: Site = CurrentSite()) -> Products:
+    """List every key that can be bought: scope, price, term and what it opens, and how to buy one step by step. Free."""
+    products = tuple(
+        ProductForSale(
+            name=one.name, scope=one.scope, price=one.price, term=one.term, opens=tuple(each.name for each in opened_by(one.name, site))
+        )
+        for one in site.directory.products
+    )
+    highest = max((one.price for one in products), key=Decimal, default="0")
+    return Products(
+        count=len(products), products=products, how_to_buy=how_to_buy(f"{site.url}{PURCHASE}", highest), renewal=RENEWAL, terms=FINAL
+    )
+
+
+@mcp.tool(title="Buy or renew a key", annotations=BUYS, meta=route(f"POST {PURCHASE}") | access(sells="product", key="never"))
+async def buy_key(
+    product: ProductName,
+    renew: KeyId = None,
+    idempotency_key: IdempotencyKey = None,
+    site: Site = CurrentSite(),
+    caller: Caller = CurrentCaller(),
+) -> Bought:
+    """Buy a key with one x402 payment in USDC, or give more time to the key whose id is `renew`. The answer shows the key once.
+
+    Costs the product's price, once. x402 clients refuse more than $1 per payment until you raise their limit: list_products shows
+    prices and how. A payment needs an Idempotency-Key, a secret of at least 128 random bits that you make and keep: with it and the
+    same payment a lost answer is given again for 15 minutes, without it never. Sales are final; a refused call costs nothing.
+    """
+    if caller.payment is None:
+        raise Problem(402, "access_required", "A key is bought with a payment (x402), and this call carried none.")
+    try:
+        sold = await site.keys.sell(product, payment=caller.payment, renew=renew)
+    except KeyRefused as refused:
+        raise Problem(409, "key_not_sold", f"{refused}. Nothing was charged.") from None
+    return Bought(
+        action="new" if sold.token else "renewed",
+        key=sold.token,
+        key_id=sold.key.id,
+        product=sold.key.product,
+        scope=sold.key.scope,
+        issued_at=sold.key.issued_at,
+        valid_until=sold.key.expires_at,
+        use=usage_of(sold.key.product, site),
+        renewal=RENEWAL,
+        terms=FINAL,
+    )
+
+
+def usage_of(product: str, site: Site) -> Usage:
+    """How a key of the product is sent, and where."""
+    return Usage(
+        header="Authorization: Bearer KEY",
+        http="Send the header with every request to a route of the servers below.",
+        mcp="Add a server's address to your MCP client with the header; every call of its tools then carries the key.",
+        opens=tuple(Opens(name=one.name, mcp=one.mcp, openapi=one.openapi) for one in opened_by(product, site)),
+    )
+
+
+def opened_by(product: str, site: Site) -> list[BuildingEntry]:
+    """The servers that have something which a key of the product unlocks."""
+    return [one for one in site.directory.buildings() if product in one.unlocked_by]

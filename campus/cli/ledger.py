@@ -1,0 +1,215 @@
+"""campus ledger …: what was offered and paid, summed, exported and compared with the chain; works beside a running server."""
+
+import csv
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import groupby
+from typing import Annotated, Any, Literal, TypeVar
+
+import anyio
+from cyclopts import App, Parameter
+
+from campus.access import Price
+from campus.app import payments_of
+from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
+from campus.config import Config, read_config
+from campus.errors import ConfigError
+from campus.foundation import lay_foundation, utc_now
+from campus.payments.accounts import Accounts, Period, Takings
+from campus.payments.reconciler import Discrepancy, Resolution
+from campus.payments.tables import LedgerRow
+
+T = TypeVar("T")
+Since = Annotated[date | None, Parameter(help="The first UTC day, YYYY-MM-DD; default: that of the first entry.")]
+Until = Annotated[date | None, Parameter(help="The last UTC day, included; default: today.")]
+COLUMNS = tuple(LedgerRow.__table__.columns.keys())  # type: ignore[attr-defined]  # sqlmodel gives every table class one
+LOOKED_BACK = timedelta(days=30)
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+app = App(name="ledger", help="What was offered and paid: list, sum, export, funnel, and reconcile with the chain.")
+
+
+@asynccontextmanager
+async def accounts_of(config: Config, *, own: bool = False) -> AsyncIterator[Accounts]:
+    """The accounts of a campus; `own` counts the operator's own wallets in."""
+    wallets = config.payments.own_wallets if config.payments and not own else ()
+    async with lay_foundation(config) as ground:
+        yield Accounts(ground.storage, own_wallets=wallets)
+
+
+def ask(config: ConfigFile, question: Callable[[Accounts], Awaitable[T]], *, own: bool = False) -> T:
+    """Open the accounts, ask, close them."""
+
+    async def run() -> T:
+        async with accounts_of(read_config(config), own=own) as accounts:
+            return await question(accounts)
+
+    return anyio.run(run)
+
+
+@app.command(name="list")
+def list_entries(
+    *,
+    last: Annotated[int, Parameter(help="How many of the newest entries.")] = 50,
+    since: Since = None,
+    until: Until = None,
+    config: ConfigFile = CAMPUS_TOML,
+    as_json: AsJson = False,
+) -> None:
+    """Show the newest entries: offers (402s shown, with their number), admissions, settlements, replays, failures."""
+    entries = ask(config, lambda accounts: accounts.last(last, Period(since, until)))
+    show([{**as_data(entry), "usd": usd(entry.amount)} if as_json else _line(entry) for entry in entries], as_json=as_json)
+
+
+@app.command(name="sum")
+def sum_takings(
+    *,
+    since: Since = None,
+    until: Until = None,
+    own: Annotated[bool, Parameter(negative="", help="Count payments of own_wallets too, as the chain does.")] = False,
+    config: ConfigFile = CAMPUS_TOML,
+    as_json: AsJson = False,
+) -> None:
+    """Sum what was earned, by UTC day, tool and network."""
+    takings = ask(config, lambda accounts: accounts.takings(Period(since, until)), own=own)
+    rows = [
+        {
+            "day": one.day,
+            "building": one.building,
+            "tool": one.tool,
+            "network": one.network,
+            "payments": one.payments,
+            "usd": one.usd,
+            **({"amount": one.amount} if as_json else {}),
+        }
+        for one in takings
+    ]
+    show(rows, as_json=as_json)
+    for line in () if as_json else totals(takings):
+        print(line)
+
+
+def totals(takings: Sequence[Takings]) -> Iterator[str]:
+    """A line per network: money of a test network is no money."""
+    for network, its in groupby(sorted(takings, key=lambda one: one.network), key=lambda one: one.network):
+        of_it = list(its)
+        yield f"{network}: ${Price(sum(one.amount for one in of_it))} by {sum(one.payments for one in of_it)} payments"
+
+
+@app.command
+def funnel(*, since: Since = None, until: Until = None, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """Show by UTC day and tool how often terms were shown (402), how often they were paid, and by how many addresses.
+
+    Payments of own_wallets are left out. Who pays without asking first was shown no terms: conversion may be above 1.
+    """
+    found = ask(config, lambda accounts: accounts.funnel(Period(since, until)))
+    rows = [
+        {
+            "day": one.day,
+            "building": one.building,
+            "tool": one.tool,
+            "shown": one.shown,
+            "paid": one.paid,
+            "conversion": one.conversion,
+            "payers": one.payers,
+        }
+        for one in found
+    ]
+    show(rows, as_json=as_json)
+
+
+@app.command
+def export(
+    *,
+    format: Annotated[Literal["csv", "json"], Parameter(help="csv, or json: an array of objects.")] = "csv",  # noqa: A002  # the option's name
+    since: Since = None,
+    until: Until = None,
+    config: ConfigFile = CAMPUS_TOML,
+) -> None:
+    """Write every entry to standard output, for bookkeeping; `amount` is in the token's smallest unit, `usd` in US dollars."""
+
+    async def run() -> None:
+        async with accounts_of(read_config(config)) as accounts:
+            await (_write_csv if format == "csv" else _write_json)(accounts.entries(Period(since, until)))
+
+    anyio.run(run)
+
+
+@app.command
+def reconcile(
+    *,
+    since: Annotated[date | None, Parameter(help="The first UTC day of the charges to look up, YYYY-MM-DD; default: 30 days ago.")] = None,
+    config: ConfigFile = CAMPUS_TOML,
+    as_json: AsJson = False,
+) -> None:
+    """Bring payments in doubt to their end, and look up on the chain that every charge is there; exit code 1 when one is not.
+
+    It only looks: nothing is charged by it.
+    """
+    resolutions, discrepancies = anyio.run(_reconcile, read_config(config), since)
+    rows = [_finding(one.payment_id, one.before, one.after, one.transaction, one.reason) for one in resolutions]
+    rows += [_finding(one.payment_id, "settled", "not on the chain", one.transaction, one.reason) for one in discrepancies]
+    if rows or as_json:
+        show(rows, as_json=as_json)
+    else:
+        print("all is well")
+    sys.exit(1 if discrepancies else 0)
+
+
+async def _reconcile(config: Config, since: date | None) -> tuple[Sequence[Resolution], Sequence[Discrepancy]]:
+    if config.payments is None:
+        raise ConfigError("campus.toml has no table [payments], so there is no chain to look at; add it, or take back the marks before it")
+    day = since or (utc_now() - LOOKED_BACK).date()
+    async with lay_foundation(config) as ground, payments_of(config, ground, now=utc_now) as payments:
+        return await payments.reconciler.resolve(), await payments.reconciler.audit(datetime.combine(day, time(), UTC))
+
+
+def _finding(payment: str, was: str, now: str, transaction: str | None, reason: str) -> dict[str, Any]:
+    return {"payment": payment, "was": was, "is": now, "transaction": transaction, "reason": reason}
+
+
+async def _write_csv(entries: AsyncIterator[LedgerRow]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([*COLUMNS, "usd"])
+    async for entry in entries:
+        writer.writerow([*(_cell(value) for value in as_data(entry).values()), usd(entry.amount)])
+
+
+async def _write_json(entries: AsyncIterator[LedgerRow]) -> None:
+    separator = "["
+    async for entry in entries:
+        print(separator, json.dumps({**as_data(entry), "usd": usd(entry.amount)}), sep="\n", end="")
+        separator = ","
+    print("[]" if separator == "[" else "\n]")
+
+
+def as_data(entry: LedgerRow) -> dict[str, Any]:
+    """An entry with its own column names, times as RFC 3339 with microseconds."""
+    return {name: getattr(entry, name) for name in COLUMNS} | {"at": entry.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+
+
+def usd(amount: int | None) -> str | None:
+    """The token's smallest unit, a millionth, as US dollars."""
+    return None if amount is None else str(Price(amount))
+
+
+def _cell(value: Any) -> Any:
+    # a reason that somebody else wrote is no formula of a spreadsheet
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def _line(entry: LedgerRow) -> dict[str, Any]:
+    return {
+        "at": entry.at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "event": entry.event,
+        "tool": f"{entry.building}.{entry.tool}",
+        "frame": entry.frame,
+        "times": entry.quantity,
+        "usd": usd(entry.amount),
+        "payer": entry.payer,
+        "transaction": entry.transaction,
+        "detail": entry.detail,
+    }

@@ -1,0 +1,114 @@
+"""Paid calls over MCP: the terms as the tool's result, the payment and its receipt in `_meta`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mcp_types
+from fastmcp import FastMCP
+from fastmcp.server.middleware import CallNext, MiddlewareContext
+from fastmcp.tools import FunctionTool, Tool
+from fastmcp.tools.base import InputRequiredToolResult, ToolResult
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+from starlette.types import Scope
+
+from campus.access import Offer
+from campus.frames.door import PaymentDoor
+from campus.frames.refusals import refuse_hostile
+from campus.payments.payment import Goods
+from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
+from twins import Operation, Problem, hostile
+from twins.direct import Direct
+from twins.fastmcp_internals import skips_nothing
+from twins.refusals import refusal_of
+
+Context = MiddlewareContext[mcp_types.CallToolRequestParams]
+Next = CallNext[mcp_types.CallToolRequestParams, ToolResult]
+CONTENT: TypeAdapter[list[mcp_types.ContentBlock]] = TypeAdapter(list[mcp_types.ContentBlock])
+
+
+class Unanswered(Exception):
+    """The tool gave no answer that could be charged: an error, or a question back."""
+
+    def __init__(self, result: ToolResult) -> None:
+        super().__init__("the tool gave no answer")
+        self.result = result
+
+
+class PaidCalls:
+    """One building's calls by payment. `validators` hold the tools whose arguments can be checked before anything is reserved."""
+
+    def __init__(self, door: PaymentDoor, operations: Mapping[str, Operation], validators: Mapping[str, Direct]) -> None:
+        self._door = door
+        self._operations = operations
+        self._validators = validators
+
+    async def answer(self, offer: Offer, refused: Problem, context: Context, call_next: Next, scope: Scope) -> ToolResult:
+        """What the payment in the request's `_meta` buys; without one the refusal is raised, with the terms."""
+        if not self._door.cashier.sells(offer):
+            raise refused
+        meta, arguments = _meta_of(context), context.message.arguments or {}
+        method = self._operations[offer.tool].methods[0]
+        payment = payment_in_meta(meta)
+        if payment is None:
+            readable = None if hostile(arguments) else arguments
+            raise self._door.terms(refused, offer, readable, frame="mcp", method=method)
+        refuse_hostile(arguments)
+        self._validate(offer.tool, arguments)
+        key = idempotency_key_in(scope, meta, arguments)
+        sale = self._door.cashier.sale(offer, arguments, frame="mcp", method=method, idempotency_key=key)
+        made: list[ToolResult] = []
+
+        async def run() -> Goods:
+            result = await call_next(context)
+            if result.is_error or isinstance(result, InputRequiredToolResult):
+                raise Unanswered(result)
+            made.append(result)
+            return goods_of(result)
+
+        try:
+            sold = await self._door.sell(payment, sale, run, scope=scope, frame="mcp")
+        except Unanswered as failed:
+            return failed.result
+        result = made[0] if made else result_of(sold.goods, self._operations[offer.tool].tool)
+        result.meta = {**(result.meta or {}), RECEIPT_META: dict(sold.receipt)}
+        return result
+
+    def _validate(self, tool: str, arguments: dict[str, Any]) -> None:
+        """Arguments that do not fit are refused before anything is reserved."""
+        if (direct := self._validators.get(tool)) is None:
+            return
+        try:
+            direct.validate(arguments)
+        except ValidationError as error:
+            operation = self._operations[tool]
+            raise refusal_of(error, operation, operation.methods[0], arguments) from None
+
+
+def validators(server: FastMCP[Any], operations: Mapping[str, Operation]) -> dict[str, Direct]:
+    """The tools whose arguments may be checked without the server: none where middleware of its author's may change them."""
+    if not skips_nothing(server):
+        return {}
+    return {name: Direct(server, one.tool) for name, one in operations.items() if type(one.tool) is FunctionTool}
+
+
+def _meta_of(context: Context) -> Mapping[str, Any]:
+    """The request's `_meta`; the message itself has lost what FastMCP does not know."""
+    around = context.fastmcp_context
+    request = around.request_context if around else None
+    return dict(request.meta or {}) if request else {}
+
+
+def goods_of(result: ToolResult) -> Goods:
+    """An answer as HTTP would send it: its structured content, else its content blocks."""
+    if result.structured_content is not None:
+        return Goods(to_json(result.structured_content, inf_nan_mode="null"))
+    return Goods(to_json({"content": [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]}))
+
+
+def result_of(goods: Goods, tool: Tool) -> ToolResult:
+    """A stored answer as the tool's result; content blocks are content again."""
+    body = from_json(goods.body)
+    if tool.output_schema is None and body.keys() == {"content"}:
+        return ToolResult(content=CONTENT.validate_python(body["content"]))
+    return ToolResult(content=[mcp_types.TextContent(type="text", text=goods.body.decode())], structured_content=body)

@@ -1,0 +1,51 @@
+"""What the MCP frame tells a caller that it refuses: every error as a problem, and a problem as the tool's result."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import mcp_types
+import pydantic
+from fastmcp.exceptions import ToolError, ValidationError
+from fastmcp.tools.base import ToolResult
+from starlette.types import Scope
+
+from campus.errors import EXPLAINED_AT, StorageUnavailable
+from campus.payments.terms import PaymentRequired
+from campus.problems import storage_unavailable
+from twins import Operation, Problem, hostile
+from twins.refusals import refusal_of
+
+
+def refuse_hostile(arguments: Any) -> None:
+    """Refuse values that no JSON reader of the HTTP frame would let through: lone surrogates, NUL, endless numbers."""
+    if (reason := hostile(arguments)) is not None:
+        raise Problem(400, "invalid_json", reason)
+
+
+def as_problem(error: ToolError, tool: str) -> Problem:
+    """A deliberate refusal as it is; a plain ToolError with its sentence; a crash without its text."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error.__cause__, StorageUnavailable):
+        return storage_unavailable()
+    if error.__cause__ is None:
+        return Problem(400, "tool_error", str(error))
+    return Problem(500, "internal_error", f"{tool} failed; the cause is in the server's log.")
+
+
+def as_invalid(error: ValidationError, operation: Operation, arguments: Mapping[str, Any]) -> Problem:
+    """Arguments that the tool does not take, in the words of its HTTP twin; their values are not repeated."""
+    if isinstance(cause := error.__cause__, pydantic.ValidationError):
+        return refusal_of(cause, operation, operation.methods[0], arguments)
+    return Problem(422, "invalid_request", "The arguments do not fit the tool's input schema.")
+
+
+def refusal(problem: Problem, scope: Scope) -> ToolResult:
+    """A problem as the tool's result: one sentence, and the same object that HTTP answers.
+
+    Terms of payment are in the text as well, whole: x402's clients read either.
+    """
+    body = problem.body(types=EXPLAINED_AT, request_id=scope.get("request_id"))
+    text = json.dumps(body) if isinstance(problem, PaymentRequired) else problem.detail
+    return ToolResult(content=[mcp_types.TextContent(type="text", text=text)], structured_content=body, is_error=True)

@@ -1,0 +1,153 @@
+"""Keys that a payment buys: prepared while the call runs, and true only in the transaction that settles the payment."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import delete, event
+from sqlmodel import col
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from campus.caller import Key
+from campus.errors import KeyRefused
+from campus.keys.product import Product
+from campus.keys.rows import SHOWN_LENGTH, new_row, refuse_ended, refuse_other_scope, save, utc_text
+from campus.keys.tables import KeyRow, KeySale
+from campus.keys.term import Term
+from campus.keys.token import Entropy
+from campus.storage import Storage
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KeySold:
+    """What a payment buys: the key as it is once the payment has settled.
+
+    `token` is what its holder sends, and nothing can show it again; None for a renewal, which leaves the token as it is.
+    """
+
+    key: Key
+    token: str | None
+
+
+class KeySales:
+    """Sells keys in two steps, so that an unpaid one opens nothing and a paid one is never lost.
+
+    A crash between the two leaves a row that the payment's own end delivers or drops. `forget` has the lookup ask the
+    database again about a digest.
+    """
+
+    def __init__(self, storage: Storage, *, now: Callable[[], datetime], entropy: Entropy, forget: Callable[[bytes], None]) -> None:
+        self._storage = storage
+        self._now = now
+        self._entropy = entropy
+        self._forget = forget
+
+    async def sell(self, product: Product, *, payment: str, by: str, renew: str | None) -> KeySold:
+        """Note what the payment buys; a second call for a payment that has not settled takes the place of the first.
+
+        KeyRefused for a key that cannot be renewed, by this product or at all.
+        """
+        now = self._now()
+        async with self._storage.write() as session:
+            await _clear(session, payment)
+            if renew is None:
+                sale, sold = self._new(product, payment=payment, by=by, now=now)
+            else:
+                sale, sold = await _renewal(session, product, renew, payment=payment, by=by, now=now)
+            session.add(sale)
+        return sold
+
+    async def deliver(self, session: AsyncSession, payment: str) -> None:
+        """Make true what the payment bought; once, however often it is called."""
+        sale = await session.get(KeySale, payment)
+        if sale is None or sale.delivered_at is not None:
+            return
+        now = sale.delivered_at = self._now()
+        row, action = (_issued(sale), "issued") if sale.action == "new" else (await _renewed(session, sale), "renewed")
+        detail = f"{sale.product} for {sale.term}; good until {utc_text(row.expires_at)}; payment {payment}"
+        await save(session, row, action, at=now, by=sale.by, detail=detail)
+        digest, known = row.digest, {"key_id": row.id, "product": row.product, "by": sale.by, "payment": payment}
+
+        def committed(_: object) -> None:
+            self._forget(digest)  # not before: a look in between would remember the key as it was
+            log.info("key %s", action, extra=known)
+
+        event.listen(session.sync_session, "after_commit", committed, once=True)
+
+    async def drop(self, session: AsyncSession, payment: str) -> None:
+        """Forget what the payment would have bought; what was delivered stays."""
+        unsettled = col(KeySale.payment) == payment, col(KeySale.delivered_at).is_(None)
+        await (await session.connection()).execute(delete(KeySale).where(*unsettled))
+
+    def _new(self, product: Product, *, payment: str, by: str, now: datetime) -> tuple[KeySale, KeySold]:
+        end = product.term.end(now)
+        row, token = new_row(product.name, product.scope, issued_at=now, expires_at=end, note="", entropy=self._entropy)
+        sale = _sale_of("new", row, product, payment=payment, by=by, now=now)
+        return sale, KeySold(row.key(), token)
+
+
+async def _clear(session: AsyncSession, payment: str) -> None:
+    earlier = await session.get(KeySale, payment)
+    if earlier is None:
+        return
+    if earlier.delivered_at is not None:
+        raise KeyRefused(f"payment {payment} bought key {earlier.key_id} before, and buys no other")
+    await session.delete(earlier)
+    await session.flush()
+
+
+async def _renewal(
+    session: AsyncSession, product: Product, key_id: str, *, payment: str, by: str, now: datetime
+) -> tuple[KeySale, KeySold]:
+    row = await session.get(KeyRow, key_id)
+    if row is None:
+        raise KeyRefused(f"no key {key_id[:SHOWN_LENGTH]!r}; the id of a key is not the key itself: it begins with key_")
+    refuse_ended(row)
+    refuse_other_scope(row, product=product.name, scope=product.scope)
+    sale = _sale_of("renew", row, product, payment=payment, by=by, now=now)
+    end = product.term.end(max(now, row.expires_at))
+    return sale, KeySold(Key(row.id, product.name, row.scope, row.lineage, row.issued_at, end), None)
+
+
+def _sale_of(action: str, row: KeyRow, product: Product, *, payment: str, by: str, now: datetime) -> KeySale:
+    return KeySale(
+        payment=payment,
+        action=action,
+        key_id=row.id,
+        digest=row.digest,
+        prefix=row.prefix,
+        product=product.name,
+        scope=row.scope,
+        lineage=row.lineage,
+        term=str(product.term),
+        by=by,
+        started_at=now,
+    )
+
+
+def _issued(sale: KeySale) -> KeyRow:
+    """The new key, its term counted from the call."""
+    return KeyRow(
+        id=sale.key_id,
+        digest=sale.digest,
+        prefix=sale.prefix,
+        product=sale.product,
+        scope=sale.scope,
+        lineage=sale.lineage,
+        issued_at=sale.started_at,
+        expires_at=Term.parse(sale.term).end(sale.started_at),
+        note=f"payment {sale.payment}",
+    )
+
+
+async def _renewed(session: AsyncSession, sale: KeySale) -> KeyRow:
+    """The key with its new end; where it was rotated since the call, the one that stands in its place: the time is paid for."""
+    row = await session.get_one(KeyRow, sale.key_id)
+    while row.replaced_by is not None:
+        row = await session.get_one(KeyRow, row.replaced_by)
+    row.product = sale.product
+    row.expires_at = Term.parse(sale.term).end(max(sale.started_at, row.expires_at))
+    return row

@@ -1,0 +1,1 @@
+"""Payments per call by x402: terms from configuration alone, one charge and one answer per payment, and the ledger of all."""

@@ -1,0 +1,123 @@
+"""What each paid call costs and how its terms read: made from configuration alone, so that a 402 waits for nobody. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from campus.access import Offer, Price
+from campus.caller import Frame
+from campus.payments.bazaar import http_extension, mcp_extension
+from campus.payments.payment import Sale
+from campus.payments.resource import resource_of
+from campus.payments.terms import Payee, PaymentRequired, Terms
+from twins import FieldError, Operation, Problem
+from twins.problems import invalid_request
+
+MCP = "mcp"
+KEY_ARGUMENT = "idempotency_key"
+SHORTEST_KEY, LONGEST_KEY = 22, 255
+AGAIN_SECONDS = {"payment_unverified": "5"}
+"""After which codes the very same payment is to be sent again, and when."""
+
+
+@dataclass(frozen=True)
+class Ware:
+    """One tool that is sold per call. `extensions` are x402's, by HTTP method, and for MCP."""
+
+    offer: Offer
+    operation: Operation
+    description: str
+    extensions: Mapping[str, Mapping[str, Any]]
+
+
+def ware_of(offer: Offer, operation: Operation, description: str) -> Ware:
+    """A tool as it is sold."""
+    by_method = {method: http_extension(operation, method) for method in operation.methods}
+    return Ware(offer, operation, description, {**by_method, MCP: mcp_extension(operation, description)})
+
+
+class Cashier:
+    """Knows every ware and its price; `products` are the prices of what campus.toml sells, `url` the public address."""
+
+    def __init__(self, payee: Payee, *, url: str, wares: Mapping[tuple[str, str], Ware], products: Mapping[str, Price]) -> None:
+        self.payee = payee
+        self.url = url
+        self._wares = wares
+        self._products = products
+
+    def sells(self, offer: Offer) -> bool:
+        """Whether a call of the tool can be paid for."""
+        return (offer.building, offer.tool) in self._wares
+
+    def wares(self) -> Iterator[Ware]:
+        """Everything that is sold per call."""
+        return iter(self._wares.values())
+
+    def prices(self, offer: Offer, arguments: Mapping[str, Any] | None = None) -> list[Price]:
+        """What a call costs; where it depends on a product that the arguments do not name, each that it can cost, the lowest first."""
+        if offer.price:
+            return [offer.price]
+        named = self._products.get(str((arguments or {}).get(offer.access.sells or "")))
+        return [named] if named else sorted(set(self._products.values()))
+
+    def resource(self, offer: Offer, arguments: Mapping[str, Any] | None) -> str:
+        """The canonical URL of a call. The caller's Idempotency-Key is a secret, and no part of what is bought."""
+        ware = self._wares[offer.building, offer.tool]
+        return resource_of(ware.operation, self.url, arguments, without=(KEY_ARGUMENT,) if offer.access.sells else ())
+
+    def terms(self, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str) -> Terms:
+        """The terms of a call whose arguments are these; None where they cannot be read. `method` is HTTP's."""
+        ware = self._wares[offer.building, offer.tool]
+        network = self.payee.network
+        return Terms(
+            frame,
+            self.resource(offer, arguments),
+            ware.description,
+            [self.payee.requirements(price) for price in self.prices(offer, arguments)],
+            network.legacy or network.id,
+            ware.extensions[MCP if frame == "mcp" else method],
+        )
+
+    def sale(self, offer: Offer, arguments: Mapping[str, Any], *, frame: Frame, method: str, idempotency_key: str | None = None) -> Sale:
+        """A call that is being paid for.
+
+        Problem 422 where the product that it costs is not named, 400 `idempotency_key_required` where its answer is a secret.
+        """
+        if offer.access.sells:
+            self._check_product(offer.access.sells, arguments)
+            check_idempotency_key(idempotency_key)
+        terms = self.terms(offer, arguments, frame=frame, method=method)
+
+        def refused(code: str, reason: str) -> PaymentRequired:
+            headers = {"Retry-After": AGAIN_SECONDS[code]} if code in AGAIN_SECONDS else {}
+            return PaymentRequired(Problem(402, code, reason, headers=headers), terms, error=reason)
+
+        requirements = terms.accepts[0]
+        return Sale(
+            building=offer.building,
+            tool=offer.tool,
+            frame=frame,
+            resource=terms.resource,
+            asset=requirements["asset"].lower(),
+            amount=int(requirements["amount"]),
+            requirements=requirements,
+            refused=refused,
+            idempotency_key=idempotency_key if offer.access.sells else None,
+        )
+
+    def _check_product(self, argument: str, arguments: Mapping[str, Any]) -> None:
+        if str(arguments.get(argument)) not in self._products:
+            there_are = ", ".join(self._products)
+            raise invalid_request([FieldError(f"/body/{argument}", "unknown", f"there is no such product; there are: {there_are}")])
+
+
+def check_idempotency_key(key: str | None) -> None:
+    """Refuse a sale whose answer could be had by whoever reads the payment on chain."""
+    if key is None or not SHORTEST_KEY <= len(key) <= LONGEST_KEY or not key.isascii():
+        raise Problem(
+            400,
+            "idempotency_key_required",
+            "The answer to this call is a secret, and its payment can be read on chain by anyone. Send an Idempotency-Key that only "
+            f"you know, {SHORTEST_KEY} to {LONGEST_KEY} random characters (128 bits): the same call with the same payment and key gives "
+            "the answer again if it is lost. Nothing is charged.",
+        )

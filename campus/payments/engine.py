@@ -1,0 +1,164 @@
+"""The facilitator, asked through x402's own resource server. The one module that loads x402; it takes a second, so it is loaded late."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import httpx
+from pydantic import ValidationError
+from x402 import x402ResourceServer
+from x402.http import AuthHeaders, FacilitatorConfig, HTTPFacilitatorClient
+from x402.mechanisms.evm.exact import ExactEvmServerScheme
+from x402.schemas import (
+    PaymentError,
+    PaymentPayload,
+    PaymentPayloadV1,
+    PaymentRequirements,
+    PaymentRequirementsV1,
+    ResourceInfo,
+    SettleResponse,
+    SupportedKind,
+    SupportedResponse,
+)
+
+from campus.payments.outcome import Outcome, Verdict, told
+from campus.payments.payment import Payment, Sale
+from campus.payments.proof import TRANSACTION
+
+VERIFY_SECONDS = 10.0
+SETTLE_SECONDS = 30.0
+LOST = "settlement_unknown"
+PENDING = "settlement_pending"
+NEVER_SENT = ("insufficient_funds", "unsupported_scheme", "network_mismatch", "missing_eip712_domain", "asset_not_deployed_contract")
+"""Beside what begins with `invalid_`: why a facilitator does not even send a payment to the chain."""
+SENT_BEFORE = ("nonce_already_used", "transfer_event_mismatch", "transaction_state")
+"""… but for these, which say that it, or another with its nonce, was sent."""
+FAILURES = (httpx.HTTPError, ValueError, PaymentError)
+log = logging.getLogger(__name__)
+
+
+class Client(HTTPFacilitatorClient):
+    """x402's client, but for two things: it starts without asking anybody, and a settlement whose reply is lost is a result."""
+
+    def __init__(self, config: FacilitatorConfig, network: str) -> None:
+        super().__init__(config)
+        self._network = network
+
+    def get_supported(self) -> SupportedResponse:
+        """What campus offers, whether or not the facilitator can be reached; `campus check` compares."""
+        return SupportedResponse(kinds=[SupportedKind(x402_version=2, scheme="exact", network=self._network)])
+
+    async def settle(
+        self, payload: PaymentPayload | PaymentPayloadV1, requirements: PaymentRequirements | PaymentRequirementsV1
+    ) -> SettleResponse:
+        """x402's server would take no notice of an exception here, and would take a refusal after "pending" as final."""
+        try:
+            answer = await super().settle(payload, requirements)
+        except FAILURES as error:
+            return SettleResponse(success=False, error_reason=LOST, error_message=told(error), transaction="", network=self._network)
+        if answer.error_reason == PENDING:
+            return answer.model_copy(update={"error_reason": LOST, "error_message": "the chain has not confirmed it yet"})
+        return answer
+
+
+class Bearer:
+    """The operator's token for the facilitator, in every request."""
+
+    def __init__(self, token: str) -> None:
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    def get_auth_headers(self) -> AuthHeaders:
+        """See x402's AuthProvider."""
+        return AuthHeaders(verify=self._headers, settle=self._headers, supported=self._headers)
+
+
+class Engine:
+    """One facilitator, for one network."""
+
+    def __init__(self, client: httpx.AsyncClient, *, url: str, network: str, token: str | None) -> None:
+        bearer = Bearer(token) if token else None
+        self._network = network
+        self._server = x402ResourceServer(Client(FacilitatorConfig(url=url, http_client=client, auth_provider=bearer), network))
+        scheme: Any = ExactEvmServerScheme  # its types and those of `register` do not fit
+        self._server.register(network, scheme())
+        self._server.initialize()
+        self.trouble: str | None = None
+
+    async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
+        """See Facilitator."""
+        if payment.accepted is None:
+            return None
+        try:
+            payload = PaymentPayload(payload=dict(payment.payload), accepted=PaymentRequirements.model_validate(payment.accepted))
+        except ValidationError:
+            return "the terms that it accepts cannot be read; copy one of `accepts` as it is"
+        if self._server.find_matching_requirements([_requirements(sale)], payload) is None:
+            return "the terms that it accepts are not the ones of this call, or not any more"
+        return None
+
+    async def verify(self, payment: Payment, sale: Sale) -> Verdict:
+        """See Facilitator."""
+        try:
+            with anyio.fail_after(VERIFY_SECONDS):
+                answer = await self._server.verify_payment(_payload(payment, sale), _requirements(sale))
+        except (*FAILURES, TimeoutError) as error:
+            return self._unreachable(f"verify: {told(error) or type(error).__name__}")
+        if answer.is_valid and not _is(answer.payer, payment.payer):
+            return self._unreachable("verify: it speaks of another payer")
+        self.trouble = None
+        return Verdict(answer.is_valid, told(answer.invalid_reason or ""))
+
+    async def settle(self, payment: Payment, sale: Sale) -> Outcome:
+        """See Facilitator."""
+        answer: SettleResponse | None = None
+        with anyio.move_on_after(SETTLE_SECONDS):
+            answer = await self._server.settle_payment(_payload(payment, sale), _requirements(sale))
+        outcome = outcome_of(answer, payment)
+        self._note(f"settle: {outcome.reason}" if outcome.state == "unknown" else None)
+        return outcome
+
+    def _unreachable(self, reason: str) -> Verdict:
+        self._note(reason)
+        return Verdict(valid=False, reason=reason, reachable=False)
+
+    def _note(self, trouble: str | None) -> None:
+        if trouble is not None:
+            log.warning("facilitator in trouble: %s", trouble)
+        self.trouble = trouble
+
+
+def outcome_of(answer: SettleResponse | None, payment: Payment) -> Outcome:
+    """What a facilitator's answer to a settlement means; None: it did not answer in time. One that cannot be true means nothing."""
+    if answer is None:
+        return Outcome("unknown", reason=f"no answer in {SETTLE_SECONDS:g} s")
+    if not answer.success:
+        reason = told(answer.error_reason or "")
+        return Outcome("refused" if _never_sent(answer) else "unknown", reason=told(f"{reason} {answer.error_message or ''}"))
+    if answer.network != payment.network:
+        return Outcome("unknown", reason="it says that it settled on another network")
+    if not _is(answer.payer, payment.payer):
+        return Outcome("unknown", reason="it says that it settled another payer's payment")
+    if not TRANSACTION.fullmatch(answer.transaction.lower()):
+        return Outcome("unknown", reason="it says that it settled, and names no transaction")
+    return Outcome("settled", answer.transaction.lower())
+
+
+def _never_sent(answer: SettleResponse) -> bool:
+    reason = answer.error_reason or ""
+    says_so = reason.startswith("invalid_") or reason in NEVER_SENT
+    return says_so and not answer.transaction and not reason.endswith(SENT_BEFORE)
+
+
+def _is(said: str | None, payer: str) -> bool:
+    return said is None or said.lower() == payer
+
+
+def _requirements(sale: Sale) -> PaymentRequirements:
+    return PaymentRequirements.model_validate(sale.requirements)
+
+
+def _payload(payment: Payment, sale: Sale) -> PaymentPayload:
+    """The payment as x402 v2 has it, whichever version it came in; what it accepts was compared before."""
+    payload: Mapping[str, Any] = payment.payload
+    return PaymentPayload(payload=dict(payload), accepted=_requirements(sale), resource=ResourceInfo(url=sale.resource))

@@ -1,0 +1,194 @@
+"""Payments, opened: the till, the ledger and the reconciler on one database, one facilitator and one chain."""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from importlib import import_module
+from typing import Any
+
+import anyio
+import httpx
+from anyio.to_thread import run_sync
+
+from campus.config import Config, PaymentsTable
+from campus.errors import CampusError, StorageError
+from campus.jobs import Task
+from campus.jobs.scheduler import this_process
+from campus.payments.answers import wipe
+from campus.payments.chain import Chain
+from campus.payments.leases import LEASE, Leases
+from campus.payments.ledger import Ledger
+from campus.payments.outcome import Facilitator, Outcome, Verdict, told
+from campus.payments.payment import Payment, Sale
+from campus.payments.reconciler import Reconciler
+from campus.payments.reservations import Consequence, Reservations, forget
+from campus.payments.till import PATIENCE_SECONDS, Till
+from campus.storage import Storage
+
+TOKEN = "CAMPUS_PAYMENTS_FACILITATOR_TOKEN"  # noqa: S105  # the variable's name, not a token
+ENGINE = "campus.payments.engine"
+RECONCILE_SECONDS = 15
+TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+log = logging.getLogger(__name__)
+
+
+class LateFacilitator:
+    """The facilitator behind x402, which is loaded in a thread: by `warm`, or at the first use."""
+
+    def __init__(self, client: httpx.AsyncClient, *, url: str, network: str, token: str | None) -> None:
+        self._options: dict[str, Any] = {"url": url, "network": network, "token": token}
+        self._client = client
+        self._engine: Any = None
+        self._loading = anyio.Lock()
+
+    @property
+    def trouble(self) -> str | None:
+        """What it last failed in, if it did not succeed since."""
+        return None if self._engine is None else self._engine.trouble
+
+    async def warm(self) -> Facilitator:
+        """Load x402, once."""
+        async with self._loading:
+            if self._engine is None:
+                module = await run_sync(import_module, ENGINE)
+                self._engine = module.Engine(self._client, **self._options)
+        engine: Facilitator = self._engine
+        return engine
+
+    async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
+        """See Facilitator."""
+        return await (await self.warm()).mismatch(payment, sale)
+
+    async def verify(self, payment: Payment, sale: Sale) -> Verdict:
+        """See Facilitator."""
+        return await (await self.warm()).verify(payment, sale)
+
+    async def settle(self, payment: Payment, sale: Sale) -> Outcome:
+        """See Facilitator."""
+        return await (await self.warm()).settle(payment, sale)
+
+
+@dataclass(frozen=True)
+class Payments:
+    """What a campus that takes payments has beside its keys."""
+
+    till: Till
+    ledger: Ledger
+    reconciler: Reconciler
+    tasks: Sequence[Task]
+    facilitator: LateFacilitator
+    chain: Chain
+    client: httpx.AsyncClient
+    table: PaymentsTable
+
+    async def warm(self) -> None:
+        """Load x402 now, in a thread, so that the first paid call need not wait for it."""
+        await self.facilitator.warm()
+
+    def findings(self) -> list[str]:
+        """What went wrong with the facilitator or the chain, and not well since."""
+        troubles = {"facilitator": self.facilitator.trouble, "chain": self.chain.trouble}
+        return [f"the {name} is in trouble: {trouble}" for name, trouble in troubles.items() if trouble is not None]
+
+    async def check(self) -> list[str]:
+        """Ask the facilitator whether it serves the network, and the node whether it is of it: what is wrong and what to do."""
+        return [*await self._check_facilitator(), *await self._check_chain()]
+
+    async def _check_facilitator(self) -> list[str]:
+        wanted = ("exact", self.table.network)
+        try:
+            answer = (await self.client.get(f"{self.table.facilitator_url}/supported")).raise_for_status().json()
+            kinds = [(kind["scheme"], kind["network"]) for kind in answer["kinds"] if kind["x402Version"] == 2]
+        except httpx.HTTPError as error:
+            return [f"the facilitator does not answer: {told(error) or type(error).__name__}; see [payments] facilitator_url"]
+        except (ValueError, KeyError, TypeError):
+            return ["the facilitator does not say what it supports; see that [payments] facilitator_url is the address of one"]
+        if wanted in kinds:
+            return []
+        served = ", ".join(sorted({network for _, network in kinds})) or "none"
+        return [f"the facilitator does not serve {self.table.network}; it serves {served}"]
+
+    async def _check_chain(self) -> list[str]:
+        try:
+            number = await self.chain.chain_id()
+        except CampusError as error:
+            return [f"{error}; see [payments] rpc_url"]
+        if f"eip155:{number}" != self.table.network:
+            return [f"[payments] rpc_url is a node of eip155:{number}, and network is {self.table.network}"]
+        return []
+
+
+@asynccontextmanager
+async def open_payments(
+    config: Config,
+    storage: Storage,
+    *,
+    now: Callable[[], datetime],
+    on_settled: Consequence,
+    on_released: Consequence,
+    lease: timedelta = LEASE,
+    patience: float = PATIENCE_SECONDS,
+) -> AsyncIterator[Payments]:
+    """Open what campus.toml says under [payments]; nobody is asked for anything yet. `storage` is the house's.
+
+    `on_settled(session, payment_id)` and `on_released` write what follows into the transaction that settles or releases a payment.
+    """
+    table = config.payments
+    assert table is not None, "open_payments is for a campus that has [payments]"
+    token = config.secrets.get(TOKEN)
+    bearer = token.get_secret_value() if token else None
+    async with httpx.AsyncClient(timeout=TIMEOUT) as client:
+        facilitator = LateFacilitator(client, url=table.facilitator_url, network=table.network, token=bearer)
+        chain, ledger = Chain(client, table.rpc_url), Ledger(storage, now=now)
+        leases = Leases(storage, holder=this_process(), now=now, length=lease)
+        reservations = Reservations(storage, leases, now=now, on_settled=on_settled, on_released=on_released)
+        reconciler = Reconciler(storage, reservations, chain)
+        till = Till(reservations, leases, ledger, facilitator, chain, now=now, patience=patience)
+        tasks = tasks_of(storage, ledger, reconciler, now=now)
+        async with _keeping(leases, ledger):
+            yield Payments(till, ledger, reconciler, tasks, facilitator, chain, client, table)
+
+
+def tasks_of(storage: Storage, ledger: Ledger, reconciler: Reconciler, *, now: Callable[[], datetime]) -> list[Task]:
+    """The jobs of payments."""
+
+    async def reconcile_payments() -> None:
+        await reconciler.resolve()
+
+    async def wipe_answers() -> None:
+        await wipe(storage, now=now())
+        await forget(storage, now=now())
+
+    minute = timedelta(minutes=1)
+    return [
+        Task("campus.reconcile_payments", reconcile_payments, every=timedelta(seconds=RECONCILE_SECONDS)),
+        Task("campus.wipe_answers", wipe_answers, every=minute),
+        Task("campus.flush_ledger", ledger.flush, every=minute, on="each"),
+    ]
+
+
+@asynccontextmanager
+async def _keeping(leases: Leases, ledger: Ledger) -> AsyncIterator[None]:
+    """Renew leases meanwhile, and write the last counts at the end."""
+    tasks = anyio.create_task_group()
+    await tasks.__aenter__()
+    tasks.start_soon(leases.keep)
+    try:
+        yield
+    finally:
+        tasks.cancel_scope.cancel()
+        # the error of the block is not handed to the task group, which would wrap it
+        try:
+            await tasks.__aexit__(None, None, None)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _flush(ledger)
+
+
+async def _flush(ledger: Ledger) -> None:
+    try:
+        await ledger.flush()
+    except StorageError as error:
+        log.warning("counts of offers not written: %s", error)

@@ -1,0 +1,72 @@
+"""A payment as its caller sent it, and a sale as it is offered: what passes between the frames and the till."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Literal
+
+from twins import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """A well-formed EIP-3009 authorization; nothing of it is checked yet.
+
+    Addresses and the nonce are lower-case hex with 0x; `value` is in the token's smallest unit; times are Unix seconds.
+    `network` is CAIP-2. `resource` is the URL that the payment says it is for, None where its version has no such member;
+    `accepted` the requirements that it says it accepts. `payload` is `{signature, authorization}`, as x402 takes it.
+    """
+
+    version: Literal[1, 2]
+    network: str
+    payer: str
+    pay_to: str
+    value: int
+    valid_after: int
+    valid_before: int
+    nonce: str
+    digest: bytes
+    payload: Mapping[str, Any]
+    resource: str | None = None
+    accepted: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sale:
+    """One call as it is sold: what is bought, and what must be paid for it.
+
+    `resource` is the call's canonical URL, arguments and all. `requirements` is the one entry of the terms' `accepts` (x402 v2)
+    that this call wants. `refused(code, reason)` gives the 402 with fresh terms. `idempotency_key` is the caller's,
+    set where the answer is a secret: it is then sealed under it.
+    """
+
+    building: str
+    tool: str
+    frame: str
+    resource: str
+    asset: str
+    amount: int
+    requirements: Mapping[str, Any]
+    refused: Callable[[str, str], Problem]
+    idempotency_key: str | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """What a reservation is bound to."""
+        return sha256(self.resource.encode()).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Goods:
+    """An answer as it is stored and delivered by either frame: the JSON object that MCP carries as structured content."""
+
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Sold:
+    """What a payment bought: the answer and x402's receipt (`success`, `transaction`, `network`, `payer`)."""
+
+    goods: Goods
+    receipt: Mapping[str, Any]
+    replayed: bool = False

@@ -1,0 +1,98 @@
+"""What proves on the chain that a payment was made, and what that it never will be. Pure: it reads logs that others fetched.
+
+A token (EIP-3009) marks a nonce as used with `AuthorizationUsed(authorizer, nonce)`, and moves the money with the very next log that it
+writes, `Transfer(from, to, value)`. Both must be there, in one transaction that succeeded, the second right behind the first. The first
+alone proves nothing: its payer can spend the nonce on a transfer to himself. Nor do the two anywhere in one transaction: several
+authorizations can share it, and one transfer must not prove two payments. A nonce is taken once, by a transfer or by a cancellation.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+
+from campus.payments.outcome import Outcome
+
+USED = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5"
+CANCELED = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
+TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
+"""Keccak-256 of the events' signatures; a test computes them."""
+TRANSACTION = re.compile("0x[0-9a-f]{64}")
+
+
+def _number(value: Any) -> int:
+    return int(value, 16) if isinstance(value, str) else int(value)
+
+
+Quantity = Annotated[int, BeforeValidator(_number)]
+Hex = Annotated[str, AfterValidator(str.lower)]
+
+
+class Log(BaseModel):
+    """One event, as a node tells it."""
+
+    address: Hex
+    topics: Sequence[Hex]
+    data: Hex
+    index: Quantity = Field(alias="logIndex")
+    transaction: Hex = Field(alias="transactionHash")
+    removed: bool = False
+
+
+class Receipt(BaseModel):
+    """What a transaction did; `status` is 1 where it succeeded."""
+
+    status: Quantity
+    logs: Sequence[Log]
+
+
+class Block(BaseModel):
+    """A block's number and its time, in Unix seconds."""
+
+    number: Quantity
+    timestamp: Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """The transfer that a payment authorizes; all in lower-case hex but the amount and the last moment, in Unix seconds."""
+
+    asset: str
+    payer: str
+    pay_to: str
+    amount: int
+    nonce: str
+    valid_before: int
+
+
+def question(transfer: Transfer) -> dict[str, Any]:
+    """What to ask a node for: every log that says that the nonce was taken."""
+    return {"address": transfer.asset, "topics": [[USED, CANCELED], word(transfer.payer), transfer.nonce]}
+
+
+def judge(taken: Log, receipt: Receipt, transfer: Transfer) -> Outcome:
+    """Whether the transaction that took the nonce was the payment."""
+    if taken.topics[0] == CANCELED:
+        return Outcome("refused", reason="its payer cancelled the authorization on the chain")
+    if not proves(receipt, transfer):
+        return Outcome("refused", reason=f"its nonce was spent on another transfer, in the transaction {taken.transaction}")
+    return Outcome("settled", taken.transaction, "found on the chain")
+
+
+def proves(receipt: Receipt, transfer: Transfer) -> bool:
+    """Whether the transaction succeeded and took the nonce for exactly this transfer."""
+    logs = sorted((log for log in receipt.logs if log.address == transfer.asset), key=lambda log: log.index)
+    wanted = [TRANSFER, word(transfer.payer), word(transfer.pay_to)]
+    used = [USED, word(transfer.payer), transfer.nonce]
+    return receipt.status == 1 and any(
+        list(taken.topics) == used and list(moved.topics) == wanted and moved.data == f"0x{transfer.amount:064x}"
+        for taken, moved in pairwise(logs)
+    )
+
+
+def word(address: str) -> str:
+    """An address as a log's topic: 32 bytes."""
+    return "0x" + address.removeprefix("0x").rjust(64, "0")

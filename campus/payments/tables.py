@@ -1,0 +1,68 @@
+"""The tables of payments: a row per authorization, and the ledger, which can only grow."""
+
+from datetime import datetime
+
+from sqlmodel import BigInteger, Field, UniqueConstraint
+
+from campus.storage import House, UtcDateTime
+
+
+class PaymentRow(House, table=True):
+    """One authorization, reserved before the tool runs; its answer is kept for as long as it may be asked for again.
+
+    `state`: see states.py. `holder` and `lease_until` say which process works on it; each reservation has an `id` of its own.
+    `payment` and `resource` are SHA-256 digests of what was sent and of what it buys; `answer` is sealed where it is a secret,
+    and wiped when `answer_until` is past.
+    """
+
+    __tablename__ = "payments"
+    __table_args__ = (UniqueConstraint("network", "asset", "payer", "nonce", name="uq_payments_authorization"),)
+
+    id: str = Field(primary_key=True)
+    network: str
+    asset: str
+    payer: str
+    nonce: str
+    amount: int = Field(sa_type=BigInteger)
+    pay_to: str
+    valid_before: int = Field(sa_type=BigInteger)
+    payment: bytes
+    resource: bytes
+    building: str
+    tool: str
+    frame: str
+    state: str = Field(index=True)
+    holder: str
+    lease_until: datetime = Field(sa_type=UtcDateTime)
+    reserved_at: datetime = Field(sa_type=UtcDateTime)
+    settled_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    transaction: str | None = None
+    answer: bytes | None = None
+    answer_until: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
+    sealed: bool = False
+    reason: str = ""
+
+
+class LedgerRow(House, table=True):
+    """What happened, when, to which call and payment. The database refuses to change or delete a row (triggers of the migration).
+
+    `event`: offered (a 402 was shown, `quantity` times), admitted, settled, replayed, failed, refused, unknown or released.
+    `amount` is in the token's smallest unit.
+    """
+
+    __tablename__ = "ledger"
+
+    id: int | None = Field(default=None, primary_key=True)
+    at: datetime = Field(sa_type=UtcDateTime, index=True)
+    event: str
+    building: str
+    tool: str
+    frame: str
+    quantity: int = 1
+    payment_id: str | None = Field(default=None, index=True)
+    network: str | None = None
+    asset: str | None = None
+    payer: str | None = None
+    amount: int | None = Field(default=None, sa_type=BigInteger)
+    transaction: str | None = None
+    detail: str = ""

@@ -1,0 +1,198 @@
+"""Payments and receipts as they travel: in headers over HTTP (x402 v1 and v2), in `_meta` over MCP."""
+
+import binascii
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import to_json
+from starlette.types import Scope
+
+from campus.payments.networks import id_of_legacy
+from campus.payments.payment import Payment
+from twins import Problem, hostile, read_json
+
+PAYMENT_HEADERS = {b"payment-signature": 2, b"x-payment": 1}
+PAYMENT_META = "x402/payment"
+RECEIPT_META = "x402/payment-response"
+IDEMPOTENCY = "idempotency-key"
+LARGEST_PAYMENT = 16 * 1024
+LARGEST_NUMBER = 2**63 - 1
+"""More is no amount of dollars and no time, and no database could hold it."""
+
+
+class Part(BaseModel):
+    """Base of what is read of a payment; members that are not named here are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
+def _in_digits(value: Any) -> Any:
+    return str(value) if type(value) is int else value
+
+
+Address = Annotated[str, Field(pattern=r"^0x[0-9a-fA-F]{40}$")]
+Number = Annotated[str, BeforeValidator(_in_digits), Field(pattern=r"^[0-9]{1,19}$")]
+
+
+class Authorization(Part):
+    """EIP-3009's `TransferWithAuthorization`."""
+
+    payer: Address = Field(alias="from")
+    to: Address
+    value: Number
+    valid_after: Number = Field(alias="validAfter")
+    valid_before: Number = Field(alias="validBefore")
+    nonce: str = Field(pattern=r"^0x[0-9a-fA-F]{64}$")
+
+
+class Signed(Part):
+    """What the payer signed, and the signature: 65 bytes of an account, more of a contract's wallet."""
+
+    signature: str = Field(pattern=r"^0x([0-9a-fA-F]{2})+$")
+    authorization: Authorization
+
+
+class Accepted(Part):
+    """The terms that a payment says it accepts; the till compares all of them."""
+
+    scheme: Literal["exact"]
+    network: str = Field(max_length=64)
+
+
+class Resource(Part):
+    """What a payment says it is for."""
+
+    url: str
+
+
+class PaymentV1(Part):
+    """A payment of x402 v1."""
+
+    version: Literal[1] = Field(alias="x402Version")
+    scheme: Literal["exact"]
+    network: str = Field(max_length=64)
+    payload: Signed
+
+
+class PaymentV2(Part):
+    """A payment of x402 v2."""
+
+    version: Literal[2] = Field(alias="x402Version")
+    accepted: Accepted
+    resource: Resource | None = None
+    payload: Signed
+
+
+def payment_in_headers(scope: Scope) -> Payment | None:
+    """The payment that a request carries; None without one, and for HEAD. Problem 400 `invalid_payment` for what is none."""
+    found = [(PAYMENT_HEADERS[name], value) for name, value in scope["headers"] if name in PAYMENT_HEADERS]
+    if not found or scope["method"] == "HEAD":
+        return None
+    newest = max(version for version, _ in found)
+    values = {value for version, value in found if version == newest}
+    if len(values) > 1:
+        raise invalid("the header is sent twice, with two payments")
+    data = _read(values.pop())
+    if data.get("x402Version") != newest:
+        raise invalid(f"x402Version must be {newest} there; v1 payments go into X-PAYMENT, v2 payments into PAYMENT-SIGNATURE")
+    return _payment(data)
+
+
+def payment_in_meta(meta: Mapping[str, Any] | None) -> Payment | None:
+    """The payment in a request's `_meta`, an object or its JSON; None without one. Problem 400 `invalid_payment` for what is none."""
+    sent = (meta or {}).get(PAYMENT_META)
+    if sent is None:
+        return None
+    if isinstance(sent, str):
+        sent = _json_object(sent.encode(errors="replace"))
+    if not isinstance(sent, dict):
+        raise invalid("it is no JSON object")
+    if (reason := hostile(sent)) is not None:
+        raise invalid(reason)
+    if len(to_json(sent)) > LARGEST_PAYMENT:
+        raise invalid(f"it is larger than {LARGEST_PAYMENT} bytes")
+    return _payment(sent)
+
+
+def idempotency_key_in(scope: Scope, *more: Mapping[str, Any] | None) -> str | None:
+    """The caller's Idempotency-Key: the header's, else the first that stands in one of `more`, under either spelling."""
+    for name, value in scope["headers"]:
+        if name == IDEMPOTENCY.encode():
+            key: str = value.decode("latin-1")
+            return key
+    names = (IDEMPOTENCY, IDEMPOTENCY.replace("-", "_"))
+    found = (members[name] for members in more if members for name in names if isinstance(members.get(name), str))
+    return next(found, None)
+
+
+def receipt_headers(receipt: Mapping[str, Any]) -> dict[str, str]:
+    """x402's receipt as both versions' clients look for it."""
+    text = encoded(receipt)
+    return {"PAYMENT-RESPONSE": text, "X-PAYMENT-RESPONSE": text}
+
+
+def encoded(data: Mapping[str, Any]) -> str:
+    """An object as the value of a header."""
+    return b64encode(orjson.dumps(data)).decode()
+
+
+def invalid(reason: str) -> Problem:
+    """400: what was sent as a payment cannot be read as one."""
+    return Problem(400, "invalid_payment", f"The payment cannot be taken: {reason}. Nothing is charged.")
+
+
+def _read(value: bytes) -> dict[str, Any]:
+    if len(value) > LARGEST_PAYMENT:
+        raise invalid(f"it is larger than {LARGEST_PAYMENT} bytes")
+    try:
+        return _json_object(b64decode(value, validate=True))
+    except binascii.Error:
+        raise invalid("it is not base64, or was cut off") from None
+
+
+def _json_object(text: bytes) -> dict[str, Any]:
+    if len(text) > LARGEST_PAYMENT:
+        raise invalid(f"it is larger than {LARGEST_PAYMENT} bytes")
+    try:
+        data = read_json(text)
+    except Problem as problem:
+        raise invalid(problem.detail) from None
+    if not isinstance(data, dict):
+        raise invalid("it is no JSON object")
+    return data
+
+
+def _payment(data: dict[str, Any]) -> Payment:
+    model = PaymentV1 if data.get("x402Version") == 1 else PaymentV2
+    try:
+        read = model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(step) for step in first["loc"])
+        raise invalid(f"{where}: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
+    by_v2 = isinstance(read, PaymentV2)
+    network = read.accepted.network if isinstance(read, PaymentV2) else id_of_legacy(read.network)
+    signed = read.payload.model_dump(by_alias=True)
+    times = [int(signed["authorization"][name]) for name in ("value", "validAfter", "validBefore")]
+    if max(times) > LARGEST_NUMBER:
+        raise invalid("payload.authorization: a number does not fit into 64 bits")
+    canonical = json.dumps([network, signed], sort_keys=True).lower()
+    return Payment(
+        version=read.version,
+        network=network,
+        payer=read.payload.authorization.payer.lower(),
+        pay_to=read.payload.authorization.to.lower(),
+        value=times[0],
+        valid_after=times[1],
+        valid_before=times[2],
+        nonce=read.payload.authorization.nonce.lower(),
+        digest=sha256(canonical.encode()).digest(),
+        payload=signed,
+        resource=read.resource.url if isinstance(read, PaymentV2) and read.resource else None,
+        accepted=data["accepted"] if by_v2 else None,
+    )

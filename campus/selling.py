@@ -1,0 +1,64 @@
+"""From campus.toml and the open tools to the cashier; what cannot be sold is refused at start."""
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+
+from campus.access import Offer, Price
+from campus.config import Config
+from campus.errors import ConfigError, LoadError
+from campus.listing import summary_of
+from campus.opening import Opened
+from campus.payments.cashier import KEY_ARGUMENT, Cashier, Ware, ware_of
+from campus.payments.terms import Payee
+from twins import Operation
+
+NEEDED = ("x402", "web3")
+
+
+def open_cashier(config: Config, opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]]) -> Cashier | None:
+    """The cashier of everything that is sold per call; None where campus.toml has no [payments].
+
+    ConfigError where payments cannot be taken, LoadError where a tool cannot be sold as it says.
+    """
+    for one in opened:
+        _check_grant(config, one)
+        for operation in operations[one.name]:
+            _check_seller(one.offers[operation.name], operation)
+    if (payments := config.payments) is None:
+        return None
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise ConfigError(f"[payments] needs {' and '.join(missing)}, not installed here; run: pip install 'campus[payments]'")
+    products = {name: Price.parse(table.price) for name, table in config.products.items()}
+    wares = {(ware.offer.building, ware.offer.tool): ware for one in opened for ware in _wares(one, operations[one.name])}
+    if not products and any(ware.offer.access.sells for ware in wares.values()):
+        raise ConfigError("a building sells keys, and campus.toml has no product; add a table such as [products.NAME]")
+    return Cashier(Payee(payments.chain, payments.pay_to), url=config.url, wares=wares, products=products)
+
+
+def _wares(opened: Opened, operations: Sequence[Operation]) -> list[Ware]:
+    sold = [operation for operation in operations if opened.offers[operation.name].is_sold_per_call]
+    return [ware_of(opened.offers[one.name], one, summary_of(one.tool)) for one in sold]
+
+
+def _check_grant(config: Config, opened: Opened) -> None:
+    """A building that sells keys is opened on purpose, and where it can be paid."""
+    if not any(offer.access.sells for offer in opened.offers.values()):
+        return
+    table = f"[buildings.{opened.name}]"
+    if config.payments is None:
+        raise ConfigError(f"{table} sells keys for payments, and campus.toml has no table [payments]; add it, or take {table} out")
+    if "keys" not in opened.loaded.table.grants:
+        raise ConfigError(f'{table} sells keys, which campus.toml does not grant it; write grants = ["keys"] into {table}')
+
+
+def _check_seller(offer: Offer, operation: Operation) -> None:
+    """A tool that sells names the product in an argument of its own; its answer travels in no address, nor does the caller's key."""
+    argument = offer.access.sells
+    if argument is None:
+        return
+    where = f"tool {offer.tool!r} of building {offer.building!r}"
+    if argument not in operation.by_name:
+        there_are = ", ".join(operation.by_name) or "none"
+        raise LoadError(f"{where} says sells={argument!r}, and has no such argument; there are: {there_are}")
+    if KEY_ARGUMENT in operation.by_name and operation.methods != ("POST",):
+        raise LoadError(f"{where} takes {KEY_ARGUMENT}, a secret that must not stand in an address; serve it by POST alone")

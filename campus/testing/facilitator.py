@@ -1,0 +1,162 @@
+"""A facilitator for a test: x402's own, on the test's chain, behind HTTP on 127.0.0.1. It pays the gas."""
+
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+from x402 import x402FacilitatorSync
+from x402.mechanisms.evm import FacilitatorWeb3Signer
+from x402.mechanisms.evm.exact import register_exact_evm_facilitator
+from x402.schemas import parse_payment_payload, parse_payment_requirements
+
+from campus.testing.chain import Chain
+from campus.testing.faults import Faults, Hold, Operation, Point
+from campus.testing.listener import Answered, Asked, Listener
+from campus.testing.wallet import Wallet, new_wallet
+
+GAS_WEI = 10**20
+PAGE = b"<!doctype html><title>Bad gateway</title>"
+
+
+class Call(NamedTuple):
+    """A call that was answered or faulted; `outcome` is `valid`, `settled`, the facilitator's reason, or a fault's status."""
+
+    operation: Operation
+    payer: str
+    nonce: str
+    outcome: str
+
+
+@dataclass
+class Facilitator:
+    """Where it is, what it was asked so far, and the switches of its faults."""
+
+    chain: Chain
+    wallet: Wallet
+    token: str | None = field(default=None, repr=False)
+    calls: list[Call] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._listener = Listener(self._answer, keep_alive=False)
+        self.faults = Faults(self._listener)
+        self._holds: dict[Point, Hold] = {}
+        self._closing = threading.Event()
+        self._engine = x402FacilitatorSync()
+        signer = FacilitatorWeb3Signer(private_key=self.wallet.key, rpc_url=self.chain.rpc_url)
+        register_exact_evm_facilitator(self._engine, signer, networks=self.chain.network)
+
+    @property
+    def url(self) -> str:
+        """Its address, the same while it is down."""
+        return self._listener.url
+
+    def table(self, pay_to: str) -> dict[str, Any]:
+        """The table [payments] of a campus.toml that is paid over this chain and facilitator."""
+        return {"network": self.chain.network, "pay_to": pay_to, "facilitator_url": self.url, "rpc_url": self.chain.rpc_url}
+
+    def outcomes(self, operation: Operation) -> list[str]:
+        """How the calls of an operation ended, in order."""
+        return [call.outcome for call in self.calls if call.operation == operation]
+
+    @contextmanager
+    def hold(self, point: Point) -> Iterator[Hold]:
+        """Hold every call that comes to a point inside the block; at its end all that are there go on."""
+        hold = self._holds[point] = Hold()
+        try:
+            yield hold
+        finally:
+            self._holds.pop(point, None)
+            hold.release()
+
+    def open(self) -> None:
+        """Take calls."""
+        self._listener.open()
+
+    def close(self) -> None:
+        """Take no more calls; what hangs or is held ends without an answer."""
+        self._closing.set()
+        for hold in self._holds.values():
+            hold.drop()
+        self._listener.close()
+
+    def _answer(self, asked: Asked) -> Answered | None:
+        if self.token is not None and asked.authorization != f"Bearer {self.token}":
+            return Answered(401, {"error": "a bearer token is required"})
+        try:
+            match asked.path:
+                case "/supported":
+                    return self._said("supported", _plain(self._engine.get_supported()))
+                case "/verify":
+                    return self._verify(asked.body)
+                case "/settle":
+                    return self._settle(asked.body)
+        except (ValueError, LookupError, TypeError) as error:
+            return Answered(400, {"error": f"not a payment and its terms: {error}"})
+        return Answered(404, {"error": "there are /supported, /verify and /settle"})
+
+    def _verify(self, body: Mapping[str, Any]) -> Answered | None:
+        if self.faults.verify_status is not None:
+            return self._failed("verify", body, self.faults.verify_status)
+        if not self._passes("verify"):
+            return None
+        result = _plain(self._engine.verify(*_parsed(body)))
+        self._record("verify", body, "valid" if result["isValid"] else result["invalidReason"])
+        if not self._passes("verified"):
+            return None
+        return self._said("verify", {**result, **(self.faults.verify_lie or {})})
+
+    def _settle(self, body: Mapping[str, Any]) -> Answered | None:
+        if self.faults.settle_status_before is not None:
+            return self._failed("settle", body, self.faults.settle_status_before)
+        if not self._passes("settle"):
+            return None
+        result = _plain(self._engine.settle(*_parsed(body)))
+        self._record("settle", body, "settled" if result["success"] else result["errorReason"])
+        if not self._passes("settled"):
+            return None
+        return self._said("settle", {**result, **(self.faults.lie or {})}, status=self.faults.settle_status)
+
+    def _passes(self, point: Point) -> bool:
+        hold = self._holds.get(point)
+        return hold is None or hold.passes()
+
+    def _said(self, operation: Operation, result: Mapping[str, Any], *, status: int | None = None) -> Answered | None:
+        faults = self.faults
+        if faults.hang_seconds and operation in faults.hang_on and self._closing.wait(faults.hang_seconds):
+            return None
+        if status is not None:
+            return Answered(status, {"error": f"the test says {status}"})
+        return Answered(200, PAGE if operation in faults.garbled else result)
+
+    def _failed(self, operation: Operation, body: Mapping[str, Any], status: int) -> Answered | None:
+        self._record(operation, body, str(status))
+        return self._said(operation, {}, status=status)
+
+    def _record(self, operation: Operation, body: Mapping[str, Any], outcome: str) -> None:
+        authorization = body["paymentPayload"]["payload"]["authorization"]
+        self.calls.append(Call(operation, authorization["from"], authorization["nonce"], outcome))
+
+
+def _parsed(body: Mapping[str, Any]) -> tuple[Any, Any]:
+    payment = parse_payment_payload(body["paymentPayload"])
+    return payment, parse_payment_requirements(payment.x402_version, body["paymentRequirements"])
+
+
+def _plain(result: BaseModel) -> dict[str, Any]:
+    return result.model_dump(by_alias=True, exclude_none=True)
+
+
+@asynccontextmanager
+async def open_facilitator(chain: Chain, *, token: str | None = None) -> AsyncIterator[Facilitator]:
+    """A facilitator on a chain until the block ends; with a token, callers have to show it as a bearer's."""
+    wallet = new_wallet()
+    await chain.fund(wallet.address, GAS_WEI)
+    facilitator = Facilitator(chain, wallet, token)
+    facilitator.open()
+    try:
+        yield facilitator
+    finally:
+        facilitator.close()

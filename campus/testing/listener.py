@@ -1,0 +1,119 @@
+"""A small HTTP server on 127.0.0.1 that speaks JSON, in threads of this process: it answers while the test's own loop waits."""
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
+from typing import Any
+
+HOST = "127.0.0.1"
+POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request; `body` is None where there is none."""
+
+    path: str
+    authorization: str | None
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One answer: JSON, or bytes that are sent as they are."""
+
+    status: int
+    body: Any
+
+
+Answer = Callable[[Asked], Answered | None]
+"""None: the connection ends without an answer."""
+
+
+class _Server(ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, port: int, answer: Answer, *, keep_alive: bool) -> None:
+        super().__init__((HOST, port), _Handler)
+        self.answer, self.keep_alive = answer, keep_alive
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    # an answer in two pieces waits for the peer's delayed acknowledgement
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    server: _Server
+
+    def do_GET(self) -> None:
+        self._answer(None)
+
+    def do_POST(self) -> None:
+        self._answer(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+
+    def _answer(self, body: Any) -> None:
+        self.close_connection = self.close_connection or not self.server.keep_alive
+        answered = self.server.answer(Asked(self.path, self.headers["authorization"], body))
+        if answered is None:
+            self.close_connection = True
+            return
+        content = answered.body if isinstance(answered.body, bytes) else json.dumps(answered.body).encode()
+        self.send_response_only(answered.status)
+        self.send_header("content-type", "text/html" if isinstance(answered.body, bytes) else "application/json")
+        self.send_header("content-length", str(len(content)))
+        if self.close_connection:
+            self.send_header("connection", "close")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def handle(self) -> None:
+        """As ever; a peer that is gone, killed in the middle of a test, is no error."""
+        try:
+            super().handle()
+        except ConnectionError:
+            self.close_connection = True
+
+    def finish(self) -> None:
+        """As ever; what is left to send to a peer that is gone is not sent."""
+        try:
+            super().finish()
+        except ConnectionError:
+            self.connection.close()
+
+
+class Listener:
+    """The server's door: closed, connections to its port are refused; opened again, it is the same port."""
+
+    def __init__(self, answer: Answer, *, keep_alive: bool) -> None:
+        self._answer, self._keep_alive = answer, keep_alive
+        self._server: _Server | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """Where it listens, once it was opened."""
+        return f"http://{HOST}:{self._port}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether connections are taken."""
+        return self._server is not None
+
+    def open(self) -> None:
+        """Listen, on the port of before if there was one."""
+        if self._server is None:
+            server = self._server = _Server(self._port, self._answer, keep_alive=self._keep_alive)
+            self._port = server.server_address[1]
+            threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), daemon=True).start()
+
+    def close(self) -> None:
+        """Refuse connections from now on; what is being answered goes on."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None

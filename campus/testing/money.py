@@ -1,0 +1,27 @@
+"""Money for tests: a real chain, x402's own facilitator on it, and wallets that pay. It needs `campus[testing]`."""
+
+from campus.testing.chain import Chain, ChainError, Transfer, open_chain
+from campus.testing.facilitator import Call, Facilitator, open_facilitator
+from campus.testing.faults import Faults, Hold
+from campus.testing.payer import PAYMENT, RECEIPT, Payer, headers_of, receipt_of, terms_of
+from campus.testing.wallet import Wallet, new_wallet
+
+__all__ = [
+    "PAYMENT",
+    "RECEIPT",
+    "Call",
+    "Chain",
+    "ChainError",
+    "Facilitator",
+    "Faults",
+    "Hold",
+    "Payer",
+    "Transfer",
+    "Wallet",
+    "headers_of",
+    "new_wallet",
+    "open_chain",
+    "open_facilitator",
+    "receipt_of",
+    "terms_of",
+]

@@ -1,0 +1,115 @@
+"""Who pays in a test: x402's own clients over HTTP, the same payments over MCP, and payments that no honest client would sign."""
+
+from base64 import b64decode
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import httpx
+from eth_account import Account
+from fastmcp import Client
+from fastmcp.client.client import CallToolResult
+from pydantic_core import from_json
+from x402 import parse_payment_payload, parse_payment_required, x402Client, x402ClientSync
+from x402.http import encode_payment_signature_header
+from x402.http.clients.httpx import x402_httpx_transport
+from x402.mechanisms.evm.exact import register_exact_evm_client
+
+from campus.testing.wallet import Wallet
+
+PAYMENT, RECEIPT = "x402/payment", "x402/payment-response"
+HEADERS = {1: "X-PAYMENT", 2: "PAYMENT-SIGNATURE"}
+SIGNED = {"sender": "from", "to": "to", "value": "value", "valid_after": "validAfter", "valid_before": "validBefore", "nonce": "nonce"}
+"""What is signed, and how the wire spells it."""
+ACCEPTED = {"scheme": "scheme", "network": "network", "asset": "asset", "amount": "amount", "pay_to": "payTo", "extra": "extra"}
+"""What the payment says that it accepts."""
+OTHERS = ("resource", "signature")
+CAP = "$1"
+"""Per payment, of the stock clients."""
+AnyClient = TypeVar("AnyClient", x402Client, x402ClientSync)
+
+
+class Payer:
+    """A client with a wallet. As the stock ones do it refuses to pay more than a dollar at once, unless `max_dollars` says more."""
+
+    def __init__(self, wallet: Wallet, *, max_dollars: int | None = None) -> None:
+        self.wallet = wallet
+        self._client = self._ready(x402ClientSync(), max_dollars)
+        self._max_dollars = max_dollars
+
+    def payload(self, payment_required: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+        """A payment for a 402's terms, of version 2 or 1, signed with the changes: what a hostile payer sends.
+
+        Of what is signed: sender, to, value, valid_after, valid_before, nonce. Of what the payment says that it accepts: scheme,
+        network, asset, amount, pay_to, extra; network, asset and extra (name and version) are signed as well. `resource` is the
+        address that it says it pays for. `signature` stands as it is given.
+        """
+        payment = self._client.create_payment_payload(parse_payment_required(dict(payment_required)))
+        plain: dict[str, Any] = payment.model_dump(by_alias=True, exclude_none=True)
+        return self._changed(plain, changes) if changes else plain
+
+    def pay_headers(self, payment_required: Mapping[str, Any], **changes: Any) -> dict[str, str]:
+        """The request header of such a payment: PAYMENT-SIGNATURE, or X-PAYMENT for terms of version 1."""
+        return headers_of(self.payload(payment_required, **changes))
+
+    def http(
+        self, base_url: str = "", *, transport: httpx.AsyncBaseTransport | None = None, max_dollars: int | None = None, **options: Any
+    ) -> httpx.AsyncClient:
+        """x402's own HTTP client, which pays whatever answers 402. `transport` for an app in this process; `options` are httpx's."""
+        client = self._ready(x402Client(), max_dollars or self._max_dollars)
+        return httpx.AsyncClient(base_url=base_url, transport=x402_httpx_transport(client, transport), **options)
+
+    async def call_mcp(
+        self, client: Client[Any], tool: str, arguments: Mapping[str, Any] | None = None, *, meta: Mapping[str, Any] | None = None
+    ) -> CallToolResult:
+        """Call a tool and, if it answers with its terms, call it again with a payment. The receipt is in the result's `meta`."""
+        given, told = dict(arguments or {}), dict(meta or {})
+        first = await client.call_tool(tool, given, meta=told, raise_on_error=False)
+        terms = first.structured_content or {}
+        if not first.is_error or "accepts" not in terms:
+            return first
+        return await client.call_tool(tool, given, meta={**told, PAYMENT: self.payload(terms)}, raise_on_error=False)
+
+    def _ready(self, client: AnyClient, max_dollars: int | None) -> AnyClient:
+        client.set_spend_controls({"max_amount_per_payment": CAP if max_dollars is None else f"${max_dollars}"})
+        return register_exact_evm_client(client, Account.from_key(self.wallet.key))
+
+    def _changed(self, payment: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        unknown = changes.keys() - SIGNED.keys() - ACCEPTED.keys() - set(OTHERS)
+        if unknown:
+            raise TypeError(f"no such changes: {', '.join(sorted(unknown))}; there are: {', '.join([*SIGNED, *ACCEPTED, *OTHERS])}")
+        accepted = payment.get("accepted", payment)
+        accepted |= {ACCEPTED[name]: value if name == "extra" else str(value) for name, value in changes.items() if name in ACCEPTED}
+        if "resource" in changes:
+            payment["resource"] = {**payment.get("resource", {}), "url": changes["resource"]}
+        authorization = payment["payload"]["authorization"]
+        authorization |= {SIGNED[name]: str(value) for name, value in changes.items() if name in SIGNED}
+        payment["payload"]["signature"] = changes.get("signature") or self.wallet.sign_transfer(authorization, **_domain(accepted))
+        return payment
+
+
+def headers_of(payment: Mapping[str, Any]) -> dict[str, str]:
+    """The request header that carries a payment."""
+    return {HEADERS[payment["x402Version"]]: encode_payment_signature_header(parse_payment_payload(dict(payment)))}
+
+
+def terms_of(response: httpx.Response) -> dict[str, Any]:
+    """The terms of a 402, from its PAYMENT-REQUIRED header."""
+    return _header(response, "payment-required")
+
+
+def receipt_of(response: httpx.Response) -> dict[str, Any]:
+    """The receipt of a paid answer, from its PAYMENT-RESPONSE header."""
+    return _header(response, "payment-response")
+
+
+def _header(response: httpx.Response, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = from_json(b64decode(response.headers[name]))
+    return found
+
+
+def _domain(accepted: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the signing domain the terms say; those of version 1 are not in the payment, so that the token's own is signed."""
+    if "asset" not in accepted:
+        return {}
+    extra = {name: value for name, value in accepted.get("extra", {}).items() if name in ("name", "version")}
+    return {"chainId": int(accepted["network"].rpartition(":")[2]), "verifyingContract": accepted["asset"], **extra}

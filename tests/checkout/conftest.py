@@ -1,0 +1,77 @@
+"""A campus with a checkout and something that its keys open; its facilitator and chain answer nobody, or are real."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal
+
+import pytest
+from fastmcp import FastMCP
+
+from buildings.checkout import building as checkout
+from buildings.cve import building as cve
+from buildings.gateway import building as gateway
+from campus import access, free
+from campus.testing import Clock, Frame, Town, open_campus
+from campus.testing.money import Chain, Facilitator, open_chain, open_facilitator
+
+PAY_TO = "0x" + "11" * 20
+NOWHERE = {"network": "eip155:8453", "pay_to": PAY_TO, "facilitator_url": "http://127.0.0.1:9", "rpc_url": "http://127.0.0.1:9"}
+PRODUCTS = {
+    "cve": {"scope": "cve", "price": "19", "term": "30 days"},
+    "dice": {"scope": "dice", "price": "0.50", "term": "30 days"},
+    "campus-pass": {"scope": "all", "price": "29", "term": "30 days"},
+    "campus-pass-year": {"scope": "all", "price": "149", "term": "12 months"},
+}
+dice = FastMCP("Dice")
+
+
+@dice.tool(annotations={"readOnlyHint": True}, meta=access())
+async def roll() -> str:
+    """Roll a die."""
+    return "six"
+
+
+@dice.tool(annotations={"readOnlyHint": True}, meta=free())
+async def rules() -> str:
+    """How to play."""
+    return "one to six"
+
+
+@pytest.fixture(params=["http", "mcp"])
+async def town(request: pytest.FixtureRequest) -> AsyncIterator[Town]:
+    frame: Frame = request.param
+    tables = {"payments": NOWHERE, "products": PRODUCTS}
+    buildings = {"checkout": checkout, "cve": cve, "dice": dice, "gateway": gateway}
+    async with open_campus(frame=frame, settings={"grants": ["keys"]}, tables=tables, **buildings) as town:
+        yield town
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> Literal["asyncio"]:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def chain() -> AsyncIterator[Chain]:
+    async with open_chain() as chain:
+        yield chain
+
+
+@pytest.fixture(scope="module")
+async def facilitator(chain: Chain) -> AsyncIterator[Facilitator]:
+    async with open_facilitator(chain) as facilitator:
+        yield facilitator
+
+
+Shop = Callable[..., AbstractAsyncContextManager[Town]]
+
+
+@pytest.fixture
+def shop(facilitator: Facilitator) -> Shop:
+    """Open a campus that is paid on the chain; `storage` is a storage URL."""
+
+    def opened(storage: str | None = None, *, clock: Clock | None = None, **tables: Mapping[str, Any]) -> AbstractAsyncContextManager[Town]:
+        said = {"payments": facilitator.table(PAY_TO), "products": PRODUCTS, **tables}
+        return open_campus(settings={"grants": ["keys"]}, storage=storage, clock=clock, tables=said, checkout=checkout, dice=dice)
+
+    return opened

@@ -1,0 +1,279 @@
+"""Keys bought and renewed on a real chain, over HTTP and MCP; and who gets the answer when it was lost, or never was theirs."""
+
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from campus.testing import Clock, Frame, Reply, Town
+from campus.testing.money import Chain, Facilitator, Payer, headers_of, new_wallet, receipt_of
+
+pytestmark = pytest.mark.anyio
+KEYS = "/v1/checkout/keys"
+DOLLAR = 1_000_000
+PURSE = 1_000 * DOLLAR
+PAY_TO = "0x" + "11" * 20
+FRAMES: tuple[Frame, Frame] = ("http", "mcp")
+
+
+@dataclass(frozen=True)
+class Buyer:
+    """Somebody with money, at one campus."""
+
+    town: Town
+    chain: Chain
+    payer: Payer
+
+    async def spent(self) -> int:
+        """In atomic units."""
+        return PURSE - await self.chain.balance(self.payer.wallet.address)
+
+    async def pays(self, **arguments: Any) -> dict[str, Any]:
+        """A payment for a purchase, not sent."""
+        unpaid = await self.town.call("buy_key", **arguments)
+        assert unpaid.terms is not None
+        return self.payer.payload(unpaid.terms)
+
+    async def sends(self, payment: Mapping[str, Any], *, frame: Frame = "http", **arguments: Any) -> Reply:
+        """A purchase with this payment."""
+        said = {name: value for name, value in arguments.items() if value is not None}
+        return await replace(self.town, frame=frame).call("buy_key", payment=payment, **said)
+
+    async def buys(self, product: str, *, frame: Frame = "http", **more: Any) -> dict[str, Any]:
+        """The answer of a purchase that is paid when its terms are told, as a client does."""
+        at = replace(self.town, frame=frame)
+        reply = await at.call("buy_key", payer=self.payer, product=product, idempotency_key=fresh_key(), **more)
+        assert reply.status == 200, reply.data
+        assert reply.receipt is not None
+        assert reply.receipt["success"] is True
+        bought: dict[str, Any] = reply.data
+        return bought
+
+
+def fresh_key() -> str:
+    return secrets.token_urlsafe(16)
+
+
+async def buyer_at(town: Town, chain: Chain, *, max_dollars: int | None = 149) -> Buyer:
+    wallet = new_wallet()
+    await chain.mint(wallet.address, PURSE)
+    return Buyer(town, chain, Payer(wallet, max_dollars=max_dollars))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def buyer(shop: Any, chain: Chain, clock: Clock) -> AsyncIterator[Buyer]:
+    async with shop(clock=clock) as town:
+        yield await buyer_at(town, chain)
+
+
+async def opens(town: Town, key: str) -> tuple[bool, bool]:
+    """Whether the key opens the paid tool over HTTP and over MCP."""
+    over_http, over_mcp = [await replace(town, frame=frame).call("roll", building="dice", key=key) for frame in FRAMES]
+    return over_http.data == "six", over_mcp.data == "six"
+
+
+async def test_a_key_bought_over_http_by_the_stock_client_opens_both_frames(
+    shop: Any, storage_url: str, chain: Chain, clock: Clock
+) -> None:
+    async with shop(storage_url, clock=clock) as town:
+        buyer = await buyer_at(town, chain)
+        earned = await chain.balance(PAY_TO)
+        async with buyer.payer.http("http://campus.test", transport=httpx.ASGITransport(town.app)) as client:
+            answer = await client.post(KEYS, json={"product": "campus-pass-year"}, headers={"Idempotency-Key": fresh_key()})
+        assert answer.status_code == 200, answer.text
+        bought = answer.json()
+        assert (bought["action"], bought["product"], bought["scope"]) == ("new", "campus-pass-year", "all")
+        assert datetime.fromisoformat(bought["issued_at"]) == clock()
+        year_later = clock().replace(year=clock().year + 1)
+        assert datetime.fromisoformat(bought["valid_until"]) == year_later.astimezone(UTC)
+        assert [one["name"] for one in bought["use"]["opens"]] == ["dice"]
+        assert await opens(town, bought["key"]) == (True, True)
+        assert await buyer.spent() == 149 * DOLLAR == await chain.balance(PAY_TO) - earned
+        assert await chain.gas(buyer.payer.wallet.address) == 0
+        receipt = receipt_of(answer)
+        assert receipt["success"] is True
+        assert [one.transaction for one in await chain.transfers(sender=buyer.payer.wallet.address)] == [receipt["transaction"]]
+        assert "no-store" in answer.headers["cache-control"]
+        assert (await town.campus.keys.list())[0].note.startswith("payment pay_")
+
+
+async def test_a_key_bought_over_mcp_opens_both_frames(shop: Any, storage_url: str, chain: Chain, clock: Clock) -> None:
+    async with shop(storage_url, clock=clock) as town:
+        buyer = await buyer_at(town, chain)
+        bought = await buyer.buys("dice", frame="mcp")
+        assert await opens(town, bought["key"]) == (True, True)
+        assert await buyer.spent() == DOLLAR // 2
+        assert await chain.gas(buyer.payer.wallet.address) == 0
+        assert datetime.fromisoformat(bought["valid_until"]) == clock() + timedelta(days=30)
+
+
+async def test_the_stock_client_refuses_until_its_limit_is_raised(buyer: Buyer) -> None:
+    careful = Payer(buyer.payer.wallet)
+    async with careful.http("http://campus.test", transport=httpx.ASGITransport(buyer.town.app)) as client:
+        with pytest.raises(Exception, match="max_amount_per_payment"):
+            await client.post(KEYS, json={"product": "campus-pass"}, headers={"Idempotency-Key": fresh_key()})
+    assert await buyer.spent() == 0
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_a_renewal_keeps_the_key_and_extends_its_term(buyer: Buyer, clock: Clock, frame: Frame) -> None:
+    bought = await buyer.buys("dice")
+    renewed = await buyer.buys("dice", frame=frame, renew=bought["key_id"])
+    assert (renewed["action"], renewed["key"], renewed["key_id"]) == ("renewed", None, bought["key_id"])
+    until = datetime.fromisoformat(renewed["valid_until"])
+    assert until == datetime.fromisoformat(bought["valid_until"]) + timedelta(days=30) == clock() + timedelta(days=60)
+    assert await buyer.spent() == DOLLAR
+    clock.time = until - timedelta(seconds=1)
+    assert await opens(buyer.town, bought["key"]) == (True, True)
+    clock.time = until
+    assert await opens(buyer.town, bought["key"]) == (False, False)
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_a_key_that_cannot_be_renewed_costs_nothing(buyer: Buyer, frame: Frame) -> None:
+    keys = buyer.town.campus.keys
+    revoked, _ = await keys.issue("dice")
+    await keys.revoke(revoked.id)
+    rotated, _ = await keys.issue("dice")
+    heir, _ = await keys.rotate(rotated.id)
+    other, _ = await keys.issue("cve")
+    for key_id, said in (
+        (revoked.id, "was revoked"),
+        (rotated.id, heir.id),
+        (other.id, "has the scope cve, and dice has dice"),
+        ("key_000000000000", "no key 'key_000000000000'"),
+    ):
+        payment = await buyer.pays(product="dice", renew=key_id)
+        reply = await buyer.sends(payment, frame=frame, product="dice", renew=key_id, idempotency_key=fresh_key())
+        assert (reply.status, reply.code) == (409, "key_not_sold")
+        assert said in reply.data["detail"]
+        assert reply.data["detail"].endswith("Nothing was charged.")
+    assert await buyer.spent() == 0
+
+
+@pytest.mark.parametrize("renew", ["campus_live_" + "a" * 38, "key_short", "' OR 1=1 --"])
+async def test_what_is_no_key_id_is_refused_before_anything_is_reserved(buyer: Buyer, renew: str) -> None:
+    payment = await buyer.pays(product="dice", renew=renew)
+    for frame in FRAMES:
+        reply = await buyer.sends(payment, frame=frame, product="dice", renew=renew, idempotency_key=fresh_key())
+        assert (reply.status, reply.code) == (422, "invalid_request")
+    assert await buyer.spent() == 0
+
+
+@pytest.mark.parametrize("idempotency_key", [None, "", "short", "0" * 21])
+async def test_a_payment_without_an_idempotency_key_worth_the_name_is_not_taken(buyer: Buyer, idempotency_key: str | None) -> None:
+    payment = await buyer.pays(product="dice")
+    for frame in FRAMES:
+        reply = await buyer.sends(payment, frame=frame, product="dice", idempotency_key=idempotency_key)
+        assert (reply.status, reply.code) == (400, "idempotency_key_required")
+    assert await buyer.spent() == 0
+    taken = await buyer.sends(payment, product="dice", idempotency_key="0" * 22)
+    assert taken.status == 200, "the payment is as good as before"
+
+
+@pytest.mark.parametrize("first_frame", ["http", "mcp"])
+async def test_a_lost_answer_is_given_again_over_either_frame_and_charged_once(buyer: Buyer, first_frame: Frame) -> None:
+    payment, idempotency_key = await buyer.pays(product="dice"), fresh_key()
+    first = await buyer.sends(payment, frame=first_frame, product="dice", idempotency_key=idempotency_key)
+    assert first.status == 200
+    assert first.data["key"].startswith("campus_live_")
+    for frame in FRAMES:
+        again = await buyer.sends(payment, frame=frame, product="dice", idempotency_key=idempotency_key)
+        assert (again.status, again.data, again.receipt) == (200, first.data, first.receipt)
+    assert await buyer.spent() == DOLLAR // 2
+    assert len(await buyer.town.campus.keys.list()) == 1
+
+
+async def test_the_idempotency_key_is_the_same_in_the_header_and_in_the_body(buyer: Buyer) -> None:
+    payment, idempotency_key = await buyer.pays(product="dice"), fresh_key()
+    headers = {**headers_of(payment), "Idempotency-Key": idempotency_key}
+    first = await buyer.town.http.post(KEYS, json={"product": "dice"}, headers=headers)
+    assert first.status_code == 200
+    again = await buyer.sends(payment, product="dice", idempotency_key=idempotency_key)
+    assert again.data == first.json()
+    assert await buyer.spent() == DOLLAR // 2
+
+
+async def test_a_watcher_of_the_chain_gets_nothing_without_the_idempotency_key(buyer: Buyer) -> None:
+    payment = await buyer.pays(product="dice")
+    bought = (await buyer.sends(payment, product="dice", idempotency_key=fresh_key())).data
+    for frame in FRAMES:
+        replies = [
+            await buyer.sends(payment, frame=frame, product="dice"),
+            await buyer.sends(payment, frame=frame, product="dice", idempotency_key=fresh_key()),
+            await buyer.sends(payment, frame=frame, product="dice", renew=bought["key_id"], idempotency_key=fresh_key()),
+            await buyer.sends(payment, frame=frame, product="cve", idempotency_key=fresh_key()),
+        ]
+        assert [reply.code for reply in replies] == ["idempotency_key_required"] + ["payment_already_used"] * 3
+        assert bought["key"][12:] not in repr(replies)
+    assert await buyer.spent() == DOLLAR // 2
+    assert len(await buyer.town.campus.keys.list()) == 1
+
+
+async def test_neither_the_key_nor_the_idempotency_key_lies_open_in_the_database(shop: Any, chain: Chain, tmp_path: Path) -> None:
+    async with shop(f"sqlite:{tmp_path / 'data'}") as town:
+        buyer = await buyer_at(town, chain)
+        payment, idempotency_key = await buyer.pays(product="dice"), fresh_key()
+        bought = (await buyer.sends(payment, product="dice", idempotency_key=idempotency_key)).data
+        stored = b"".join(path.read_bytes() for path in (tmp_path / "data").iterdir())
+    assert bought["key_id"].encode() in stored
+    for secret in (bought["key"], bought["key"][24:], idempotency_key):
+        assert secret.encode() not in stored
+
+
+async def test_after_a_quarter_of_an_hour_the_answer_is_given_no_more_and_the_key_is_still_good(buyer: Buyer, clock: Clock) -> None:
+    payment, idempotency_key = await buyer.pays(product="dice"), fresh_key()
+    bought = (await buyer.sends(payment, product="dice", idempotency_key=idempotency_key)).data
+    clock.move(timedelta(minutes=15))
+    late = await buyer.sends(payment, product="dice", idempotency_key=idempotency_key)
+    assert (late.status, late.code) == (409, "payment_already_used")
+    assert await opens(buyer.town, bought["key"]) == (True, True)
+
+
+async def test_a_key_whose_settlement_was_answered_with_an_error_is_delivered_by_the_proof_on_chain(
+    buyer: Buyer, facilitator: Facilitator
+) -> None:
+    facilitator.faults.settle_status = 500
+    try:
+        bought = await buyer.buys("dice")
+    finally:
+        facilitator.faults.clear()
+    assert await opens(buyer.town, bought["key"]) == (True, True)
+    assert await buyer.spent() == DOLLAR // 2
+
+
+async def test_who_has_no_money_gets_no_key(buyer: Buyer) -> None:
+    poor = replace(buyer, payer=Payer(new_wallet(), max_dollars=149))
+    for frame in FRAMES:
+        reply = await poor.sends(await poor.pays(product="dice"), frame=frame, product="dice", idempotency_key=fresh_key())
+        assert reply.data["code"] == "payment_refused"
+    assert await buyer.town.campus.keys.list() == ()
+
+
+async def test_while_nobody_knows_whether_it_was_charged_there_is_no_key_and_a_resend_brings_it(
+    buyer: Buyer, facilitator: Facilitator, clock: Clock
+) -> None:
+    payment, idempotency_key = await buyer.pays(product="dice"), fresh_key()
+    facilitator.faults.settle_status_before = 500
+    try:
+        doubtful = await buyer.sends(payment, product="dice", idempotency_key=idempotency_key)
+    finally:
+        facilitator.faults.clear()
+    assert (doubtful.status, doubtful.code) == (409, "payment_in_flight")
+    assert await buyer.town.campus.keys.list() == ()
+    assert await buyer.spent() == 0
+    clock.move(timedelta(seconds=5))
+    again = await buyer.sends(payment, product="dice", idempotency_key=idempotency_key)
+    assert again.status == 200, again.data
+    assert await opens(buyer.town, again.data["key"]) == (True, True)
+    assert await buyer.spent() == DOLLAR // 2

@@ -1,0 +1,55 @@
+"""A campus that sells, killed with SIGKILL 20 times at every point of a paid call, on both databases.
+
+Run by `make faults`, and not by `make test`: it takes some forty minutes. The figures are printed. Every fourth payment is never sent
+again; the others are, some seconds later, when their process is known to be gone.
+"""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from payments.kills import POINTS, Scene, verdict
+
+from campus.testing import money
+
+pytestmark = pytest.mark.anyio
+KILLS = 20
+FORSAKEN = 4
+PURSE = 100_000_000
+BEYOND_EVERY_AUTHORIZATION = 1_000
+
+
+@pytest.mark.timeout(3600)
+async def test_no_kill_charges_twice_or_without_an_answer_or_leaves_a_payment_stuck(
+    tmp_path: Path, storage_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wallet = money.new_wallet()
+    async with money.open_chain() as chain, money.open_facilitator(chain) as facilitator:
+        await chain.mint(wallet.address, PURSE)
+        scene = Scene(tmp_path, storage_url, chain, facilitator, money.Payer(wallet))
+        await anyio.to_thread.run_sync(scene.prepare)
+        for point in POINTS:
+            answered = await anyio.to_thread.run_sync(kill_and_resend, scene, point)
+            assert answered == KILLS - KILLS // FORSAKEN
+        await chain.advance(BEYOND_EVERY_AUTHORIZATION)
+        await anyio.to_thread.run_sync(reconcile, scene)
+        figures = await verdict(scene, answered=len(POINTS) * (KILLS - KILLS // FORSAKEN))
+        with capsys.disabled():
+            print(f"\n{storage_url.partition(':')[0]}: {figures}")
+        assert all(scene.hits[point] == KILLS for point in POINTS)
+
+
+def kill_and_resend(scene: Scene, point: str) -> int:
+    """Kill at one point again and again, then send the payments again; how many were answered."""
+    sent = [scene.kill_at(point) for _ in range(KILLS)]
+    come_back = [each for number, each in enumerate(sent, start=1) if number % FORSAKEN]
+    with scene.served() as campus:
+        for each in come_back:
+            scene.resend(campus, each)
+    return len(come_back)
+
+
+def reconcile(scene: Scene) -> None:
+    """Bring what nobody came back for to its end."""
+    with scene.served() as campus:
+        scene.reconcile(campus)

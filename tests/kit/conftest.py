@@ -1,0 +1,66 @@
+"""A chain, a facilitator on it, a shop that is paid, and a payer with five dollars; on every kind of chain that is installed."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from campus.testing import anvil
+from campus.testing.money import Chain, Facilitator, Payer, Wallet, new_wallet, open_chain, open_facilitator
+
+PRICE = 20_000
+
+
+@dataclass(frozen=True)
+class Shop:
+    """Who is paid, and how it asks the facilitator, as any seller does."""
+
+    facilitator: Facilitator
+    wallet: Wallet
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """Two cents, in version 2."""
+        asked = {
+            "scheme": "exact",
+            "network": "eip155:8453",
+            "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
+            "amount": str(PRICE),
+            "payTo": self.wallet.address,
+            "maxTimeoutSeconds": 300,
+            "extra": {"name": "USD Coin", "version": "2"},
+        }
+        return {"x402Version": 2, "resource": {"url": "https://shop.test/thing"}, "accepts": [asked]}
+
+    async def ask(self, operation: str, payment: dict[str, Any], *, seconds: float = 20, token: str = "") -> httpx.Response:
+        """Have a payment verified or settled."""
+        body = {"x402Version": 2, "paymentPayload": payment, "paymentRequirements": self.terms["accepts"][0]}
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        async with httpx.AsyncClient(timeout=seconds, headers=headers) as client:
+            return await client.post(f"{self.facilitator.url}/{operation}", json=body)
+
+
+@pytest.fixture(params=["eth-tester", "anvil"] if anvil.program() else ["eth-tester"])
+async def chain(request: pytest.FixtureRequest) -> AsyncIterator[Chain]:
+    async with open_chain(kind=request.param) as chain:
+        yield chain
+
+
+@pytest.fixture
+async def facilitator(chain: Chain) -> AsyncIterator[Facilitator]:
+    async with open_facilitator(chain) as facilitator:
+        yield facilitator
+
+
+@pytest.fixture
+def shop(facilitator: Facilitator) -> Shop:
+    return Shop(facilitator, new_wallet())
+
+
+@pytest.fixture
+async def payer(chain: Chain) -> Payer:
+    wallet = new_wallet()
+    await chain.mint(wallet.address, 5_000_000)
+    return Payer(wallet)

@@ -1,0 +1,117 @@
+"""The payer: it pays as the stock clients do, over both frames, and signs what it is told to."""
+
+import time
+from base64 import b64decode
+from typing import Any
+
+import httpx
+import pytest
+from fastmcp import FastMCP
+from pydantic_core import from_json
+from x402.http.clients.httpx import PaymentError
+
+from campus import Building, access, route
+from campus.testing import Frame, open_campus
+from campus.testing.money import RECEIPT, Chain, Facilitator, Payer, new_wallet, receipt_of
+
+pytestmark = pytest.mark.anyio
+OTHER = "0x00000000000000000000000000000000000000aa"
+SOON = int(time.time()) + 3_600
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"value": 1}, "invalid_exact_evm_payload_authorization_value_mismatch"),
+        ({"to": OTHER}, "invalid_exact_evm_payload_recipient_mismatch"),
+        ({"valid_before": 5}, "invalid_exact_evm_payload_authorization_valid_before"),
+        ({"valid_after": SOON, "valid_before": SOON + 60}, "invalid_exact_evm_payload_authorization_valid_after"),
+        ({"network": "eip155:1"}, "network_mismatch"),
+        ({"asset": OTHER}, "invalid_exact_evm_payload_signature"),
+        ({"extra": {"name": "Dollar", "version": "1"}}, "invalid_exact_evm_payload_signature"),
+        ({"sender": OTHER}, "invalid_exact_evm_payload_signature"),
+        ({"signature": "0x" + "11" * 65}, "invalid_exact_evm_failed_to_verify_signature"),
+    ],
+)
+async def test_a_hostile_payment_is_signed_as_changed(shop: Any, payer: Payer, changes: dict[str, Any], reason: str) -> None:
+    verdict = (await shop.ask("verify", payer.payload(shop.terms, **changes))).json()
+    assert (verdict["isValid"], verdict["invalidReason"]) == (False, reason)
+
+
+async def test_a_nonce_may_be_chosen(shop: Any, payer: Payer) -> None:
+    payment = payer.payload(shop.terms, nonce="0x" + "ab" * 32)
+    assert payment["payload"]["authorization"]["nonce"] == "0x" + "ab" * 32
+    assert (await shop.ask("verify", payment)).json()["isValid"]
+
+
+async def test_what_a_payment_says_may_differ_from_what_it_signs(shop: Any, payer: Payer) -> None:
+    payment = payer.payload(shop.terms, amount=5, resource="https://shop.test/other")
+    assert (payment["accepted"]["amount"], payment["resource"]["url"]) == ("5", "https://shop.test/other")
+    assert payment["payload"]["authorization"]["value"] == "20000"
+
+
+async def test_an_unknown_change_is_named(shop: Any, payer: Payer) -> None:
+    with pytest.raises(TypeError, match="no such changes: colour; there are: sender, to, value"):
+        payer.payload(shop.terms, colour="red")
+
+
+async def test_terms_of_version_1_are_paid_in_its_own_header(shop: Any, payer: Payer) -> None:
+    two = shop.terms["accepts"][0]
+    one = {
+        **two,
+        "network": "base",
+        "maxAmountRequired": two["amount"],
+        "resource": "https://shop.test/thing",
+        "description": "",
+        "mimeType": "application/json",
+    }
+    headers = payer.pay_headers({"x402Version": 1, "error": "", "accepts": [one]}, value=7)
+    sent = from_json(b64decode(headers["X-PAYMENT"]))
+    assert (sent["x402Version"], sent["network"], sent["payload"]["authorization"]["value"]) == (1, "base", "7")
+
+
+def priced(price: str) -> Building:
+    server = FastMCP("shop")
+
+    @server.tool(meta=access(price=price) | route("GET /v1/shop/thing"), annotations={"readOnlyHint": True})
+    def thing(colour: str = "red") -> dict[str, str]:
+        """A thing."""
+        return {"thing": colour}
+
+    return Building(server)
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_a_town_is_paid_over_its_frame(chain: Chain, facilitator: Facilitator, payer: Payer, frame: Frame) -> None:
+    till = new_wallet()
+    async with open_campus(frame=frame, tables={"payments": facilitator.table(till.address)}, shop=priced("0.02")) as town:
+        refused = await town.call("thing", colour="blue")
+        assert (refused.status, refused.receipt) == (402, None)
+        assert refused.terms is not None
+        payment = payer.payload(refused.terms)
+        first = await town.call("thing", colour="blue", payment=payment)
+        again = await town.call("thing", colour="blue", payment=payment)
+        other = await town.call("thing", colour="green", payer=payer)
+    assert (first.data, other.data) == ({"thing": "blue"}, {"thing": "green"})
+    assert (again.data, again.receipt) == (first.data, first.receipt)
+    assert first.receipt is not None
+    assert first.receipt["payer"].lower() == payer.wallet.address.lower()
+    assert [moved.amount for moved in await chain.transfers(receiver=till.address)] == [20_000, 20_000]
+
+
+async def test_the_stock_clients_pay_up_to_a_dollar_unless_told_otherwise(chain: Chain, facilitator: Facilitator, payer: Payer) -> None:
+    till = new_wallet()
+    async with open_campus(tables={"payments": facilitator.table(till.address)}, shop=priced("2")) as town:
+        app = httpx.ASGITransport(town.app)
+        async with payer.http("http://campus.test", transport=app) as client:
+            with pytest.raises(PaymentError):
+                await client.get("/v1/shop/thing")
+        async with payer.http("http://campus.test", transport=app, max_dollars=5) as client:
+            answer = await client.get("/v1/shop/thing")
+        bold = Payer(payer.wallet, max_dollars=5)
+        async with town.mcp() as mcp:
+            result = await bold.call_mcp(mcp, "thing", {"colour": "blue"})
+    assert (answer.json(), receipt_of(answer)["success"]) == ({"thing": "red"}, True)
+    assert (result.structured_content, (result.meta or {})[RECEIPT]["success"]) == ({"thing": "blue"}, True)
+    assert await chain.balance(till.address) == 4_000_000
+    assert await chain.gas(payer.wallet.address) == 0

@@ -1,0 +1,63 @@
+"""One chain and one facilitator per module, and a shop on either database per test."""
+
+from collections.abc import AsyncIterator
+from typing import Literal
+
+import pytest
+from payments.shop import Shop, open_shop
+
+from campus.testing import money
+
+PURSE = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> Literal["asyncio"]:
+    """For fixtures that live as long as a module."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def chain() -> AsyncIterator[money.Chain]:
+    async with money.open_chain() as chain:
+        yield chain
+
+
+@pytest.fixture(scope="module")
+async def its_facilitator(chain: money.Chain) -> AsyncIterator[money.Facilitator]:
+    async with money.open_facilitator(chain) as facilitator:
+        yield facilitator
+
+
+@pytest.fixture
+async def facilitator(its_facilitator: money.Facilitator) -> AsyncIterator[money.Facilitator]:
+    """Well again after each test."""
+    yield its_facilitator
+    its_facilitator.faults.clear()
+
+
+@pytest.fixture
+async def wallet(chain: money.Chain) -> money.Wallet:
+    wallet = money.new_wallet()
+    await chain.mint(wallet.address, PURSE)
+    return wallet
+
+
+@pytest.fixture
+async def shop(chain: money.Chain, facilitator: money.Facilitator, wallet: money.Wallet, storage_url: str) -> AsyncIterator[Shop]:
+    async with open_shop(chain, facilitator, storage_url, wallet=wallet) as shop:
+        yield shop
+
+
+@pytest.fixture
+async def other_shop(shop: Shop, storage_url: str) -> AsyncIterator[Shop]:
+    """Another process on the same database."""
+    async with open_shop(shop.chain, shop.facilitator, storage_url, wallet=shop.wallet, clock=shop.clock) as other:
+        yield other
+
+
+@pytest.fixture
+async def impatient_shop(shop: Shop, storage_url: str) -> AsyncIterator[Shop]:
+    """Another process, whose callers do not wait."""
+    async with open_shop(shop.chain, shop.facilitator, storage_url, wallet=shop.wallet, clock=shop.clock, patience=0.3) as other:
+        yield other

@@ -1,0 +1,191 @@
+"""What the chain is asked, on a real one: whether a payment was made, and what only looks like it."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from secrets import token_hex
+from typing import Any
+
+import httpx
+import pytest
+from eth_utils import keccak
+
+from campus.errors import JobFailed
+from campus.payments import proof
+from campus.payments.chain import Chain
+from campus.payments.proof import Log, Receipt, Transfer, judge
+from campus.testing import money
+
+pytestmark = pytest.mark.anyio
+PAY_TO = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
+AMOUNT = 20_000
+
+
+class Authorization:
+    """A signed transfer, and the same as the chain's own question."""
+
+    def __init__(self, chain: money.Chain, wallet: money.Wallet, *, valid_before: int, to: str = PAY_TO, nonce: str | None = None) -> None:
+        self.fields: dict[str, Any] = {
+            "from": wallet.address,
+            "to": to,
+            "value": str(AMOUNT),
+            "validAfter": "0",
+            "validBefore": str(valid_before),
+            "nonce": nonce or f"0x{token_hex(32)}",
+        }
+        self.payment = {"payload": {"signature": wallet.sign_transfer(self.fields), "authorization": self.fields}}
+        self.transfer = Transfer(chain.asset.lower(), wallet.address.lower(), PAY_TO.lower(), AMOUNT, self.fields["nonce"], valid_before)
+
+
+@pytest.fixture
+async def wallet(chain: money.Chain) -> money.Wallet:
+    wallet = money.new_wallet()
+    await chain.mint(wallet.address, 1_000_000)
+    return wallet
+
+
+@pytest.fixture
+async def node(chain: money.Chain) -> AsyncIterator[Chain]:
+    async with httpx.AsyncClient() as client:
+        yield Chain(client, chain.rpc_url)
+
+
+async def since(chain: money.Chain) -> datetime:
+    return datetime.fromtimestamp(await chain.time(), UTC)
+
+
+async def test_the_events_are_named_by_their_hashes() -> None:
+    assert keccak(text="AuthorizationUsed(address,bytes32)").hex() == proof.USED[2:]
+    assert keccak(text="AuthorizationCanceled(address,bytes32)").hex() == proof.CANCELED[2:]
+    assert keccak(text="Transfer(address,address,uint256)").hex() == proof.TRANSFER[2:]
+
+
+async def test_a_payment_that_was_made_is_found_with_its_transaction(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
+    start = await since(chain)
+    one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
+    assert (await node.outcome_of(one.transfer, since=start)).state == "unknown"
+    transaction = await chain.transfer_with_authorization(one.payment)
+    outcome = await node.outcome_of(one.transfer, since=start)
+    assert (outcome.state, outcome.transaction) == ("settled", transaction)
+    assert await node.doubt_of(transaction, one.transfer) is None
+
+
+async def test_it_is_found_far_back_in_small_ranges(chain: money.Chain, wallet: money.Wallet) -> None:
+    start = await since(chain)
+    one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
+    transaction = await chain.transfer_with_authorization(one.payment)
+    await chain.mine(30)
+    asked: list[int] = []
+    async with httpx.AsyncClient(transport=Grudging(asked, most=4)) as client:
+        outcome = await Chain(client, chain.rpc_url).outcome_of(one.transfer, since=start)
+    assert (outcome.state, outcome.transaction) == ("settled", transaction)
+    assert max(asked) <= 500
+    assert len([each for each in asked if each <= 4]) >= 7
+
+
+class Grudging(httpx.AsyncBaseTransport):
+    """A node that refuses eth_getLogs over more than a few blocks, as some hosted ones do; all else it asks the real one."""
+
+    def __init__(self, asked: list[int], *, most: int) -> None:
+        self._asked = asked
+        self._most = most
+        self._real = httpx.AsyncHTTPTransport()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        call = json.loads(request.content)
+        if call["method"] == "eth_getLogs":
+            blocks = int(call["params"][0]["toBlock"], 16) - int(call["params"][0]["fromBlock"], 16) + 1
+            self._asked.append(blocks)
+            if blocks > self._most:
+                return httpx.Response(200, json={"jsonrpc": "2.0", "id": 1, "error": {"code": -32005, "message": "range too large"}})
+        return await self._real.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._real.aclose()
+
+
+async def test_the_search_ends_at_the_time_of_the_reservation(chain: money.Chain, wallet: money.Wallet) -> None:
+    one = Authorization(chain, wallet, valid_before=await chain.time() + 9_000)
+    await chain.advance(100)
+    await chain.mine(20)
+    asked: list[int] = []
+    async with httpx.AsyncClient(transport=Grudging(asked, most=1)) as client:
+        assert (await Chain(client, chain.rpc_url).outcome_of(one.transfer, since=await since(chain))).state == "unknown"
+    assert 20 <= len([each for each in asked if each == 1]) <= 25
+
+
+async def test_the_same_nonce_spent_on_the_payer_himself_is_no_payment(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
+    start = await since(chain)
+    to_himself = Authorization(chain, wallet, valid_before=await chain.time() + 300, to=wallet.address)
+    transaction = await chain.transfer_with_authorization(to_himself.payment)
+    outcome = await node.outcome_of(to_himself.transfer, since=start)
+    assert outcome.state == "refused"
+    assert transaction in outcome.reason
+    assert await node.doubt_of(transaction, to_himself.transfer) == "the transaction is not this payment"
+
+
+async def test_a_cancelled_authorization_is_no_payment(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
+    start = await since(chain)
+    one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
+    await chain.cancel_authorization(wallet, one.fields["nonce"])
+    outcome = await node.outcome_of(one.transfer, since=start)
+    assert (outcome.state, "cancelled" in outcome.reason) == ("refused", True)
+
+
+async def test_another_amount_recipient_or_payer_is_no_payment(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
+    start = await since(chain)
+    one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
+    transaction = await chain.transfer_with_authorization(one.payment)
+    for changes in ({"amount": AMOUNT + 1}, {"pay_to": wallet.address.lower()}):
+        assert (await node.outcome_of(replace(one.transfer, **changes), since=start)).state == "refused"
+        assert await node.doubt_of(transaction, replace(one.transfer, **changes)) is not None
+    assert (await node.outcome_of(replace(one.transfer, payer="0x" + "11" * 20), since=start)).state == "unknown"
+
+
+async def test_only_the_chains_clock_ends_the_wait_for_a_payment(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
+    start = await since(chain)
+    one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
+    await chain.advance(310)
+    assert (await node.outcome_of(one.transfer, since=start)).state == "unknown"
+    await chain.advance(30)
+    outcome = await node.outcome_of(one.transfer, since=start)
+    assert (outcome.state, "expired" in outcome.reason) == ("refused", True)
+
+
+async def test_a_node_that_is_down_or_talks_nonsense_says_nothing_about_a_payment(chain: money.Chain, wallet: money.Wallet) -> None:
+    one = Authorization(chain, wallet, valid_before=1)
+    answers: list[Any] = ["", "[]", '{"result": "0x"}', '{"result": {"number": "x", "timestamp": "y"}}', '{"error": "no"}']
+    for text in answers:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _, text=text: httpx.Response(200, text=text))) as client:
+            node = Chain(client, "https://user:secret@node.example/path-with-key")
+            assert (await node.outcome_of(one.transfer, since=datetime.now(UTC))).state == "unknown"
+            assert "node.example" in (node.trouble or "")
+            assert "secret" not in (node.trouble or "")
+            assert "with-key" not in (node.trouble or "")
+    async with httpx.AsyncClient() as client:
+        node = Chain(client, "http://127.0.0.1:9")
+        assert (await node.outcome_of(one.transfer, since=datetime.now(UTC))).state == "unknown"
+        with pytest.raises(JobFailed, match="cannot be asked"):
+            await node.doubt_of("0x" + "00" * 32, one.transfer)
+
+
+def transferring(*moves: tuple[str, str, str]) -> Receipt:
+    """A transaction in which several authorizations were spent: (nonce, from, to) each, all of AMOUNT."""
+    logs: list[Log] = []
+    for nonce, payer, to in moves:
+        used = [proof.USED, proof.word(payer), nonce]
+        moved = [proof.TRANSFER, proof.word(payer), proof.word(to)]
+        for topics, data in ((used, "0x"), (moved, f"0x{AMOUNT:064x}")):
+            logs.append(Log(address="0xa", topics=topics, data=data, logIndex=len(logs), transactionHash="0x1"))
+    return Receipt(status=1, logs=logs)
+
+
+def test_one_transfer_does_not_prove_two_payments_of_one_transaction() -> None:
+    payer, shop = "0x" + "12" * 20, "0x" + "34" * 20
+    first, second = "0x" + "01" * 32, "0x" + "02" * 32
+    receipt = transferring((first, payer, payer), (second, payer, shop))
+    spent, paid = (Transfer("0xa", payer, shop, AMOUNT, nonce, 0) for nonce in (first, second))
+    assert judge(receipt.logs[0], receipt, spent).state == "refused"
+    assert judge(receipt.logs[2], receipt, paid).state == "settled"
+    assert judge(receipt.logs[2], receipt.model_copy(update={"status": 0}), paid).state == "refused"

@@ -1,0 +1,31 @@
+"""A small cut of the fault runs: a campus killed in the middle of a paid call charges once, and answers when the payment comes again."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from payments.kills import Scene, verdict
+
+from campus.testing import money
+
+pytestmark = pytest.mark.anyio
+FEW = ("running", "storing", "charged")
+
+
+@pytest.mark.timeout(180)
+async def test_killed_at_three_points_every_payment_is_charged_once_and_answered(
+    chain: money.Chain, facilitator: money.Facilitator, wallet: money.Wallet, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path, f"sqlite:{tmp_path}/data", chain, facilitator, money.Payer(wallet))
+
+    def killed_and_resent() -> None:
+        scene.prepare()
+        for point in FEW:
+            scene.kill_at(point)
+        with scene.served() as campus:
+            for sent in scene.sent:
+                scene.resend(campus, sent)
+
+    await anyio.to_thread.run_sync(killed_and_resent)
+    assert (await verdict(scene, answered=len(FEW)))["charged and answered"] == len(FEW)
+    assert scene.runs() == {1: 2, 2: 2, 3: 1}

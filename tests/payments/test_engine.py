@@ -1,0 +1,76 @@
+"""What a facilitator's answer to a settlement means: only what cannot be otherwise counts."""
+
+from typing import Any
+
+import pytest
+from x402.schemas import SettleResponse
+
+from campus.payments.engine import outcome_of
+from campus.payments.payment import Payment
+
+PAYER, TRANSACTION = "0x" + "Ab" * 20, "0x" + "Cd" * 32
+PAYMENT = Payment(2, "eip155:8453", PAYER.lower(), "0x" + "12" * 20, 20_000, 0, 1, "0x" + "34" * 32, b"", {})
+SETTLED = {"success": True, "transaction": TRANSACTION, "network": "eip155:8453", "payer": PAYER}
+FAILED = {"success": False, "transaction": "", "network": "eip155:8453"}
+
+
+def meant(answer: dict[str, Any]) -> str:
+    return outcome_of(SettleResponse.model_validate(answer), PAYMENT).state
+
+
+def test_a_settlement_is_one_with_its_transaction_in_lower_case() -> None:
+    outcome = outcome_of(SettleResponse.model_validate(SETTLED), PAYMENT)
+    assert (outcome.state, outcome.transaction) == ("settled", TRANSACTION.lower())
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"network": "eip155:1"},
+        {"transaction": ""},
+        {"transaction": "0x1234"},
+        {"transaction": "0x" + "zz" * 32},
+        {"payer": "0x" + "55" * 20},
+    ],
+    ids=str,
+)
+def test_a_settlement_that_cannot_be_true_means_nothing(lie: dict[str, Any]) -> None:
+    assert meant(SETTLED | lie) == "unknown"
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "invalid_exact_evm_payload_signature",
+        "invalid_exact_evm_payload_authorization_valid_before",
+        "invalid_exact_evm_insufficient_balance",
+        "insufficient_funds",
+        "unsupported_scheme",
+    ],
+)
+def test_a_refusal_before_anything_was_sent_is_one(reason: str) -> None:
+    assert meant(FAILED | {"errorReason": reason}) == "refused"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"errorReason": "settlement_pending", "transaction": TRANSACTION},
+        {"errorReason": "transaction_failed"},
+        {"errorReason": "transaction_failed", "transaction": TRANSACTION},
+        {"errorReason": "unexpected_settle_error"},
+        {"errorReason": "invalid_exact_evm_nonce_already_used"},
+        {"errorReason": "invalid_exact_evm_transfer_event_mismatch", "transaction": TRANSACTION},
+        {"errorReason": "invalid_transaction_state"},
+        {"errorReason": "insufficient_funds", "transaction": TRANSACTION},
+        {"errorReason": "out of luck"},
+    ],
+    ids=str,
+)
+def test_a_refusal_of_what_may_have_been_sent_leaves_it_open(answer: dict[str, Any]) -> None:
+    assert meant(FAILED | answer) == "unknown"
+
+
+def test_no_answer_leaves_it_open() -> None:
+    assert outcome_of(None, PAYMENT).state == "unknown"

@@ -1,0 +1,116 @@
+"""Payments as a campus opens them: the ledger's counts, the checks, and what is loaded when."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from payments.shop import Clock, Shop, config
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from campus.payments.engine import Engine
+from campus.payments.ledger import Ledger
+from campus.payments.opening import open_payments
+from campus.payments.tables import LedgerRow
+from campus.testing import money
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_offers_are_written_once_with_their_number(shop: Shop) -> None:
+    ledger = shop.payments.ledger
+    for _ in range(1000):
+        ledger.offered("cve", "brief", "http")
+    ledger.offered("cve", "brief", "mcp")
+    assert len(ledger._counts) == 2
+    await ledger.flush()
+    await ledger.flush()
+    assert [(row.event, row.frame, row.quantity) for row in await shop.ledger()] == [("offered", "http", 1000), ("offered", "mcp", 1)]
+
+
+async def test_what_was_counted_is_written_when_payments_close(shop: Shop) -> None:
+    async def nothing(*_: Any) -> None:
+        return
+
+    opened = open_payments(config(shop.chain, shop.facilitator.url), shop.storage, now=Clock(), on_settled=nothing, on_released=nothing)
+
+    async def fail_while_open() -> None:
+        async with opened as payments:
+            payments.ledger.offered("cve", "brief", "http")
+            raise RuntimeError("as it is")
+
+    with pytest.raises(RuntimeError, match="as it is"):
+        await fail_while_open()
+    assert [row.event for row in await shop.ledger()] == ["offered"]
+
+
+async def test_counts_outlive_a_flush_that_fails(shop: Shop) -> None:
+    class Away:
+        def write(self) -> Any:
+            raise RuntimeError("away")
+
+    ledger = Ledger(Away(), now=Clock())  # type: ignore[arg-type]  # only what is asked of it
+    ledger.offered("cve", "brief", "http")
+    with pytest.raises(RuntimeError):
+        await ledger.flush()
+    ledger.offered("cve", "brief", "http")
+    assert list(ledger._counts.values()) == [2]
+
+
+@pytest.mark.parametrize("change", ["UPDATE ledger SET amount = 1", "DELETE FROM ledger"])
+async def test_the_ledger_only_grows(shop: Shop, change: str) -> None:
+    await shop.sell(shop.pay())
+    before = await shop.ledger()
+    with pytest.raises(DBAPIError, match="the ledger only grows"):
+        async with shop.storage.write() as session:
+            await (await session.connection()).execute(text(change))
+    assert await shop.ledger() == before
+
+
+async def test_a_ledgers_row_says_who_paid_what_for_which_call_and_when(shop: Shop) -> None:
+    payment = shop.pay()
+    sold = await shop.sell(payment)
+    row: LedgerRow = (await shop.ledger())[-1]
+    assert (row.event, row.building, row.tool, row.frame) == ("settled", "cve", "brief", "http")
+    assert (row.network, row.asset, row.payer, row.amount) == ("eip155:8453", shop.chain.asset.lower(), payment.payer, 20_000)
+    assert (row.transaction, row.payment_id) == (sold.receipt["transaction"], (await shop.row(payment)).id)
+    assert abs((shop.clock() - row.at).total_seconds()) < 60
+
+
+async def test_a_good_configuration_has_no_findings(shop: Shop) -> None:
+    assert await shop.payments.check() == []
+
+
+async def test_the_check_says_what_is_wrong(shop: Shop) -> None:
+    async def nothing(*_: Any) -> None:
+        return
+
+    async def found(**changes: str) -> list[str]:
+        right = config(shop.chain, shop.facilitator.url)
+        assert right.payments is not None
+        wrong = right.model_copy(update={"payments": right.payments.model_copy(update=changes)})
+        async with open_payments(wrong, shop.storage, now=Clock(), on_settled=nothing, on_released=nothing) as payments:
+            return await payments.check()
+
+    nowhere = "http://127.0.0.1:9"
+    assert "facilitator_url" in (await found(facilitator_url=nowhere))[0]
+    assert "facilitator_url" in (await found(facilitator_url=shop.chain.rpc_url))[0]
+    assert "rpc_url" in (await found(rpc_url=nowhere))[0]
+    assert await found(network="eip155:84532") == [
+        "the facilitator does not serve eip155:84532; it serves eip155:8453",
+        "[payments] rpc_url is a node of eip155:8453, and network is eip155:84532",
+    ]
+
+
+async def test_the_operators_token_goes_to_the_facilitator(chain: money.Chain, shop: Shop) -> None:
+    async with money.open_facilitator(chain, token="letmein") as guarded:
+        for token, is_valid in (("letmein", True), ("wrong", False), (None, False)):
+            engine = Engine(shop.payments.client, url=guarded.url, network=chain.network, token=token)
+            assert (await engine.verify(shop.pay(), shop.sale())).valid is is_valid
+
+
+def test_opening_payments_loads_nothing_heavy_until_they_are_warm() -> None:
+    code = "import sys, campus.app, campus.payments.opening; heavy = {'x402', 'web3'} & sys.modules.keys(); assert not heavy, heavy"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr

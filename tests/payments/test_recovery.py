@@ -1,0 +1,257 @@
+"""What is left by a process that stopped anywhere ends as charged and answered, or as not charged; and so does what nobody asks about."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+from payments.shop import PRICE, Clock, Shop, open_shop
+from sqlalchemy import update
+from sqlmodel import col
+
+from campus.payments.payment import Goods, Payment
+from campus.payments.tables import PaymentRow
+from campus.testing import money
+from twins import Problem
+
+pytestmark = pytest.mark.anyio
+LATER = timedelta(seconds=11)
+"""When the lease of a process that is gone is past."""
+
+
+class Gone(BaseException):
+    """The process stops here."""
+
+
+@pytest.fixture
+async def dying_shop(shop: Shop, storage_url: str) -> AsyncIterator[Shop]:
+    """A process that stops while it works: its database is away from it by then, so that it can tidy nothing up."""
+    async with open_shop(shop.chain, shop.facilitator, storage_url, wallet=shop.wallet, clock=Clock()) as other:
+        yield other
+
+
+async def die_in_the_tool(shop: Shop, payment: Payment) -> None:
+    """Reserve, and stop."""
+    till = shop.payments.till
+    assert await till._reservations.reserve(payment, shop.sale()) is not None
+
+
+async def die_before_settling(shop: Shop, payment: Payment) -> None:
+    """Reserve, run the tool, store its answer, and stop."""
+    await die_in_the_tool(shop, payment)
+    row = await shop.row(payment)
+    await shop.payments.till._reservations.store(row.id, await shop.run(row.id), shop.sale())
+
+
+async def die_after_settling(shop: Shop, payment: Payment) -> None:
+    """The same, and have the payment charged."""
+    await die_before_settling(shop, payment)
+    outcome = await shop.payments.till._facilitator.settle(payment, shop.sale())
+    assert outcome.state == "settled"
+
+
+async def test_one_that_stopped_in_the_tool_is_taken_over_by_whoever_sends_the_payment_again(shop: Shop) -> None:
+    before, payment = await shop.takings(), shop.pay()
+    await die_in_the_tool(shop, payment)
+    abandoned = (await shop.row(payment)).id
+    shop.clock.ahead = LATER
+    await shop.sell(payment)
+    row = await shop.row(payment)
+    assert row.id != abandoned
+    assert shop.released == [abandoned]
+    assert shop.settled == [row.id]
+    assert await shop.takings() == before + PRICE
+    assert await shop.events(payment) == ["admitted", "released", "admitted", "settled"]
+
+
+async def test_one_that_stopped_in_the_tool_is_released_when_nobody_comes_back(shop: Shop) -> None:
+    payment = shop.pay()
+    await die_in_the_tool(shop, payment)
+    assert await shop.payments.reconciler.resolve() == []
+    shop.clock.ahead = LATER
+    [resolution] = await shop.payments.reconciler.resolve()
+    assert (resolution.before, resolution.after) == ("reserved", "released")
+    assert len(shop.released) == 1
+    assert await shop.payments.reconciler.resolve() == []
+
+
+async def test_one_that_stopped_before_settling_is_charged_when_the_payment_comes_again(shop: Shop) -> None:
+    before, payment = await shop.takings(), shop.pay()
+    await die_before_settling(shop, payment)
+    shop.clock.ahead = LATER
+    sold = await shop.sell(payment)
+    assert sold.goods == Goods(b'{"answer": 1}')
+    assert len(shop.runs) == 1
+    assert await shop.takings() == before + PRICE
+    assert await shop.events(payment) == ["admitted", "unknown", "settled"]
+
+
+async def test_the_reconciler_only_looks_and_never_charges(shop: Shop) -> None:
+    before, payment = await shop.takings(), shop.pay()
+    await die_before_settling(shop, payment)
+    shop.clock.ahead = LATER
+    [resolution] = await shop.payments.reconciler.resolve()
+    assert (resolution.before, resolution.after) == ("settling", "unknown")
+    assert await shop.takings() == before
+    assert [call for call in shop.facilitator.calls if call.nonce == payment.nonce] == []
+
+
+async def test_one_that_stopped_after_settling_is_found_on_the_chain_by_the_reconciler(shop: Shop) -> None:
+    before, payment = await shop.takings(), shop.pay()
+    await die_after_settling(shop, payment)
+    shop.clock.ahead = LATER
+    [resolution] = await shop.payments.reconciler.resolve()
+    assert (resolution.before, resolution.after) == ("settling", "settled")
+    row = await shop.row(payment)
+    assert resolution.transaction == row.transaction
+    assert shop.settled == [row.id]
+    assert (await shop.sell(payment)).replayed
+    assert len(shop.runs) == 1
+    assert await shop.takings() == before + PRICE
+    assert await shop.payments.reconciler.audit(datetime.now(UTC) - timedelta(hours=1)) == []
+
+
+async def test_one_that_stopped_after_settling_is_found_when_the_payment_comes_again(shop: Shop) -> None:
+    before, payment = await shop.takings(), shop.pay()
+    await die_after_settling(shop, payment)
+    shop.clock.ahead = LATER
+    assert (await shop.sell(payment)).goods == Goods(b'{"answer": 1}')
+    assert len(shop.runs) == 1
+    assert await shop.takings() == before + PRICE
+
+
+async def test_a_resend_waits_for_the_lease_of_a_process_that_is_gone(shop: Shop) -> None:
+    payment = shop.pay()
+    await die_after_settling(shop, payment)
+
+    async def let_time_pass() -> None:
+        await anyio.sleep(0.5)
+        shop.clock.ahead = LATER
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(let_time_pass)
+        await shop.sell(payment)
+    assert len(shop.runs) == 1
+
+
+async def test_a_process_that_stood_still_while_another_took_over_charges_nothing(shop: Shop, other_shop: Shop) -> None:
+    before, payment = await shop.takings(), shop.pay()
+
+    async def stand_still(payment_id: str) -> Goods:
+        shop.runs.append(payment_id)
+        shop.clock.ahead = LATER
+        await other_shop.sell(payment)
+        return Goods(b'{"answer": "late"}')
+
+    problem = await shop.refusal(payment, run=stand_still)
+    assert problem.code == "payment_in_flight"
+    assert await shop.takings() == before + PRICE
+    assert shop.released == shop.runs  # what was prepared in the late run is dropped
+    assert (await shop.sell(payment)).goods == Goods(b'{"answer": 1}')
+
+
+async def test_the_lease_of_what_is_in_work_is_renewed(shop: Shop, other_shop: Shop) -> None:
+    payment = shop.pay()
+
+    async def take_long(payment_id: str) -> Goods:
+        shop.clock.ahead = LATER
+        await shop.payments.till._leases.renew()
+        shop.clock.ahead += timedelta(seconds=9)
+        assert await other_shop.payments.reconciler.resolve() == []
+        return await shop.run(payment_id)
+
+    await shop.sell(payment, run=take_long)
+    assert other_shop.released == []
+
+
+async def test_what_follows_from_a_settlement_is_in_its_transaction(shop: Shop) -> None:
+    payment = shop.pay()
+    await die_after_settling(shop, payment)
+    shop.clock.ahead = LATER
+
+    async def fail(session: object, payment_id: str) -> None:
+        raise RuntimeError("the key cannot be written")
+
+    shop.payments.till._reservations._on_settled = fail
+    [resolution] = await shop.payments.reconciler.resolve()
+    assert resolution.after == "unknown"
+    assert "settled" not in await shop.events(payment)
+    shop.payments.till._reservations._on_settled = shop.on_settled
+    shop.clock.ahead *= 2
+    [resolution] = await shop.payments.reconciler.resolve()
+    assert resolution.after == "settled"
+
+
+async def test_one_payment_that_cannot_be_looked_into_keeps_no_other(shop: Shop) -> None:
+    first, second = shop.pay(), shop.pay()
+    for payment in (first, second):
+        await die_after_settling(shop, payment)
+    stubborn = (await shop.row(first)).id
+
+    async def fail_for_one(session: object, payment_id: str) -> None:
+        if payment_id == stubborn:
+            raise RuntimeError("the key cannot be written")
+
+    shop.clock.ahead = LATER
+    shop.payments.till._reservations._on_settled = fail_for_one
+    found = await shop.payments.reconciler.resolve()
+    assert {each.payment_id: each.after for each in found}[(await shop.row(second)).id] == "settled"
+
+
+async def test_the_audit_names_what_the_chain_does_not_have(shop: Shop) -> None:
+    genuine, forged, other = shop.pay(), shop.pay(), shop.pay()
+    transactions = [str((await shop.sell(each)).receipt["transaction"]) for each in (genuine, forged, other)]
+    start = datetime.now(UTC) - timedelta(hours=1)
+    assert await shop.payments.reconciler.audit(start) == []
+    rows = [await shop.row(each) for each in (genuine, forged, other)]
+    for row, transaction in ((rows[1], "0x" + "77" * 32), (rows[2], transactions[0])):
+        async with shop.storage.write() as session:
+            change = update(PaymentRow).where(col(PaymentRow.id) == row.id).values(transaction=transaction)
+            await (await session.connection()).execute(change)
+    found = await shop.payments.reconciler.audit(start)
+    assert {each.payment_id: each.reason for each in found} == {
+        rows[1].id: "the chain has no such transaction",
+        rows[2].id: "the transaction is not this payment",
+    }
+
+
+async def test_a_refusal_is_final_only_for_what_was_never_sent(shop: Shop) -> None:
+    """The first attempt hangs in the network; a later one is refused, since the payer's money is gone, by the first attempt."""
+    payment = shop.pay()
+    await die_before_settling(shop, payment)
+    shop.clock.ahead = LATER
+    shop.facilitator.faults.settle_status_before = 500
+    assert (await shop.refusal(payment)).code == "payment_in_flight"
+    shop.facilitator.faults.clear()
+    purse = await shop.chain.balance(shop.wallet.address)
+    await shop.chain.transfer_with_authorization(shop.sign(to="0x" + "66" * 20, value=purse))
+    shop.clock.ahead *= 2
+    problem: Problem = await shop.refusal(payment)
+    assert problem.code == "payment_in_flight"
+    assert (await shop.row(payment)).state == "unknown"
+
+
+@pytest.fixture
+async def own_chain_shop(storage_url: str) -> AsyncIterator[Shop]:
+    """A shop on a chain of its own, whose clock may be set forward."""
+    async with money.open_chain() as chain, money.open_facilitator(chain) as facilitator:
+        wallet = money.new_wallet()
+        await chain.mint(wallet.address, 1_000_000)
+        async with open_shop(chain, facilitator, storage_url, wallet=wallet) as shop:
+            yield shop
+
+
+async def test_what_was_never_charged_is_released_when_the_chain_says_that_it_expired(own_chain_shop: Shop) -> None:
+    shop = own_chain_shop
+    payment = shop.pay()
+    await die_before_settling(shop, payment)
+    shop.clock.ahead = timedelta(minutes=10)  # this machine's clock alone ends nothing
+    assert [each.after for each in await shop.payments.reconciler.resolve()] == ["unknown"]
+    await shop.chain.advance(400)
+    shop.clock.ahead *= 2
+    [resolution] = await shop.payments.reconciler.resolve()
+    assert (resolution.before, resolution.after) == ("unknown", "released")
+    assert await shop.takings() == 0
+    assert await shop.events(payment) == ["admitted", "unknown", "released"]
+    assert (await shop.refusal(payment)).code == "payment_refused"
+    assert len(shop.released) == 1

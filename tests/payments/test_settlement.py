@@ -1,0 +1,215 @@
+"""What becomes of a payment when the facilitator fails, lies or is forestalled: charged and answered, or neither."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from payments.shop import PAY_TO, PRICE, Shop, read
+
+from campus.payments.payment import Goods
+from campus.testing import money
+
+pytestmark = pytest.mark.anyio
+LATER = timedelta(seconds=11)
+"""When a payment in doubt may be asked about again."""
+
+
+async def test_a_payer_without_funds_is_refused_before_the_tool_runs(shop: Shop) -> None:
+    payment = shop.pay(by=money.new_wallet())
+    problem = await shop.refusal(payment)
+    assert (problem.status, problem.code) == (402, "payment_refused")
+    assert "insufficient_balance" in problem.detail
+    assert shop.runs == []
+    assert await shop.events(payment) == ["admitted", "refused"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"signature": "0x" + "11" * 65},
+        {"sender": "0x" + "22" * 20},
+        {"extra": {"name": "Another Coin", "version": "2"}},
+        {"amount": "19999"},
+        {"amount": "19999", "value": 19_999},
+        {"value": 19_999},
+        {"to": "0x" + "33" * 20},
+        {"network": "eip155:84532"},
+        {"asset": "0x" + "44" * 20},
+        {"valid_before": 1},
+        {"valid_after": 2**40},
+        {"valid_before": 2**40},
+        {"resource": "https://campus.example/v1/cve/fresh"},
+    ],
+    ids=str,
+)
+async def test_what_is_no_payment_for_this_call_is_refused_uncharged(shop: Shop, changes: dict[str, Any]) -> None:
+    before = await shop.takings()
+    problem = await shop.refusal(shop.pay(**changes))
+    assert (problem.status, problem.code) == (402, "payment_refused")
+    assert problem.detail
+    assert shop.runs == []
+    assert await shop.takings() == before
+
+
+async def test_terms_that_cannot_be_read_are_refused(shop: Shop) -> None:
+    signed = shop.sign()
+    del signed["accepted"]["maxTimeoutSeconds"]
+    assert (await shop.refusal(read(signed))).code == "payment_refused"
+
+
+async def test_refusals_at_sight_are_counted_together(shop: Shop) -> None:
+    for _ in range(3):
+        await shop.refusal(shop.pay(value=19_999))
+    await shop.job("campus.flush_ledger")
+    assert [(row.event, row.quantity) for row in await shop.ledger()] == [("refused", 3)]
+    assert await shop.rows() == []
+
+
+async def test_a_facilitator_that_is_down_charges_nothing_and_the_payment_stays_good(shop: Shop) -> None:
+    payment = shop.pay()
+    shop.facilitator.faults.down = True
+    problem = await shop.refusal(payment)
+    assert (problem.status, problem.code) == (402, "payment_unverified")
+    assert "the very same payment" in problem.detail
+    assert shop.runs == []
+    assert len(shop.payments.findings()) == 1
+    assert "facilitator" in shop.payments.findings()[0]
+    shop.facilitator.faults.clear()
+    await shop.sell(payment)
+    assert shop.payments.findings() == []
+    assert await shop.events(payment) == ["admitted", "failed", "admitted", "settled"]
+
+
+@pytest.mark.parametrize("fault", [{"verify_status": 500}, {"garbled": ("verify",)}, {"verify_lie": {"payer": "0x" + "55" * 20}}], ids=str)
+async def test_a_facilitator_that_says_nothing_sensible_charges_nothing(shop: Shop, fault: dict[str, Any]) -> None:
+    payment = shop.pay()
+    for name, value in fault.items():
+        setattr(shop.facilitator.faults, name, value)
+    assert (await shop.refusal(payment)).code == "payment_unverified"
+    assert (await shop.row(payment)).state == "released"
+    assert shop.runs == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"settle_status": 500},
+        {"garbled": ("settle",)},
+        {"lie": {"network": "eip155:1"}},
+        {"lie": {"success": False, "errorReason": "invalid_exact_evm_nonce_already_used", "transaction": ""}},
+    ],
+    ids=str,
+)
+async def test_a_charge_that_the_facilitator_keeps_quiet_is_found_on_the_chain_and_answered(shop: Shop, fault: dict[str, Any]) -> None:
+    before, payment = await shop.takings(), shop.pay()
+    for name, value in fault.items():
+        setattr(shop.facilitator.faults, name, value)
+    sold = await shop.sell(payment)
+    assert await shop.takings() == before + PRICE
+    [transfer] = await shop.chain.transfers(sender=shop.wallet.address, receiver=PAY_TO)
+    assert sold.receipt["transaction"] == transfer.transaction
+    assert (await shop.sell(payment)).replayed
+    assert len(shop.runs) == len(shop.settled) == 1
+    assert await shop.events(payment) == ["admitted", "unknown", "settled", "replayed"]
+
+
+async def test_a_charge_that_did_not_happen_is_made_when_the_payment_is_sent_again(shop: Shop) -> None:
+    before, payment = await shop.takings(), shop.pay()
+    shop.facilitator.faults.settle_status_before = 500
+    problem = await shop.refusal(payment)
+    assert (problem.status, problem.code) == (409, "payment_in_flight")
+    assert int(problem.headers["Retry-After"]) > 0
+    assert (await shop.row(payment)).state == "unknown"
+    assert await shop.takings() == before
+    shop.facilitator.faults.clear()
+    shop.clock.ahead = LATER
+    sold = await shop.sell(payment)
+    assert await shop.takings() == before + PRICE
+    assert sold.goods == Goods(b'{"answer": 1}')
+    assert len(shop.runs) == 1
+    assert await shop.events(payment) == ["admitted", "unknown", "settled"]
+
+
+async def test_a_facilitator_that_goes_away_before_it_charges_leaves_the_payment_in_doubt_and_no_new_terms(shop: Shop) -> None:
+    payment = shop.pay()
+
+    async def run(payment_id: str) -> Goods:
+        shop.facilitator.faults.down = True
+        return await shop.run(payment_id)
+
+    for _ in range(2):
+        assert (await shop.refusal(payment, run=run)).code == "payment_in_flight"
+        shop.clock.ahead += LATER
+    assert len(shop.runs) == 1
+    shop.facilitator.faults.clear()
+    await shop.sell(payment)
+    assert len(shop.runs) == 1
+
+
+async def test_while_it_is_in_doubt_no_other_call_gets_the_payment(shop: Shop) -> None:
+    payment = shop.pay()
+    shop.facilitator.faults.settle_status_before = 500
+    await shop.refusal(payment)
+    assert (await shop.refusal(payment, shop.sale("https://campus.example/v1/cve/fresh"))).code == "payment_already_used"
+
+
+async def forestalled(shop: Shop, act: Any) -> Any:
+    """A call during whose tool the payer acts."""
+    signed = shop.sign()
+
+    async def run(payment_id: str) -> Goods:
+        await act(signed)
+        return await shop.run(payment_id)
+
+    return read(signed), run
+
+
+async def test_a_nonce_that_the_payer_spends_on_himself_meanwhile_buys_nothing(shop: Shop) -> None:
+    before = await shop.takings()
+
+    async def pay_himself(signed: dict[str, Any]) -> None:
+        nonce = signed["payload"]["authorization"]["nonce"]
+        await shop.chain.transfer_with_authorization(shop.sign(to=shop.wallet.address, nonce=nonce))
+
+    payment, run = await forestalled(shop, pay_himself)
+    problem = await shop.refusal(payment, run=run)
+    assert (problem.status, problem.code) == (402, "payment_refused")
+    assert "another transfer" in problem.detail
+    assert await shop.takings() == before
+    row = await shop.row(payment)
+    assert (row.state, row.answer) == ("released", None)
+    assert await shop.events(payment) == ["admitted", "unknown", "refused"]
+    assert (await shop.refusal(payment)).code == "payment_refused"
+
+
+async def test_an_authorization_that_the_payer_cancels_meanwhile_buys_nothing(shop: Shop) -> None:
+    before = await shop.takings()
+
+    async def cancel(signed: dict[str, Any]) -> None:
+        await shop.chain.cancel_authorization(shop.wallet, signed["payload"]["authorization"]["nonce"])
+
+    payment, run = await forestalled(shop, cancel)
+    assert "cancelled" in (await shop.refusal(payment, run=run)).detail
+    assert await shop.takings() == before
+
+
+async def test_a_payment_that_a_watcher_submits_meanwhile_is_one_charge_and_answered(shop: Shop) -> None:
+    before = await shop.takings()
+    payment, run = await forestalled(shop, shop.chain.transfer_with_authorization)
+    sold = await shop.sell(payment, run=run)
+    assert sold.goods == Goods(b'{"answer": 1}')
+    assert await shop.takings() == before + PRICE
+
+
+async def test_money_that_the_payer_moves_away_meanwhile_is_not_charged_and_buys_nothing(shop: Shop) -> None:
+    before = await shop.takings()
+
+    async def move_away(signed: dict[str, Any]) -> None:
+        purse = await shop.chain.balance(shop.wallet.address)
+        await shop.chain.transfer_with_authorization(shop.sign(to="0x" + "66" * 20, value=purse))
+
+    payment, run = await forestalled(shop, move_away)
+    problem = await shop.refusal(payment, run=run)
+    assert problem.code in ("payment_refused", "payment_in_flight")
+    assert await shop.takings() == before
+    assert shop.settled == []

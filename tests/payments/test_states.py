@@ -1,0 +1,137 @@
+"""What is done with a payment that is presented: a table of states, and laws over all of them."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from campus.payments.payment import Payment, Sale
+from campus.payments.states import AFTER, mismatch_of, step_for
+from campus.payments.tables import PaymentRow
+from twins import Problem
+
+NOW = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
+SECONDS = int(NOW.timestamp())
+ASSET, PAY_TO = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", "0x" + "Ab" * 20
+REQUIREMENTS = {"network": "eip155:8453", "payTo": PAY_TO, "maxTimeoutSeconds": 300}
+SALE = Sale("cve", "brief", "http", "https://x/brief", ASSET, 20_000, REQUIREMENTS, lambda code, reason: Problem(402, code, reason))
+PAYMENT = Payment(
+    version=2,
+    network="eip155:8453",
+    payer="0x" + "12" * 20,
+    pay_to=PAY_TO.lower(),
+    value=20_000,
+    valid_after=SECONDS - 600,
+    valid_before=SECONDS + 300,
+    nonce="0x" + "34" * 32,
+    digest=b"p" * 32,
+    payload={},
+    resource="https://x/brief",
+    accepted={"asset": ASSET},
+)
+AHEAD, PAST = NOW + timedelta(seconds=1), NOW
+
+
+def row(state: str, **changes: Any) -> PaymentRow:
+    values = {
+        "id": "pay_1",
+        "network": "eip155:8453",
+        "asset": ASSET.lower(),
+        "payer": PAYMENT.payer,
+        "nonce": PAYMENT.nonce,
+        "amount": 20_000,
+        "pay_to": PAYMENT.pay_to,
+        "valid_before": PAYMENT.valid_before,
+        "payment": PAYMENT.digest,
+        "resource": SALE.digest,
+        "building": "cve",
+        "tool": "brief",
+        "frame": "http",
+        "state": state,
+        "holder": "a",
+        "lease_until": PAST,
+        "reserved_at": NOW,
+    }
+    return PaymentRow(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("found", "step"),
+    [
+        (None, "reserve"),
+        (row("released"), "reserve"),
+        (row("released", payment=b"other", resource=b"other"), "reserve"),
+        (row("reserved", lease_until=AHEAD), "wait"),
+        (row("reserved"), "reserve"),
+        (row("reserved", resource=b"other"), "reserve"),
+        (row("reserved", lease_until=AHEAD, resource=b"other"), "refuse"),
+        (row("reserved", lease_until=AHEAD, payment=b"other"), "refuse"),
+        (row("settling", lease_until=AHEAD), "wait"),
+        (row("settling"), "resolve"),
+        (row("settling", payment=b"other"), "refuse"),
+        (row("unknown", lease_until=AHEAD), "wait"),
+        (row("unknown"), "resolve"),
+        (row("unknown", resource=b"other"), "refuse"),
+        (row("settled", answer=b"{}", answer_until=AHEAD), "replay"),
+        (row("settled", answer=b"{}", answer_until=NOW), "refuse"),
+        (row("settled", answer=None, answer_until=AHEAD), "refuse"),
+        (row("settled", answer=b"{}", answer_until=AHEAD, resource=b"other"), "refuse"),
+        (row("settled", answer=b"{}", answer_until=AHEAD, payment=b"other"), "refuse"),
+    ],
+)
+def test_each_state_has_its_step(found: PaymentRow | None, step: str) -> None:
+    assert step_for(found, PAYMENT, SALE, now=NOW) == step
+
+
+@given(
+    state=st.sampled_from(sorted(AFTER)),
+    lease=st.integers(-5, 5),
+    payment=st.sampled_from([PAYMENT.digest, b"other"]),
+    resource=st.sampled_from([SALE.digest, b"other"]),
+    answer=st.sampled_from([None, b"{}"]),
+)
+def test_a_tool_runs_only_where_nothing_can_have_been_charged(
+    state: str, lease: int, payment: bytes, resource: bytes, answer: bytes | None
+) -> None:
+    found = row(
+        state,
+        lease_until=NOW + timedelta(seconds=lease),
+        payment=payment,
+        resource=resource,
+        answer=answer,
+        answer_until=NOW + timedelta(minutes=1),
+    )
+    step = step_for(found, PAYMENT, SALE, now=NOW)
+    assert step != "reserve" or state in ("reserved", "released")
+    assert step != "replay" or (state == "settled" and payment == PAYMENT.digest and resource == SALE.digest)
+
+
+def test_what_was_charged_stays_so_and_only_a_reservation_leads_there() -> None:
+    assert AFTER["settled"] == ()
+    assert {state for state, after in AFTER.items() if "settled" in after} == {"settling", "unknown"}
+    assert {state for state, after in AFTER.items() if "settling" in after} == {"reserved"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, None),
+        ({"resource": None, "accepted": None, "version": 1}, None),
+        ({"network": "eip155:84532"}, "on the network eip155:84532"),
+        ({"accepted": {"asset": "0x" + "00" * 20}}, "another asset"),
+        ({"accepted": {}}, "another asset"),
+        ({"pay_to": "0x" + "99" * 20}, "pays to 0x9999"),
+        ({"value": 19_999}, "the price is 20000"),
+        ({"value": 20_001}, "the price is 20000"),
+        ({"resource": "https://x/other"}, "another call"),
+        ({"valid_before": SECONDS}, "expired"),
+        ({"valid_after": SECONDS + 301}, "not valid yet"),
+        ({"valid_before": SECONDS + 300 + 601}, "more than 900 seconds"),
+    ],
+)
+def test_a_payment_that_does_not_fit_is_told_why(changes: dict[str, Any], reason: str | None) -> None:
+    found = mismatch_of(replace(PAYMENT, **changes), SALE, now=NOW)
+    assert found is None if reason is None else reason in (found or "")

@@ -1,0 +1,78 @@
+"""`campus ledger …` in this process, against a campus.toml that takes payments."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import pytest
+from serving import free_port, write_config
+
+from campus.cli import main
+from campus.payments.tables import LedgerRow
+from campus.storage import House, Vault
+
+BASE = "eip155:8453"
+OWN = "0x" + "cC" * 20
+CONFIG = f"""
+openapi = "gateway"
+[payments]
+network = "{BASE}"
+pay_to = "0x{"11" * 20}"
+facilitator_url = "http://127.0.0.1:9"
+rpc_url = "http://127.0.0.1:9"
+own_wallets = ["{OWN}"]
+[buildings.gateway]
+path = "/"
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Ran]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run `campus …` in this process, which is ten times quicker than in one of its own; in a thread too."""
+
+    def ran(*words: str) -> Ran:
+        code = 0
+        try:
+            main(words)
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return Ran(code, *capsys.readouterr())
+
+    return ran
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return write_config(tmp_path, CONFIG, port=free_port())
+
+
+@pytest.fixture
+def ledger(config: Path, command: Command) -> Command:
+    """Run `campus ledger …` against the campus.toml."""
+    return lambda *words: command("ledger", *words, "--config", str(config))
+
+
+@pytest.fixture
+def write(config: Path) -> Callable[..., None]:
+    """Put entries into the ledger of the campus."""
+
+    async def written(entries: tuple[LedgerRow, ...]) -> None:
+        async with Vault.open("sqlite:data", folder=config.parent) as vault:
+            storage = await vault.room("campus", House)
+            async with storage.write() as session:
+                session.add_all(entries)
+
+    return lambda *entries: anyio.run(written, entries)

@@ -1,0 +1,151 @@
+"""`campus ledger` beside a server that sells: what it counts is what the chain saw, and what the chain did not see is told."""
+
+import json
+import secrets
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+import pytest
+from serving import Served, serving, write_config
+from x402.http.clients.httpx import PaymentError
+
+from campus.testing.money import Chain, Facilitator, Payer, new_wallet, open_chain, open_facilitator
+
+pytestmark = pytest.mark.anyio
+PAY_TO = "0x" + "22" * 20
+DOLLAR = 1_000_000
+CONFIG = """
+openapi = "checkout"
+[payments]
+network = "eip155:8453"
+pay_to = "{pay_to}"
+facilitator_url = "{facilitator}"
+rpc_url = "{rpc}"
+[products.dice]
+scope = "dice"
+price = "0.50"
+term = "30 days"
+[buildings.checkout]
+grants = ["keys"]
+"""
+
+
+class Ran(Protocol):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Ran]
+Run = Callable[[tuple[str, ...]], Awaitable[Ran]]
+
+
+@pytest.fixture
+async def chain() -> AsyncIterator[Chain]:
+    async with open_chain() as chain:
+        yield chain
+
+
+@pytest.fixture
+async def facilitator(chain: Chain) -> AsyncIterator[Facilitator]:
+    async with open_facilitator(chain) as facilitator:
+        yield facilitator
+
+
+@pytest.fixture
+def run(command: Command, tmp_path: Path) -> Run:
+    """A command against the campus in the test's folder; the chain and the server answer it meanwhile."""
+    return partial(anyio.to_thread.run_sync, lambda words: command(*words, "--config", str(tmp_path / "campus.toml")))
+
+
+async def buy(served: Served, payer: Payer) -> str:
+    async with payer.http(served.url, timeout=60) as client:
+        answer = await client.post("/v1/checkout/keys", json={"product": "dice"}, headers={"Idempotency-Key": secrets.token_hex(16)})
+    assert answer.status_code == 200, answer.text
+    key: str = answer.json()["key"]
+    return key
+
+
+def change(folder: Path, statement: str, *values: str) -> None:
+    """Change what is stored, behind the back of everybody."""
+    with sqlite3.connect(folder / "data" / "campus.db") as database:
+        database.execute(statement, values)
+    database.close()
+
+
+async def test_the_ledger_agrees_with_the_chain_until_somebody_changes_it(
+    tmp_path: Path, chain: Chain, facilitator: Facilitator, run: Run
+) -> None:
+    payer = Payer(new_wallet())
+    await chain.mint(payer.wallet.address, 2 * DOLLAR)
+    text = CONFIG.format(pay_to=PAY_TO, facilitator=facilitator.url, rpc=chain.rpc_url)
+    with serving(tmp_path, text) as served:
+        keys = [await buy(served, payer) for _ in range(2)]
+        assert all(key.startswith("campus_live_") for key in keys)
+        sums = json.loads((await run(("ledger", "sum", "--json"))).out)
+        assert [(row["tool"], row["payments"], row["amount"]) for row in sums] == [("buy_key", 2, DOLLAR)]
+        assert await chain.balance(PAY_TO) == DOLLAR
+        listed = (await run(("ledger", "list", "--json"))).out
+        settled = [row for row in json.loads(listed) if row["event"] == "settled"]
+        moved = await chain.transfers(sender=payer.wallet.address)
+        assert [row["transaction"] for row in settled] == [one.transaction for one in moved]
+        assert all(key not in listed for key in keys)
+        well = await run(("ledger", "reconcile"))
+        assert (well.code, well.out) == (0, "all is well\n")
+    funnel = json.loads((await run(("ledger", "funnel", "--json"))).out)
+    assert [(row["shown"], row["paid"], row["conversion"], row["payers"]) for row in funnel] == [(2, 2, 1.0, 1)]
+    statement = 'UPDATE payments SET "transaction" = ? WHERE id = ?'
+    change(tmp_path, statement, settled[1]["transaction"], settled[0]["payment_id"])
+    told = await run(("ledger", "reconcile", "--json"))
+    assert told.code == 1
+    assert [(row["payment"], row["is"]) for row in json.loads(told.out)] == [(settled[0]["payment_id"], "not on the chain")]
+
+
+async def test_reconcile_brings_a_payment_in_doubt_to_its_end_and_the_key_to_its_buyer(
+    tmp_path: Path, chain: Chain, facilitator: Facilitator, run: Run
+) -> None:
+    payer = Payer(new_wallet())
+    await chain.mint(payer.wallet.address, DOLLAR)
+    text = CONFIG.format(pay_to=PAY_TO, facilitator=facilitator.url, rpc=chain.rpc_url)
+    with serving(tmp_path, text) as served, facilitator.hold("settled") as hold:
+        async with anyio.create_task_group() as tasks:
+
+            async def lost() -> None:
+                with pytest.raises(PaymentError):
+                    await buy(served, payer)
+
+            tasks.start_soon(lost)
+            await hold.reached()
+            served.process.kill()
+    assert await chain.balance(PAY_TO) == DOLLAR // 2
+    assert json.loads((await run(("key", "list", "--json"))).out) == []
+    change(tmp_path, "UPDATE payments SET lease_until = '2026-01-01 00:00:00.000000'")
+    told = await run(("ledger", "reconcile", "--json"))
+    assert (told.code, [(row["was"], row["is"]) for row in json.loads(told.out)]) == (0, [("settling", "settled")])
+    keys = json.loads((await run(("key", "list", "--json"))).out)
+    assert [(row["product"], row["state"]) for row in keys] == [("dice", "valid")]
+
+
+async def test_without_payments_there_is_nothing_to_reconcile(tmp_path: Path, run: Run) -> None:
+    write_config(tmp_path, 'openapi = "gateway"\n[buildings.gateway]\npath = "/"\n', port=8000)
+    refused = await run(("ledger", "reconcile"))
+    assert refused.code == 2
+    assert "campus.toml has no table [payments]" in refused.err
+    assert refused.err.count("\n") == 1
+
+
+async def test_a_chain_that_does_not_answer_is_told_in_a_sentence(tmp_path: Path, facilitator: Facilitator, chain: Chain, run: Run) -> None:
+    payer = Payer(new_wallet())
+    await chain.mint(payer.wallet.address, DOLLAR)
+    text = CONFIG.format(pay_to=PAY_TO, facilitator=facilitator.url, rpc="http://127.0.0.1:9")
+    with serving(tmp_path, text) as served:
+        await buy(served, payer)
+    refused = await run(("ledger", "reconcile"))
+    assert refused.code == 2
+    assert refused.err.startswith("campus: ")
+    assert refused.err.count("\n") == 1

@@ -1,0 +1,125 @@
+"""`campus ledger`: what each question prints, for people, for programs and for bookkeeping."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import pytest
+
+from campus.payments.tables import LedgerRow
+
+BASE = "eip155:8453"
+ALICE, BOB, OWN = "0x" + "aa" * 20, "0x" + "bb" * 20, "0x" + "cc" * 20
+FORMULA = "=HYPERLINK(1), he said"
+
+
+class Ran(Protocol):
+    code: int
+    out: str
+
+
+Ledger = Callable[..., Ran]
+
+
+def paid(day: int, number: int, payer: str, amount: int = 5_000, *, event: str = "settled", **more: Any) -> LedgerRow:
+    usual = {"building": "cve", "tool": "cve_verdict", "frame": "http", "network": BASE, "transaction": f"0x{number:02}"}
+    said = {"at": datetime(2026, 8, day, 12, tzinfo=UTC), "event": event, "payment_id": f"pay_{number}", "payer": payer, "amount": amount}
+    return LedgerRow(**{**usual, **said, **more})
+
+
+@pytest.fixture
+def full(write: Callable[..., None]) -> None:
+    write(
+        LedgerRow(at=datetime(2026, 8, 20, tzinfo=UTC), event="offered", building="cve", tool="cve_verdict", frame="http", quantity=4),
+        paid(20, 1, ALICE),
+        paid(20, 2, OWN),
+        paid(21, 3, BOB, 7, event="failed", transaction=None, detail=FORMULA),
+        paid(21, 4, BOB, 149_000_000, building="checkout", tool="buy_key", frame="mcp"),
+    )
+
+
+@pytest.mark.usefixtures("full")
+def test_list_shows_the_newest_entries_in_order(ledger: Ledger) -> None:
+    rows = json.loads(ledger("list", "--json").out)
+    assert [row["event"] for row in rows] == ["offered", "settled", "settled", "failed", "settled"]
+    assert rows[-1] == {
+        "id": 5,
+        "at": "2026-08-21T12:00:00.000000Z",
+        "event": "settled",
+        "building": "checkout",
+        "tool": "buy_key",
+        "frame": "mcp",
+        "quantity": 1,
+        "payment_id": "pay_4",
+        "network": "eip155:8453",
+        "asset": None,
+        "payer": BOB,
+        "amount": 149_000_000,
+        "transaction": "0x04",
+        "detail": "",
+        "usd": "149",
+    }
+    assert [row["payment_id"] for row in json.loads(ledger("list", "--json", "--last", "2").out)] == ["pay_3", "pay_4"]
+    assert [row["id"] for row in json.loads(ledger("list", "--json", "--until", "2026-08-20").out)] == [1, 2, 3]
+    lines = ledger("list").out.splitlines()
+    assert len(lines) == 6
+    assert "checkout.buy_key" in lines[-1]
+
+
+@pytest.mark.usefixtures("full")
+def test_sum_leaves_own_wallets_out_unless_they_are_asked_for(ledger: Ledger) -> None:
+    rows = json.loads(ledger("sum", "--json").out)
+    assert [(row["day"], row["tool"], row["payments"], row["usd"], row["amount"]) for row in rows] == [
+        ("2026-08-20", "cve_verdict", 1, "0.005", 5_000),
+        ("2026-08-21", "buy_key", 1, "149", 149_000_000),
+    ]
+    assert ledger("sum").out.splitlines()[-1] == "eip155:8453: $149.005 by 2 payments"
+    assert ledger("sum", "--own").out.splitlines()[-1] == "eip155:8453: $149.01 by 3 payments"
+    assert ledger("sum", "--since", "2026-08-22").out == "nothing to show\n"
+
+
+@pytest.mark.usefixtures("full")
+def test_the_funnel_leaves_own_wallets_out(ledger: Ledger) -> None:
+    assert json.loads(ledger("funnel", "--json").out) == [
+        {"day": "2026-08-20", "building": "cve", "tool": "cve_verdict", "shown": 4, "paid": 1, "conversion": 0.25, "payers": 1},
+        {"day": "2026-08-21", "building": "checkout", "tool": "buy_key", "shown": 0, "paid": 1, "conversion": None, "payers": 1},
+    ]
+    assert "0.25" in ledger("funnel").out
+
+
+@pytest.mark.usefixtures("full")
+def test_an_export_holds_every_entry_and_column_and_the_same_in_both_formats(ledger: Ledger) -> None:
+    as_json = json.loads(ledger("export", "--format", "json").out)
+    as_csv = list(csv.DictReader(io.StringIO(ledger("export").out)))
+    assert len(as_json) == 5
+    assert as_json == json.loads(ledger("list", "--json").out)
+    for one, other in zip(as_json, as_csv, strict=True):
+        assert list(one) == list(other)
+        expected = {name: "" if value is None else str(value) for name, value in one.items()}
+        assert {**other, "detail": other["detail"].removeprefix("'")} == expected
+    assert [row["payment_id"] for row in json.loads(ledger("export", "--format", "json", "--since", "2026-08-21").out)] == [
+        "pay_3",
+        "pay_4",
+    ]
+
+
+@pytest.mark.usefixtures("full")
+def test_a_reason_that_somebody_else_wrote_is_no_formula_of_a_spreadsheet(ledger: Ledger) -> None:
+    rows = list(csv.DictReader(io.StringIO(ledger("export").out)))
+    assert [row["detail"] for row in rows] == ["", "", "", f"'{FORMULA}", ""]
+
+
+def test_an_empty_ledger_is_no_error(ledger: Ledger) -> None:
+    for question in ("list", "sum", "funnel"):
+        assert (ledger(question).code, ledger(question).out) == (0, "nothing to show\n")
+        assert json.loads(ledger(question, "--json").out) == []
+    assert json.loads(ledger("export", "--format", "json").out) == []
+    assert len(ledger("export").out.splitlines()) == 1
+
+
+def test_a_day_that_is_none_is_refused(ledger: Ledger) -> None:
+    for day in ("yesterday", "2026-02-30", "20-08-2026"):
+        assert ledger("sum", "--since", day).code != 0

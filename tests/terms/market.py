@@ -1,0 +1,57 @@
+"""The stall on a real chain: who is paid there, who pays, and the ways to call it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
+from terms.samples import make_stall
+
+from campus import Building
+from campus.testing import ORIGIN, Town, open_campus
+from campus.testing.money import PAYMENT, Chain, Facilitator, Payer, headers_of, new_wallet, open_chain, open_facilitator, terms_of
+
+DAY = {"day": "2026-01-02"}
+PATH = "/v1/stall/text/2026-01-02"
+DOLLAR = 1_000_000
+
+
+class Market:
+    """A stall on a chain, whoever is paid there, and who pays."""
+
+    def __init__(self, town: Town, chain: Chain, facilitator: Facilitator, payer: Payer, payee: str) -> None:
+        self.town, self.chain, self.facilitator, self.payer, self.payee = town, chain, facilitator, payer, payee
+
+    async def earned(self) -> int:
+        return await self.chain.balance(self.payee)
+
+    def paying(self) -> httpx.AsyncClient:
+        return self.payer.http(ORIGIN, transport=httpx.ASGITransport(self.town.app))
+
+    def mcp(self) -> Client[Any]:
+        return Client(StreamableHttpTransport(f"{ORIGIN}/stall/mcp", httpx_client_factory=self.town._client))
+
+    async def terms(self, path: str = PATH) -> dict[str, Any]:
+        return terms_of(await self.town.http.get(path))
+
+    async def offer(self, frame: str, payment: Any) -> tuple[int, dict[str, Any]]:
+        """Send a payment for the sentence of the day; the status and what is said."""
+        if frame == "http":
+            answer = await self.town.http.get(PATH, headers=headers_of(payment))
+            return answer.status_code, answer.json()
+        async with self.mcp() as client:
+            result = await client.call_tool("text_of", DAY, meta={PAYMENT: payment}, raise_on_error=False)
+        said = result.structured_content or {}
+        return (said["status"] if result.is_error else 200), said
+
+
+@asynccontextmanager
+async def open_market(stall: Building | None = None) -> AsyncIterator[Market]:
+    payer, payee = Payer(new_wallet()), new_wallet().address
+    async with open_chain() as chain, open_facilitator(chain) as facilitator:
+        await chain.mint(payer.wallet.address, 10 * DOLLAR)
+        tables = {"payments": facilitator.table(payee)}
+        async with open_campus(settings={"grants": ["keys"]}, tables=tables, stall=stall or make_stall()) as town:
+            yield Market(town, chain, facilitator, payer, payee)

@@ -1,0 +1,126 @@
+"""What cannot be sold is refused at start, in a sentence; nothing of x402 is loaded for terms."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+from terms.samples import PAY_TO, PAYMENTS, make_stall
+
+from campus import Building, access, route
+from campus.config import read_config
+from campus.errors import CampusError, ConfigError
+from campus.testing import open_campus
+
+pytestmark = pytest.mark.anyio
+GOOD = PAYMENTS["payments"]
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown network": ({"network": "eip155:424242"}, "payments.network: 'eip155:424242' is no network on which USDC can be taken"),
+    "a network's older name": ({"network": "base"}, "there are: eip155:8453 (Base)"),
+    "a short address": ({"pay_to": "0x1234"}, "payments.pay_to: '0x1234' is no wallet's address"),
+    "an address of no hexadecimal": ({"pay_to": "0x" + "zz" * 20}, "40 hexadecimal digits"),
+    "nobody's address": ({"pay_to": "0x" + "0" * 40}, "not all zero"),
+    "a name for an address": ({"pay_to": "campus.eth"}, "40 hexadecimal digits"),
+    "no web address": ({"facilitator_url": "facilitator.example"}, "payments.facilitator_url: write it as https://host/path"),
+    "a file": ({"rpc_url": "file:///etc/passwd"}, "payments.rpc_url: write it as https://host/path"),
+    "a wallet of one's own that is none": ({"own_wallets": ["0x1"]}, "payments.own_wallets"),
+    "an unknown key": ({"payto": PAY_TO}, "unknown key 'payto' in [payments]; there are: network, pay_to"),
+    "a secret's own place": ({"facilitator_token": "x"}, "unknown key 'facilitator_token'"),
+}
+
+
+def written(table: dict[str, Any]) -> str:
+    """The table as campus.toml has it."""
+    lines = [f"{name} = {value!r}".replace("'", '"') for name, value in table.items()]
+    return "[payments]\n" + "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
+def test_a_mistake_is_told_in_one_sentence(mistake: str, tmp_path: Path) -> None:
+    changes, said = MISTAKES[mistake]
+    (path := tmp_path / "campus.toml").write_text(written(GOOD | changes))
+    with pytest.raises(ConfigError) as caught:
+        read_config(path, {})
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_is_missing_is_named(name: str, tmp_path: Path) -> None:
+    (path := tmp_path / "campus.toml").write_text(written({key: value for key, value in GOOD.items() if key != name}))
+    with pytest.raises(ConfigError, match=rf"payments\.{name} is missing"):
+        read_config(path, {})
+
+
+def test_only_known_grants_can_be_given(tmp_path: Path) -> None:
+    (path := tmp_path / "campus.toml").write_text('[buildings.x]\ngrants = ["money"]\n')
+    with pytest.raises(ConfigError, match="'keys'"):
+        read_config(path, {})
+
+
+async def refused_at_start(building: Building, **options: Any) -> str:
+    with pytest.raises(CampusError) as caught:
+        async with open_campus(tables=PAYMENTS, stall=building, **options):
+            pass
+    return str(caught.value)
+
+
+async def test_a_seller_names_the_product_in_an_argument_of_its_own() -> None:
+    mcp: FastMCP[Any] = FastMCP("Wrong")
+
+    @mcp.tool(meta=access(key="never", sells="item"))
+    async def buy(product: str) -> str:
+        """Buy."""
+        return product
+
+    said = await refused_at_start(Building(mcp), settings={"grants": ["keys"]})
+    assert "sells='item', and has no such argument; there are: product" in said
+
+
+async def test_a_secret_argument_stands_in_no_address() -> None:
+    mcp: FastMCP[Any] = FastMCP("Leaky")
+
+    @mcp.tool(meta=route("GET|POST /v1/leaky") | access(key="never", sells="product"))
+    async def buy(product: str, idempotency_key: str) -> str:
+        """Buy."""
+        return product
+
+    assert "serve it by POST alone" in await refused_at_start(Building(mcp), settings={"grants": ["keys"]})
+
+
+async def test_who_sells_keys_wants_the_grant_and_something_to_sell() -> None:
+    assert 'write grants = ["keys"] into [buildings.stall]' in await refused_at_start(make_stall())
+    with pytest.raises(ConfigError, match="no product"):
+        async with open_campus(tables=PAYMENTS | {"products": {}}, settings={"grants": ["keys"]}, stall=make_stall()):
+            pass
+
+
+def test_words_of_a_seller_that_make_no_sense_are_refused() -> None:
+    for words in ({"price": "1", "key": "never"}, {"key": "opens"}, {"key": "optional"}):
+        with pytest.raises(ValueError, match="sells wants key"):
+            access(sells="product", **words)  # type: ignore[arg-type]  # as somebody might write it
+
+
+async def test_readyz_and_the_terms_need_nobody() -> None:
+    async with open_campus(tables=PAYMENTS, settings={"grants": ["keys"]}, stall=make_stall()) as town:
+        ready = await town.http.get("/readyz")
+        assert (ready.status_code, ready.json()["checks"]["payments"]) == (200, [])
+        found = await town.campus.ask("check")
+        assert any("facilitator" in sentence for sentence in found["[payments]"])
+
+
+def test_terms_are_shown_without_x402_in_memory() -> None:
+    code = (
+        "import sys, anyio\n"
+        "from terms.samples import open_stall\n"
+        "async def main():\n"
+        "    async with open_stall() as town:\n"
+        "        answer = await town.http.get('/v1/stall/text/2026-01-02')\n"
+        "        assert answer.status_code == 402, answer.text\n"
+        "anyio.run(main)\n"
+        "heavy = {'web3', 'x402', 'eth_account'} & sys.modules.keys()\n"
+        "assert not heavy, heavy\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,163 @@
+"""Payments that no honest client sends, over both frames: refused with a reason, no answer, no charge, never a fault of ours."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from terms.market import DAY, DOLLAR, PATH, open_market
+from terms.samples import GARBAGE, PAYER, SENTINEL, header, open_stall, payment_v1, payment_v2
+
+from campus.testing import ORIGIN, Frame
+from campus.testing.money import PAYMENT, Payer, headers_of, new_wallet, terms_of
+
+pytestmark = pytest.mark.anyio
+STRANGER = "0x" + "99" * 20
+HOSTILE: dict[str, dict[str, Any]] = {
+    "another network": {"network": "eip155:84532"},
+    "a network that is none": {"network": "eip155:0"},
+    "another asset": {"asset": STRANGER},
+    "another recipient": {"to": STRANGER},
+    "another recipient, said and signed": {"to": STRANGER, "pay_to": STRANGER},
+    "too little": {"value": 19_999},
+    "too little, said and signed": {"value": 1, "amount": 1},
+    "too much": {"value": 20_001},
+    "nothing": {"value": 0},
+    "expired": {"valid_before": 1},
+    "not yet valid": {"valid_after": 3_900_000_000, "valid_before": 4_000_000_000},
+    "valid for ever": {"valid_before": 2**62},
+    "another token's name": {"extra": {"name": "USDC", "version": "2"}},
+    "another call": {"resource": "http://campus.test/v1/stall/text/2026-01-03"},
+    "another host": {"resource": "http://evil.example/v1/stall/text/2026-01-02"},
+    "a signature of zeros": {"signature": "0x" + "00" * 65},
+    "a signature that is short": {"signature": "0x77"},
+    "a signature of another": {
+        "signature": new_wallet().sign_transfer(
+            {"from": PAYER, "to": STRANGER, "value": "1", "validAfter": "0", "validBefore": "2", "nonce": "0x" + "01" * 32}
+        )
+    },
+    "somebody else's money": {"sender": STRANGER},
+}
+
+
+async def test_what_does_not_fit_or_is_not_good_is_refused_on_both_frames_and_nothing_moves() -> None:
+    async with open_market() as market:
+        terms = await market.terms()
+        for frame in ("http", "mcp"):
+            for case, changes in HOSTILE.items():
+                status, said = await market.offer(frame, market.payer.payload(terms, **changes))
+                assert (status, said["code"]) == (402, "payment_refused"), (frame, case, said)
+                assert SENTINEL not in json.dumps(said), case
+                assert said["accepts"], case
+                assert len(said["error"]) > 10, (case, said["error"])
+        assert market.facilitator.outcomes("settle") == []
+        assert await market.earned() == 0
+        assert (await market.offer("mcp", market.payer.payload(terms)))[0] == 200  # the same call, honestly paid
+
+
+async def test_who_has_no_money_or_spent_the_nonce_elsewhere_gets_nothing() -> None:
+    async with open_market() as market:
+        terms = await market.terms()
+        for frame in ("http", "mcp"):
+            status, said = await market.offer(frame, Payer(new_wallet()).payload(terms))
+            assert (status, said["code"]) == (402, "payment_refused"), said
+            to_himself = market.payer.payload(terms, to=market.payer.wallet.address)
+            nonce = to_himself["payload"]["authorization"]["nonce"]
+            await market.chain.transfer_with_authorization(to_himself)
+            for payment in (market.payer.payload(terms, nonce=nonce), to_himself):
+                status, said = await market.offer(frame, payment)
+                assert (status, said["code"]) == (402, "payment_refused"), said
+            withdrawn = market.payer.payload(terms)
+            await market.chain.cancel_authorization(market.payer.wallet, withdrawn["payload"]["authorization"]["nonce"])
+            status, said = await market.offer(frame, withdrawn)
+            assert (status, said["code"]) == (402, "payment_refused"), said
+        assert await market.earned() == 0
+
+
+async def test_a_price_that_changed_meanwhile_is_refused_with_the_new_one() -> None:
+    async with open_market() as market:
+        stale = market.payer.payload(await market.terms(), amount=10_000, value=10_000)
+        for frame in ("http", "mcp"):
+            status, said = await market.offer(frame, stale)
+            entry = said["accepts"][0]
+            assert (status, entry.get("maxAmountRequired", entry.get("amount"))) == (402, "20000")
+
+
+@pytest.mark.parametrize("case", GARBAGE, ids=str)
+async def test_garbage_is_a_400_on_either_frame(case: str) -> None:
+    async with open_stall() as town:
+        for name in ("PAYMENT-SIGNATURE", "X-PAYMENT"):
+            if case == "v1 in the header of v2" and name == "X-PAYMENT":
+                continue  # there it is none
+            answer = await town.http.get(PATH, headers={name: GARBAGE[case]})
+            assert (answer.status_code, answer.json()["code"]) == (400, "invalid_payment")
+            assert SENTINEL not in answer.text
+
+
+@pytest.mark.parametrize("value", [7, "garbage", [], {}, {"x402Version": 2}, {"x402Version": 1}, payment_v1(nonce="0x1"), True, "{}"])
+async def test_garbage_in_the_meta_is_told_as_the_tools_result(value: Any) -> None:
+    async with open_stall("mcp") as town:
+        meta = {"io.modelcontextprotocol/protocolVersion": "2025-11-25", PAYMENT: value}
+        params = {"name": "text_of", "arguments": DAY, "_meta": meta}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+        answer = await town.http.post("/stall/mcp", json=body, headers=headers)
+        assert answer.status_code == 200
+        assert '"code":"invalid_payment"' in answer.text.replace(" ", "")
+        assert SENTINEL not in answer.text
+
+
+async def test_while_the_facilitator_is_down_terms_are_shown_and_payments_wait(frame: Frame) -> None:
+    async with open_stall(frame) as town:
+        reply = await town.call("text_of", **DAY)
+        assert (reply.status, reply.code) == (402, "access_required")
+        terms = terms_of(await town.http.get(PATH))
+        answer = await town.http.get(PATH, headers={"PAYMENT-SIGNATURE": header(payment_v2(terms, validBefore=in_a_minute(town)))})
+        assert (answer.status_code, answer.json()["code"]) == (402, "payment_unverified")
+        assert int(answer.headers["retry-after"]) > 0
+        assert SENTINEL not in answer.text
+        assert (await town.call("sample")).status == 200
+
+
+def in_a_minute(town: Any) -> str:
+    return str(int(town.campus.sites["stall"].now().timestamp()) + 60)
+
+
+async def test_a_good_payment_opens_no_other_door() -> None:
+    async with open_market() as market:
+        headers = headers_of(market.payer.payload(await market.terms()))
+        spellings = [PATH + "/", "/" + PATH, PATH.replace("/", "//"), PATH.upper(), PATH + "%00"]
+        spellings += [PATH + ";a=b", PATH + "%2F", "/V1/stall/text/2026-01-02"]
+        for spelling in spellings:
+            for method in ("GET", "HEAD", "POST", "OPTIONS", "TRACE"):
+                answer = await market.town.http.request(method, httpx.URL(ORIGIN + spelling), headers=headers)
+                assert answer.status_code < 500, (method, spelling)
+                assert SENTINEL not in answer.text, (method, spelling)
+        head = await market.town.http.head(PATH, headers=headers)
+        assert (head.status_code, head.text) == (402, "")
+        assert "payment-response" not in head.headers
+        for host in ("evil.example", "campus.test.evil.example", "campus.test@evil.example"):
+            answer = await market.town.http.get(PATH, headers=headers | {"Host": host})
+            assert answer.status_code in (400, 421)
+        assert market.facilitator.calls == []
+        assert (await market.town.http.get(PATH, headers=headers | {"Host": "CAMPUS.TEST"})).status_code == 200
+        assert await market.earned() == 20_000
+
+
+async def test_the_terms_name_the_public_address_whatever_the_host_says() -> None:
+    async with open_stall() as town:
+        for host in ("campus.test", "CAMPUS.TEST", "127.0.0.1:8000"):
+            answer = await town.http.get(PATH, headers={"Host": host, "X-Forwarded-Host": "evil.example"})
+            if answer.status_code == 402:
+                assert terms_of(answer)["resource"]["url"] == f"{ORIGIN}{PATH}"
+
+
+async def test_a_payment_that_fits_but_is_not_signed_moves_nothing_even_for_the_dearest_thing() -> None:
+    async with open_market() as market:
+        await market.chain.mint(market.payer.wallet.address, 20 * DOLLAR)
+        body, key = {"product": "stall"}, {"Idempotency-Key": "0123456789abcdef0123456789abcdef"}
+        terms = terms_of(await market.town.http.post("/v1/stall/buy", json=body))
+        forged = Payer(market.payer.wallet, max_dollars=50).payload(terms, signature="0x" + "11" * 65)
+        answer = await market.town.http.post("/v1/stall/buy", json=body, headers=headers_of(forged) | key)
+        assert (answer.status_code, answer.json()["code"]) == (402, "payment_refused")
+        assert await market.earned() == 0

@@ -1,0 +1,58 @@
+"""No unpaid way in where payments are taken: every paid route, by every method, odd spelling and payment that is none."""
+
+import httpx
+import pytest
+from terms.samples import SENTINEL, TERMS, V1, V2, header, open_stall
+
+from campus.testing import ORIGIN
+
+pytestmark = pytest.mark.anyio
+PAID = ("/v1/stall/text/2026-01-02", "/v1/stall/text", "/v1/stall/words", "/v1/stall/said", "/v1/stall/buy")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "get")
+PAYMENTS: tuple[dict[str, str], ...] = (
+    {},
+    {"PAYMENT-SIGNATURE": ""},
+    {"PAYMENT-SIGNATURE": "garbage"},
+    {"PAYMENT-SIGNATURE": header(V2)},
+    {"X-PAYMENT": header(V1)},
+    {"PAYMENT-SIGNATURE": header(V1), "X-PAYMENT": header(V2)},
+    {"PAYMENT-RESPONSE": header({"success": True}), "X-PAYMENT-RESPONSE": header({"success": True})},
+    {"PAYMENT-REQUIRED": header(TERMS), "Idempotency-Key": "0123456789abcdef0123456789abcdef"},
+)
+
+
+def spellings(path: str) -> list[str]:
+    """The path, and what a careless router might take for it."""
+    odd = [path + "/", "/" + path, path.replace("/", "//"), path.upper(), path + "?", path + ";a=b", path + "%00", path + "%2F"]
+    return [path, *odd, path.replace("/", "%2F"), path.replace("/v1/", "/v1/./"), path.replace("t", "%74")]
+
+
+@pytest.mark.parametrize("path", PAID)
+async def test_nothing_is_answered_and_nothing_fails(path: str) -> None:
+    async with open_stall() as town:
+        seen = set()
+        for spelling in spellings(path):
+            for method in METHODS:
+                for sent in PAYMENTS if spelling == path else PAYMENTS[:4]:
+                    body = {"text": "x", "product": "stall"} if method in ("POST", "PUT", "PATCH") else None
+                    query = "?many=1&text=x" if body is None and "?" not in spelling else ""
+                    answer = await town.http.request(method, httpx.URL(ORIGIN + spelling + query), json=body, headers=sent)
+                    assert answer.status_code < 500, (method, spelling, sent, answer.text)
+                    assert SENTINEL not in answer.text, (method, spelling, sent)
+                    assert not (method in ("GET", "HEAD", "POST") and spelling == path and answer.status_code == 200), (method, sent)
+                    seen.add(answer.status_code)
+        assert {400, 402, 404, 405} <= seen
+
+
+async def test_the_walk_would_see_an_answer_that_is_given_away() -> None:
+    async with open_stall() as town:
+        answer = await town.http.get(PAID[0], headers={"Authorization": f"Bearer {await town.key('stall')}"})
+        assert SENTINEL in answer.text
+
+
+async def test_head_is_refused_like_get_without_a_body_and_takes_no_payment() -> None:
+    async with open_stall() as town:
+        for sent in PAYMENTS:
+            answer = await town.http.head(PAID[0], headers=sent)
+            assert (answer.status_code, answer.content) == (402, b"")
+            assert "payment-required" in answer.headers

@@ -1,0 +1,185 @@
+"""The 402: the terms that x402's own clients read, on both frames, from configuration alone."""
+
+import json
+from base64 import b64decode
+from typing import Any
+
+import jsonschema
+import pytest
+from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
+from terms.samples import PAY_TO, SENTINEL, header, make_stall, open_stall, payment_v2
+from x402 import x402ResourceServer
+from x402.extensions.bazaar.facilitator import extract_discovery_info, validate_discovery_extension, validate_discovery_extension_spec
+from x402.http.utils import decode_payment_required_header
+from x402.mechanisms.evm.exact import ExactEvmServerScheme
+from x402.schemas import PaymentPayload, PaymentRequired, ResourceConfig, SupportedKind, SupportedResponse
+from x402.schemas.v1 import PaymentRequiredV1
+
+from campus.testing import Frame, Town, open_campus
+
+pytestmark = pytest.mark.anyio
+DAY = {"day": "2026-01-02"}
+
+
+def over(town: Town) -> StreamableHttpTransport:
+    """The way to the stall's MCP server."""
+    return StreamableHttpTransport("http://campus.test/stall/mcp", httpx_client_factory=town._client)
+
+
+async def terms_of(town: Town, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The v2 terms of a call, as the town's frame carries them."""
+    reply = await town.call(tool, **arguments)
+    assert reply.status == 402, reply.data
+    terms: dict[str, Any] = json.loads(b64decode(reply.headers["payment-required"])) if town.frame == "http" else reply.data
+    return terms
+
+
+async def test_the_terms_are_the_same_on_both_frames_and_those_that_x402_would_make() -> None:
+    class Offline:
+        def get_supported(self) -> SupportedResponse:
+            return SupportedResponse(kinds=[SupportedKind(x402_version=2, scheme="exact", network="eip155:8453")])
+
+    server = x402ResourceServer(Offline())  # type: ignore[arg-type]  # nothing else of a facilitator is asked for here
+    server.register("eip155:8453", ExactEvmServerScheme())
+    server.initialize()
+    wanted = server.build_payment_requirements(ResourceConfig(scheme="exact", pay_to=PAY_TO, price="$0.02", network="eip155:8453"))
+    for frame in ("http", "mcp"):
+        async with open_stall(frame) as town:  # type: ignore[arg-type]  # a literal out of a tuple
+            found = PaymentRequired.model_validate(await terms_of(town, "text_of", **DAY, words=4))
+        assert found.accepts == wanted
+        assert found.resource is not None
+        assert found.resource.url == "http://campus.test/v1/stall/text/2026-01-02?words=4"
+        assert found.resource.description == "The sentence of a day."
+
+
+async def test_over_http_the_header_is_v2_and_the_body_is_a_problem_and_v1_at_once() -> None:
+    async with open_stall() as town:
+        answer = await town.http.get("/v1/stall/text/2026-01-02")
+    body = answer.json()
+    v2 = decode_payment_required_header(answer.headers["payment-required"])
+    v1 = PaymentRequiredV1.model_validate(body)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (body["status"], body["code"], body["type"]) == (402, "access_required", "/errors/access_required")
+    assert (v1.accepts[0].network, v1.accepts[0].max_amount_required, v1.accepts[0].pay_to) == ("base", "20000", PAY_TO)
+    assert isinstance(v2, PaymentRequired)
+    assert v1.accepts[0].resource == (v2.resource and v2.resource.url)
+    assert body["unlock"][-1]["per_call"] == "0.02"
+    assert "$0.02" in body["detail"]
+    assert len(answer.headers["payment-required"]) < 4_096
+
+
+async def test_over_mcp_the_terms_are_the_result_and_the_text_is_the_same() -> None:
+    async with open_stall("mcp") as town, Client(over(town)) as client:
+        result = await client.call_tool("text_of", DAY, raise_on_error=False)
+    assert result.is_error
+    assert result.structured_content is not None
+    assert json.loads(result.content[0].text) == result.structured_content  # type: ignore[union-attr]  # the one block is a text
+    assert (result.structured_content["x402Version"], result.structured_content["code"]) == (2, "access_required")
+
+
+async def test_terms_come_before_arguments_are_looked_at(frame: Frame) -> None:
+    async with open_stall(frame) as town:
+        for tool, arguments in (("text_of", {"day": "soon", "surplus": "1"}), ("write_text", {}), ("write_text", {"text": 5}), ("buy", {})):
+            assert (await terms_of(town, tool, **arguments))["accepts"]
+
+
+async def test_a_body_that_cannot_be_read_still_gets_the_terms() -> None:
+    async with open_stall() as town:
+        for body in (b"{", b"[]", b'{"text": "\\ud800"}', b"x" * 2_000_000):
+            answer = await town.http.post("/v1/stall/text", content=body, headers={"Content-Type": "application/json"})
+            assert answer.status_code in (402, 413), answer.text
+            if answer.status_code == 402:
+                assert answer.json()["accepts"][0]["resource"] == "http://campus.test/v1/stall/text"
+
+
+async def test_a_tool_that_sells_costs_what_the_product_costs(frame: Frame) -> None:
+    products = {"pass": {"scope": "all", "price": "29", "term": "30 days"}, "cheap": {"scope": "all", "price": "1.5", "term": "30 days"}}
+    products["twin"] = products["cheap"]
+    async with open_stall(frame, products=products) as town:
+        assert [one["amount"] for one in (await terms_of(town, "buy", product="pass"))["accepts"]] == ["29000000"]
+        for arguments in ({}, {"product": "none"}, {"product": ["pass"]}, {"product": {"a": 1}}):
+            assert [one["amount"] for one in (await terms_of(town, "buy", **arguments))["accepts"]] == ["1500000", "29000000"]
+        secret = await terms_of(town, "buy", product="pass", idempotency_key="hush")
+        assert "hush" not in json.dumps(secret)
+        assert secret["resource"]["url"].endswith("/v1/stall/buy?product=pass")
+
+
+async def test_every_402_fits_the_schema_that_its_tool_lists() -> None:
+    async with open_stall("mcp") as town:
+        async with Client(over(town)) as client:
+            schemas = {tool.name: tool.output_schema for tool in await client.list_tools()}
+        for tool, arguments in (("text_of", DAY), ("write_text", {"text": "x"}), ("buy", {})):
+            reply = await town.call(tool, **arguments)
+            assert schemas[tool] is not None
+            jsonschema.validate(reply.data, schemas[tool])
+
+
+async def test_the_bazaar_extension_is_one_that_facilitators_take_up(frame: Frame) -> None:
+    async with open_stall(frame) as town:
+        for tool, arguments in (("text_of", DAY), ("write_text", {"text": "x"}), ("buy", {})):
+            terms = await terms_of(town, tool, **arguments)
+            extension = terms["extensions"]["bazaar"]
+            assert validate_discovery_extension(extension).errors == []
+            assert validate_discovery_extension_spec(extension).errors == []
+            paid = PaymentPayload.model_validate(payment_v2(terms) | {"extensions": terms["extensions"]})
+            found = extract_discovery_info(paid, terms["accepts"][0])
+            assert found is not None
+            if frame == "mcp":
+                assert found.tool_name == tool
+            else:
+                assert (found.method, found.tool_name) == ("GET" if tool == "text_of" else "POST", None)
+        assert found.resource_url.startswith("http://campus.test/v1/stall/")
+
+
+async def test_the_bazaar_extension_says_what_the_tool_takes() -> None:
+    async with open_stall() as town:
+        by_get = (await terms_of(town, "text_of", **DAY))["extensions"]["bazaar"]
+        by_post = (await terms_of(town, "write_text"))["extensions"]["bazaar"]
+    said = by_get["schema"]["properties"]["input"]["properties"]
+    assert set(said["queryParams"]["properties"]) == {"lang", "words"}
+    assert set(said["pathParams"]["properties"]) == {"day"}
+    assert by_get["routeTemplate"] == "/v1/stall/text/:day"
+    body = by_post["schema"]["properties"]["input"]["properties"]["body"]
+    assert body["properties"]["text"]["type"] == "string"
+
+
+async def test_a_key_of_another_scope_is_named_and_a_payment_beside_it_is_taken(frame: Frame) -> None:
+    products = {"stall": {"scope": "stall", "price": "19", "term": "30 days"}, "other": {"scope": "other", "price": "1", "term": "30 days"}}
+    async with open_stall(frame, products=products) as town:
+        reply = await town.call("text_of", key="other", **DAY)
+        assert (reply.status, reply.code) == (403, "insufficient_scope")
+        if frame == "http":
+            terms = json.loads(b64decode((await town.http.get("/v1/stall/text/2026-01-02")).headers["payment-required"]))
+            headers = {
+                "Authorization": f"Bearer {await town.key('other')}",
+                "PAYMENT-SIGNATURE": header(payment_v2(terms, validBefore="1")),
+            }
+            answer = await town.http.get("/v1/stall/text/2026-01-02", headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (402, "payment_refused")
+
+
+async def test_a_good_key_is_used_first_and_whatever_stands_beside_it_is_left_alone() -> None:
+    async with open_stall() as town:
+        for sent in ("garbage", header({"x402Version": 2})):
+            headers = {"Authorization": f"Bearer {await town.key('stall')}", "PAYMENT-SIGNATURE": sent}
+            answer = await town.http.get("/v1/stall/text/2026-01-02", headers=headers)
+            assert (answer.status_code, answer.json()["text"]) == (200, SENTINEL)
+            assert (await town.http.get("/v1/stall/sample", headers={"PAYMENT-SIGNATURE": sent})).status_code == 200
+
+
+async def test_every_402_that_was_shown_is_counted(frame: Frame) -> None:
+    async with open_stall(frame) as town:
+        for _ in range(3):
+            await town.call("text_of", **DAY)
+        assert town.campus.payments is not None
+        assert town.campus.payments.ledger._counts["offered", "stall", "text_of", frame] == 3
+
+
+async def test_without_payments_nothing_of_them_is_said(frame: Frame) -> None:
+    async with open_campus(frame=frame, stall=make_stall(sells_keys=False)) as town:
+        reply = await town.call("text_of", **DAY)
+        assert (reply.status, reply.code) == (402, "access_required")
+        assert not {"accepts", "x402Version", "error"} & reply.data.keys()
+        assert "payment-required" not in reply.headers
+        assert (await town.http.get("/.well-known/x402")).json()["resources"] == []
