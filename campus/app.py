@@ -101,14 +101,15 @@ async def assemble(
     Everything that campus.toml can have wrong is found before anything is written.
     """
     plan, mail = await make_plan(config, installed or installed_buildings()), open_mail(config, clock)
+    trust = httpx.create_ssl_context()  # read once: it takes 20 ms
     async with AsyncExitStack() as stack:
         ground = await stack.enter_async_context(lay_foundation(config, exclusive=exclusive, now=clock))
         await ground.vault.check({one.name: tables for one in plan.opened if (tables := one.loaded.building.tables)})
         around = Surroundings(
             plan,
             ground,
-            feeds=await stack.enter_async_context(feeds or feeds_client()),
-            web=await stack.enter_async_context(web or web_client(config.url, allowed_hosts=config.web.allowed_hosts)),
+            feeds=await stack.enter_async_context(feeds or feeds_client(trust)),
+            web=await stack.enter_async_context(web or web_client(config.url, allowed_hosts=config.web.allowed_hosts, trust=trust)),
             mail=mail,
             clock=clock,
             counters=Counters(),
@@ -192,7 +193,7 @@ async def open_mcp(campus: Campus, opened: Opened, paywall: Paywall) -> AsyncIte
 async def open_twins(campus: Campus, opened: Opened, paywall: Paywall) -> Twins:
     """A building's HTTP twins, the paywall before every call."""
     door = gate(campus.sites[opened.name], opened.offers, paywall)
-    return await Twins.open(opened.server, name=opened.name, gate=door, problem_types=EXPLAINED_AT)
+    return await Twins.open(opened.server, name=opened.name, gate=door, listed=tuple(opened.tools.values()), problem_types=EXPLAINED_AT)
 
 
 @contextmanager

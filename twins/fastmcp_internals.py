@@ -57,7 +57,7 @@ async def serve_schemas(server: FastMCP[Any]) -> None:
     the schema up to check `Mcp-Param-*` headers; FastMCP sets no look-up, and then mcp runs a whole `tools/list`,
     middleware included. With 30 tools that costs 13-17 times the call.
     """
-    schemas: dict[str, Mapping[str, Any]] = {tool.name: tool.parameters for tool in await server.list_tools()}
+    schemas: dict[str, Mapping[str, Any]] = {tool.name: tool.parameters for tool in await server.list_tools(run_middleware=False)}
     server._mcp_server.get_tool_input_schema = schemas.get
 
 
