@@ -52,8 +52,8 @@ $(MCP1_STAMP): $(MCP1_LOCK) $(STAMP)
 COMPILE = uv pip compile -q --upgrade --universal --only-binary :all: --generate-hashes --no-header --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links --no-emit-build-options
 lock:                     ## write both locks anew, the second on the versions of the first; needs uv
-	$(COMPILE) pyproject.toml --group dev -o requirements-dev.txt
-	$(COMPILE) pyproject.toml -c requirements-dev.txt -o requirements.txt
+	$(COMPILE) pyproject.toml --all-extras --group dev -o requirements-dev.txt
+	$(COMPILE) pyproject.toml --extra payments -c requirements-dev.txt -o requirements.txt
 
 help:                     ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile

@@ -76,7 +76,7 @@ def start_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
         run_campus("run", "cve.refresh", "--config", config)
     starts = [
         Start("campus serve: exec to first 200", [CAMPUS, "serve", "--config", config], port, "/v1/brief/teaser", START_GOAL),
-        Start("the same of bare FastMCP", own_module("bare", str(port := free_port()), "1"), port, "/healthz"),
+        Start("the same of bare FastMCP", own_module("hello", str(port := free_port())), port, "/healthz"),
         Start("the same of bare Starlette", own_module("plain", str(port := free_port()), str(folder)), port, "/healthz"),
     ]
     for start in starts:

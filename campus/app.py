@@ -119,14 +119,15 @@ async def assemble(
     Everything that campus.toml can have wrong is found before anything is written.
     """
     plan, mail = await make_plan(config, installed or installed_buildings()), open_mail(config, clock)
+    trust = httpx.create_ssl_context()  # read once: it takes 20 ms
     async with AsyncExitStack() as stack:
         ground = await stack.enter_async_context(lay_foundation(config, exclusive=exclusive, now=clock))
         await ground.vault.check({one.name: tables for one in plan.opened if (tables := one.loaded.building.tables)})
         around = Surroundings(
             plan,
             ground,
-            feeds=await stack.enter_async_context(feeds or feeds_client()),
-            web=await stack.enter_async_context(web or web_client(config.url, allowed_hosts=config.web.allowed_hosts)),
+            feeds=await stack.enter_async_context(feeds or feeds_client(trust)),
+            web=await stack.enter_async_context(web or web_client(config.url, allowed_hosts=config.web.allowed_hosts, trust=trust)),
             mail=mail,
             clock=clock,
             counters=Counters(),
@@ -224,8 +225,8 @@ async def open_mcp(campus: Campus, opened: Opened, paywall: Paywall, door: Payme
 
 async def open_twins(campus: Campus, opened: Opened, paywall: Paywall, door: PaymentDoor | None) -> Twins:
     """A building's HTTP twins, the paywall before every call."""
-    guarded = gate(campus.sites[opened.name], opened.offers, paywall, door)
-    return await Twins.open(opened.server, name=opened.name, gate=guarded, problem_types=EXPLAINED_AT)
+    guarded, listed = gate(campus.sites[opened.name], opened.offers, paywall, door), tuple(opened.tools.values())
+    return await Twins.open(opened.server, name=opened.name, gate=guarded, listed=listed, problem_types=EXPLAINED_AT)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The HTTP client for the operator's URLs: https, http and file."""
 
+import ssl
 from email.utils import formatdate
 from pathlib import Path
 from urllib.request import url2pathname
@@ -38,9 +39,10 @@ class FileStream(httpx.AsyncByteStream):
                 yield chunk
 
 
-def feeds_client() -> httpx.AsyncClient:
+def feeds_client(trust: ssl.SSLContext) -> httpx.AsyncClient:
     """A client that follows redirects, gives up on silence, and reads file:// too."""
     return httpx.AsyncClient(
+        verify=trust,
         base_url="file://localhost",  # httpx takes file:///path, which has no host, for a relative URL, and puts it behind this
         mounts={"file://": FileTransport()},
         follow_redirects=True,

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from fastmcp.tools import Tool
@@ -27,7 +28,7 @@ class Route:
     status: int = 200
     cache: str | None = None
 
-    @property
+    @cached_property
     def placeholders(self) -> tuple[str, ...]:
         return tuple(PLACEHOLDER.findall(self.path))
 

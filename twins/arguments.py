@@ -25,6 +25,8 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
     Raises Problem: 400 `invalid_json`, 413 `too_large`, 415 `unsupported_media_type`, 422 `invalid_request`.
     """
     in_query = scope["method"] in IN_QUERY
+    if in_query and not scope["query_string"] and not operation.route.placeholders:
+        return {}
     errors: list[FieldError] = []
     arguments: dict[str, Any] = {}
     if not in_query:

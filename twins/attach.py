@@ -1,7 +1,7 @@
 """Opening a server's twins, and the one line that puts them beside its MCP endpoint: the only module that does I/O."""
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,13 +39,14 @@ class Twins:
         server: FastMCP[Any],
         *,
         gate: Gate | None = None,
+        listed: Sequence[Tool] | None = None,
         tools: Callable[[Tool], Tool | None] = lambda tool: tool,
         name: str | None = None,
         default_prefix: str | None = None,
         problem_types: str = NO_TYPE,
         body_limit: int = ONE_MEBIBYTE,
     ) -> "Twins":
-        """List a server's tools once and make their twins.
+        """Make the twins of a server's tools, of those that are `listed` or else of all.
 
         `gate` stands before every call. `tools` sees each tool first: it gives the tool to serve (a copy with other
         meta, say) or None to leave it out. `name` stands for the server in routes and documents (default: its own, as
@@ -58,7 +59,7 @@ class Twins:
             raise ValueError(f"the server {server.name!r} asks for a login (auth=), which its twins would pass by: give a gate")
         name = name or slug(server.name)
         operations, entries = [], []
-        for registered in await every_tool(server):
+        for registered in listed if listed is not None else await every_tool(server):
             tool = tools(registered)
             if tool is None:
                 continue

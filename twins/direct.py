@@ -52,7 +52,7 @@ class Direct:
 
         Raises whatever the function raises, and Problem 504 `timeout` at the tool's timeout.
         """
-        with Inside(self._server, scope):
+        with Inside(self._server, scope, shares=self._needs_resolution):
             if self._tool.timeout is None:
                 return await self._injected(arguments, scope)
             return await self._in_time(arguments, scope, seconds=self._tool.timeout)
@@ -72,6 +72,8 @@ class Direct:
             async with shared_scope(), resolve_dependencies(self._function, dict(arguments)) as resolved:
                 return await self._called(resolved)
         instants = {name: instant.of(scope) for name, instant in self._instants.items()}
+        if self._is_async:
+            return await self._function(**arguments, **instants)
         return await self._called({**arguments, **instants})
 
     async def _called(self, arguments: dict[str, Any]) -> Any:

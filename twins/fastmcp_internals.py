@@ -57,7 +57,7 @@ async def serve_schemas(server: FastMCP[Any]) -> None:
     the schema up to check `Mcp-Param-*` headers; FastMCP sets no look-up, and then mcp runs a whole `tools/list`,
     middleware included. With 30 tools that costs 13-17 times the call.
     """
-    schemas: dict[str, Mapping[str, Any]] = {tool.name: tool.parameters for tool in await server.list_tools()}
+    schemas: dict[str, Mapping[str, Any]] = {tool.name: tool.parameters for tool in await server.list_tools(run_middleware=False)}
     server._mcp_server.get_tool_input_schema = schemas.get
 
 
@@ -171,25 +171,26 @@ class Inside:
 
     The context variables are set directly: `async with Context(…)` does the same in several times the time, opens a
     new scope for `Shared()` in each call, and knows no request. `_shared_context_snapshot` is the server's own scope
-    for `Shared()`, kept for this very purpose (FastMCP's MCP side applies it likewise).
+    for `Shared()`, kept for this very purpose (FastMCP's MCP side applies it likewise); a function that has nothing
+    resolved by FastMCP needs none.
     """
 
-    __slots__ = ("_scope", "_server", "_tokens")
+    __slots__ = ("_scope", "_server", "_shares", "_tokens")
 
-    def __init__(self, server: FastMCP[Any], scope: Scope) -> None:
+    def __init__(self, server: FastMCP[Any], scope: Scope, *, shares: bool = True) -> None:
+        self._shares = shares
         self._server = server
         self._scope = scope
 
     def __enter__(self) -> None:
         server = self._server
-        tokens: list[tuple[ContextVar[Any], Token[Any]]] = [
+        self._tokens: list[tuple[ContextVar[Any], Token[Any]]] = [
             (fastmcp_request_ctx, fastmcp_request_ctx.set(TwinRequestContext(server, self._scope))),
             (_current_context, _current_context.set(Context(server))),
             (_current_server, _current_server.set(weakref.ref(server))),
         ]
-        for variable, value in (server._shared_context_snapshot or {}).items():
-            tokens.append((variable, variable.set(value)))
-        self._tokens = tokens
+        if self._shares and server._shared_context_snapshot:
+            self._tokens += [(variable, variable.set(value)) for variable, value in server._shared_context_snapshot.items()]
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for variable, token in reversed(self._tokens):

@@ -41,17 +41,17 @@ def json_answer(body: bytes, *, status: int = 200, cache: str | None = None) -> 
 
 def unless_known(answer: Answer, scope: Scope) -> Answer:
     """The answer, or 304 where it has an ETag that the request's If-None-Match names."""
-    if scope["method"] not in ("GET", "HEAD") or answer.status != 200:
+    if not (known := _known_etags(scope)) or scope["method"] not in ("GET", "HEAD") or answer.status != 200:
         return answer
     etag = next((value for name, value in answer.headers if name == b"etag"), None)
-    if etag is None or _known_etags(scope).isdisjoint((etag, b"*")):
+    if etag is None or known.isdisjoint((etag, b"*")):
         return answer
     return Answer(304, b"", tuple(header for header in answer.headers if header[0] != b"content-type"))
 
 
 def _known_etags(scope: Scope) -> set[bytes]:
-    known = b",".join(value for name, value in scope["headers"] if name == b"if-none-match")
-    return {each.strip().removeprefix(b"W/") for each in known.split(b",")}
+    said = [value for name, value in scope["headers"] if name == b"if-none-match"]
+    return {each.strip().removeprefix(b"W/") for each in b",".join(said).split(b",")} if said else set()
 
 
 def problem_answer(problem: Problem, *, types: str = NO_TYPE, request_id: str | None = None) -> Answer:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import orjson
 from fastmcp.tools import FunctionTool, Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from fastmcp.utilities.types import Audio, File, Image, get_cached_typeadapter
@@ -10,6 +11,7 @@ from pydantic import BaseModel, PydanticSchemaGenerationError, TypeAdapter
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from twins.operation import Operation
+from twins.plain_json import writer_of
 from twins.problems import Problem
 from twins.responses import Answer, json_answer
 
@@ -34,6 +36,7 @@ class Results:
         self._typed = schema is not None
         self._wraps = bool(schema and schema.get("x-fastmcp-wrap-result"))
         self._serializer = _adapter_of(operation.tool).serializer
+        self._write = writer_of(operation.tool.return_type) if self._typed else None
         self._last: Any = None
         self._kept: Answer | None = None
 
@@ -62,7 +65,7 @@ class Results:
         if not self._typed and _is_content(value):
             return self._finished(self._tool.convert_result(value))
         try:
-            body = self._serializer.to_json(value)
+            body = self._written(value)
         except PydanticSerializationError:
             if self._typed:
                 raise
@@ -71,6 +74,14 @@ class Results:
         if self._typed and not (is_object or self._wraps):
             raise TypeError(f"tool {self._tool.name!r} returned no object, which its output schema promises")
         return self._json(_wrapped(body) if self._wraps or not is_object else body)
+
+    def _written(self, value: Any) -> bytes:
+        if self._write is not None:
+            try:
+                return self._write(value)
+            except orjson.JSONEncodeError:
+                pass  # not what its type says: pydantic knows what to make of it
+        return self._serializer.to_json(value)
 
     def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult) -> Answer:
         result = ToolResult.from_mcp_result(value) if isinstance(value, CallToolResult) else value

@@ -1,6 +1,7 @@
 """The answers that are made of a day's list. Pure."""
 
 from datetime import date
+from typing import Any
 
 from buildings.cve.cve_id import spelled
 from buildings.cve.edition import Edition, Issues, age
@@ -101,39 +102,44 @@ def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
         stale=stale,
         of=of,
         kev_removed_on=removal.noticed_on if removal else None,
-        **dict(entry_of(edition, cve_id, standing)),
+        **_members(edition, cve_id, standing),
     )
 
 
 def entry_of(edition: Edition, cve_id: str, standing: Standing) -> Entry:
     """A ranked CVE with all that is known of it."""
+    return Entry(**_members(edition, cve_id, standing))
+
+
+def _members(edition: Edition, cve_id: str, standing: Standing) -> dict[str, Any]:
+    """The members of an Entry, which a Verdict has too: going by way of an Entry would validate them twice."""
     listing, record = edition.facts.kev.get(cve_id), edition.facts.nvd.get(cve_id)
     points = factors_of(epss=standing.epss, added=listing.date_added if listing else None, day=edition.day)
     patch = patch_of(record, cve_id=cve_id, end_of_life=listing.date_added if listing and listing.end_of_life else None)
     rating = record and record.rating
-    return Entry(
-        rank=standing.rank,
-        cve_id=cve_id,
-        score=round(points.score, DECIMALS),
-        kev=listing is not None,
-        kev_date_added=listing.date_added if listing else None,
-        kev_due_date=listing.due_date if listing else None,
-        ransomware=True if listing and listing.ransomware else None,
-        epss=standing.epss,
-        epss_percentile=standing.percentile,
-        severity=rating.severity if rating else "UNKNOWN",
-        severity_source=rating.source if rating else None,
-        cvss=Cvss(score=rating.score, version=rating.version, vector=rating.vector) if rating else None,
-        patch_status=patch.status,
-        patch_evidence=PatchEvidence(url=patch.url, date=patch.said_on) if patch.url and patch.said_on else None,
-        vendor=(listing and listing.vendor) or (record and record.vendor) or None,
-        product=(listing and listing.product) or (record and record.product) or None,
-        factors=Factors(
+    return {
+        "rank": standing.rank,
+        "cve_id": cve_id,
+        "score": round(points.score, DECIMALS),
+        "kev": listing is not None,
+        "kev_date_added": listing.date_added if listing else None,
+        "kev_due_date": listing.due_date if listing else None,
+        "ransomware": True if listing and listing.ransomware else None,
+        "epss": standing.epss,
+        "epss_percentile": standing.percentile,
+        "severity": rating.severity if rating else "UNKNOWN",
+        "severity_source": rating.source if rating else None,
+        "cvss": Cvss(score=rating.score, version=rating.version, vector=rating.vector) if rating else None,
+        "patch_status": patch.status,
+        "patch_evidence": PatchEvidence(url=patch.url, date=patch.said_on) if patch.url and patch.said_on else None,
+        "vendor": (listing and listing.vendor) or (record and record.vendor) or None,
+        "product": (listing and listing.product) or (record and record.product) or None,
+        "factors": Factors(
             kev=points.kev,
             epss=round(points.epss, DECIMALS),
             recency=round(points.recency, DECIMALS),
         ),
-    )
+    }
 
 
 def cause_of_miss(edition: Edition, cve_id: str) -> MissCause:

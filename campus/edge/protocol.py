@@ -1,24 +1,19 @@
-"""Uvicorn's HTTP/1.1 protocol with the limits that it lacks: on a request's head, on connections and on pipelining.
-
-A connection owes us a request head from its first moment, and again from the moment a response is complete.
-While it does, one timer runs, and whatever arrives meanwhile does not wind it up again; a connection that is
-silent after a response is closed earlier by uvicorn's own keep-alive timer.
-"""
+"""A connection with the limits that uvicorn lacks: on a request's head, on connections and on pipelining."""
 
 import asyncio
 import logging
+from math import inf
 from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from campus.edge.connection import Connection
 from campus.edge.refusal import last_answer
 from twins import Problem
 
 access = logging.getLogger("campus.access")
 
-HEAD_SECONDS = 10.0
 HEAD_BYTES = 32 * 1024
 LINGER_SECONDS = 1.0
 CONNECTIONS = 4_000
@@ -30,28 +25,24 @@ class ParserStop(Exception):
     """The parser is to read no further."""
 
 
-class GuardedProtocol(HttpToolsProtocol):
+class GuardedProtocol(Connection):
     """One connection. The limits are the class's; `guarded` makes a class with others."""
 
-    head_seconds = HEAD_SECONDS
     head_bytes = HEAD_BYTES
     linger_seconds = LINGER_SECONDS
     connections_limit = CONNECTIONS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
-        """Start the clock; one connection too many is told so."""
+        """One connection too many is told so."""
         super().connection_made(transport)
         self._received = 0
         self._refused = False
         self._problem = Problem(400, "invalid_http", "The request is not HTTP/1.1.")
-        self._running: RequestResponseCycle | None = None
-        self._head_timer: asyncio.TimerHandle | None = self.loop.call_later(self.head_seconds, transport.close)
         if len(self.connections) > self.connections_limit:
             self._refuse(Problem(503, "overloaded", "Too many connections are open; try again soon.", headers={"Retry-After": "5"}))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock. Uvicorn tells the last request's app that the caller has gone; the one that runs may be an earlier one."""
-        self._stop_head_timer()
+        """Uvicorn tells the last request's app that the caller has gone; the one that runs may be an earlier one."""
         self._tell_running()
         super().connection_lost(exc)
 
@@ -60,20 +51,13 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._refused:
             return
         self._received += len(data)
-        self._unset_keepalive_if_required()
         self._feed(data)
         if not self._inside_head():
             self._received = 0
         elif self._received > self.head_bytes + LARGEST_READ and not self._refused:
             self._refuse(self._head_too_large())
-        if self._refused or (self.cycle is not None and not self.cycle.response_complete):
-            self._stop_head_timer()
-        elif self._head_timer is None:
-            self._head_timer = self.loop.call_later(self.head_seconds, self.transport.close)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Without the blanks behind the value, which are no part of it (RFC 9110, 5.5) and which httptools leaves."""
-        super().on_header(name, value.rstrip(b" \t"))
+        elif not self._owes_head and not self._is_busy():
+            self._wait_for_head()
 
     def on_headers_complete(self) -> None:
         """Measure the head, exactly when what was received since it began could be too much."""
@@ -110,15 +94,6 @@ class GuardedProtocol(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         return b"\r\n".join([*lines, b"", b""])
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Called by uvicorn when a request's turn has come."""
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
-
-    def _inside_head(self) -> bool:
-        """Uvicorn makes the scope when a request begins, and puts the method in when its head is complete."""
-        return self.scope is not None and "method" not in self.scope
-
     def _head_size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + len(": \r\n") for name, value in self.headers)
 
@@ -127,7 +102,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _refuse(self, problem: Problem) -> None:
         """Answer and close; a while later, since closing with unread data would destroy the answer on its way."""
-        self._refused = True
+        self._refused, self._deadline = True, inf
         access.info("refused", extra={"status": problem.status, "code": problem.code})
         if self._tell_running() and not self._is_about(self._running):
             self.transport.close()
@@ -147,11 +122,6 @@ class GuardedProtocol(HttpToolsProtocol):
         running.disconnected = True
         running.message_event.set()
         return True
-
-    def _stop_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
 
 
 def guarded(**limits: Any) -> type[GuardedProtocol]:

@@ -56,8 +56,11 @@ def dressed(case: Any, headers: dict[str, str], known: bool) -> Any:
 def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
     """Drop what is only that campus refuses with 402, as its interface says, where Schemathesis looks for 401.
 
-    It asks without the key of its own accord; in a run without a key every paid call is such a refusal.
+    It asks without the key of its own accord; in a run without a key every paid call is such a refusal. And 304, without a
+    body, is HTTP's own answer to an If-None-Match, which no document speaks of.
     """
+    if response.status_code == 304 and "If-None-Match" in (case.headers or {}):
+        return False
     refused_for_access = KEYLESS and response.status_code == 402 and isinstance(failure, AcceptedNegativeData | RejectedPositiveData)
     return not refused_for_access and not failure.message.startswith(REFUSED_PROBES)
 
