@@ -39,6 +39,8 @@ EXPLANATIONS: Mapping[str, str] = {
     "invalid_date": "A date is not a calendar day written YYYY-MM-DD.",
     "invalid_cve_id": "A CVE identifier is not of the form CVE-<year>-<number>.",
     "no_data_for_date": "There is no list for that day.",
+    "idempotency_key_reused": "The Idempotency-Key was sent before with another request; make a new one for a new request.",
+    "key_not_sold": "The key cannot be sold or renewed as asked; `detail` says why. Nothing was charged.",
     "monitor_not_found": "There is no such monitor, or the secret is not its own: which of the two is not told.",
     "taken_over": "Another agent took this monitor over; its secret is another now.",
     "stale_seq": "A capsule with a higher seq was stored before; this one was not.",

@@ -11,9 +11,9 @@ IDEMPOTENCY_KEY = (
 )
 
 LOST_ANSWER = (
-    "If the answer to a payment is lost, send the same request once more with the same payment (over HTTP the same PAYMENT-SIGNATURE "
-    "header, over MCP the same _meta x402/payment) and the same Idempotency-Key, within 15 minutes of the charge: you get the same "
-    "answer and pay nothing. So keep both until you have the key. Do not let your client sign a new payment: that buys another key."
+    "If the answer to a payment is lost, send the same request once more with the same Idempotency-Key within 24 hours of the charge: "
+    "you get the same answer and pay nothing, whether your client sends the first payment again, signs a new one, which is then not "
+    "charged, or sends none. So keep the Idempotency-Key until you have the key. With another one you buy another key."
 )
 
 RENEWAL = (

@@ -64,8 +64,8 @@ async def buy_key(
     """Buy a key with one x402 payment in USDC, or give more time to the key whose id is `renew`. The answer shows the key once.
 
     Costs the product's price, once. x402 clients refuse more than $1 per payment until you raise their limit: list_products shows
-    prices and how. A payment needs an Idempotency-Key, a secret of at least 128 random bits that you make and keep: with it and the
-    same payment a lost answer is given again for 15 minutes, without it never. Sales are final; a refused call costs nothing.
+    prices and how. A payment needs an Idempotency-Key, a secret of at least 128 random bits that you make and keep: with it the same
+    call gives a lost answer again for 24 hours and charges nothing, without it never. Sales are final; a refused call costs nothing.
     """
     if caller.payment is None:
         raise Problem(402, "access_required", "A key is bought with a payment (x402), and this call carried none.")

@@ -8,7 +8,7 @@ from starlette.types import Scope
 
 from campus.access import Offer
 from campus.caller import Caller, Frame
-from campus.payments.cashier import Cashier
+from campus.payments.cashier import Cashier, keeps_secret
 from campus.payments.payment import Goods, Payment, Sale, Sold
 from campus.payments.terms import PaymentRequired
 from campus.paywall import ADMISSION, Admission
@@ -21,6 +21,10 @@ class Seller(Protocol):
 
     async def sell(self, payment: Payment, sale: Sale, run: Callable[[str], Awaitable[Goods]]) -> Sold:
         """One charge and one answer for a payment; Problem 402 or 409 otherwise."""
+        ...
+
+    async def recall(self, sale: Sale) -> Sold | None:
+        """What the sale's Idempotency-Key bought before."""
         ...
 
 
@@ -38,6 +42,15 @@ class PaymentDoor:
             return refusal
         self.offered(offer.building, offer.tool, frame)
         return PaymentRequired(refusal, self.cashier.terms(offer, arguments, frame=frame, method=method), error=refusal.code)
+
+    async def recalled(
+        self, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str, idempotency_key: str | None
+    ) -> Sold | None:
+        """What a call without a payment bought before, by its Idempotency-Key: its caller lost the answer, and is not to pay again."""
+        if not keeps_secret(idempotency_key) or not self.cashier.names_purchase(offer, arguments or {}):
+            return None
+        sale = self.cashier.sale(offer, arguments or {}, frame=frame, method=method, idempotency_key=idempotency_key)
+        return await self.till.recall(sale)
 
     async def sell(self, payment: Payment, sale: Sale, run: Callable[[], Awaitable[Goods]], *, scope: Scope, frame: Frame) -> Sold:
         """Let the call run for its payment; the tool sees who pays, and by which payment."""

@@ -7,7 +7,7 @@ from typing import Any
 from campus.access import Offer
 from campus.errors import StorageUnavailable
 from campus.frames.door import PaymentDoor
-from campus.payments.payment import Goods, Payment
+from campus.payments.payment import Goods, Payment, Sold
 from campus.payments.wire import idempotency_key_in, payment_in_headers, receipt_headers
 from campus.paywall import Paywall
 from campus.problems import storage_unavailable
@@ -51,6 +51,9 @@ async def paid(call: Call, offer: Offer, refusal: Problem, door: PaymentDoor | N
     payment = payment_in_headers(scope)
     if payment is None:
         sent = await call.sent()
+        again = await door.recalled(offer, sent, frame="http", method=method, idempotency_key=idempotency_key_in(scope, sent))
+        if again is not None:
+            return delivered(again, call)
         raise door.terms(refusal, offer, scope["path_params"] if sent is None else sent, frame="http", method=method)
     return await bought(call, offer, payment, door, method=method)
 
@@ -68,4 +71,9 @@ async def bought(call: Call, offer: Offer, payment: Payment, door: PaymentDoor, 
         return Goods((await call.answer()).body)
 
     sold = await door.sell(payment, sale, run, scope=call.scope, frame="http")
+    return delivered(sold, call)
+
+
+def delivered(sold: Sold, call: Call) -> Answer:
+    """What was bought, with its receipt."""
     return json_answer(sold.goods.body, status=call.operation.status).adding(receipt_headers(sold.receipt))

@@ -15,7 +15,7 @@ from starlette.types import Scope
 from campus.access import Offer
 from campus.frames.door import PaymentDoor
 from campus.frames.refusals import refuse_hostile
-from campus.payments.payment import Goods
+from campus.payments.payment import Goods, Sold
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
 from twins import Operation, Problem, hostile
 from twins.direct import Direct
@@ -52,6 +52,9 @@ class PaidCalls:
         payment = payment_in_meta(meta)
         if payment is None:
             readable = None if hostile(arguments) else arguments
+            key = idempotency_key_in(scope, meta, readable)
+            if (again := await self._door.recalled(offer, readable, frame="mcp", method=method, idempotency_key=key)) is not None:
+                return self._delivered(again, offer)
             raise self._door.terms(refused, offer, readable, frame="mcp", method=method)
         refuse_hostile(arguments)
         self._validate(offer.tool, arguments)
@@ -70,7 +73,11 @@ class PaidCalls:
             sold = await self._door.sell(payment, sale, run, scope=scope, frame="mcp")
         except Unanswered as failed:
             return failed.result
-        result = made[0] if made else result_of(sold.goods, self._operations[offer.tool].tool)
+        return self._delivered(sold, offer, *made)
+
+    def _delivered(self, sold: Sold, offer: Offer, made: ToolResult | None = None) -> ToolResult:
+        """What was bought, as the tool made it or as it was stored, with its receipt."""
+        result = made or result_of(sold.goods, self._operations[offer.tool].tool)
         result.meta = {**(result.meta or {}), RECEIPT_META: dict(sold.receipt)}
         return result
 

@@ -52,9 +52,11 @@ def _make_payments() -> None:
         sa.Column("answer", sa.LargeBinary(), nullable=True),
         sa.Column("answer_until", sa.DateTime(timezone=True), nullable=True),
         sa.Column("sealed", sa.Boolean(), nullable=False),
+        sa.Column("purchase", sa.LargeBinary(), nullable=True),
         sa.Column("reason", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_payments")),
         sa.UniqueConstraint("network", "asset", "payer", "nonce", name=op.f("uq_payments_authorization")),
+        sa.UniqueConstraint("purchase", name=op.f("uq_payments_purchase")),
     )
     op.create_index(op.f("ix_payments_state"), "payments", ["state"])
     op.create_index(op.f("ix_payments_answer_until"), "payments", ["answer_until"])

@@ -53,6 +53,10 @@ class Cashier:
         """Everything that is sold per call."""
         return iter(self._wares.values())
 
+    def names_purchase(self, offer: Offer, arguments: Mapping[str, Any]) -> bool:
+        """Whether the arguments name something whose answer is a secret, to be found again by the caller's Idempotency-Key."""
+        return offer.access.sells is not None and str(arguments.get(offer.access.sells)) in self._products
+
     def prices(self, offer: Offer, arguments: Mapping[str, Any] | None = None) -> list[Price]:
         """What a call costs; where it depends on a product that the arguments do not name, each that it can cost, the lowest first."""
         if offer.price:
@@ -111,13 +115,18 @@ class Cashier:
             raise invalid_request([FieldError(f"/body/{argument}", "unknown", f"there is no such product; there are: {there_are}")])
 
 
+def keeps_secret(key: str | None) -> bool:
+    """Whether nobody can guess the key."""
+    return key is not None and SHORTEST_KEY <= len(key) <= LONGEST_KEY and key.isascii()
+
+
 def check_idempotency_key(key: str | None) -> None:
     """Refuse a sale whose answer could be had by whoever reads the payment on chain."""
-    if key is None or not SHORTEST_KEY <= len(key) <= LONGEST_KEY or not key.isascii():
+    if not keeps_secret(key):
         raise Problem(
             400,
             "idempotency_key_required",
             "The answer to this call is a secret, and its payment can be read on chain by anyone. Send an Idempotency-Key that only "
-            f"you know, {SHORTEST_KEY} to {LONGEST_KEY} random characters (128 bits): the same call with the same payment and key gives "
-            "the answer again if it is lost. Nothing is charged.",
+            f"you know, {SHORTEST_KEY} to {LONGEST_KEY} random characters (128 bits): the same call with the same key gives the answer "
+            "again if it is lost. Nothing is charged.",
         )

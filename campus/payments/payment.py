@@ -55,6 +55,11 @@ class Sale:
         """What a reservation is bound to."""
         return sha256(self.resource.encode()).digest()
 
+    @property
+    def purchase(self) -> bytes | None:
+        """What a purchase is found by, whatever payment it came with: its Idempotency-Key tells, which cannot be had from this."""
+        return None if self.idempotency_key is None else sha256(f"find\n{self.idempotency_key}".encode()).digest()
+
 
 @dataclass(frozen=True, slots=True)
 class Goods:

@@ -53,7 +53,7 @@ class Reconciler:
         for row in sorted(await self._reservations.overdue(), key=lambda row: row.state != "reserved"):
             before = row.state
             try:
-                await self._look_into(row)
+                await look_into(row, self._reservations, self._chain)
             except Exception:  # the border of a job: one payment that cannot be concluded keeps no other
                 log.exception("payment not reconciled", extra={"payment": row.id})
             if (after := await self._reservations.get(row.id)) is not None:
@@ -67,18 +67,20 @@ class Reconciler:
         doubts = [(row, await self._chain.doubt_of(row.transaction, transfer_of(row))) for row in await self._settled(since)]
         return [Discrepancy(row.id, row.transaction, doubt) for row, doubt in doubts if doubt is not None]
 
-    async def _look_into(self, row: PaymentRow) -> None:
-        if await self._reservations.take_up(row.id) is None:
-            return
-        outcome = await self._chain.outcome_of(transfer_of(row), since=row.reserved_at)
-        if outcome.state == "settled" and outcome.transaction is not None:
-            await self._reservations.settle(row.id, outcome.transaction)
-        elif outcome.state == "refused":
-            await self._reservations.release(row.id, "released", outcome.reason)
-        else:
-            await self._reservations.doubt(row.id, outcome.reason)
-
     async def _settled(self, since: datetime) -> Sequence[PaymentRow]:
         settled = select(PaymentRow).where(PaymentRow.state == "settled", col(PaymentRow.settled_at) >= since)
         async with self._storage.read() as session:
             return (await session.exec(settled.order_by(col(PaymentRow.settled_at)))).all()
+
+
+async def look_into(row: PaymentRow, reservations: Reservations, chain: Chain) -> None:
+    """Bring a payment that nobody works on to its end, if the chain can tell it; one in another's hands is left alone."""
+    if await reservations.take_up(row.id) is None:
+        return
+    outcome = await chain.outcome_of(transfer_of(row), since=row.reserved_at)
+    if outcome.state == "settled" and outcome.transaction is not None:
+        await reservations.settle(row.id, outcome.transaction)
+    elif outcome.state == "refused":
+        await reservations.release(row.id, "released", outcome.reason)
+    else:
+        await reservations.doubt(row.id, outcome.reason)

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete
+from sqlalchemy import and_, delete, or_
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -14,7 +14,7 @@ from campus.payments.leases import Leases
 from campus.payments.ledger import Event, entry
 from campus.payments.payment import Goods, Payment, Sale
 from campus.payments.proof import Transfer
-from campus.payments.states import AFTER, State, step_for
+from campus.payments.states import AFTER, State, next_step
 from campus.payments.tables import PaymentRow
 from campus.storage import Storage
 
@@ -22,6 +22,8 @@ RETRY = timedelta(seconds=5)
 """How long a payment in doubt is left alone after somebody asked about it in vain."""
 KEPT = timedelta(minutes=15)
 """How long after its settlement an answer is given again."""
+SECRET_KEPT = timedelta(hours=24)
+"""The same where it is sealed under the caller's Idempotency-Key, by which it is found too."""
 REMEMBERED = timedelta(days=1)
 """How long after its end a payment that was not charged is remembered; it cannot be charged any more."""
 ID_BYTES = 12
@@ -54,8 +56,8 @@ class Reservations:
         self._on_released = on_released
         self._entropy = entropy
 
-    async def find(self, payment: Payment, sale: Sale) -> PaymentRow | None:
-        """What is known of the payment's authorization; None: nothing."""
+    async def find(self, payment: Payment | None, sale: Sale) -> Sequence[PaymentRow]:
+        """What is known of the payment's authorization, and of the purchase where it has an Idempotency-Key."""
         async with self._storage.read() as session:
             return await _found(session, payment, sale)
 
@@ -69,12 +71,12 @@ class Reservations:
         async with self._storage.write() as session:
             now = self._now()
             before = await _found(session, payment, sale)
-            if step_for(before, payment, sale, now=now) != "reserve":
+            if next_step(before, payment, sale, now=now)[0] != "reserve":
                 return None
-            if before is not None:
-                await self._give_up(session, before)
-                await session.delete(before)
-                await session.flush()
+            for row in before:
+                await self._give_up(session, row)
+                await session.delete(row)
+            await session.flush()
             row = self._new_row(payment, sale, now=now)
             session.add(row)
             session.add(entry(row, "admitted", at=now))
@@ -93,7 +95,7 @@ class Reservations:
         async with self._storage.write() as session:
             if (row := await _turned(session, payment_id, "settled")) is not None:
                 row.transaction, row.settled_at = transaction, self._now()
-                row.answer_until = row.settled_at + KEPT
+                row.answer_until = row.settled_at + (SECRET_KEPT if row.sealed else KEPT)
                 session.add(entry(row, "settled", at=row.settled_at))
                 await self._on_settled(session, row.id)
         if row is not None:
@@ -153,7 +155,7 @@ class Reservations:
 
     async def _released(self, session: AsyncSession, payment_id: str, event: Event, reason: str) -> PaymentRow | None:
         if (row := await _turned(session, payment_id, "released", reason)) is not None:
-            row.answer = None
+            row.answer = row.purchase = None
             session.add(entry(row, event, reason, at=self._now()))
             await self._on_released(session, payment_id)
             log.info("payment released: %s", reason, extra={"payment": payment_id})
@@ -171,6 +173,7 @@ class Reservations:
             valid_before=payment.valid_before,
             payment=payment.digest,
             resource=sale.digest,
+            purchase=sale.purchase,
             building=sale.building,
             tool=sale.tool,
             frame=sale.frame,
@@ -193,14 +196,12 @@ async def forget(storage: Storage, *, now: datetime) -> None:
         await (await session.connection()).execute(delete(PaymentRow).where(col(PaymentRow.state) == "released", dead))
 
 
-async def _found(session: AsyncSession, payment: Payment, sale: Sale) -> PaymentRow | None:
-    authorization = select(PaymentRow).where(
-        PaymentRow.network == sale.requirements["network"],
-        PaymentRow.asset == sale.asset.lower(),
-        PaymentRow.payer == payment.payer,
-        PaymentRow.nonce == payment.nonce,
-    )
-    return (await session.exec(authorization)).one_or_none()
+async def _found(session: AsyncSession, payment: Payment | None, sale: Sale) -> Sequence[PaymentRow]:
+    known = [] if sale.purchase is None else [col(PaymentRow.purchase) == sale.purchase]
+    if payment is not None:
+        token = and_(col(PaymentRow.network) == sale.requirements["network"], col(PaymentRow.asset) == sale.asset.lower())
+        known.append(and_(token, col(PaymentRow.payer) == payment.payer, col(PaymentRow.nonce) == payment.nonce))
+    return (await session.exec(select(PaymentRow).where(or_(*known)))).all() if known else ()
 
 
 async def _turned(session: AsyncSession, payment_id: str, state: State, reason: str = "") -> PaymentRow | None:

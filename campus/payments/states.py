@@ -13,9 +13,11 @@ released    it was not charged, and may be reserved again
 
 A reserved or settling payment is worked on by the process that keeps its lease. One whose lease is past belongs to nobody: when it was
 reserved it is as good as released, when it was settling it is unknown.
+
+A purchase with an Idempotency-Key is known by that key too: sent again with another payment, or with none, it is the same purchase.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -23,7 +25,7 @@ from campus.payments.payment import Payment, Sale
 from campus.payments.tables import PaymentRow
 
 State = Literal["reserved", "settling", "settled", "unknown", "released"]
-Step = Literal["reserve", "wait", "resolve", "replay", "refuse"]
+Step = Literal["reserve", "wait", "resolve", "look", "replay", "refuse", "reused"]
 
 AFTER: Mapping[str, tuple[State, ...]] = {
     "reserved": ("settling", "released"),
@@ -39,18 +41,30 @@ LONGEST_WINDOW = 600
 """Seconds beyond the terms' own that a payment may stay valid: for so long its outcome might stay unknown."""
 
 
-def step_for(row: PaymentRow | None, payment: Payment, sale: Sale, *, now: datetime) -> Step:
-    """What to do with a payment, given what is known of its authorization."""
+def next_step(rows: Iterable[PaymentRow], payment: Payment | None, sale: Sale, *, now: datetime) -> tuple[Step, PaymentRow | None]:
+    """What to do with a payment, or with a purchase that came with none, given all that is known of the two; and the row that decides."""
+    steps = ((step_for(row, payment, sale, now=now), row) for row in rows)
+    return next((found for found in steps if found[0] != "reserve"), ("reserve", None))
+
+
+def step_for(row: PaymentRow | None, payment: Payment | None, sale: Sale, *, now: datetime) -> Step:
+    """What one row says. `resolve` may have the payment charged once more; `look` only asks, for that payment is not at hand."""
     if row is None or row.state == "released":
         return "reserve"
     is_worked_on = now < row.lease_until
     if row.state == "reserved" and not is_worked_on:
         return "reserve"
-    if row.payment != payment.digest or row.resource != sale.digest:
+    is_resend = payment is not None and row.payment == payment.digest
+    is_same_purchase = sale.purchase is not None and row.purchase == sale.purchase
+    if not (is_resend or is_same_purchase):
         return "refuse"
+    if row.resource != sale.digest:
+        return "reused" if is_same_purchase else "refuse"
     if row.state == "settled":
         return "replay" if row.answer is not None and row.answer_until is not None and now < row.answer_until else "refuse"
-    return "wait" if is_worked_on else "resolve"
+    if is_worked_on:
+        return "wait"
+    return "resolve" if is_resend else "look"
 
 
 def mismatch_of(payment: Payment, sale: Sale, *, now: datetime) -> str | None:

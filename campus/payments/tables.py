@@ -12,7 +12,7 @@ class PaymentRow(House, table=True):
 
     `state`: see states.py. `holder` and `lease_until` say which process works on it; each reservation has an `id` of its own.
     `payment` and `resource` are SHA-256 digests of what was sent and of what it buys; `answer` is sealed where it is a secret,
-    and wiped when `answer_until` is past.
+    and wiped when `answer_until` is past. `purchase` is what a purchase is found by for so long, where it has an Idempotency-Key.
     """
 
     __tablename__ = "payments"
@@ -40,6 +40,7 @@ class PaymentRow(House, table=True):
     answer: bytes | None = None
     answer_until: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
     sealed: bool = False
+    purchase: bytes | None = Field(default=None, unique=True)
     reason: str = ""
 
 

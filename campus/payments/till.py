@@ -28,8 +28,9 @@ from campus.payments.leases import Leases
 from campus.payments.ledger import Event, Ledger
 from campus.payments.outcome import Facilitator, Outcome
 from campus.payments.payment import Goods, Payment, Sale, Sold
+from campus.payments.reconciler import look_into
 from campus.payments.reservations import Reservations, transfer_of
-from campus.payments.states import mismatch_of, step_for
+from campus.payments.states import mismatch_of, next_step
 from campus.payments.tables import PaymentRow
 from twins import Problem
 
@@ -72,8 +73,8 @@ class Till:
         """
         give_up_at, pause = anyio.current_time() + self._patience, FIRST_PAUSE
         while True:
-            row = await self._reservations.find(payment, sale)
-            match step_for(row, payment, sale, now=self._now()):
+            step, row = next_step(await self._reservations.find(payment, sale), payment, sale, now=self._now())
+            match step:
                 case "reserve":
                     await self._refuse_mismatch(payment, sale)
                     if (reserved := await self._reservations.reserve(payment, sale)) is not None:
@@ -84,12 +85,32 @@ class Till:
                     goods = _opened(row, sale)
                     if (taken_up := await self._reservations.take_up(row.id)) is not None:
                         return await uninterrupted(self._resolve(taken_up, goods, payment, sale))
+                case "look" if row is not None:
+                    await look_into(row, self._reservations, self._chain)
                 case "refuse":
                     raise already_used()
+                case "reused":
+                    raise key_reused()
             if anyio.current_time() >= give_up_at:
                 raise in_flight()
             await anyio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def recall(self, sale: Sale) -> Sold | None:
+        """The answer that this sale's Idempotency-Key bought before, for a caller who sends no payment; None: nothing was bought with it.
+
+        Problem 409 while that purchase is in flight: terms would have its caller pay a second time.
+        """
+        step, row = next_step(await self._reservations.find(None, sale), None, sale, now=self._now())
+        match step:
+            case "replay" if row is not None:
+                return await self._replay(row, sale)
+            case "reserve":
+                return None
+            case "reused":
+                raise key_reused()
+            case _:
+                raise in_flight()
 
     async def _refuse_mismatch(self, payment: Payment, sale: Sale) -> None:
         reason = mismatch_of(payment, sale, now=self._now()) or await self._facilitator.mismatch(payment, sale)
@@ -201,8 +222,17 @@ def already_used() -> Problem:
     return Problem(
         409,
         "payment_already_used",
-        "this payment was used before. Its answer is given again for 15 minutes, to the very same payment for the very same call, and where"
-        " the answer is a secret, with the very same Idempotency-Key; for anything else sign a new payment",
+        "this payment was used before. Its answer is given again for 15 minutes, to the very same payment for the very same call; where the"
+        " answer is a secret, for 24 hours to the very same Idempotency-Key. For anything else sign a new payment",
+    )
+
+
+def key_reused() -> Problem:
+    """422: the Idempotency-Key is that of another purchase."""
+    return Problem(
+        422,
+        "idempotency_key_reused",
+        "this Idempotency-Key was sent before with another purchase; nothing was charged. Make a new one for a new purchase",
     )
 
 

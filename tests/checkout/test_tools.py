@@ -34,7 +34,7 @@ async def test_the_steps_say_what_must_be_known_before_paying(town: Town) -> Non
         "POST http://campus.test/v1/checkout/keys",
     ):
         assert said in steps
-    assert "15 minutes" in steps
+    assert "within 24 hours" in steps
     assert "shown there and nowhere else" in steps
     assert "renew=KEY_ID" in data["renewal"]
     assert data["terms"].startswith("Sales are final.")

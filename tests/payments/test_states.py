@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campus.payments.payment import Payment, Sale
-from campus.payments.states import AFTER, mismatch_of, step_for
+from campus.payments.states import AFTER, mismatch_of, next_step, step_for
 from campus.payments.tables import PaymentRow
 from twins import Problem
 
@@ -32,6 +32,8 @@ PAYMENT = Payment(
     resource="https://x/brief",
     accepted={"asset": ASSET},
 )
+SECRET = replace(SALE, idempotency_key="k" * 22)
+OTHER = replace(PAYMENT, digest=b"q" * 32)
 AHEAD, PAST = NOW + timedelta(seconds=1), NOW
 
 
@@ -84,6 +86,35 @@ def row(state: str, **changes: Any) -> PaymentRow:
 )
 def test_each_state_has_its_step(found: PaymentRow | None, step: str) -> None:
     assert step_for(found, PAYMENT, SALE, now=NOW) == step
+
+
+@pytest.mark.parametrize(
+    ("found", "step"),
+    [
+        (row("released"), "reserve"),
+        (row("reserved"), "reserve"),
+        (row("reserved", lease_until=AHEAD), "wait"),
+        (row("settling", lease_until=AHEAD), "wait"),
+        (row("settling"), "look"),
+        (row("unknown"), "look"),
+        (row("settled", answer=b"{}", answer_until=AHEAD), "replay"),
+        (row("settled", answer=b"{}", answer_until=AHEAD, resource=b"other"), "reused"),
+    ],
+)
+@pytest.mark.parametrize("payment", [OTHER, None])
+def test_a_purchase_is_known_by_its_idempotency_key_whatever_payment_it_comes_with(
+    found: PaymentRow, step: str, payment: Payment | None
+) -> None:
+    found.purchase = SECRET.purchase
+    assert step_for(found, payment, SECRET, now=NOW) == step
+    if found.state in ("settled", "unknown"):
+        assert step_for(found, payment, replace(SECRET, idempotency_key="o" * 22), now=NOW) == "refuse"
+
+
+def test_of_an_authorization_and_a_purchase_that_which_stands_in_the_way_decides() -> None:
+    free, taken = row("released"), row("unknown", lease_until=AHEAD, payment=b"other", purchase=SECRET.purchase)
+    assert next_step([free, taken], PAYMENT, SECRET, now=NOW) == ("wait", taken)
+    assert next_step([free], PAYMENT, SECRET, now=NOW) == ("reserve", None)
 
 
 @given(
