@@ -17,6 +17,7 @@ from campus.keys.term import Term
 from campus.payments.networks import Network, network_of
 
 NAME = r"^[a-z][a-z0-9_]*$"
+RPC_URL = "CAMPUS_PAYMENTS_RPC_URL"
 Exposed = Literal["resources", "prompts", "routes"]
 Grant = Literal["keys"]
 NOBODY = f"0x{'0' * 40}"
@@ -80,7 +81,7 @@ class PaymentsTable(Table):
     pay_to: Wallet
     facilitator_url: WebAddress
     rpc_url: WebAddress
-    """A node of the network, asked only whether a payment has arrived."""
+    """A node of the network, asked only whether a payment has arrived. CAMPUS_PAYMENTS_RPC_URL takes its place, where it holds a key."""
     own_wallets: tuple[Wallet, ...] = ()
     """Payers that analytics leave out."""
 
@@ -218,6 +219,8 @@ def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     secrets = {name: SecretStr(value) for name, value in environ.items() if name.startswith("CAMPUS_")}
     if surplus := data.keys() & {"folder", "secrets"}:
         raise ConfigError(f"{path}: unknown key {min(surplus)!r}; there are: {', '.join(known_keys(Config, ()))}")
+    if RPC_URL in secrets and isinstance(payments := data.get("payments"), dict):
+        payments["rpc_url"] = secrets[RPC_URL].get_secret_value()
     try:
         return Config.model_validate({**data, "folder": path.resolve().parent, "secrets": secrets})
     except ValidationError as error:

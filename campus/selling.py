@@ -1,6 +1,7 @@
 """From campus.toml and the open tools to the cashier; what cannot be sold is refused at start."""
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 
 from campus.access import Offer, Price
@@ -13,6 +14,7 @@ from campus.payments.terms import Payee
 from twins import Operation
 
 NEEDED = ("x402", "web3")
+CHECKSUM = "campus.payments.checksum"
 
 
 def open_cashier(config: Config, opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]]) -> Cashier | None:
@@ -28,6 +30,7 @@ def open_cashier(config: Config, opened: Sequence[Opened], operations: Mapping[s
         return None
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ConfigError(f"[payments] needs {' and '.join(missing)}, not installed here; run: pip install 'campus[payments]'")
+    _check_spelling(payments.pay_to)
     products = {name: Price.parse(table.price) for name, table in config.products.items()}
     wares = {(ware.offer.building, ware.offer.tool): ware for one in opened for ware in _wares(one, operations[one.name])}
     if not products and any(ware.offer.access.sells for ware in wares.values()):
@@ -38,6 +41,12 @@ def open_cashier(config: Config, opened: Sequence[Opened], operations: Mapping[s
 def _wares(opened: Opened, operations: Sequence[Operation]) -> list[Ware]:
     sold = [operation for operation in operations if opened.offers[operation.name].is_sold_per_call]
     return [ware_of(opened.offers[one.name], one, summary_of(one.tool)) for one in sold]
+
+
+def _check_spelling(wallet: str) -> None:
+    """An address in small letters has no checksum; one with capitals is as its checksum wants it, or mistyped."""
+    if wallet != wallet.lower() and wallet != import_module(CHECKSUM).spelled(wallet):
+        raise ConfigError(f"payments.pay_to: {wallet} is mistyped, for its checksum is wrong; copy it from your wallet once more")
 
 
 def _check_grant(config: Config, opened: Opened) -> None:

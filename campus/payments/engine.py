@@ -74,11 +74,21 @@ class Bearer:
 
 
 class Engine:
-    """One facilitator, for one network."""
+    """One facilitator, for one network; it is given so many seconds for each answer."""
 
-    def __init__(self, client: httpx.AsyncClient, *, url: str, network: str, token: str | None) -> None:
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        *,
+        url: str,
+        network: str,
+        token: str | None = None,
+        verify_seconds: float = VERIFY_SECONDS,
+        settle_seconds: float = SETTLE_SECONDS,
+    ) -> None:
         bearer = Bearer(token) if token else None
-        self._network = network
+        self._verify_seconds = verify_seconds
+        self._settle_seconds = settle_seconds
         self._server = x402ResourceServer(Client(FacilitatorConfig(url=url, http_client=client, auth_provider=bearer), network))
         scheme: Any = ExactEvmServerScheme  # its types and those of `register` do not fit
         self._server.register(network, scheme())
@@ -100,19 +110,21 @@ class Engine:
     async def verify(self, payment: Payment, sale: Sale) -> Verdict:
         """See Facilitator."""
         try:
-            with anyio.fail_after(VERIFY_SECONDS):
+            with anyio.fail_after(self._verify_seconds):
                 answer = await self._server.verify_payment(_payload(payment, sale), _requirements(sale))
-        except (*FAILURES, TimeoutError) as error:
+        except TimeoutError:
+            return self._unreachable("verify: it did not answer in time")
+        except FAILURES as error:
             return self._unreachable(f"verify: {told(error) or type(error).__name__}")
         if answer.is_valid and not _is(answer.payer, payment.payer):
             return self._unreachable("verify: it speaks of another payer")
         self.trouble = None
-        return Verdict(answer.is_valid, told(answer.invalid_reason or ""))
+        return Verdict(answer.is_valid, told(answer.invalid_reason or "the facilitator does not say why"))
 
     async def settle(self, payment: Payment, sale: Sale) -> Outcome:
         """See Facilitator."""
         answer: SettleResponse | None = None
-        with anyio.move_on_after(SETTLE_SECONDS):
+        with anyio.move_on_after(self._settle_seconds):
             answer = await self._server.settle_payment(_payload(payment, sale), _requirements(sale))
         outcome = outcome_of(answer, payment)
         self._note(f"settle: {outcome.reason}" if outcome.state == "unknown" else None)
@@ -131,7 +143,7 @@ class Engine:
 def outcome_of(answer: SettleResponse | None, payment: Payment) -> Outcome:
     """What a facilitator's answer to a settlement means; None: it did not answer in time. One that cannot be true means nothing."""
     if answer is None:
-        return Outcome("unknown", reason=f"no answer in {SETTLE_SECONDS:g} s")
+        return Outcome("unknown", reason="it did not answer in time")
     if not answer.success:
         reason = told(answer.error_reason or "")
         return Outcome("refused" if _never_sent(answer) else "unknown", reason=told(f"{reason} {answer.error_message or ''}"))

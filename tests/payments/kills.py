@@ -149,15 +149,14 @@ class Scene:
             if not self.storage.startswith("sqlite"):
                 self.do(lambda connection: _sleepers(connection, "pg_terminate_backend(pid)"), reading=True)
             self.do(_flow)
+        elif point == "running":
+            (self.folder / "held").unlink(missing_ok=True)
+            (self.folder / "hold").touch()
+            yield (self.folder / "held").exists
+            (self.folder / "hold").unlink()
         else:
-            files = {"running": ("hold", "held"), "delivering": ("", "replied")}[point]
-            hold, held = (self.folder / name for name in files)
-            held.unlink(missing_ok=True)
-            if files[0]:
-                hold.touch()
-            yield held.exists
-            if files[0]:
-                hold.unlink()
+            (self.folder / "replied").unlink(missing_ok=True)
+            yield (self.folder / "replied").exists
 
     def is_stalled(self) -> bool:
         if self.storage.startswith("sqlite"):

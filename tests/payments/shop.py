@@ -145,9 +145,9 @@ def read(signed: dict[str, Any]) -> Payment:
     return payment
 
 
-def config(chain: money.Chain, facilitator_url: str) -> Config:
+def config(chain: money.Chain, facilitator_url: str, *, rpc_url: str | None = None) -> Config:
     """A campus that takes payments."""
-    table = PaymentsTable(network=chain.network, pay_to=PAY_TO, facilitator_url=facilitator_url, rpc_url=chain.rpc_url)
+    table = PaymentsTable(network=chain.network, pay_to=PAY_TO, facilitator_url=facilitator_url, rpc_url=rpc_url or chain.rpc_url)
     return Config(payments=table, folder=Path())
 
 
@@ -160,6 +160,7 @@ async def open_shop(
     wallet: money.Wallet,
     clock: Clock | None = None,
     patience: float = 15.0,
+    rpc_url: str | None = None,
 ) -> AsyncIterator[Shop]:
     """One process on the database; open two for two."""
     now = clock or Clock()
@@ -173,8 +174,7 @@ async def open_shop(
         async def on_released(session: AsyncSession, payment_id: str) -> None:
             await shops[0].on_released(session, payment_id)
 
-        async with open_payments(
-            config(chain, facilitator.url), storage, now=now, on_settled=on_settled, on_released=on_released, patience=patience
-        ) as payments:
+        around = config(chain, facilitator.url, rpc_url=rpc_url)
+        async with open_payments(around, storage, now=now, on_settled=on_settled, on_released=on_released, patience=patience) as payments:
             shops.append(Shop(chain, facilitator, wallet, storage, now, payments))
             yield shops[0]

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from eth_utils import keccak
+from eth_utils.crypto import keccak
 
 from campus.errors import JobFailed
 from campus.payments import proof

@@ -4,8 +4,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from payments.shop import PAY_TO, PRICE, Shop, read
+from payments.shop import PAY_TO, PRICE, Shop, open_shop, read
 
+from campus.payments.engine import Engine
 from campus.payments.payment import Goods
 from campus.testing import money
 
@@ -144,6 +145,31 @@ async def test_a_facilitator_that_goes_away_before_it_charges_leaves_the_payment
     shop.facilitator.faults.clear()
     await shop.sell(payment)
     assert len(shop.runs) == 1
+
+
+async def test_without_facilitator_and_chain_it_stays_in_doubt_until_one_of_them_speaks(shop: Shop, storage_url: str) -> None:
+    before, payment = await shop.takings(), shop.pay()
+    shop.facilitator.faults.settle_status = 500
+    async with open_shop(
+        shop.chain, shop.facilitator, storage_url, wallet=shop.wallet, clock=shop.clock, rpc_url="http://127.0.0.1:9"
+    ) as blind:
+        assert (await blind.refusal(payment)).code == "payment_in_flight"
+        assert [each.partition(" is in trouble")[0] for each in blind.payments.findings()] == ["the facilitator", "the chain"]
+        shop.clock.ahead = LATER
+        assert [each.after for each in await blind.payments.reconciler.resolve()] == ["unknown"]
+    shop.clock.ahead += LATER
+    assert [each.after for each in await shop.payments.reconciler.resolve()] == ["settled"]
+    assert (await shop.sell(payment)).replayed
+    assert await shop.takings() == before + PRICE
+
+
+async def test_a_facilitator_that_hangs_is_not_waited_for(shop: Shop) -> None:
+    engine = Engine(shop.payments.client, url=shop.facilitator.url, network=shop.chain.network, verify_seconds=0.2, settle_seconds=0.2)
+    shop.facilitator.faults.hang_seconds = 60
+    verdict = await engine.verify(shop.pay(), shop.sale())
+    assert (verdict.valid, verdict.reachable) == (False, False)
+    assert (await engine.settle(shop.pay(), shop.sale())).state == "unknown"
+    assert "in time" in (engine.trouble or "")
 
 
 async def test_while_it_is_in_doubt_no_other_call_gets_the_payment(shop: Shop) -> None:

@@ -17,7 +17,7 @@ from campus.payments.wire import LARGEST_PAYMENT
 from campus.testing import Frame, Town, open_campus
 
 SENTINEL = "paid-for-and-delivered"
-PAY_TO = "0x" + "Ab" * 20
+PAY_TO = "0xABaBaBaBABabABabAbAbABAbABabababaBaBABaB"
 PAYER = "0x" + "1c" * 20
 NOBODY_LISTENS = "http://127.0.0.1:9"
 PAYMENTS: dict[str, Any] = {

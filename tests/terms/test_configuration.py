@@ -53,6 +53,33 @@ def test_what_is_missing_is_named(name: str, tmp_path: Path) -> None:
         read_config(path, {})
 
 
+def test_a_node_whose_url_holds_a_key_may_come_from_the_environment(tmp_path: Path) -> None:
+    (path := tmp_path / "campus.toml").write_text(written({key: value for key, value in GOOD.items() if key != "rpc_url"}))
+    payments = read_config(path, {"CAMPUS_PAYMENTS_RPC_URL": "https://node.example/v2/hush"}).payments
+    assert payments is not None
+    assert payments.rpc_url == "https://node.example/v2/hush"
+    with pytest.raises(ConfigError, match=r"payments\.rpc_url: write it as") as caught:
+        read_config(path, {"CAMPUS_PAYMENTS_RPC_URL": "hush"})
+    assert "hush" not in str(caught.value)
+
+
+CHECKED = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
+
+
+@pytest.mark.parametrize("good", [CHECKED, CHECKED.lower()])
+async def test_an_address_that_spells_its_checksum_or_none_is_taken(good: str) -> None:
+    tables = {"payments": GOOD | {"pay_to": good}}
+    async with open_campus(tables=tables, settings={"grants": ["keys"]}, stall=make_stall()) as town:
+        assert town.campus.plan.config.payments.pay_to == good
+
+
+@pytest.mark.parametrize("bad", [CHECKED.replace("B", "b"), CHECKED.replace("0x5", "0x6")])
+async def test_a_mistyped_address_is_refused(bad: str) -> None:
+    with pytest.raises(ConfigError, match="its checksum is wrong"):
+        async with open_campus(tables={"payments": GOOD | {"pay_to": bad}}, settings={"grants": ["keys"]}, stall=make_stall()):
+            pass
+
+
 def test_only_known_grants_can_be_given(tmp_path: Path) -> None:
     (path := tmp_path / "campus.toml").write_text('[buildings.x]\ngrants = ["money"]\n')
     with pytest.raises(ConfigError, match="'keys'"):
