@@ -11,14 +11,17 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from campus.errors import JobFailed
 from campus.payments.outcome import Outcome, told
-from campus.payments.proof import Block, Log, Receipt, Transfer, judge, proves, question
+from campus.payments.proof import Block, Log, Receipt, Transfer, judge, proves, question, takes
 
 SPAN = 500
 """Blocks per eth_getLogs; nodes refuse large ranges, and where one does, smaller ones are asked for."""
+NEAR = 16
+"""Blocks: a moment of the chain's clock is looked for no closer."""
 LOOK_SECONDS = 20.0
 CERTAIN_SECONDS = 30
 """How far the chain's clock must be past an authorization's end before its absence counts: nodes behind one address differ."""
-SKEW_SECONDS = 60
+SKEW_SECONDS = 300
+"""How far this machine's clock may be ahead of the chain's; with more, authorizations seem to have expired when they are presented."""
 LOGS = TypeAdapter(list[Log])
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -37,7 +40,6 @@ class Chain:
     def __init__(self, client: httpx.AsyncClient, url: str) -> None:
         self._client = client
         self._url = url
-        self._span = SPAN
         self.trouble: str | None = None
 
     async def outcome_of(self, transfer: Transfer, *, since: datetime) -> Outcome:
@@ -84,27 +86,51 @@ class Chain:
         return Outcome("unknown", reason="the chain has no such payment yet")
 
     async def _taken(self, transfer: Transfer, latest: Block, *, since: int) -> Log | None:
-        """The log that says that the nonce was taken: searched backward from the latest block to the reservation's time."""
-        last = latest.number
-        while True:
-            first = max(0, last - self._span + 1)
+        """The log that says that the nonce was taken, between the reservation's time and the authorization's end.
+
+        It is looked for there alone, backward, so that a payment of last week is found as quickly as one of this minute.
+        """
+        first, _ = await self._around(since, latest)
+        _, last = await self._around(transfer.valid_before, latest)
+        blocks = SPAN
+        while last >= first:
+            blocks = min(blocks, last - first + 1)
             try:
-                found = await self._logs(transfer, first, last)
+                found = await self._logs(transfer, last - blocks + 1, last)
             except RpcRefused:
-                if self._span == 1:
+                if blocks == 1:
                     raise
-                self._span //= 2
+                blocks //= 2
                 continue
             if found:
                 return found[0]
-            if first == 0 or self._read(Block, await self._ask("eth_getBlockByNumber", hex(first), False)).timestamp < since:
-                return None
-            last = first - 1
+            last -= blocks
+        return None
+
+    async def _around(self, seconds: int, latest: Block) -> tuple[int, int]:
+        """Two blocks near each other, between which the chain's clock came to a moment; twice the latest where it has not yet."""
+        high, step = latest.number, NEAR
+        if latest.timestamp < seconds:
+            return high, high
+        low = max(0, high - step)
+        while low > 0 and await self._time_of(low) >= seconds:
+            high, step = low, 2 * step
+            low = max(0, high - step)
+        while high - low > NEAR:
+            middle = (low + high) // 2
+            if await self._time_of(middle) >= seconds:
+                high = middle
+            else:
+                low = middle
+        return low, high
+
+    async def _time_of(self, number: int) -> int:
+        return self._read(Block, await self._ask("eth_getBlockByNumber", hex(number), False)).timestamp
 
     async def _logs(self, transfer: Transfer, first: int, last: int) -> Sequence[Log]:
         asked = {**question(transfer), "fromBlock": hex(first), "toBlock": hex(last)}
         try:
-            return [log for log in LOGS.validate_python(await self._ask("eth_getLogs", asked)) if not log.removed]
+            return [log for log in LOGS.validate_python(await self._ask("eth_getLogs", asked)) if takes(log, transfer)]
         except ValidationError:
             raise self._garbled() from None
 
@@ -114,7 +140,7 @@ class Chain:
             answer = response.json()
         except httpx.HTTPError as error:
             raise RpcUnavailable(f"{self._name} cannot be asked: {told(error) or type(error).__name__}") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self._garbled() from None
         if not isinstance(answer, Mapping):
             raise self._garbled()

@@ -34,7 +34,7 @@ NEVER_SENT = ("insufficient_funds", "unsupported_scheme", "network_mismatch", "m
 """Beside what begins with `invalid_`: why a facilitator does not even send a payment to the chain."""
 SENT_BEFORE = ("nonce_already_used", "transfer_event_mismatch", "transaction_state")
 """… but for these, which say that it, or another with its nonce, was sent."""
-FAILURES = (httpx.HTTPError, ValueError, PaymentError)
+FAILURES = (httpx.HTTPError, ValueError, RecursionError, PaymentError)
 log = logging.getLogger(__name__)
 
 

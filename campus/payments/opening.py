@@ -1,11 +1,13 @@
 """Payments, opened: the till, the ledger and the reconciler on one database, one facilitator and one chain."""
 
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import anyio
@@ -52,7 +54,7 @@ class LateFacilitator:
         """Load x402, once."""
         async with self._loading:
             if self._engine is None:
-                module = await run_sync(import_module, ENGINE)
+                module = await run_sync(load_engine)
                 self._engine = module.Engine(self._client, **self._options)
         engine: Facilitator = self._engine
         return engine
@@ -68,6 +70,15 @@ class LateFacilitator:
     async def settle(self, payment: Payment, sale: Sale) -> Outcome:
         """See Facilitator."""
         return await (await self.warm()).settle(payment, sale)
+
+
+def load_engine() -> ModuleType:
+    """Load x402. Below it a library of elliptic curves lets Python nest 100,000 calls deep, which ends the process, not the call."""
+    limit = sys.getrecursionlimit()
+    try:
+        return import_module(ENGINE)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 @dataclass(frozen=True)

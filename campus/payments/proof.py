@@ -24,7 +24,11 @@ TRANSACTION = re.compile("0x[0-9a-f]{64}")
 
 
 def _number(value: Any) -> int:
-    return int(value, 16) if isinstance(value, str) else int(value)
+    if isinstance(value, str):
+        return int(value, 16)
+    if type(value) is not int:  # pydantic takes a ValueError for an answer that cannot be read, and nothing else
+        raise ValueError("neither a number nor its hexadecimal digits")
+    return value
 
 
 Quantity = Annotated[int, BeforeValidator(_number)]
@@ -71,6 +75,12 @@ class Transfer:
 def question(transfer: Transfer) -> dict[str, Any]:
     """What to ask a node for: every log that says that the nonce was taken."""
     return {"address": transfer.asset, "topics": [[USED, CANCELED], word(transfer.payer), transfer.nonce]}
+
+
+def takes(log: Log, transfer: Transfer) -> bool:
+    """Whether the log says that the transfer's nonce was taken; what a node answers is not always what it was asked."""
+    about = [word(transfer.payer), transfer.nonce]
+    return not log.removed and log.address == transfer.asset and list(log.topics) in ([USED, *about], [CANCELED, *about])
 
 
 def judge(taken: Log, receipt: Receipt, transfer: Transfer) -> Outcome:

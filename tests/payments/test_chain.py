@@ -107,12 +107,77 @@ class Grudging(httpx.AsyncBaseTransport):
 
 async def test_the_search_ends_at_the_time_of_the_reservation(chain: money.Chain, wallet: money.Wallet) -> None:
     one = Authorization(chain, wallet, valid_before=await chain.time() + 9_000)
-    await chain.advance(100)
+    await chain.advance(400)
     await chain.mine(20)
     asked: list[int] = []
     async with httpx.AsyncClient(transport=Grudging(asked, most=1)) as client:
         assert (await Chain(client, chain.rpc_url).outcome_of(one.transfer, since=await since(chain))).state == "unknown"
-    assert 20 <= len([each for each in asked if each == 1]) <= 25
+    assert 20 <= len([each for each in asked if each == 1]) <= 40
+
+
+class Counting(httpx.AsyncBaseTransport):
+    """The real node, a week later: as many blocks were added to its chain, and none of them holds anything. It counts its calls."""
+
+    def __init__(self, blocks: int, *, seconds_each: int) -> None:
+        self.calls = 0
+        self._blocks = blocks
+        self._seconds = seconds_each
+        self._tip: dict[str, Any] = {}
+        self._real = httpx.AsyncHTTPTransport()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.calls += 1
+        call = json.loads(request.content)
+        params = call["params"]
+        if call["method"] == "eth_getBlockByNumber":
+            if not self._tip:
+                answer = await self._asked(request, params=["latest", False])
+                self._tip = json.loads(answer.content)["result"]
+            tip = int(self._tip["number"], 16)
+            number = tip + self._blocks if params[0] == "latest" else int(params[0], 16)
+            if number > tip:
+                time = int(self._tip["timestamp"], 16) + (number - tip) * self._seconds
+                return httpx.Response(200, json={"jsonrpc": "2.0", "id": 1, "result": {"number": hex(number), "timestamp": hex(time)}})
+        if call["method"] == "eth_getLogs":
+            last = min(int(params[0]["toBlock"], 16), int(self._tip["number"], 16))
+            params = [{**params[0], "toBlock": hex(last)}]
+        return await self._asked(request, params=params)
+
+    async def _asked(self, request: httpx.Request, *, params: Any) -> httpx.Response:
+        call = {**json.loads(request.content), "params": params}
+        answer = await self._real.handle_async_request(httpx.Request("POST", request.url, json=call))
+        await answer.aread()
+        return answer
+
+    async def aclose(self) -> None:
+        await self._real.aclose()
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+async def test_a_payment_of_last_week_is_concluded_with_few_questions(chain: money.Chain, wallet: money.Wallet, is_made: bool) -> None:
+    start = await since(chain)
+    one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
+    if is_made:
+        await chain.transfer_with_authorization(one.payment)
+    node = Counting(302_400, seconds_each=2)
+    async with httpx.AsyncClient(transport=node) as client:
+        outcome = await Chain(client, chain.rpc_url).outcome_of(one.transfer, since=start)
+    assert outcome.state == ("settled" if is_made else "refused")
+    assert node.calls < 80
+
+
+async def test_a_node_that_refuses_once_is_asked_for_whole_ranges_again(chain: money.Chain, wallet: money.Wallet) -> None:
+    one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
+    asked: list[int] = []
+    grudging = Grudging(asked, most=0)
+    async with httpx.AsyncClient(transport=grudging) as client:
+        node = Chain(client, chain.rpc_url)
+        assert (await node.outcome_of(one.transfer, since=await since(chain))).state == "unknown"
+        assert "refuses eth_getLogs" in (node.trouble or "")
+        grudging._most = 500
+        asked.clear()
+        await node.outcome_of(one.transfer, since=await since(chain))
+    assert len(asked) == 1
 
 
 async def test_the_same_nonce_spent_on_the_payer_himself_is_no_payment(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
@@ -156,6 +221,8 @@ async def test_only_the_chains_clock_ends_the_wait_for_a_payment(chain: money.Ch
 async def test_a_node_that_is_down_or_talks_nonsense_says_nothing_about_a_payment(chain: money.Chain, wallet: money.Wallet) -> None:
     one = Authorization(chain, wallet, valid_before=1)
     answers: list[Any] = ["", "[]", '{"result": "0x"}', '{"result": {"number": "x", "timestamp": "y"}}', '{"error": "no"}']
+    answers += [json.dumps({"result": {"number": number, "timestamp": "0x1"}}) for number in (None, [], {}, 1.5, True)]
+    answers.append('{"result": {"number": 1e999, "timestamp": 1}}')
     for text in answers:
         async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _, text=text: httpx.Response(200, text=text))) as client:
             node = Chain(client, "https://user:secret@node.example/path-with-key")
@@ -168,6 +235,26 @@ async def test_a_node_that_is_down_or_talks_nonsense_says_nothing_about_a_paymen
         assert (await node.outcome_of(one.transfer, since=datetime.now(UTC))).state == "unknown"
         with pytest.raises(JobFailed, match="cannot be asked"):
             await node.doubt_of("0x" + "00" * 32, one.transfer)
+
+
+LOG = {"address": "0x" + "12" * 20, "topics": [proof.CANCELED], "data": "0x", "logIndex": "0x0", "transactionHash": "0x" + "34" * 32}
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"topics": []}, {"topics": None}, {"logIndex": None}, {"logIndex": 1e300}, {"address": None}, {"removed": "?"}], ids=str
+)
+async def test_logs_that_were_not_asked_for_or_cannot_be_read_say_nothing_about_a_payment(
+    chain: money.Chain, wallet: money.Wallet, changes: dict[str, Any]
+) -> None:
+    one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        call = json.loads(request.content)
+        block = {"number": "0x10", "timestamp": hex(one.transfer.valid_before - 300)}
+        return httpx.Response(200, json={"result": [LOG | changes] if call["method"] == "eth_getLogs" else block})
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        assert (await Chain(client, "https://node.example").outcome_of(one.transfer, since=await since(chain))).state == "unknown"
 
 
 def transferring(*moves: tuple[str, str, str]) -> Receipt:

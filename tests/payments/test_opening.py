@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,3 +115,9 @@ def test_opening_payments_loads_nothing_heavy_until_they_are_warm() -> None:
     code = "import sys, campus.app, campus.payments.opening; heavy = {'x402', 'web3'} & sys.modules.keys(); assert not heavy, heavy"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+def test_answers_that_nest_without_end_end_no_process() -> None:
+    script = Path(__file__).with_name("deep_answers.py")
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "False unknown unknown\n"), result.stderr

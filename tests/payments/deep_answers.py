@@ -1,0 +1,32 @@
+"""A process of its own that asks a facilitator and a node whose answers nest without end, and prints what it makes of them."""
+
+from datetime import UTC, datetime
+
+import anyio
+import httpx
+
+from campus.payments.chain import Chain
+from campus.payments.opening import LateFacilitator
+from campus.payments.payment import Payment, Sale
+from campus.payments.proof import Transfer
+from twins import Problem
+
+NETWORK, ADDRESS, NONCE = "eip155:8453", "0x" + "12" * 20, "0x" + "34" * 32
+REQUIREMENTS = {"scheme": "exact", "network": NETWORK, "asset": ADDRESS, "amount": "1", "payTo": ADDRESS, "maxTimeoutSeconds": 300}
+PAYMENT = Payment(2, NETWORK, ADDRESS, ADDRESS, 1, 0, 1, NONCE, b"", {})
+SALE = Sale("cve", "brief", "http", "https://campus.example/", ADDRESS, 1, REQUIREMENTS, lambda code, reason: Problem(402, code, reason))
+
+
+async def main() -> None:
+    """Ask both."""
+    endless = httpx.MockTransport(lambda _: httpx.Response(200, text="[" * 100_000))
+    async with httpx.AsyncClient(transport=endless) as client:
+        facilitator = LateFacilitator(client, url="https://facilitator.example", network=NETWORK, token=None)
+        verdict, outcome = await facilitator.verify(PAYMENT, SALE), await facilitator.settle(PAYMENT, SALE)
+        chain = Chain(client, "https://node.example")
+        found = await chain.outcome_of(Transfer(ADDRESS, ADDRESS, ADDRESS, 1, NONCE, 1), since=datetime.now(UTC))
+        print(verdict.reachable, outcome.state, found.state)
+
+
+if __name__ == "__main__":
+    anyio.run(main)
