@@ -13,15 +13,15 @@ from campus.storage import Storage
 log = logging.getLogger(__name__)
 
 Event = Literal["offered", "admitted", "settled", "replayed", "failed", "refused", "unknown", "released"]
-"""offered: a 402 was shown. admitted: a payment was reserved. refused: it was no good. failed: the tool failed, or could not be tried.
-released: it turned out not to have been charged."""
+"""offered: a 402 was shown. admitted: a payment was good, and its tool ran. refused: it was no good. failed: it could not be checked, or
+its tool failed. released: it turned out not to have been charged."""
 
 
 class Ledger:
     """What is too frequent for a row each: counted in memory, as many numbers as there are tools, and written by `flush`.
 
     A row says how many, in `quantity`; its time is that of the flush. What a crash loses is at most a minute of these counts, and
-    never anything about a payment that was reserved: those rows are written by whoever changes the payment, in that transaction.
+    never anything about a payment that was good: those rows are written by whoever changes the payment, in that transaction.
     """
 
     def __init__(self, storage: Storage, *, now: Callable[[], datetime]) -> None:
@@ -33,9 +33,9 @@ class Ledger:
         """Terms were shown to a caller who had sent no payment."""
         self._counts["offered", building, tool, frame] += 1
 
-    def refused(self, building: str, tool: str, frame: str) -> None:
-        """A payment was refused at sight, before anything was reserved."""
-        self._counts["refused", building, tool, frame] += 1
+    def turned_away(self, event: Event, building: str, tool: str, frame: str) -> None:
+        """A payment was refused, or could not be checked, before its tool ran: anybody can send as many of those as he likes."""
+        self._counts[event, building, tool, frame] += 1
 
     async def replayed(self, row: PaymentRow, frame: str) -> None:
         """An answer was given once more; that it cannot be noted is no reason not to give it."""

@@ -79,8 +79,14 @@ class Reservations:
             await session.flush()
             row = self._new_row(payment, sale, now=now)
             session.add(row)
-            session.add(entry(row, "admitted", at=now))
             return row
+
+    async def withdraw(self, payment_id: str) -> None:
+        """Forget a payment that was no good, or could not be checked: whoever has no money leaves nothing on the disk."""
+        async with self._storage.write() as session:
+            row = await session.get(PaymentRow, payment_id)
+            if row is not None and row.state == "reserved":
+                await session.delete(row)
 
     async def store(self, payment_id: str, goods: Goods, sale: Sale) -> PaymentRow | None:
         """Keep the answer. Only now may the payment be sent to be charged."""
@@ -88,6 +94,7 @@ class Reservations:
             if (row := await _turned(session, payment_id, "settling")) is not None:
                 row.answer = kept(goods, sale, row.payment, entropy=self._entropy)
                 row.sealed = sale.idempotency_key is not None
+                session.add(entry(row, "admitted", at=row.reserved_at))
             return row
 
     async def settle(self, payment_id: str, transaction: str) -> PaymentRow | None:
@@ -154,6 +161,9 @@ class Reservations:
         return row
 
     async def _released(self, session: AsyncSession, payment_id: str, event: Event, reason: str) -> PaymentRow | None:
+        row = await session.get(PaymentRow, payment_id)
+        if row is not None and row.state == "reserved":
+            session.add(entry(row, "admitted", at=row.reserved_at))
         if (row := await _turned(session, payment_id, "released", reason)) is not None:
             row.answer = row.purchase = None
             session.add(entry(row, event, reason, at=self._now()))

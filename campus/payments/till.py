@@ -4,7 +4,8 @@ A payment that is presented for the first time (states.py draws what it goes thr
 
     reserve ── verify ── run the tool ── store the answer ── settle ── note it ── deliver
        │          │           │                                │
-       │          └───────────┴── release: nothing was charged │
+       │          │           └── release: nothing was charged │
+       │          └── forget: counted, and not a trace more    │
        │                                                       ├── refused: release
     on disk, and unique                                        └── nobody knows: ask the chain, else doubt
 
@@ -115,27 +116,38 @@ class Till:
     async def _refuse_mismatch(self, payment: Payment, sale: Sale) -> None:
         reason = mismatch_of(payment, sale, now=self._now()) or await self._facilitator.mismatch(payment, sale)
         if reason is not None:
-            self._ledger.refused(sale.building, sale.tool, sale.frame)
+            self._ledger.turned_away("refused", sale.building, sale.tool, sale.frame)
             raise sale.refused("payment_refused", reason)
 
     async def _serve(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run) -> Sold:
         """Everything from the reservation on; once the answer is made, a cancellation waits."""
         self._leases.hold(row.id)
         try:
-            goods = await self._make(row, payment, sale, run)
+            await self._check(row, payment, sale)
+            goods = await self._make(row, sale, run)
             return await uninterrupted(self._settle(row, goods, payment, sale))
         finally:
             self._leases.let_go(row.id)
 
-    async def _make(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run) -> Goods:
-        """Check the payment, run the tool, store its answer; whatever goes wrong, nothing was charged."""
+    async def _check(self, row: PaymentRow, payment: Payment, sale: Sale) -> None:
+        """Have the payment checked; one that is no good, or that nobody can check, is counted and forgotten."""
         try:
             await self._verify(payment, sale)
+        except BaseException as error:  # a cancellation too
+            event, reason = _failure(error)
+            self._ledger.turned_away(event, sale.building, sale.tool, sale.frame)
+            log.info("payment not admitted: %s", reason, extra={"payment": row.id, "payer": row.payer})
+            await uninterrupted(self._forsake(self._reservations.withdraw(row.id), row.id))
+            raise
+
+    async def _make(self, row: PaymentRow, sale: Sale, run: Run) -> Goods:
+        """Run the tool, store its answer; whatever goes wrong, nothing was charged."""
+        try:
             goods = await run(row.id)
             if await uninterrupted(self._reservations.store(row.id, goods, sale)) is None:
                 raise in_flight()  # the lease went to another call while the tool ran
         except BaseException as error:  # a cancellation too
-            await uninterrupted(self._release(row.id, *_failure(error)))
+            await uninterrupted(self._forsake(self._reservations.release(row.id, *_failure(error)), row.id))
             raise
         return goods
 
@@ -147,8 +159,13 @@ class Till:
             raise sale.refused("payment_refused", verdict.reason)
 
     async def _settle(self, row: PaymentRow, goods: Goods, payment: Payment, sale: Sale) -> Sold:
-        """Charge for the first time: only now does the facilitator's refusal settle the matter, for nothing was sent before."""
+        """Charge for the first time: only now may the facilitator's refusal settle the matter, for nothing was sent before.
+
+        Not if the chain has the payment all the same: the facilitator is wrong, or somebody else sent it.
+        """
         outcome = await self._facilitator.settle(payment, sale)
+        if outcome.state == "refused" and (found := await self._ask_chain(row)).state == "settled":
+            outcome = found
         if outcome.state == "refused" and await self._reservations.release(row.id, "refused", outcome.reason, only_if="settling"):
             raise sale.refused("payment_refused", outcome.reason)
         if outcome.state != "settled":
@@ -198,9 +215,9 @@ class Till:
     async def _ask_chain(self, row: PaymentRow) -> Outcome:
         return await self._chain.outcome_of(transfer_of(row), since=row.reserved_at)
 
-    async def _release(self, payment_id: str, event: Event, reason: str) -> None:
+    async def _forsake(self, change: Awaitable[object], payment_id: str) -> None:
         try:
-            await self._reservations.release(payment_id, event, reason)
+            await change
         except StorageError as error:
             log.warning("payment not released, its lease will lapse: %s", error, extra={"payment": payment_id})
 

@@ -9,7 +9,6 @@ import pytest
 from payments.shop import PRICE, URL, Shop, read
 
 from campus.payments.payment import Goods, Payment, Sale, Sold
-from campus.testing import money
 from twins import Problem
 
 pytestmark = pytest.mark.anyio
@@ -96,8 +95,12 @@ async def test_old_answers_are_wiped_and_the_payment_is_not(shop: Shop) -> None:
 
 
 async def test_what_bought_nothing_is_forgotten_a_day_after_its_end(shop: Shop) -> None:
-    payment = shop.pay(by=money.new_wallet())
-    assert (await shop.refusal(payment)).code == "payment_refused"
+    payment = shop.pay()
+
+    async def fail(payment_id: str) -> Goods:
+        raise Problem(503, "no_list_yet", "there is no list yet")
+
+    assert (await shop.refusal(payment, run=fail)).code == "no_list_yet"
     shop.clock.ahead = timedelta(hours=23)
     await shop.job("campus.wipe_answers")
     assert (await shop.row(payment)).state == "released"
