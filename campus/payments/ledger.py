@@ -1,16 +1,12 @@
 """The ledger of payments: what happened, when, to which call. It only grows; offers are counted, and written once a minute."""
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from typing import Literal
 
-from campus.errors import StorageError
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.storage import Storage
-
-log = logging.getLogger(__name__)
 
 Event = Literal["offered", "admitted", "settled", "replayed", "failed", "refused", "unknown", "released"]
 """offered: a 402 was shown. admitted: a payment was good, and its tool ran. refused: it was no good. failed: it could not be checked, or
@@ -18,7 +14,7 @@ its tool failed. released: it turned out not to have been charged."""
 
 
 class Ledger:
-    """What is too frequent for a row each: counted in memory, as many numbers as there are tools, and written by `flush`.
+    """What is too frequent for a row each: counted in memory, by tool or by payment that was charged, and written by `flush`.
 
     A row says how many, in `quantity`; its time is that of the flush. What a crash loses is at most a minute of these counts, and
     never anything about a payment that was good: those rows are written by whoever changes the payment, in that transaction.
@@ -28,6 +24,7 @@ class Ledger:
         self._storage = storage
         self._now = now
         self._counts: Counter[tuple[Event, str, str, str]] = Counter()
+        self._replays: dict[tuple[str, str], LedgerRow] = {}  # of one minute
 
     def offered(self, building: str, tool: str, frame: str) -> None:
         """Terms were shown to a caller who had sent no payment."""
@@ -37,32 +34,31 @@ class Ledger:
         """A payment was refused, or could not be checked, before its tool ran: anybody can send as many of those as he likes."""
         self._counts[event, building, tool, frame] += 1
 
-    async def replayed(self, row: PaymentRow, frame: str) -> None:
-        """An answer was given once more; that it cannot be noted is no reason not to give it."""
-        again = entry(row, "replayed", at=self._now())
-        again.frame = frame
-        try:
-            async with self._storage.write() as session:
-                session.add(again)
-        except StorageError as error:
-            log.warning("replay not noted: %s", error, extra={"payment": row.id})
+    def replayed(self, row: PaymentRow, frame: str) -> None:
+        """An answer was given once more: counted too, for it can be asked for as often as its caller likes, for one payment."""
+        again = self._replays.setdefault((row.id, frame), entry(row, "replayed", at=self._now(), quantity=0))
+        again.frame, again.quantity = frame, again.quantity + 1
 
     async def flush(self) -> None:
         """Write what was counted; call it every minute and at the end."""
         counts, self._counts = self._counts, Counter()
-        if not counts:
+        replays, self._replays = self._replays, {}
+        if not counts and not replays:
             return
         try:
             now = self._now()
             async with self._storage.write() as session:
                 for (event, building, tool, frame), quantity in sorted(counts.items()):
                     session.add(LedgerRow(at=now, event=event, building=building, tool=tool, frame=frame, quantity=quantity))
+                session.add_all([LedgerRow(**again.model_dump(exclude={"id"})) for again in replays.values()])
         except BaseException:  # a cancellation too
             self._counts.update(counts)
+            for key, again in replays.items():
+                self._replays.setdefault(key, again.model_copy(update={"quantity": 0})).quantity += again.quantity
             raise
 
 
-def entry(row: PaymentRow, event: Event, detail: str = "", *, at: datetime) -> LedgerRow:
+def entry(row: PaymentRow, event: Event, detail: str = "", *, at: datetime, quantity: int = 1) -> LedgerRow:
     """What happened to a payment, as the ledger keeps it."""
     return LedgerRow(
         at=at,
@@ -70,6 +66,7 @@ def entry(row: PaymentRow, event: Event, detail: str = "", *, at: datetime) -> L
         building=row.building,
         tool=row.tool,
         frame=row.frame,
+        quantity=quantity,
         payment_id=row.id,
         network=row.network,
         asset=row.asset,

@@ -17,6 +17,7 @@ the payment again goes on from there; for those who never do, the reconciler fin
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -81,7 +82,7 @@ class Till:
                     if (reserved := await self._reservations.reserve(payment, sale)) is not None:
                         return await self._serve(reserved, payment, sale, run)
                 case "replay" if row is not None:
-                    return await self._replay(row, sale)
+                    return self._replay(row, sale)
                 case "resolve" if row is not None:
                     goods = _opened(row, sale)
                     if (taken_up := await self._reservations.take_up(row.id)) is not None:
@@ -105,7 +106,7 @@ class Till:
         step, row = next_step(await self._reservations.find(None, sale), None, sale, now=self._now())
         match step:
             case "replay" if row is not None:
-                return await self._replay(row, sale)
+                return self._replay(row, sale)
             case "reserve":
                 return None
             case "reused":
@@ -179,7 +180,7 @@ class Till:
         try:
             outcome = await self._ask_chain(row)
             if outcome.state == "unknown":
-                again = await self._facilitator.settle(payment, sale)
+                again = await self._facilitator.settle(payment, as_sold(row, sale))
                 # a refusal now says nothing of what was sent before, and may be due to it
                 outcome = again if again.state == "settled" else await self._ask_chain(row)
             return await self._conclude(row, outcome, goods, sale)
@@ -207,9 +208,9 @@ class Till:
             raise in_flight()
         return found
 
-    async def _replay(self, row: PaymentRow, sale: Sale) -> Sold:
+    def _replay(self, row: PaymentRow, sale: Sale) -> Sold:
         goods = _opened(row, sale)
-        await self._ledger.replayed(row, sale.frame)
+        self._ledger.replayed(row, sale.frame)
         return Sold(goods, receipt_of(row), replayed=True)
 
     async def _ask_chain(self, row: PaymentRow) -> Outcome:
@@ -227,6 +228,12 @@ async def uninterrupted(work: Awaitable[T]) -> T:
     with anyio.CancelScope(shield=True):
         result = await work
     return result  # noqa: RET504  # a scope can swallow what is raised in it, so mypy wants a return after it
+
+
+def as_sold(row: PaymentRow, sale: Sale) -> Sale:
+    """The sale at the price, and to the address, at which the payment was taken; campus.toml may say another by now."""
+    requirements = {**sale.requirements, "amount": str(row.amount), "payTo": row.pay_to}
+    return replace(sale, amount=row.amount, requirements=requirements)
 
 
 def receipt_of(row: PaymentRow) -> dict[str, object]:

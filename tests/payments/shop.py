@@ -125,7 +125,8 @@ class Shop:
         return [row.event for row in await self.ledger() if row.payer == payment.payer]
 
     async def ledger(self) -> list[LedgerRow]:
-        """All of the ledger."""
+        """All of the ledger, with what was only counted so far."""
+        await self.payments.ledger.flush()
         async with self.storage.read() as session:
             return list(await session.exec(select(LedgerRow).order_by(col(LedgerRow.id))))
 

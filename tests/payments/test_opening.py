@@ -51,12 +51,17 @@ async def test_counts_outlive_a_flush_that_fails(shop: Shop) -> None:
         def write(self) -> Any:
             raise RuntimeError("away")
 
+    payment = shop.pay()
+    await shop.sell(payment)
+    row = await shop.row(payment)
     ledger = Ledger(Away(), now=Clock())  # type: ignore[arg-type]  # only what is asked of it
-    ledger.offered("cve", "brief", "http")
-    with pytest.raises(RuntimeError):
-        await ledger.flush()
-    ledger.offered("cve", "brief", "http")
+    for _ in range(2):
+        ledger.offered("cve", "brief", "http")
+        ledger.replayed(row, "mcp")
+        with pytest.raises(RuntimeError):
+            await ledger.flush()
     assert list(ledger._counts.values()) == [2]
+    assert [again.quantity for again in ledger._replays.values()] == [2]
 
 
 @pytest.mark.parametrize("change", ["UPDATE ledger SET amount = 1", "DELETE FROM ledger"])

@@ -83,6 +83,17 @@ async def test_the_answer_is_given_again_for_fifteen_minutes_with_the_same_recei
     assert [row.frame for row in await shop.ledger()] == ["http", "http", "mcp"]
 
 
+async def test_an_answer_that_is_asked_for_again_and_again_is_one_line_a_minute(shop: Shop) -> None:
+    payment = shop.pay()
+    await shop.sell(payment)
+    for frame in ("http", "http", "mcp"):
+        await shop.sell(payment, shop.sale(frame=frame))
+    lines = [(row.event, row.frame, row.quantity, row.payer) for row in await shop.ledger()]
+    payer = payment.payer
+    assert lines[-2:] == [("replayed", "http", 2, payer), ("replayed", "mcp", 1, payer)]
+    assert len(lines) == 4
+
+
 async def test_old_answers_are_wiped_and_the_payment_is_not(shop: Shop) -> None:
     payment = shop.pay()
     await shop.sell(payment)
