@@ -19,7 +19,7 @@ DAY = os.environ["CAMPUS_DAY"]
 KEYLESS = os.environ["CAMPUS_KEYLESS"] == "1"
 TALLY = Path(os.environ["CAMPUS_TALLY"])
 REFUSED_PROBES = ("Expected 401 or 403, got `402 ", "Got 402 when missing required 'Authorization' header")
-BY_RULE = ("invalid_request", "invalid_json", "target_refused")
+BY_RULE = ("invalid_request", "invalid_json", "target_refused", "no_mail_here")
 KNOWN = {"date": DAY, "cve_id": "CVE-2021-44228"}
 TARGETS = count()
 LATIN = st.text(st.characters(min_codepoint=33, max_codepoint=255, exclude_characters="\x7f\xa0", exclude_categories=["Cc"]), max_size=40)
