@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +23,16 @@ WARM_UP_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Comparison:
-    """Campus and a baseline, asked the same; `goal` is the share of the baseline's speed that campus is to reach."""
+    """Campus and a baseline, asked the same; `goal` is the share of the baseline's speed that campus is to reach.
+
+    `meanwhile` is what goes on while campus has its turn.
+    """
 
     what: str
     goal: float
     campus: Target
     baseline: Target
+    meanwhile: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 def comparisons(town: Town) -> Iterator[Comparison]:
@@ -84,11 +89,17 @@ def _checked(comparison: Comparison, *, mcp: bool = False) -> Comparison:
 
 def call_lines(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: str) -> Iterator[Line]:
     """The comparisons whose names contain `only`."""
-    with open_town(folder, feeds) as town, on_cpu(LAST):
+    with open_town(folder, feeds) as town:
         chosen = [one for one in comparisons(town) if only.lower() in one.what.lower()]
         if not chosen:
             yield line_of_skipped(only, reason="no comparison has this in its name")
             return
+        yield from lines_of(chosen, rounds=rounds, seconds=seconds)
+
+
+def lines_of(chosen: Sequence[Comparison], *, rounds: int, seconds: float) -> Iterator[Line]:
+    """What was found of each comparison."""
+    with on_cpu(LAST):
         found = anyio.run(take_turns, chosen, rounds, seconds, backend_options={"use_uvloop": True})
     for comparison, pairs in zip(chosen, found, strict=True):
         yield line_of_pairs(comparison.what, goal=comparison.goal, pairs=pairs)
@@ -108,5 +119,6 @@ async def take_turns(chosen: Sequence[Comparison], rounds: int, seconds: float) 
 
 
 async def _pair(comparison: Comparison, *, seconds: float) -> Pair:
-    ours = await measure(comparison.campus, seconds=seconds)
+    with comparison.meanwhile():
+        ours = await measure(comparison.campus, seconds=seconds)
     return Pair(ours, await measure(comparison.baseline, seconds=seconds))
