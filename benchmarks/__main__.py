@@ -48,7 +48,7 @@ def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: s
     if only in ("", "start"):
         yield from start_lines(folder / "start", feeds, times=START_ROUNDS)
     if only in ("", "payments"):
-        yield from payment_lines(folder / "payments", feeds, rounds=rounds, seconds=seconds, times=COST_ROUNDS, starts=START_ROUNDS)
+        yield from payment_lines(folder / "payments", feeds, rounds=rounds, seconds=seconds, times=COST_ROUNDS)
     if only not in ("refresh", "start", "payments"):
         yield from call_lines(folder, feeds, rounds=rounds, seconds=seconds, only=only)
 

@@ -107,18 +107,19 @@ def lines_of(chosen: Sequence[Comparison], *, rounds: int, seconds: float) -> It
 
 
 async def take_turns(chosen: Sequence[Comparison], rounds: int, seconds: float) -> list[list[Pair]]:
-    """Every comparison once per round, so that whatever else the machine does meets all of them alike."""
+    """Every comparison once per round, so that whatever else the machine does meets all of them alike; each side is first in turns."""
     found: list[list[Pair]] = [[] for _ in chosen]
     for comparison in chosen:
-        await _pair(comparison, seconds=WARM_UP_SECONDS)
+        await _pair(comparison, seconds=WARM_UP_SECONDS, campus_first=True)
     for number in range(1, rounds + 1):
         for comparison, pairs in zip(chosen, found, strict=True):
-            pairs.append(await _pair(comparison, seconds=seconds))
+            pairs.append(await _pair(comparison, seconds=seconds, campus_first=number % 2 == 1))
         print(f"round {number} of {rounds}", file=sys.stderr)
     return found
 
 
-async def _pair(comparison: Comparison, *, seconds: float) -> Pair:
+async def _pair(comparison: Comparison, *, seconds: float, campus_first: bool) -> Pair:
+    theirs = None if campus_first else await measure(comparison.baseline, seconds=seconds)
     with comparison.meanwhile():
         ours = await measure(comparison.campus, seconds=seconds)
-    return Pair(ours, await measure(comparison.baseline, seconds=seconds))
+    return Pair(ours, theirs or await measure(comparison.baseline, seconds=seconds))

@@ -20,20 +20,21 @@ from tests.serving import CAMPUS, free_port, write_config
 
 HANGING = 20
 PAID_CALLS = 15
-BOOT_GOAL = 3.0
+REFUSAL_GOAL, UNCHANGED_GOAL, PAID_GOAL, BOOT_GOAL = 0.7, 0.97, 25, 3.0
+"""Shares of a rate, milliseconds of CPU, seconds."""
 NAMED = "benchmarks"
 """The id of each request: a refusal repeats it."""
 
 
-def payment_lines(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, times: int, starts: int) -> Iterator[Line]:
-    """All of them; `times` is how often paid calls are measured, `starts` how often each start is."""
+def payment_lines(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, times: int) -> Iterator[Line]:
+    """All of them; `times` is how often paid calls and each start are measured."""
     with open_money() as money:
         with open_market(folder, feeds, money) as market:
             yield from lines_of(list(comparisons(market)), rounds=rounds, seconds=seconds)
             with on_cpu(LAST):
                 costs = [paid_call(market) for _ in range(times)]
-            yield line_of_costs("a paid call: CPU of campus alone", unit="ms", costs=costs)
-        yield from boot_lines(folder, feeds, money, times=starts)
+            yield line_of_costs("a paid call: CPU of campus alone", unit="ms", costs=costs, goal=PAID_GOAL)
+        yield from boot_lines(folder, feeds, money, times=times)
 
 
 def comparisons(market: Market) -> Iterator[Comparison]:
@@ -42,10 +43,12 @@ def comparisons(market: Market) -> Iterator[Comparison]:
     refused = Target(market.on.server, ask(market.on.server, [_request(market.on.server.port, SOLD)], status=402))
     if "accepts" not in json.loads(refused.exchanges[0].body):
         raise WrongAnswerError("the 402 carries no terms")
-    yield Comparison("402 with its terms ÷ the free twin", 0.5, refused, free)
+    yield Comparison("402 with its terms ÷ the free twin", REFUSAL_GOAL, refused, free)
     on, off = (Target(side.server, ask(side.server, [get(SOLD, port=side.server.port, key=side.key)])) for side in (market.on, market.off))
-    yield Comparison("a call by key, payments on ÷ off", 0.97, on, off)
-    yield Comparison(f"free, {HANGING} paid calls hanging in the facilitator ÷ none", 0.97, free, free, partial(market.hanging, HANGING))
+    yield Comparison("a call by key, payments on ÷ off", UNCHANGED_GOAL, on, off)
+    yield Comparison(
+        f"free, {HANGING} paid calls hanging in the facilitator ÷ none", UNCHANGED_GOAL, free, free, partial(market.hanging, HANGING)
+    )
 
 
 def _target(market: Market, path: str) -> Target:

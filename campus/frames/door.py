@@ -10,7 +10,6 @@ from campus.access import Offer
 from campus.caller import Caller, Frame
 from campus.payments.cashier import Cashier
 from campus.payments.payment import Goods, Payment, Sale, Sold
-from campus.payments.terms import PaymentRequired
 from campus.paywall import ADMISSION, Admission
 from campus.site import CALLER
 from twins import Problem
@@ -37,7 +36,7 @@ class PaymentDoor:
         if refusal.status != 402:
             return refusal
         self.offered(offer.building, offer.tool, frame)
-        return PaymentRequired(refusal, self.cashier.terms(offer, arguments, frame=frame, method=method), error=refusal.code)
+        return self.cashier.refusal(refusal, offer, arguments, frame=frame, method=method)
 
     async def sell(self, payment: Payment, sale: Sale, run: Callable[[], Awaitable[Goods]], *, scope: Scope, frame: Frame) -> Sold:
         """Let the call run for its payment; the tool sees who pays, and by which payment."""

@@ -1,6 +1,8 @@
 """The 402: the terms that x402's own clients read, on both frames, from configuration alone."""
 
+import cProfile
 import json
+import pstats
 from base64 import b64decode
 from typing import Any
 
@@ -183,3 +185,30 @@ async def test_without_payments_nothing_of_them_is_said(frame: Frame) -> None:
         assert not {"accepts", "x402Version", "error"} & reply.data.keys()
         assert "payment-required" not in reply.headers
         assert (await town.http.get("/.well-known/x402")).json()["resources"] == []
+
+
+async def test_a_call_by_key_takes_not_one_step_more_where_payments_are_taken() -> None:
+    async with open_campus(stall=make_stall(sells_keys=False)) as without, open_stall() as town:
+        assert await steps(town) == await steps(without)
+
+
+async def steps(town: Town) -> int:
+    """How many functions a call by key calls, once everything that is kept is made."""
+    headers = [(b"host", b"campus.test"), (b"authorization", f"Bearer {await town.key('stall')}".encode())]
+    path = "/v1/stall/text/2026-01-02"
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers}
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        assert message.get("status", 200) == 200
+
+    async def counted() -> int:
+        profile = cProfile.Profile()
+        profile.enable()
+        await town.app(dict(scope), receive, send)
+        profile.disable()
+        return pstats.Stats(profile).total_calls  # type: ignore[attr-defined, no-any-return]  # typeshed leaves it out
+
+    return min([await counted() for _ in range(10)])
