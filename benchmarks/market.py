@@ -99,10 +99,12 @@ class Money:
 
 @contextmanager
 def open_money() -> Iterator[Money]:
-    """All of it, beside the load and away from the servers."""
-    with on_cpu(LAST), start_blocking_portal() as portal, ExitStack() as stack:
-        chain = stack.enter_context(portal.wrap_async_context_manager(open_chain()))
-        working, hanging = (stack.enter_context(portal.wrap_async_context_manager(open_facilitator(chain))) for _ in range(2))
+    """All of it, in threads that keep to the CPU of the load."""
+    with ExitStack() as stack:
+        with on_cpu(LAST):
+            portal = stack.enter_context(start_blocking_portal())
+            chain = stack.enter_context(portal.wrap_async_context_manager(open_chain()))
+            working, hanging = (stack.enter_context(portal.wrap_async_context_manager(open_facilitator(chain))) for _ in range(2))
         hanging.faults.hang_seconds = HANG_SECONDS
         payer = Payer(new_wallet())
         portal.call(chain.mint, payer.wallet.address, PURSE)
