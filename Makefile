@@ -30,7 +30,7 @@ bench: $(STAMP)           ## the figures that matter, as ratios from one run
 	$(BIN)/python -m benchmarks $(ARGS)
 
 faults: $(STAMP)          ## kill -9 and outages at length
-	$(BIN)/python -m pytest tests/faults/recorder_*.py -q -s $(ARGS)
+	$(BIN)/python -m pytest tests/faults/*.py -q -s $(ARGS)
 
 conformance: $(STAMP)     ## the protocol's conformance suite and Schemathesis in full; needs npm
 	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)

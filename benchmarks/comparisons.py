@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +23,16 @@ WARM_UP_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Comparison:
-    """Campus and a baseline, asked the same; `goal` is the share of the baseline's speed that campus is to reach."""
+    """Campus and a baseline, asked the same; `goal` is the share of the baseline's speed that campus is to reach.
+
+    `meanwhile` is what goes on while campus has its turn.
+    """
 
     what: str
     goal: float
     campus: Target
     baseline: Target
+    meanwhile: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 def comparisons(town: Town) -> Iterator[Comparison]:
@@ -84,11 +89,17 @@ def _checked(comparison: Comparison, *, mcp: bool = False) -> Comparison:
 
 def call_lines(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: str) -> Iterator[Line]:
     """The comparisons whose names contain `only`."""
-    with open_town(folder, feeds) as town, on_cpu(LAST):
+    with open_town(folder, feeds) as town:
         chosen = [one for one in comparisons(town) if only.lower() in one.what.lower()]
         if not chosen:
             yield line_of_skipped(only, reason="no comparison has this in its name")
             return
+        yield from lines_of(chosen, rounds=rounds, seconds=seconds)
+
+
+def lines_of(chosen: Sequence[Comparison], *, rounds: int, seconds: float) -> Iterator[Line]:
+    """What was found of each comparison."""
+    with on_cpu(LAST):
         found = anyio.run(take_turns, chosen, rounds, seconds, backend_options={"use_uvloop": True})
     for comparison, pairs in zip(chosen, found, strict=True):
         yield line_of_pairs(comparison.what, goal=comparison.goal, pairs=pairs)
@@ -96,17 +107,19 @@ def call_lines(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only:
 
 
 async def take_turns(chosen: Sequence[Comparison], rounds: int, seconds: float) -> list[list[Pair]]:
-    """Every comparison once per round, so that whatever else the machine does meets all of them alike."""
+    """Every comparison once per round, so that whatever else the machine does meets all of them alike; each side is first in turns."""
     found: list[list[Pair]] = [[] for _ in chosen]
     for comparison in chosen:
-        await _pair(comparison, seconds=WARM_UP_SECONDS)
+        await _pair(comparison, seconds=WARM_UP_SECONDS, campus_first=True)
     for number in range(1, rounds + 1):
         for comparison, pairs in zip(chosen, found, strict=True):
-            pairs.append(await _pair(comparison, seconds=seconds))
+            pairs.append(await _pair(comparison, seconds=seconds, campus_first=number % 2 == 1))
         print(f"round {number} of {rounds}", file=sys.stderr)
     return found
 
 
-async def _pair(comparison: Comparison, *, seconds: float) -> Pair:
-    ours = await measure(comparison.campus, seconds=seconds)
-    return Pair(ours, await measure(comparison.baseline, seconds=seconds))
+async def _pair(comparison: Comparison, *, seconds: float, campus_first: bool) -> Pair:
+    theirs = None if campus_first else await measure(comparison.baseline, seconds=seconds)
+    with comparison.meanwhile():
+        ours = await measure(comparison.campus, seconds=seconds)
+    return Pair(ours, theirs or await measure(comparison.baseline, seconds=seconds))

@@ -69,16 +69,24 @@ class Start:
 
 
 def start_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
-    """Campus, bare FastMCP and bare Starlette in turns; each has run once before, so that its .pyc files are in place."""
+    """Campus, bare FastMCP and bare Starlette."""
     folder.mkdir()
     config = write_config(folder, BUILDINGS.format(feeds=feeds.settings), port=(port := free_port()))
     if feeds.missing is None:
         run_campus("run", "cve.refresh", "--config", config)
-    starts = [
+    yield from lines_of_starts(_starts(folder, config, port), times=times)
+
+
+def _starts(folder: Path, config: Path, port: int) -> Sequence[Start]:
+    return [
         Start("campus serve: exec to first 200", [CAMPUS, "serve", "--config", config], port, "/v1/brief/teaser", START_GOAL),
         Start("the same of bare FastMCP", own_module("hello", str(port := free_port())), port, "/healthz"),
         Start("the same of bare Starlette", own_module("plain", str(port := free_port()), str(folder)), port, "/healthz"),
     ]
+
+
+def lines_of_starts(starts: Sequence[Start], *, times: int) -> Iterator[Line]:
+    """Each in turns; each has run once before, so that its .pyc files are in place."""
     for start in starts:
         start.spent()
     rounds = [[start.spent() for start in starts] for _ in range(times)]

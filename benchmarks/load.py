@@ -30,10 +30,11 @@ class WrongAnswerError(Exception):
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request as bytes, and the body of the answer to it."""
+    """A request as bytes, and the status and the body of the answer to it."""
 
     request: bytes
     body: bytes
+    status: int = 200
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class Target:
     exchanges: Sequence[Exchange]
 
 
-def ask(server: Server, requests: Sequence[bytes]) -> list[Exchange]:
-    """Send each request once, one after the other over one connection, and keep the answers; all must have status 200."""
+def ask(server: Server, requests: Sequence[bytes], *, status: int = 200) -> list[Exchange]:
+    """Send each request once, one after the other over one connection, and keep the answers; all must have the status."""
     exchanges = []
     with create_connection((HOST, server.port), timeout=30) as connection:
         for request in requests:
@@ -53,9 +54,9 @@ def ask(server: Server, requests: Sequence[bytes]) -> list[Exchange]:
             response = HTTPResponse(connection)
             response.begin()
             body = response.read()
-            if response.status != 200:
+            if response.status != status:
                 raise WrongAnswerError(f"port {server.port} answered {response.status}: {body[:SHOWN]!r}")
-            exchanges.append(Exchange(request, body))
+            exchanges.append(Exchange(request, body, status))
     return exchanges
 
 
@@ -118,7 +119,7 @@ class Connection(asyncio.Protocol):
         """Called by the parser when an answer is complete."""
         tally, body = self._tally, b"".join(self._chunks)
         self._chunks.clear()
-        if self._parser.get_status_code() != 200 or body != self._current.body:
+        if self._parser.get_status_code() != self._current.status or body != self._current.body:
             tally.fail(f"status {self._parser.get_status_code()} and {body[:SHOWN]!r} instead of {self._current.body[:SHOWN]!r}")
         tally.answered += 1
         if tally.ending:

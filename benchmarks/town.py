@@ -59,8 +59,7 @@ def open_town(folder: Path, feeds: Feeds) -> Iterator[Town]:
     documents = folder / "documents"
     documents.mkdir()
     with ExitStack() as stack:
-        if feeds.missing is None:
-            run_campus("run", "cve.refresh", "--config", feeds.config(folder, text))
+        refresh(folder, feeds, text)
         server, served = stack.enter_context(campus(folder, text))
         key = served.key("cve")
         for name, path in LISTS.items():
@@ -74,3 +73,9 @@ def open_town(folder: Path, feeds: Feeds) -> Iterator[Town]:
             one=stack.enter_context(baseline("bare", "1")),
             thirty=stack.enter_context(baseline("bare", "30")),
         )
+
+
+def refresh(folder: Path, feeds: Feeds, text: str) -> None:
+    """Make the day's list before anything is measured; the sample is there without."""
+    if feeds.missing is None:
+        run_campus("run", "cve.refresh", "--config", feeds.config(folder, text))

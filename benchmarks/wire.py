@@ -13,9 +13,10 @@ ENVELOPE = {
 }
 
 
-def get(path: str, *, port: int, key: str | None = None) -> bytes:
-    """A GET as a client library would send it."""
-    return _request("GET", path, port=port, key=key, headers={"Accept": "application/json"})
+def get(path: str, *, port: int, key: str | None = None, request_id: str | None = None) -> bytes:
+    """A GET as a client library would send it; with an id of its own a refusal, which repeats it, is the same each time."""
+    named = {"X-Request-Id": request_id} if request_id else {}
+    return _request("GET", path, port=port, key=key, headers={"Accept": "application/json", **named})
 
 
 def call_tool(path: str, tool: str, arguments: Mapping[str, Any], *, port: int, revision: str, key: str | None = None) -> bytes:

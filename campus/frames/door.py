@@ -10,7 +10,6 @@ from campus.access import Offer
 from campus.caller import Caller, Frame
 from campus.payments.cashier import Cashier, keeps_secret
 from campus.payments.payment import Goods, Payment, Sale, Sold
-from campus.payments.terms import PaymentRequired
 from campus.paywall import ADMISSION, Admission
 from campus.site import CALLER
 from twins import Problem
@@ -41,7 +40,7 @@ class PaymentDoor:
         if refusal.status != 402:
             return refusal
         self.offered(offer.building, offer.tool, frame)
-        return PaymentRequired(refusal, self.cashier.terms(offer, arguments, frame=frame, method=method), error=refusal.code)
+        return self.cashier.refusal(refusal, offer, arguments, frame=frame, method=method)
 
     async def recalled(
         self, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str, idempotency_key: str | None

@@ -9,7 +9,7 @@ from campus.caller import Frame
 from campus.payments.bazaar import http_extension, mcp_extension
 from campus.payments.payment import Sale
 from campus.payments.resource import resource_of
-from campus.payments.terms import Payee, PaymentRequired, Terms
+from campus.payments.terms import Payee, PaymentRequired, Terms, Told
 from twins import FieldError, Operation, Problem
 from twins.problems import invalid_request
 
@@ -44,6 +44,7 @@ class Cashier:
         self.url = url
         self._wares = wares
         self._products = products
+        self._kept: dict[tuple[str, str, Frame, str, str], Told] = {}  # as long as there are tools, methods and reasons to refuse
 
     def sells(self, offer: Offer) -> bool:
         """Whether a call of the tool can be paid for."""
@@ -82,6 +83,15 @@ class Cashier:
             ware.extensions[MCP if frame == "mcp" else method],
         )
 
+    def refusal(self, refusal: Problem, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str) -> PaymentRequired:
+        """The paywall's refusal with the terms; those of a call without arguments are the same for everybody, and made once."""
+        if arguments:
+            return PaymentRequired(refusal, self.terms(offer, arguments, frame=frame, method=method).told(refusal.code))
+        key = offer.building, offer.tool, frame, method, refusal.code
+        if (told := self._kept.get(key)) is None:
+            told = self._kept[key] = self.terms(offer, None, frame=frame, method=method).told(refusal.code)
+        return PaymentRequired(refusal, told)
+
     def sale(self, offer: Offer, arguments: Mapping[str, Any], *, frame: Frame, method: str, idempotency_key: str | None = None) -> Sale:
         """A call that is being paid for.
 
@@ -94,7 +104,7 @@ class Cashier:
 
         def refused(code: str, reason: str) -> PaymentRequired:
             headers = {"Retry-After": AGAIN_SECONDS[code]} if code in AGAIN_SECONDS else {}
-            return PaymentRequired(Problem(402, code, reason, headers=headers), terms, error=reason)
+            return PaymentRequired(Problem(402, code, reason, headers=headers), terms.told(reason))
 
         requirements = terms.accepts[0]
         return Sale(

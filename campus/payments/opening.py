@@ -20,6 +20,7 @@ from campus.jobs import Task
 from campus.jobs.scheduler import this_process
 from campus.payments.answers import wipe
 from campus.payments.chain import Chain
+from campus.payments.charges import Charges
 from campus.payments.leases import LEASE, Leases
 from campus.payments.ledger import Ledger
 from campus.payments.outcome import Facilitator, Outcome, Verdict, told
@@ -155,8 +156,9 @@ async def open_payments(
         chain, ledger = Chain(client, table.rpc_url), Ledger(storage, now=now)
         leases = Leases(storage, holder=this_process(), now=now, length=lease)
         reservations = Reservations(storage, leases, now=now, on_settled=on_settled, on_released=on_released)
-        reconciler = Reconciler(storage, reservations, chain)
-        till = Till(reservations, leases, ledger, facilitator, chain, now=now, patience=patience)
+        charges = Charges(reservations, facilitator, chain)
+        reconciler = Reconciler(storage, reservations, charges, chain)
+        till = Till(reservations, leases, ledger, facilitator, charges, now=now, patience=patience)
         tasks = tasks_of(storage, ledger, reconciler, now=now)
         async with _keeping(leases, ledger):
             yield Payments(till, ledger, reconciler, tasks, facilitator, chain, client, table)

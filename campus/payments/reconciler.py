@@ -11,6 +11,7 @@ from datetime import datetime
 from sqlmodel import col, select
 
 from campus.payments.chain import Chain
+from campus.payments.charges import Charges
 from campus.payments.reservations import Reservations, transfer_of
 from campus.payments.tables import PaymentRow
 from campus.storage import Storage
@@ -41,9 +42,10 @@ class Discrepancy:
 class Reconciler:
     """Looks after the payments of all processes; several may look at once."""
 
-    def __init__(self, storage: Storage, reservations: Reservations, chain: Chain) -> None:
+    def __init__(self, storage: Storage, reservations: Reservations, charges: Charges, chain: Chain) -> None:
         self._storage = storage
         self._reservations = reservations
+        self._charges = charges
         self._chain = chain
 
     async def resolve(self) -> Sequence[Resolution]:
@@ -53,7 +55,7 @@ class Reconciler:
         for row in sorted(await self._reservations.overdue(), key=lambda row: row.state != "reserved"):
             before = row.state
             try:
-                await look_into(row, self._reservations, self._chain)
+                await self._charges.look(row)
             except Exception:  # the border of a job: one payment that cannot be concluded keeps no other
                 log.exception("payment not reconciled", extra={"payment": row.id})
             if (after := await self._reservations.get(row.id)) is not None:
@@ -71,16 +73,3 @@ class Reconciler:
         settled = select(PaymentRow).where(PaymentRow.state == "settled", col(PaymentRow.settled_at) >= since)
         async with self._storage.read() as session:
             return (await session.exec(settled.order_by(col(PaymentRow.settled_at)))).all()
-
-
-async def look_into(row: PaymentRow, reservations: Reservations, chain: Chain) -> None:
-    """Bring a payment that nobody works on to its end, if the chain can tell it; one in another's hands is left alone."""
-    if await reservations.take_up(row.id) is None:
-        return
-    outcome = await chain.outcome_of(transfer_of(row), since=row.reserved_at)
-    if outcome.state == "settled" and outcome.transaction is not None:
-        await reservations.settle(row.id, outcome.transaction)
-    elif outcome.state == "refused":
-        await reservations.release(row.id, "released", outcome.reason)
-    else:
-        await reservations.doubt(row.id, outcome.reason)

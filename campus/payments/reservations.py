@@ -77,7 +77,7 @@ class Reservations:
                 await self._give_up(session, row)
                 await session.delete(row)
             await session.flush()
-            row = self._new_row(payment, sale, now=now)
+            row = _new_row(payment, sale, self._leases, payment_id=f"pay_{self._entropy(ID_BYTES).hex()}", now=now)
             session.add(row)
             return row
 
@@ -171,27 +171,28 @@ class Reservations:
             log.info("payment released: %s", reason, extra={"payment": payment_id})
         return row
 
-    def _new_row(self, payment: Payment, sale: Sale, *, now: datetime) -> PaymentRow:
-        return PaymentRow(
-            id=f"pay_{self._entropy(ID_BYTES).hex()}",
-            network=sale.requirements["network"],
-            asset=sale.asset.lower(),
-            payer=payment.payer,
-            nonce=payment.nonce,
-            amount=payment.value,
-            pay_to=payment.pay_to,
-            valid_before=payment.valid_before,
-            payment=payment.digest,
-            resource=sale.digest,
-            purchase=sale.purchase,
-            building=sale.building,
-            tool=sale.tool,
-            frame=sale.frame,
-            state="reserved",
-            holder=self._leases.holder,
-            lease_until=self._leases.end(),
-            reserved_at=now,
-        )
+
+def _new_row(payment: Payment, sale: Sale, leases: Leases, *, payment_id: str, now: datetime) -> PaymentRow:
+    return PaymentRow(
+        id=payment_id,
+        network=sale.requirements["network"],
+        asset=sale.asset.lower(),
+        payer=payment.payer,
+        nonce=payment.nonce,
+        amount=payment.value,
+        pay_to=payment.pay_to,
+        valid_before=payment.valid_before,
+        payment=payment.digest,
+        resource=sale.digest,
+        purchase=sale.purchase,
+        building=sale.building,
+        tool=sale.tool,
+        frame=sale.frame,
+        state="reserved",
+        holder=leases.holder,
+        lease_until=leases.end(),
+        reserved_at=now,
+    )
 
 
 def transfer_of(row: PaymentRow) -> Transfer:

@@ -37,6 +37,14 @@ class Payee:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """Terms as a refusal carries them: headers, which go out over HTTP alone, and members of its body."""
+
+    headers: Mapping[str, str]
+    members: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """The terms of one call: what it is, and each way to pay for it, the cheapest first.
 
@@ -49,6 +57,12 @@ class Terms:
     accepts: Sequence[Mapping[str, Any]]
     legacy_network: str
     extensions: Mapping[str, Any]
+
+    def told(self, error: str) -> Told:
+        """Over HTTP v2's in a header and v1's as members of the body, over MCP v2's as members of the body."""
+        if self.frame == "mcp":
+            return Told({}, self.required(error))
+        return Told({"PAYMENT-REQUIRED": encoded(self.required(error))}, self.legacy(error))
 
     def required(self, error: str) -> dict[str, Any]:
         """x402 v2's PaymentRequired."""
@@ -80,17 +94,15 @@ class Terms:
 
 
 class PaymentRequired(Problem):
-    """402 with the terms: over HTTP v2's in a header and v1's as members of the body, over MCP v2's as members of the body."""
+    """402 with the terms: a refusal, and what it tells of them."""
 
-    def __init__(self, refusal: Problem, terms: Terms, *, error: str) -> None:
-        over_http = terms.frame == "http"
-        required = terms.required(error)
+    def __init__(self, refusal: Problem, told: Told) -> None:
         super().__init__(
             402,
             refusal.code,
             refusal.detail,
             errors=refusal.errors,
-            headers=refusal.headers | ({"PAYMENT-REQUIRED": encoded(required)} if over_http else {}),
+            headers={**refusal.headers, **told.headers},
             **refusal.more,
-            **(terms.legacy(error) if over_http else required),
+            **told.members,
         )

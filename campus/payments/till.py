@@ -17,7 +17,6 @@ the payment again goes on from there; for those who never do, the reconciler fin
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -25,13 +24,13 @@ import anyio
 
 from campus.errors import StorageError
 from campus.payments.answers import opened
-from campus.payments.chain import Chain
+from campus.payments.charges import Charges, receipt_of
 from campus.payments.leases import Leases
 from campus.payments.ledger import Event, Ledger
-from campus.payments.outcome import Facilitator, Outcome
+from campus.payments.outcome import Facilitator
 from campus.payments.payment import Goods, Payment, Sale, Sold
-from campus.payments.reconciler import look_into
-from campus.payments.reservations import Reservations, transfer_of
+from campus.payments.refusals import already_used, in_flight, key_reused, refused, unverified
+from campus.payments.reservations import Reservations
 from campus.payments.states import mismatch_of, next_step
 from campus.payments.tables import PaymentRow
 from twins import Problem
@@ -39,7 +38,6 @@ from twins import Problem
 PATIENCE_SECONDS = 15.0
 """How long a call waits for another one that presented the same payment before."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
-RETRY_AFTER = {"Retry-After": "5"}
 T = TypeVar("T")
 Run = Callable[[str], Awaitable[Goods]]
 log = logging.getLogger(__name__)
@@ -54,7 +52,7 @@ class Till:
         leases: Leases,
         ledger: Ledger,
         facilitator: Facilitator,
-        chain: Chain,
+        charges: Charges,
         *,
         now: Callable[[], datetime],
         patience: float = PATIENCE_SECONDS,
@@ -63,7 +61,7 @@ class Till:
         self._leases = leases
         self._ledger = ledger
         self._facilitator = facilitator
-        self._chain = chain
+        self._charges = charges
         self._now = now
         self._patience = patience
 
@@ -86,9 +84,9 @@ class Till:
                 case "resolve" if row is not None:
                     goods = _opened(row, sale)
                     if (taken_up := await self._reservations.take_up(row.id)) is not None:
-                        return await uninterrupted(self._resolve(taken_up, goods, payment, sale))
+                        return await self._resolve(taken_up, goods, payment, sale)
                 case "look" if row is not None:
-                    await look_into(row, self._reservations, self._chain)
+                    await self._charges.look(row)
                 case "refuse":
                     raise already_used()
                 case "reused":
@@ -118,7 +116,7 @@ class Till:
         reason = mismatch_of(payment, sale, now=self._now()) or await self._facilitator.mismatch(payment, sale)
         if reason is not None:
             self._ledger.turned_away("refused", sale.building, sale.tool, sale.frame)
-            raise sale.refused("payment_refused", reason)
+            raise refused(sale, reason)
 
     async def _serve(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run) -> Sold:
         """Everything from the reservation on; once the answer is made, a cancellation waits."""
@@ -126,7 +124,7 @@ class Till:
         try:
             await self._check(row, payment, sale)
             goods = await self._make(row, sale, run)
-            return await uninterrupted(self._settle(row, goods, payment, sale))
+            return await uninterrupted(self._charges.settle(row, goods, payment, sale))
         finally:
             self._leases.let_go(row.id)
 
@@ -157,64 +155,20 @@ class Till:
         if not verdict.reachable:
             raise unverified(sale)
         if not verdict.valid:
-            raise sale.refused("payment_refused", verdict.reason)
-
-    async def _settle(self, row: PaymentRow, goods: Goods, payment: Payment, sale: Sale) -> Sold:
-        """Charge for the first time: only now may the facilitator's refusal settle the matter, for nothing was sent before.
-
-        Not if the chain has the payment all the same: the facilitator is wrong, or somebody else sent it.
-        """
-        outcome = await self._facilitator.settle(payment, sale)
-        if outcome.state == "refused" and (found := await self._ask_chain(row)).state == "settled":
-            outcome = found
-        if outcome.state == "refused" and await self._reservations.release(row.id, "refused", outcome.reason, only_if="settling"):
-            raise sale.refused("payment_refused", outcome.reason)
-        if outcome.state != "settled":
-            await self._reservations.doubt(row.id, outcome.reason)
-            outcome = await self._ask_chain(row)
-        return await self._conclude(row, outcome, goods, sale)
+            raise refused(sale, verdict.reason)
 
     async def _resolve(self, row: PaymentRow, goods: Goods, payment: Payment, sale: Sale) -> Sold:
-        """Find out what became of a payment that was sent to be charged before; its caller wants it charged, so charge it if need be."""
+        """Go on with a payment that was left in the middle of its charge."""
         self._leases.hold(row.id)
         try:
-            outcome = await self._ask_chain(row)
-            if outcome.state == "unknown":
-                again = await self._facilitator.settle(payment, as_sold(row, sale))
-                # a refusal now says nothing of what was sent before, and may be due to it
-                outcome = again if again.state == "settled" else await self._ask_chain(row)
-            return await self._conclude(row, outcome, goods, sale)
+            return await uninterrupted(self._charges.resolve(row, goods, payment, sale))
         finally:
             self._leases.let_go(row.id)
-
-    async def _conclude(self, row: PaymentRow, outcome: Outcome, goods: Goods, sale: Sale) -> Sold:
-        match outcome.state:
-            case "settled" if outcome.transaction is not None:
-                settled = await self._reservations.settle(row.id, outcome.transaction)
-                return Sold(goods, receipt_of(settled or await self._as_another_left_it(row)))
-            case "refused":
-                if await self._reservations.release(row.id, "refused", outcome.reason) is not None:
-                    raise sale.refused("payment_refused", outcome.reason)
-                return Sold(goods, receipt_of(await self._as_another_left_it(row)))
-            case _:
-                await self._reservations.doubt(row.id, outcome.reason)
-                raise in_flight()
-
-    async def _as_another_left_it(self, row: PaymentRow) -> PaymentRow:
-        """The payment that another process concluded meanwhile."""
-        found = await self._reservations.get(row.id)
-        if found is None or found.state != "settled":
-            log.error("payment concluded in two ways", extra={"payment": row.id})
-            raise in_flight()
-        return found
 
     def _replay(self, row: PaymentRow, sale: Sale) -> Sold:
         goods = _opened(row, sale)
         self._ledger.replayed(row, sale.frame)
         return Sold(goods, receipt_of(row), replayed=True)
-
-    async def _ask_chain(self, row: PaymentRow) -> Outcome:
-        return await self._chain.outcome_of(transfer_of(row), since=row.reserved_at)
 
     async def _forsake(self, change: Awaitable[object], payment_id: str) -> None:
         try:
@@ -228,54 +182,6 @@ async def uninterrupted(work: Awaitable[T]) -> T:
     with anyio.CancelScope(shield=True):
         result = await work
     return result  # noqa: RET504  # a scope can swallow what is raised in it, so mypy wants a return after it
-
-
-def as_sold(row: PaymentRow, sale: Sale) -> Sale:
-    """The sale at the price, and to the address, at which the payment was taken; campus.toml may say another by now."""
-    requirements = {**sale.requirements, "amount": str(row.amount), "payTo": row.pay_to}
-    return replace(sale, amount=row.amount, requirements=requirements)
-
-
-def receipt_of(row: PaymentRow) -> dict[str, object]:
-    """A settled payment's receipt, as x402 has it."""
-    return {"success": True, "transaction": row.transaction, "network": row.network, "payer": row.payer}
-
-
-def already_used() -> Problem:
-    """409: the payment bought something, and this is not a resend that may have it again."""
-    return Problem(
-        409,
-        "payment_already_used",
-        "this payment was used before. Its answer is given again for 15 minutes, to the very same payment for the very same call; where the"
-        " answer is a secret, for 24 hours to the very same Idempotency-Key. For anything else sign a new payment",
-    )
-
-
-def key_reused() -> Problem:
-    """422: the Idempotency-Key is that of another purchase."""
-    return Problem(
-        422,
-        "idempotency_key_reused",
-        "this Idempotency-Key was sent before with another purchase; nothing was charged. Make a new one for a new purchase",
-    )
-
-
-def in_flight() -> Problem:
-    """409: nobody can tell yet whether the payment was charged."""
-    return Problem(
-        409,
-        "payment_in_flight",
-        "this payment is being worked on, and whether it was charged is not known yet; send the very same payment again in a few seconds:"
-        " it is charged once at most, and a new one would be charged too",
-        headers=RETRY_AFTER,
-    )
-
-
-def unverified(sale: Sale) -> Problem:
-    """402: the facilitator could not say whether the payment is good."""
-    return sale.refused(
-        "payment_unverified", "the payment could not be checked, and was not charged; send the very same payment again in a few seconds"
-    )
 
 
 def _opened(row: PaymentRow, sale: Sale) -> Goods:

@@ -6,6 +6,7 @@ is sent; writes a line for each answer to the file CAMPUS_TALLY.
 
 import json
 import os
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ DAY = os.environ["CAMPUS_DAY"]
 KEYLESS = os.environ["CAMPUS_KEYLESS"] == "1"
 TALLY = Path(os.environ["CAMPUS_TALLY"])
 REFUSED_PROBES = ("Expected 401 or 403, got `402 ", "Got 402 when missing required 'Authorization' header")
+BY_RULE = ("invalid_request", "invalid_json", "target_refused", "no_mail_here")
 KNOWN = {"date": DAY, "cve_id": "CVE-2021-44228"}
+TARGETS = count()
 LATIN = st.text(st.characters(min_codepoint=33, max_codepoint=255, exclude_characters="\x7f\xa0", exclude_categories=["Cc"]), max_size=40)
 HEADERS = st.fixed_dictionaries(
     {},
@@ -49,6 +52,8 @@ def dressed(case: Any, headers: dict[str, str], known: bool) -> Any:
     case.headers = {**headers, **(case.headers or {})}
     if known and case.meta.generation.mode.is_positive:
         case.path_parameters = {name: KNOWN.get(name, value) for name, value in (case.path_parameters or {}).items()}
+        if isinstance(case.body, dict) and "name" in case.body:
+            case.body |= {"name": "fuzz", "alert_webhook": f"http://127.0.0.1:9/{next(TARGETS)}", "alert_email": None}
     return case
 
 
@@ -57,9 +62,12 @@ def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool
     """Drop what is only that campus refuses with 402, as its interface says, where Schemathesis looks for 401.
 
     It asks without the key of its own accord; in a run without a key every paid call is such a refusal. And 304, without a
-    body, is HTTP's own answer to an If-None-Match, which no document speaks of.
+    body, is HTTP's own answer to an If-None-Match, which no document speaks of. And the recorder has rules that no schema can
+    tell: an alert has somewhere to go, a text that is stored holds no NUL.
     """
     if response.status_code == 304 and "If-None-Match" in (case.headers or {}):
+        return False
+    if isinstance(failure, RejectedPositiveData) and "/recorder/" in case.path and code_of(response) in BY_RULE:
         return False
     refused_for_access = KEYLESS and response.status_code == 402 and isinstance(failure, AcceptedNegativeData | RejectedPositiveData)
     return not refused_for_access and not failure.message.startswith(REFUSED_PROBES)

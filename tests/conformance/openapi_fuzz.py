@@ -13,11 +13,13 @@ from tempfile import TemporaryDirectory
 import httpx
 from conformance.town import Town
 
-DOCUMENTS = ("/openapi.json", "/gateway/openapi.json", "/cve/openapi.json", "/v1/openapi.json")
+DOCUMENTS = ("/openapi.json", "/gateway/openapi.json", "/cve/openapi.json", "/recorder/openapi.json", "/v1/openapi.json")
 EXAMPLES = 200
 MINUTES = 10
-OWN_REFUSALS = {"no_data_for_date"}
+OWN_REFUSALS = {"no_data_for_date", "monitor_not_found", "monitor_limit_reached", "not_dead", "target_in_use", "target_refused"}
 """Problems that a tool itself answers, after the paywall and its arguments let the call through."""
+WITH_BODY = 8
+"""A body can be broken in many more ways than a path: of calls with one, one in so many is to reach the tool."""
 Answered = tuple[int, str | None]
 
 
@@ -43,13 +45,13 @@ class Operation:
         """What is wrong, in sentences."""
         if failed := sum(count for (status, _), count in self.answers.items() if status >= 500):
             yield f"{self.label}: {failed} answers of 5xx"
-        if self.calls < EXAMPLES:
+        if self.calls < EXAMPLES and not self.label.startswith("DELETE"):  # there Schemathesis soon repeats itself, and stops
             yield f"{self.label}: {self.calls} calls of {EXAMPLES} that were asked for"
         if keyless and self.is_paid:
             if self.reached:
                 yield f"{self.label}: {self.reached} calls without access reached the tool"
-        elif self.reached * 2 < self.calls:
-            yield f"{self.label}: {self.reached} of {self.calls} calls reached the tool, fewer than half"
+        elif self.reached * (one_in := WITH_BODY if self.label.startswith("POST") else 2) < self.calls:
+            yield f"{self.label}: {self.reached} of {self.calls} calls reached the tool, fewer than one in {one_in}"
 
 
 def fuzz(town: Town) -> list[str]:
@@ -57,7 +59,7 @@ def fuzz(town: Town) -> list[str]:
     faults = []
     for document in DOCUMENTS:
         paid = paid_operations(httpx.get(town.url + document).json())
-        for token in (town.tokens.cve, None):
+        for token in (town.tokens.campus_pass, None):
             print(f"\nSchemathesis on {document}, {'with a key' if token else 'without a key'}")
             faults += [f"{document}: {fault}" for fault in fuzz_document(town, document, token, paid)]
     return faults

@@ -38,6 +38,9 @@ kev_url = "{feeds}/kev.json"
 kev_mirror_url = "{feeds}/kev.json"
 epss_url = "{feeds}/epss.csv"
 nvd_url = "{feeds}/nvd.json"
+[buildings.recorder]
+[web]
+allowed_hosts = ["127.0.0.1"]
 """
 
 

@@ -5,29 +5,20 @@ from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
-from payments.shop import PRICE, Clock, Shop, open_shop
+from payments.shop import PRICE, Shop, open_shop
 from sqlalchemy import update
 from sqlmodel import col
 
 from campus.payments.payment import Goods, Payment
 from campus.payments.tables import PaymentRow
 from campus.testing import money
-from twins import Problem
 
 pytestmark = pytest.mark.anyio
 LATER = timedelta(seconds=11)
 """When the lease of a process that is gone is past."""
 
-
-class Gone(BaseException):
-    """The process stops here."""
-
-
-@pytest.fixture
-async def dying_shop(shop: Shop, storage_url: str) -> AsyncIterator[Shop]:
-    """A process that stops while it works: its database is away from it by then, so that it can tidy nothing up."""
-    async with open_shop(shop.chain, shop.facilitator, storage_url, wallet=shop.wallet, clock=Clock()) as other:
-        yield other
+REFUSED = {"success": False, "errorReason": "insufficient_funds", "transaction": ""}
+"""A facilitator that charged, and says that it never sent the payment."""
 
 
 async def die_in_the_tool(shop: Shop, payment: Payment) -> None:
@@ -150,6 +141,42 @@ async def test_a_process_that_stood_still_while_another_took_over_charges_nothin
     assert (await shop.sell(payment)).goods == Goods(b'{"answer": 1}')
 
 
+async def test_a_process_that_stood_still_before_it_charged_finds_that_another_did(shop: Shop, other_shop: Shop) -> None:
+    before, payment = await shop.takings(), shop.pay()
+    await die_before_settling(shop, payment)
+    late = await shop.row(payment)
+    shop.clock.ahead = LATER
+    sold = await other_shop.sell(payment)
+    again = await shop.payments.till._charges.settle(late, sold.goods, payment, shop.sale())
+    assert again.receipt == sold.receipt
+    assert await shop.takings() == before + PRICE
+    assert [shop.settled, other_shop.settled] == [[], [late.id]]
+    assert (await shop.events(payment)).count("settled") == 1
+
+
+async def test_what_was_charged_is_neither_released_nor_doubted_by_one_who_comes_too_late(shop: Shop) -> None:
+    payment = shop.pay()
+    await shop.sell(payment)
+    row, reservations = await shop.row(payment), shop.payments.till._reservations
+    assert await reservations.release(row.id, "refused", "late") is None
+    assert await reservations.doubt(row.id, "late") is None
+    assert await reservations.settle(row.id, "0x" + "77" * 32) is None
+    assert (await shop.sell(payment)).receipt["transaction"] == row.transaction
+    assert shop.released == []
+
+
+async def test_of_many_who_come_back_one_at_a_time_asks_what_became_of_the_payment(shop: Shop) -> None:
+    before, payment = await shop.takings(), shop.pay()
+    await die_before_settling(shop, payment)
+    shop.clock.ahead = LATER
+    async with anyio.create_task_group() as tasks:
+        for _ in range(10):
+            tasks.start_soon(shop.sell, payment)
+    settled = [call for call in shop.facilitator.calls if call.operation == "settle" and call.nonce == payment.nonce]
+    assert len(settled) == 1
+    assert await shop.takings() == before + PRICE
+
+
 async def test_the_lease_of_what_is_in_work_is_renewed(shop: Shop, other_shop: Shop) -> None:
     payment = shop.pay()
 
@@ -215,19 +242,26 @@ async def test_the_audit_names_what_the_chain_does_not_have(shop: Shop) -> None:
     }
 
 
-async def test_a_refusal_is_final_only_for_what_was_never_sent(shop: Shop) -> None:
-    """The first attempt hangs in the network; a later one is refused, since the payer's money is gone, by the first attempt."""
-    payment = shop.pay()
+async def test_a_refusal_says_nothing_of_what_may_have_been_sent_before(shop: Shop) -> None:
+    before, payment = await shop.takings(), shop.pay()
     await die_before_settling(shop, payment)
     shop.clock.ahead = LATER
     shop.facilitator.faults.settle_status_before = 500
     assert (await shop.refusal(payment)).code == "payment_in_flight"
+    shop.clock.ahead *= 2
     shop.facilitator.faults.clear()
+    shop.facilitator.faults.lie = REFUSED
+    assert (await shop.sell(payment)).goods == Goods(b'{"answer": 1}')
+    assert await shop.takings() == before + PRICE
+
+
+async def test_what_was_refused_when_it_came_again_stays_in_doubt(shop: Shop) -> None:
+    payment = shop.pay()
+    await die_before_settling(shop, payment)
+    shop.clock.ahead = LATER
     purse = await shop.chain.balance(shop.wallet.address)
     await shop.chain.transfer_with_authorization(shop.sign(to="0x" + "66" * 20, value=purse))
-    shop.clock.ahead *= 2
-    problem: Problem = await shop.refusal(payment)
-    assert problem.code == "payment_in_flight"
+    assert (await shop.refusal(payment)).code == "payment_in_flight"
     assert (await shop.row(payment)).state == "unknown"
 
 

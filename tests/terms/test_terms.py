@@ -1,14 +1,16 @@
 """The 402: the terms that x402's own clients read, on both frames, from configuration alone."""
 
+import cProfile
 import json
+import pstats
 from base64 import b64decode
 from typing import Any
 
 import jsonschema
 import pytest
-from fastmcp import Client
+from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
-from terms.samples import PAY_TO, SENTINEL, header, make_stall, open_stall, payment_v2
+from terms.samples import PAY_TO, PAYMENTS, SENTINEL, header, make_stall, open_stall, payment_v2
 from x402 import x402ResourceServer
 from x402.extensions.bazaar.facilitator import extract_discovery_info, validate_discovery_extension, validate_discovery_extension_spec
 from x402.http.utils import decode_payment_required_header
@@ -16,15 +18,16 @@ from x402.mechanisms.evm.exact import ExactEvmServerScheme
 from x402.schemas import PaymentPayload, PaymentRequired, ResourceConfig, SupportedKind, SupportedResponse
 from x402.schemas.v1 import PaymentRequiredV1
 
+from campus import Building, access, route
 from campus.testing import Frame, Town, open_campus
 
 pytestmark = pytest.mark.anyio
 DAY = {"day": "2026-01-02"}
 
 
-def over(town: Town) -> StreamableHttpTransport:
-    """The way to the stall's MCP server."""
-    return StreamableHttpTransport("http://campus.test/stall/mcp", httpx_client_factory=town._client)
+def over(town: Town, building: str = "stall") -> StreamableHttpTransport:
+    """The way to a building's MCP server."""
+    return StreamableHttpTransport(f"http://campus.test/{building}/mcp", httpx_client_factory=town._client)
 
 
 async def terms_of(town: Town, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -183,3 +186,55 @@ async def test_without_payments_nothing_of_them_is_said(frame: Frame) -> None:
         assert not {"accepts", "x402Version", "error"} & reply.data.keys()
         assert "payment-required" not in reply.headers
         assert (await town.http.get("/.well-known/x402")).json()["resources"] == []
+
+
+async def test_terms_that_are_kept_are_told_apart_by_frame_method_and_reason() -> None:
+    shop: FastMCP[Any] = FastMCP("Shop")
+
+    @shop.tool(meta=route("GET|POST /v1/shop/day") | access(price="0.02"))
+    async def day() -> str:
+        """The day."""
+        return SENTINEL
+
+    async with open_campus(tables=PAYMENTS, shop=Building(shop)) as town, Client(over(town, "shop")) as client:
+
+        async def asked(method: str, key: str | None = None) -> tuple[str, str]:
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            answer = await town.http.request(method, "/v1/shop/day", headers=headers)
+            terms = json.loads(b64decode(answer.headers["payment-required"]))
+            assert terms["error"] == answer.json()["error"] == answer.json()["code"]
+            return terms["error"], terms["extensions"]["bazaar"]["info"]["input"]["method"]
+
+        for _ in range(2):
+            assert await asked("GET") == ("access_required", "GET")
+            assert await asked("POST") == ("access_required", "POST")
+            assert await asked("GET", "campus_live_unheard_of") == ("key_unknown", "GET")
+            said = (await client.call_tool("day", raise_on_error=False)).structured_content or {}
+            assert (said["x402Version"], said["extensions"]["bazaar"]["info"]["input"]["type"]) == (2, "mcp")
+
+
+async def test_a_call_by_key_takes_not_one_step_more_where_payments_are_taken() -> None:
+    async with open_campus(stall=make_stall(sells_keys=False)) as without, open_stall() as town:
+        assert await steps(town) == await steps(without)
+
+
+async def steps(town: Town) -> int:
+    """How many functions a call by key calls, once everything that is kept is made."""
+    headers = [(b"host", b"campus.test"), (b"authorization", f"Bearer {await town.key('stall')}".encode())]
+    path = "/v1/stall/text/2026-01-02"
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers}
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        assert message.get("status", 200) == 200
+
+    async def counted() -> int:
+        profile = cProfile.Profile()
+        profile.enable()
+        await town.app(dict(scope), receive, send)
+        profile.disable()
+        return pstats.Stats(profile).total_calls  # type: ignore[attr-defined, no-any-return]  # typeshed leaves it out
+
+    return min([await counted() for _ in range(10)])

@@ -1,0 +1,48 @@
+"""What a payer is told whose payment buys nothing, or nothing yet."""
+
+from campus.payments.payment import Sale
+from twins import Problem
+
+RETRY_AFTER = {"Retry-After": "5"}
+
+
+def already_used() -> Problem:
+    """409: the payment bought something, and this is not a resend that may have it again."""
+    return Problem(
+        409,
+        "payment_already_used",
+        "this payment was used before. Its answer is given again for 15 minutes, to the very same payment for the very same call; where the"
+        " answer is a secret, for 24 hours to the very same Idempotency-Key. For anything else sign a new payment",
+    )
+
+
+def key_reused() -> Problem:
+    """422: the Idempotency-Key is that of another purchase."""
+    return Problem(
+        422,
+        "idempotency_key_reused",
+        "this Idempotency-Key was sent before with another purchase; nothing was charged. Make a new one for a new purchase",
+    )
+
+
+def in_flight() -> Problem:
+    """409: nobody can tell yet whether the payment was charged."""
+    return Problem(
+        409,
+        "payment_in_flight",
+        "this payment is being worked on, and whether it was charged is not known yet; send the very same payment again in a few seconds:"
+        " it is charged once at most, and a new one would be charged too",
+        headers=RETRY_AFTER,
+    )
+
+
+def refused(sale: Sale, reason: str) -> Problem:
+    """402: the payment is no good; nothing was charged."""
+    return sale.refused("payment_refused", reason)
+
+
+def unverified(sale: Sale) -> Problem:
+    """402: the facilitator could not say whether the payment is good; nothing was charged."""
+    return sale.refused(
+        "payment_unverified", "the payment could not be checked, and was not charged; send the very same payment again in a few seconds"
+    )
