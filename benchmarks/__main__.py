@@ -9,8 +9,10 @@ from tempfile import TemporaryDirectory
 
 import cyclopts
 
+from benchmarks.beats import beat_lines
 from benchmarks.comparisons import call_lines
 from benchmarks.costs import refresh_lines, start_lines
+from benchmarks.deaths import death_lines
 from benchmarks.feeds import FOLDER, Feeds
 from benchmarks.figures import Line, table
 
@@ -30,7 +32,7 @@ def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feed
     seconds
         How long each turn lasts.
     only
-        What to measure: refresh, start, or a part of the name of a comparison, such as "MCP" or "teaser".
+        What to measure: refresh, start, recorder, or a part of the name of a comparison, such as "MCP" or "teaser".
     feeds
         The folder of the real feed files; without them the shipped sample is served, and the refresh is left out.
     """
@@ -46,7 +48,10 @@ def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: s
         yield from refresh_lines(folder, feeds, times=COST_ROUNDS)
     if only in ("", "start"):
         yield from start_lines(folder / "start", feeds, times=START_ROUNDS)
-    if only not in ("refresh", "start"):
+    if only in ("", "recorder"):
+        yield from beat_lines(folder / "beats", rounds=rounds, seconds=seconds)
+        yield from death_lines(folder / "deaths")
+    if only not in ("refresh", "start", "recorder"):
         yield from call_lines(folder, feeds, rounds=rounds, seconds=seconds, only=only)
 
 

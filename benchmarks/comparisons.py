@@ -89,10 +89,16 @@ def call_lines(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only:
         if not chosen:
             yield line_of_skipped(only, reason="no comparison has this in its name")
             return
-        found = anyio.run(take_turns, chosen, rounds, seconds, backend_options={"use_uvloop": True})
+        found = in_turns(chosen, rounds=rounds, seconds=seconds)
     for comparison, pairs in zip(chosen, found, strict=True):
         yield line_of_pairs(comparison.what, goal=comparison.goal, pairs=pairs)
+
+
+def in_turns(chosen: Sequence[Comparison], *, rounds: int, seconds: float) -> list[list[Pair]]:
+    """The rounds of each comparison."""
+    found = anyio.run(take_turns, chosen, rounds, seconds, backend_options={"use_uvloop": True})
     print(f"the load took at most {max(pair.own_share for pairs in found for pair in pairs):.0%} of its CPU", file=sys.stderr)
+    return found
 
 
 async def take_turns(chosen: Sequence[Comparison], rounds: int, seconds: float) -> list[list[Pair]]:
