@@ -282,12 +282,13 @@ def beat_until_killed(scene: Scene, *, first: int, seconds: float, rate: float) 
         timer = threading.Timer(seconds, campus.process.kill)
         timer.start()
         try:
+            began = time.monotonic()
             for number in range(first, first + 10_000):
+                time.sleep(max(0.0, began + (number - first) / rate - time.monotonic()))
                 body = {"capsule": {"n": number}, "seq": number}
                 answer = client.post(f"{campus.url}/v1/recorder/beat/mon_0/{SECRET}", json=body)
                 if answer.status_code == 200:
                     acknowledged = number
-                time.sleep(1 / rate)
         except httpx.TransportError:
             timer.join()
             campus.process.wait()
