@@ -9,8 +9,10 @@ from tempfile import TemporaryDirectory
 
 import cyclopts
 
+from benchmarks.beats import beat_lines
 from benchmarks.comparisons import call_lines
 from benchmarks.costs import refresh_lines, start_lines
+from benchmarks.deaths import death_lines
 from benchmarks.feeds import FOLDER, Feeds
 from benchmarks.figures import Line, table
 from benchmarks.payments import payment_lines
@@ -31,7 +33,7 @@ def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feed
     seconds
         How long each turn lasts.
     only
-        What to measure: refresh, start, payments, or a part of the name of a comparison, such as "MCP" or "teaser".
+        What to measure: refresh, start, payments, recorder, or a part of the name of a comparison, such as "MCP" or "teaser".
     feeds
         The folder of the real feed files; without them the shipped sample is served, and the refresh is left out.
     """
@@ -49,7 +51,10 @@ def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: s
         yield from start_lines(folder / "start", feeds, times=START_ROUNDS)
     if only in ("", "payments"):
         yield from payment_lines(folder / "payments", feeds, rounds=rounds, seconds=seconds, times=COST_ROUNDS)
-    if only not in ("refresh", "start", "payments"):
+    if only in ("", "recorder"):
+        yield from beat_lines(folder / "beats", rounds=rounds, seconds=seconds)
+        yield from death_lines(folder / "deaths")
+    if only not in ("refresh", "start", "payments", "recorder"):
         yield from call_lines(folder, feeds, rounds=rounds, seconds=seconds, only=only)
 
 

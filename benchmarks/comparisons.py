@@ -99,11 +99,17 @@ def call_lines(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only:
 
 def lines_of(chosen: Sequence[Comparison], *, rounds: int, seconds: float) -> Iterator[Line]:
     """What was found of each comparison."""
-    with on_cpu(LAST):
-        found = anyio.run(take_turns, chosen, rounds, seconds, backend_options={"use_uvloop": True})
+    found = in_turns(chosen, rounds=rounds, seconds=seconds)
     for comparison, pairs in zip(chosen, found, strict=True):
         yield line_of_pairs(comparison.what, goal=comparison.goal, pairs=pairs)
+
+
+def in_turns(chosen: Sequence[Comparison], *, rounds: int, seconds: float) -> list[list[Pair]]:
+    """The rounds of each comparison."""
+    with on_cpu(LAST):
+        found = anyio.run(take_turns, chosen, rounds, seconds, backend_options={"use_uvloop": True})
     print(f"the load took at most {max(pair.own_share for pairs in found for pair in pairs):.0%} of its CPU", file=sys.stderr)
+    return found
 
 
 async def take_turns(chosen: Sequence[Comparison], rounds: int, seconds: float) -> list[list[Pair]]:

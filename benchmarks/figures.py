@@ -49,12 +49,12 @@ class Line:
     verdict: str
 
 
-def line_of_pairs(what: str, *, goal: float, pairs: Sequence[Pair]) -> Line:
-    """The medians of all rounds; the goal holds for both."""
+def line_of_pairs(what: str, *, goal: float, pairs: Sequence[Pair], judged: Sequence[str] = ("req/s", "CPU")) -> Line:
+    """The medians of all rounds, and whether those that are judged reach the goal."""
     rates, cpus = [pair.rate_ratio for pair in pairs], [pair.cpu_ratio for pair in pairs]
     requests = f"{median(pair.campus.rate for pair in pairs):,.0f} ÷ {median(pair.baseline.rate for pair in pairs):,.0f}"
     micros = f"{median(pair.campus.cpu for pair in pairs) * 1e6:,.0f} ÷ {median(pair.baseline.cpu for pair in pairs) * 1e6:,.0f}"
-    missed = [name for name, ratios in (("req/s", rates), ("CPU", cpus)) if median(ratios) < goal]
+    missed = [name for name, ratios in (("req/s", rates), ("CPU", cpus)) if name in judged and median(ratios) < goal]
     verdict = f"missed ({', '.join(missed)})" if missed else "met"
     return Line(what, f"≥ {goal:g}", (_spread(rates), _spread(cpus), requests, micros), verdict)
 
@@ -64,6 +64,11 @@ def line_of_costs(what: str, *, unit: str, costs: Sequence[float], goal: float |
     verdict = "for comparison" if goal is None else "met" if median(costs) <= goal else "missed"
     said = "" if goal is None else f"≤ {goal:g} {unit}"
     return Line(what, said, (f"{_spread(costs)} {unit}", f"{_spread(cpu)} s" if cpu else "", "", ""), verdict)
+
+
+def line_of_speeds(what: str, *, unit: str, speeds: Sequence[float], goal: float) -> Line:
+    """The median of what is the better the more it is."""
+    return Line(what, f"≥ {goal:,g} {unit}", (f"{_spread(speeds)} {unit}", "", "", ""), "met" if median(speeds) >= goal else "missed")
 
 
 def line_of_skipped(what: str, *, reason: str) -> Line:

@@ -30,19 +30,28 @@ class WrongAnswerError(Exception):
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request as bytes, and the status and the body of the answer to it."""
+    """A request as bytes, and the status and the body of the answer to it.
+
+    Where the body is another each time, `whole` is false, and it is how the body begins.
+    """
 
     request: bytes
     body: bytes
     status: int = 200
+    whole: bool = True
+
+    def is_answered_by(self, status: int, body: bytes) -> bool:
+        """Whether an answer is the expected one."""
+        return status == self.status and (body == self.body if self.whole else body.startswith(self.body))
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a load is put on: a server, and what it is asked, in turn."""
+    """What a load is put on: a server, and what it is asked, in turn, over so many connections at once."""
 
     server: Server
     exchanges: Sequence[Exchange]
+    connections: int = CONNECTIONS
 
 
 def ask(server: Server, requests: Sequence[bytes], *, status: int = 200) -> list[Exchange]:
@@ -88,11 +97,16 @@ class Tally:
 
 
 class Connection(asyncio.Protocol):
-    """One keep-alive connection: the next request goes out when the answer to the last one is complete and right."""
+    """One keep-alive connection: the next request goes out when the answer to the last one is complete and right.
 
-    def __init__(self, exchanges: Iterator[Exchange], tally: Tally) -> None:
+    `pause` is how many seconds are between two requests at least; 0: at once.
+    """
+
+    def __init__(self, exchanges: Iterator[Exchange], tally: Tally, pause: float) -> None:
         self._exchanges = exchanges
         self._tally = tally
+        self._pause = pause
+        self._due = 0.0
         self._parser = HttpResponseParser(self)
         self._chunks: list[bytes] = []
         self._current = next(exchanges)
@@ -100,6 +114,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own, which is no subclass
+        self._due = asyncio.get_running_loop().time()
         self._transport.write(self._current.request)
 
     def data_received(self, data: bytes) -> None:
@@ -119,24 +134,36 @@ class Connection(asyncio.Protocol):
         """Called by the parser when an answer is complete."""
         tally, body = self._tally, b"".join(self._chunks)
         self._chunks.clear()
-        if self._parser.get_status_code() != self._current.status or body != self._current.body:
+        if not self._current.is_answered_by(self._parser.get_status_code(), body):
             tally.fail(f"status {self._parser.get_status_code()} and {body[:SHOWN]!r} instead of {self._current.body[:SHOWN]!r}")
         tally.answered += 1
-        if tally.ending:
+        if not self._pause:
+            self._go_on()
+            return
+        self._due += self._pause
+        loop = asyncio.get_running_loop()
+        loop.call_at(max(self._due, loop.time()), self._go_on)
+
+    def _go_on(self) -> None:
+        if self._tally.ending:
             self._transport.close()
-            tally.leave()
+            self._tally.leave()
             return
         self._current = next(self._exchanges)
         self._transport.write(self._current.request)
 
 
-async def measure(target: Target, *, seconds: float) -> Measured:
-    """Load a server for some seconds, until the last answer is there. WrongAnswerError when one is not as expected."""
-    loop, tally = asyncio.get_running_loop(), Tally(CONNECTIONS)
+async def measure(target: Target, *, seconds: float, rate: float | None = None) -> Measured:
+    """Load a server for some seconds, until the last answer is there. WrongAnswerError when one is not as expected.
+
+    `rate` is how many requests a second there are to be; without it as many as the server answers.
+    """
+    loop, tally = asyncio.get_running_loop(), Tally(target.connections)
+    pause = target.connections / rate if rate else 0.0
     cpu, own, began = target.server.cpu_seconds(), process_time(), perf_counter()
-    for number in range(CONNECTIONS):
-        exchanges = islice(cycle(target.exchanges), number * len(target.exchanges) // CONNECTIONS, None)
-        await loop.create_connection(partial(Connection, exchanges, tally), HOST, target.server.port)
+    for number in range(target.connections):
+        exchanges = islice(cycle(target.exchanges), number * len(target.exchanges) // target.connections, None)
+        await loop.create_connection(partial(Connection, exchanges, tally, pause), HOST, target.server.port)
     loop.call_later(seconds, tally.end)
     await asyncio.wait_for(tally.finished.wait(), seconds + LATEST_SECONDS)
     elapsed, own = perf_counter() - began, process_time() - own

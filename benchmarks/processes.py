@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from tests.serving import CAMPUS, Served, free_port, serving
 HOST = "127.0.0.1"
 ROOT = Path(__file__).parents[1]
 TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
 FIRST, LAST = 0, -1
 START_SECONDS = 30
 PATIENCE = 0.002
@@ -32,6 +33,10 @@ class Server:
         """What all its threads have used so far, user and system."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def memory(self) -> float:
+        """What it holds now, in MB."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * PAGE / 1e6
 
 
 @dataclass(frozen=True)
@@ -59,23 +64,30 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def campus(folder: Path, text: str) -> Iterator[tuple[Server, Served]]:
-    """`campus serve` on one CPU; `text` is campus.toml after its first table."""
+def campus(folder: Path, text: str, *, environ: Mapping[str, str] | None = None) -> Iterator[tuple[Server, Served]]:
+    """`campus serve` on one CPU; `text` is campus.toml after its first table, `environ` what else its environment holds."""
     with ExitStack() as stack:
         with on_cpu(FIRST):
-            served = stack.enter_context(serving(folder, text, environ=environment()))
+            served = stack.enter_context(serving(folder, text, environ={**environment(), **(environ or {})}))
         yield Server(int(served.url.rpartition(":")[2]), served.process.pid), served
 
 
 @contextmanager
 def baseline(module: str, *words: str) -> Iterator[Server]:
     """`python -m benchmarks.<module> PORT …` on one CPU."""
-    port = free_port()
-    with on_cpu(FIRST):
-        process = spawn(own_module(module, str(port), *words))
-    try:
+    with running(module, *words, cpu=FIRST) as (process, port):
         seconds_to_first_answer(process, port, "/healthz")
         yield Server(port, process.pid)
+
+
+@contextmanager
+def running(module: str, *words: str, cpu: int) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+    """A module of this package as a process, and the port that it was told to listen on."""
+    port = free_port()
+    with on_cpu(cpu):
+        process = spawn(own_module(module, str(port), *words))
+    try:
+        yield process, port
     finally:
         stop(process)
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import Connection, and_, case, func, insert, literal, update
+from sqlalchemy import ColumnElement, Connection, and_, case, func, insert, literal, select, update
 
 from buildings.recorder.rows import among
-from buildings.recorder.tables import ALERTS, TARGETS, Moment
+from buildings.recorder.tables import ALERTS, MONITORS, TARGETS, Moment
 
 HASTE = timedelta(seconds=30)
 """A target that fails is tried again so soon after news for it, whatever its turn on the ladder."""
@@ -33,14 +33,35 @@ class Notice(NamedTuple):
 def raise_alerts(connection: Connection, notices: Iterable[Notice], *, now: datetime) -> None:
     """Put them into the outbox and wake the lanes of their targets."""
     rows = [{"target_id": target_id, **_columns(notice)} for notice in notices for target_id in notice.targets]
-    if not rows:
-        return
-    connection.execute(insert(ALERTS), rows)
+    if rows:
+        connection.execute(insert(ALERTS), rows)
+        _wake(connection, among(connection, TARGETS.c.id, {str(row["target_id"]) for row in rows}), now=now)
+
+
+def raise_deaths(connection: Connection, ids: Sequence[str], *, now: datetime) -> None:
+    """The same for monitors that have missed their deadlines, however many: the database makes the alerts of what it holds."""
+    named = among(connection, MONITORS.c.id, ids)
+    for target in (MONITORS.c.webhook, MONITORS.c.email):
+        values = {
+            "target_id": target,
+            "monitor_id": MONITORS.c.id,
+            "epoch": MONITORS.c.epoch,
+            "kind": literal("dead"),
+            "at": literal(now, Moment()),
+            "since": MONITORS.c.since,
+            "reason": literal("timeout"),
+            "last_beat_at": MONITORS.c.last_beat_at,
+        }
+        dead = select(*values.values()).where(named, target.is_not(None))
+        connection.execute(insert(ALERTS).from_select(list(values), dead))
+        _wake(connection, TARGETS.c.id.in_(select(target).where(named)), now=now)
+
+
+def _wake(connection: Connection, named: ColumnElement[bool], *, now: datetime) -> None:
     target, at_once, soon = TARGETS.c, literal(now, Moment()), literal(now + HASTE, Moment())
     waits = and_(target.attempts > 0, target.next_try_at.is_not(None))
     keeps = and_(waits, (target.next_try_at <= soon) | (func.coalesce(target.hold_until, at_once) > soon))
     woken = case((keeps, target.next_try_at), (waits, soon), else_=at_once)
-    named = among(connection, target.id, {str(row["target_id"]) for row in rows})
     connection.execute(update(TARGETS).where(named, target.disabled_at.is_(None)).values(next_try_at=woken))
 
 

@@ -2,8 +2,8 @@
 
 import random
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -18,10 +18,15 @@ from campus import Site
 
 
 class News:
-    """A bell: whoever waits is woken by the next ring, or by one that nobody has waited for yet."""
+    """A bell: whoever waits is woken by the next ring, or by one that nobody has waited for yet.
+
+    While it is held nobody is let through: first all deaths are found, and then they are told, those of one target together.
+    """
 
     def __init__(self) -> None:
         self._event = anyio.Event()
+        self._free = anyio.Event()
+        self._free.set()
 
     def ring(self) -> None:
         """Wake who waits."""
@@ -32,6 +37,19 @@ class News:
         with anyio.move_on_after(seconds):
             await self._event.wait()
         self._event = anyio.Event()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let nobody through for as long as this lasts."""
+        self._free = anyio.Event()
+        try:
+            yield
+        finally:
+            self._free.set()
+
+    async def let_through(self) -> None:
+        """Go on when it is not held."""
+        await self._free.wait()
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import Connection, and_, case, insert, literal, select, union, update
+from sqlalchemy import Connection, and_, case, func, insert, literal, select, union, update
 
-from buildings.recorder.alerts import Notice, raise_alerts
+from buildings.recorder.alerts import Notice, raise_alerts, raise_deaths
 from buildings.recorder.outage import LEAST_GRACE, TICK, Outage, outage_between
 from buildings.recorder.tables import MONITORS, ONLY, TICKS, Moment, Span
 
-AT_ONCE = 500
+AT_ONCE = 1_000
 """Monitors in one transaction: beats wait no longer than that takes."""
 
 
@@ -53,15 +53,16 @@ def _tell_of(connection: Connection, outage: Outage) -> None:
 
 
 class Swept(NamedTuple):
-    """What one look found: an outage that has just ended, and how many monitors are dead."""
+    """What one look found: an outage that has just ended, how many monitors are dead, and the next deadline, if there is one."""
 
     outage: Outage | None
     flipped: int
+    next_deadline: datetime | None
 
 
 def look(connection: Connection, moments: Sequence[datetime]) -> list[Swept | Exception]:
     """Look at the time, then at the deadlines, once for each moment: a batch."""
-    return [Swept(keep_time(connection, now), sweep(connection, now)) for now in moments]
+    return [Swept(keep_time(connection, now), sweep(connection, now), _next_deadline(connection)) for now in moments]
 
 
 def sweep(connection: Connection, now: datetime) -> int:
@@ -76,12 +77,12 @@ def sweep(connection: Connection, now: datetime) -> int:
         .where(MONITORS.c.id.in_(first), due)
         .values(mode="missed", since=MONITORS.c.deadline_at, epoch=MONITORS.c.epoch + 1)
     )
-    monitor = MONITORS.c
-    returned = (monitor.id, monitor.webhook, monitor.email, monitor.epoch, monitor.since, monitor.last_beat_at)
-    flipped = connection.execute(flip.returning(*returned)).all()
-    notices = [
-        Notice([target for target in (webhook, email) if target], monitor_id, epoch, "dead", now, since, None, "timeout", last_beat_at)
-        for monitor_id, webhook, email, epoch, since, last_beat_at in flipped
-    ]
-    raise_alerts(connection, notices, now=now)
+    flipped = connection.scalars(flip.returning(MONITORS.c.id)).all()
+    if flipped:
+        raise_deaths(connection, flipped, now=now)
     return len(flipped)
+
+
+def _next_deadline(connection: Connection) -> datetime | None:
+    soonest: datetime | None = connection.scalar(select(func.min(MONITORS.c.deadline_at)).where(MONITORS.c.mode == "up"))
+    return soonest

@@ -1,4 +1,4 @@
-"""The watch: every second what is past its deadline is found, and delivered at once. One per process; any number may keep it."""
+"""The watch: what is past its deadline is found as it passes, and delivered at once. One per process; any number may keep it."""
 
 import logging
 from functools import partial
@@ -7,13 +7,15 @@ import anyio
 
 from buildings.recorder.delivery.outbox import void_leases
 from buildings.recorder.live import Here, courier_of
-from buildings.recorder.sweep import AT_ONCE
+from buildings.recorder.sweep import AT_ONCE, Swept
 from buildings.recorder.transactions import in_transaction
 
 log = logging.getLogger(__name__)
 
 SECONDS = 1.0
-"""Between two looks, at deadlines and at the outbox."""
+"""Between two looks at the most, at deadlines and at the outbox: other processes change them too."""
+LEAST_SECONDS = 0.05
+"""Between two looks at deadlines, however many fall due one after the other."""
 
 
 async def watch(site: Here) -> None:
@@ -21,34 +23,42 @@ async def watch(site: Here) -> None:
     await in_transaction(site.storage, void_leases)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_sweep_on, site)
-        tasks.start_soon(courier_of(site).run, partial(site.state.news.wait, SECONDS))
+        tasks.start_soon(courier_of(site).run, site.state.news.let_through, partial(site.state.news.wait, SECONDS))
 
 
 async def _sweep_on(site: Here) -> None:
     while True:
+        seconds = SECONDS
         try:
-            await sweep_now(site)
+            swept = await _swept(site)
+            if swept.next_deadline is not None:
+                seconds = (swept.next_deadline - site.now()).total_seconds()
         except Exception:  # the border: the database may be away; the next look comes in a second
             log.exception("sweep failed")
-        await anyio.sleep(SECONDS)
+        await anyio.sleep(min(max(seconds, LEAST_SECONDS), SECONDS))
 
 
 async def sweep_now(site: Here) -> int:
     """Make up for an outage, then flip all that is due; gives how many."""
+    return (await _swept(site)).flipped
+
+
+async def _swept(site: Here) -> Swept:
     flipped = 0
-    while True:
-        outage, found = await site.state.look(site.now())
-        if outage is not None:
-            log.warning("was not watching", extra={"since": outage.start.isoformat(), "until": outage.end.isoformat()})
-        if found or outage is not None:
-            site.state.news.ring()
-        flipped += found
-        if found < AT_ONCE:
-            break
+    with site.state.news.held():
+        while True:
+            swept = await site.state.look(site.now())
+            flipped += swept.flipped
+            if (outage := swept.outage) is not None:
+                log.warning("was not watching", extra={"since": outage.start.isoformat(), "until": outage.end.isoformat()})
+            if swept.flipped or outage is not None:
+                site.state.news.ring()
+            if swept.flipped < AT_ONCE:
+                break
     if flipped:
         log.info("monitors dead", extra={"count": flipped})
         site.count("deaths")
-    return flipped
+    return swept._replace(flipped=flipped)
 
 
 async def deliver_now(site: Here) -> int:

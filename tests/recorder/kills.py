@@ -159,6 +159,7 @@ class Scene:
             campus.process.kill()
             campus.process.wait()
             self.hits[point] += 1
+        self.do(_let_leases_lapse)
         with self.served() as campus:
             self.wait_for(lambda: self.told(since) == self.count and self.do(_waiting) == 0)
             campus.process.kill()
@@ -249,6 +250,12 @@ def _arm(connection: Connection, *, due: datetime) -> None:
         connection.execute(insert(TICKS).values(id=1, at=datetime.now(UTC)))
 
 
+def _let_leases_lapse(connection: Connection) -> None:
+    """As 45 s would: on PostgreSQL a recorder that starts cannot know that the holder of a lease is dead."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(update(TARGETS).where(TARGETS.c.leased_until.is_not(None)).values(leased_until=datetime.now(UTC)))
+
+
 def _waiting(connection: Connection) -> int:
     return len(connection.execute(select(ALERTS.c.id)).all())
 
@@ -275,12 +282,13 @@ def beat_until_killed(scene: Scene, *, first: int, seconds: float, rate: float) 
         timer = threading.Timer(seconds, campus.process.kill)
         timer.start()
         try:
+            began = time.monotonic()
             for number in range(first, first + 10_000):
+                time.sleep(max(0.0, began + (number - first) / rate - time.monotonic()))
                 body = {"capsule": {"n": number}, "seq": number}
                 answer = client.post(f"{campus.url}/v1/recorder/beat/mon_0/{SECRET}", json=body)
                 if answer.status_code == 200:
                     acknowledged = number
-                time.sleep(1 / rate)
         except httpx.TransportError:
             timer.join()
             campus.process.wait()

@@ -5,13 +5,13 @@ from typing import Any
 
 import anyio
 import pytest
+from recorder.races import TARGET, one_of_two_claims, twenty_of_sixty
 from sqlalchemy import func, select
 
 from buildings.recorder.tables import MONITORS, OWNERS, REPLIES, TARGETS
 from buildings.recorder.transactions import in_snapshot
 
 pytestmark = pytest.mark.anyio
-TARGET = "https://localhost/hook"
 
 
 async def count(recorder: Any, table: Any) -> int:
@@ -112,36 +112,13 @@ async def test_a_target_without_a_key_has_one_monitor_whatever_its_query(both_wa
 
 
 async def test_sixty_registrations_at_once_leave_exactly_twenty(anywhere: Any) -> None:
-    key = await anywhere.town.key("recorder")
-    statuses: list[int] = []
-
-    async def one(number: int) -> None:
-        reply = await anywhere.call("register_monitor", name=f"m{number}", alert_webhook=TARGET, key=key)
-        statuses.append(reply.status)
-
-    async with anyio.create_task_group() as tasks:
-        for number in range(60):
-            tasks.start_soon(one, number)
-    assert sorted(statuses) == [200] * 20 + [409] * 40
+    await twenty_of_sixty([anywhere])
     assert await count(anywhere, MONITORS) == 20
-    fleet = (await anywhere.call("fleet_status", key=key)).data
-    await anywhere.call("delete_monitor", monitor_id=fleet["monitors"][0]["monitor_id"], key=key)
-    assert (await anywhere.call("register_monitor", name="again", alert_webhook=TARGET, key=key)).status == 200
-    refused = await anywhere.call("register_monitor", name="too many", alert_webhook=TARGET, key=key)
-    assert refused.code == "monitor_limit_reached"
 
 
 async def test_of_two_claims_of_one_target_exactly_one_wins(anywhere: Any) -> None:
-    for number in range(20):
-        statuses: list[int] = []
-
-        async def claim(number: int = number, into: list[int] = statuses) -> None:
-            into.append((await anywhere.call("register_monitor", name="a", alert_webhook=f"https://localhost/{number}")).status)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(claim)
-            tasks.start_soon(claim)
-        assert sorted(statuses) == [200, 409]
+    await one_of_two_claims([anywhere], rounds=20)
+    assert await count(anywhere, MONITORS) == 20
 
 
 async def test_monitors_follow_their_key_through_rotation(recorder: Any) -> None:

@@ -14,6 +14,7 @@ import httpx
 import pytest
 from fastmcp import Client
 from serving import Served, serving
+from standardwebhooks import Webhook
 
 pytestmark = pytest.mark.anyio
 CONFIG = """
@@ -86,6 +87,8 @@ async def test_what_stops_beating_is_reported_and_what_beats_again_too(tmp_path:
         assert [str(one["Subject"]).partition(" ")[2][:11] for one in mailbox.messages[1:]] == ["mail is dea", "mail has re"]
         names = {one.json["monitor"]["name"] for one in receiver.requests}
         assert names == {"by curl", "by mail", "by mcp"}
+        for one in (one for one in receiver.requests if one.path in ("/curl", "/mcp")):
+            Webhook((by_curl if one.path == "/curl" else by_mcp)["webhook_secret"]).verify(one.body, dict(one.headers))
         for secret in (by_curl["secret"], by_mail["secret"], by_mcp["secret"], by_curl["webhook_secret"], key):
             assert secret not in campus.log
 

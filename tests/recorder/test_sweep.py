@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
+from buildings.recorder.live import News
 from buildings.recorder.outage import Outage, moved_deadline, outage_between
 from buildings.recorder.ownership import standing_of, terms_of
 from buildings.recorder.status import follow
@@ -112,6 +113,32 @@ async def test_beats_and_sweeps_at_once_leave_no_monitor_dead_with_a_fresh_beat(
         row, kinds = await anywhere.row(one), [kind for kind, _ in await anywhere.alerts(one)]
         assert row.mode == "up"
         assert kinds in ([], ["dead", "recovered"])
+
+
+async def test_the_next_look_is_due_at_the_next_deadline(anywhere: Any) -> None:
+    await anywhere.register("https://localhost/1", period_minutes=10, grace_minutes=2)
+    last = await anywhere.register("https://localhost/2", period_minutes=20, grace_minutes=2)
+    look, began = anywhere.town.site.state.look, anywhere.clock()
+    assert (await look(began)).next_deadline == began + timedelta(minutes=12)
+    await anywhere.pass_time(minutes=12)
+    assert (await look(anywhere.clock())).next_deadline == began + timedelta(minutes=22)
+    await anywhere.beat(last, status="fail")
+    assert (await look(anywhere.clock())).next_deadline is None
+
+
+async def test_nothing_is_delivered_while_deaths_are_still_being_found() -> None:
+    news, delivered = News(), anyio.Event()
+
+    async def deliver() -> None:
+        await news.let_through()
+        delivered.set()
+
+    async with anyio.create_task_group() as tasks:
+        with news.held():
+            tasks.start_soon(deliver)
+            await anyio.wait_all_tasks_blocked()
+            assert not delivered.is_set()
+        await delivered.wait()
 
 
 async def test_a_storm_is_flipped_whole_each_with_its_alert(anywhere: Any) -> None:

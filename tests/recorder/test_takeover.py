@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import anyio
 import pytest
+from recorder.races import one_of_five_takeovers
 
 pytestmark = pytest.mark.anyio
 
@@ -30,22 +30,7 @@ async def test_a_replacement_goes_on_where_the_dead_agent_stopped(both_ways: Any
 
 
 async def test_of_many_replacements_exactly_one_wins(anywhere: Any) -> None:
-    key = await anywhere.town.key("recorder")
-    monitor = await anywhere.register(key=key)
-    for fence in (1, 2, 3):
-        await anywhere.pass_time(hours=2)  # dead, whether or not the sweep has been by
-        replies: list[Any] = []
-
-        async def ask(into: list[Any] = replies) -> None:
-            into.append(await anywhere.call("takeover", monitor_id=monitor["monitor_id"], key=key))
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(5):
-                tasks.start_soon(ask)
-        assert sorted(one.status for one in replies) == [200, 409, 409, 409, 409]
-        assert {one.code for one in replies if one.status == 409} == {"not_dead"}
-        assert next(one.data["fence"] for one in replies if one.status == 200) == fence
-    assert [kind for kind, _ in await anywhere.alerts(monitor)] == ["dead", "recovered"] * 3
+    await one_of_five_takeovers([anywhere], rounds=3)
 
 
 async def test_only_the_owner_of_a_dead_monitor_can_take_it(recorder: Any) -> None:

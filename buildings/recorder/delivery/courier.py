@@ -51,13 +51,14 @@ class Courier:
                 sent += len(parcels)
         return sent
 
-    async def run(self, news: Callable[[], Awaitable[None]]) -> None:
-        """Deliver until cancelled; `news` returns when there may be something to do."""
+    async def run(self, let_through: Callable[[], Awaitable[None]], news: Callable[[], Awaitable[None]]) -> None:
+        """Deliver until cancelled; `let_through` is awaited before each claim, `news` returns when there may be something to do."""
         free = anyio.Semaphore(AT_ONCE)
         async with self._settling() as settled, anyio.create_task_group() as tasks:
             while True:
                 await free.acquire()
                 free.release()
+                await let_through()
                 parcels = await self._claimed_or_none(free.value)
                 for parcel in parcels:
                     await free.acquire()

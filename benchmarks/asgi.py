@@ -1,0 +1,29 @@
+"""The floor below every beat: a bare ASGI reply, as long as the answer to a beat. `asgi PORT`."""
+
+import sys
+
+from starlette.types import Receive, Scope, Send
+
+from benchmarks.listening import listen
+
+BODY = (
+    b'{"ok":true,"monitor_id":"mon_00000000000000000","state":"alive","received_at":"2026-08-21T12:00:00.000000Z",'
+    b'"deadline_at":"2026-08-21T13:05:00.000000Z","capsule_stored":false,"note":null}'
+)
+START = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))],
+}
+END = {"type": "http.response.body", "body": BODY}
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    """The same answer to whatever is asked."""
+    if scope["type"] == "http":
+        await send(START)
+        await send(END)
+
+
+if __name__ == "__main__":
+    listen(app, port=int(sys.argv[1]))

@@ -1,0 +1,51 @@
+"""Beats, acknowledged when they are on disk, beside a reply that stores nothing and a route that stores them one by one."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.comparisons import Comparison, in_turns
+from benchmarks.figures import Line, line_of_costs, line_of_pairs
+from benchmarks.load import Exchange, Target, ask
+from benchmarks.monitors import CONFIG, MONITORS, beat_path, fill, monitor_id
+from benchmarks.processes import LAST, Server, baseline, campus, on_cpu
+from benchmarks.wire import get
+
+CONNECTIONS = 64
+"""Beats are stored in groups: of those that are on their way at once."""
+
+
+def beat_lines(folder: Path, *, rounds: int, seconds: float) -> Iterator[Line]:
+    """Three comparisons, and what a beat costs."""
+    folder.mkdir()
+    fill(folder, MONITORS)
+    with ExitStack() as stack, on_cpu(LAST):
+        server, _ = stack.enter_context(campus(folder, CONFIG))
+        ours = beats(server, MONITORS)
+        floor = stack.enter_context(baseline("asgi"))
+        comparisons = [Comparison("beats on disk ÷ a bare ASGI reply", 0.28, ours, _replies(floor))]
+        for mode, goal in (("NORMAL", 1.3), ("FULL", 3.0)):
+            one_by_one = stack.enter_context(baseline("one_by_one", str(folder / f"{mode}.db"), mode))
+            what = f"beats on disk ÷ an UPDATE and commit each, {mode}"
+            comparisons.append(Comparison(what, goal, ours, beats(one_by_one, MONITORS)))
+        found = in_turns(comparisons, rounds=rounds, seconds=seconds)
+    for comparison, pairs in zip(comparisons, found, strict=True):
+        yield line_of_pairs(comparison.what, goal=comparison.goal, pairs=pairs, judged=["req/s"])
+    yield line_of_costs("CPU per beat", unit="µs", costs=[pair.campus.cpu * 1e6 for pairs in found for pair in pairs])
+
+
+def beats(server: Server, count: int, *, step: int = 1) -> Target:
+    """A beat for each of the monitors, or for every step-th of them, over many connections."""
+    exchanges = [_beat(server, number) for number in range(0, count, step)]
+    ask(server, [exchanges[0].request])
+    return Target(server, exchanges, CONNECTIONS)
+
+
+def _beat(server: Server, number: int) -> Exchange:
+    begins = f'{{"ok":true,"monitor_id":"{monitor_id(number)}","state":"alive",'
+    return Exchange(get(beat_path(number), port=server.port), begins.encode(), whole=False)
+
+
+def _replies(server: Server) -> Target:
+    return replace(Target(server, ask(server, [get(beat_path(0), port=server.port)])), connections=CONNECTIONS)

@@ -1,0 +1,28 @@
+"""Races at length, on both databases: two recorders at work on one of them are asked at once.
+
+Run by `make faults`, and not by `make test`.
+"""
+
+from typing import Any
+
+import pytest
+from recorder.conftest import authority, open_recorder  # noqa: F401  # fixtures
+from recorder.races import one_of_five_takeovers, one_of_two_claims, twenty_of_sixty
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
+ROUNDS, KEYS, TAKEOVERS = 200, 10, 30
+
+
+async def test_of_what_is_asked_at_once_no_more_is_given_than_there_is(
+    open_recorder: Any,  # noqa: F811  # the fixture
+    storage_url: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with open_recorder(storage=storage_url) as one, open_recorder(storage=storage_url, clock=one.clock) as other:
+        recorders = [one, other]
+        await one_of_two_claims(recorders, rounds=ROUNDS)
+        for _ in range(KEYS):
+            await twenty_of_sixty(recorders)
+        await one_of_five_takeovers(recorders, rounds=TAKEOVERS)
+    with capsys.disabled():
+        print(f"\n{storage_url.partition(':')[0]}: {ROUNDS} × 2 claims, {KEYS} × 60 registrations, {TAKEOVERS} × 5 takeovers")

@@ -1,0 +1,57 @@
+"""Calls that race: many ask at once for what only some may have, of one recorder or of several on one database."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import cycle
+from typing import Any
+
+import anyio
+
+TARGET = "https://localhost/hook"
+
+
+async def at_once(recorders: Sequence[Any], tool: str, asked: Sequence[dict[str, Any]]) -> list[Any]:
+    """Call a tool with each of these arguments at the same time, the recorders taking turns; gives the replies."""
+    replies: list[Any] = []
+
+    async def ask(recorder: Any, arguments: dict[str, Any]) -> None:
+        replies.append(await recorder.call(tool, **arguments))
+
+    async with anyio.create_task_group() as tasks:
+        for recorder, arguments in zip(cycle(recorders), asked, strict=False):
+            tasks.start_soon(ask, recorder, arguments)
+    return replies
+
+
+async def twenty_of_sixty(recorders: Sequence[Any]) -> None:
+    """60 registrations at once on a new key leave exactly 20 monitors."""
+    key = await recorders[0].town.key("recorder")
+    replies = await at_once(
+        recorders, "register_monitor", [{"name": f"m{number}", "alert_webhook": TARGET, "key": key} for number in range(60)]
+    )
+    assert Counter((reply.status, reply.code) for reply in replies) == {(200, None): 20, (409, "monitor_limit_reached"): 40}
+    fleet = (await recorders[0].call("fleet_status", key=key, limit=20)).data
+    assert len(fleet["monitors"]) == 20
+    await recorders[0].call("delete_monitor", monitor_id=fleet["monitors"][0]["monitor_id"], key=key)
+    again = [await recorders[0].call("register_monitor", name="again", alert_webhook=TARGET, key=key) for _ in range(2)]
+    assert [reply.status for reply in again] == [200, 409]
+
+
+async def one_of_two_claims(recorders: Sequence[Any], *, rounds: int) -> None:
+    """Two registrations at once of one target without a key: one monitor, each time."""
+    for number in range(rounds):
+        claims = [{"name": "a", "alert_webhook": f"https://localhost/{number}"}] * 2
+        replies = await at_once(recorders, "register_monitor", claims)
+        assert sorted((reply.status, reply.code) for reply in replies if reply.status != 200) == [(409, "target_in_use")]
+
+
+async def one_of_five_takeovers(recorders: Sequence[Any], *, rounds: int) -> None:
+    """Five replacements at once of one dead agent: one gets its work, each time."""
+    key = await recorders[0].town.key("recorder")
+    monitor = await recorders[0].register("https://localhost/taken", key=key)
+    for fence in range(1, rounds + 1):
+        await recorders[0].pass_time(hours=2)  # dead, whether or not the sweep has been by
+        replies = await at_once(recorders, "takeover", [{"monitor_id": monitor["monitor_id"], "key": key}] * 5)
+        assert Counter((reply.status, reply.code) for reply in replies) == {(200, None): 1, (409, "not_dead"): 4}
+        assert next(reply.data["fence"] for reply in replies if reply.status == 200) == fence
+    assert [kind for kind, _ in await recorders[0].alerts(monitor)] == ["dead", "recovered"] * rounds
