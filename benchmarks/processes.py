@@ -20,6 +20,8 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 FIRST, LAST = 0, -1
 START_SECONDS = 30
 PATIENCE = 0.002
+CPUS = sorted(os.sched_getaffinity(0))
+"""All, also within a block that keeps to one of them."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,12 @@ class Spent:
 @contextmanager
 def on_cpu(which: int) -> Iterator[None]:
     """What runs or is started within keeps to one of this machine's CPUs: servers to the first, the load to the last."""
-    cpus = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(cpus)[which : which + 1 or None])
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, CPUS[which : which + 1 or None])
     try:
         yield
     finally:
-        os.sched_setaffinity(0, cpus)
+        os.sched_setaffinity(0, before)
 
 
 def environment() -> dict[str, str]:
