@@ -1,6 +1,6 @@
 """A connection as campus keeps it: uvicorn's HTTP/1.1 protocol, with one timer and with responses that go out in one piece.
 
-A connection owes us a request head from its first moment, and again from the first byte of the next one; whatever arrives
+A connection owes us a request head from its first moment, and again from the first byte after a response; whatever arrives
 meanwhile buys no time. One that is silent after a response is closed after the keep-alive time. One timer per connection
 serves both: a request only moves the deadline that the timer looks at.
 """

@@ -56,8 +56,8 @@ class GuardedProtocol(Connection):
             self._received = 0
         elif self._received > self.head_bytes + LARGEST_READ and not self._refused:
             self._refuse(self._head_too_large())
-        elif not self._owes_head and not self._is_busy():
-            self._wait_for_head()
+        if not (self._refused or self._owes_head or self._is_busy()):
+            self._wait_for_head()  # whatever came, be it the rest of a refused body
 
     def on_headers_complete(self) -> None:
         """Measure the head, exactly when what was received since it began could be too much."""

@@ -8,9 +8,12 @@ import pytest
 from conformance.town import Town
 from openapi_spec_validator import OpenAPIV30SpecValidator, validate
 
-DOCUMENTS = ("/openapi.json", "/gateway/openapi.json", "/cve/openapi.json", "/v1/openapi.json")
+DOCUMENTS = ("/openapi.json", "/gateway/openapi.json", "/cve/openapi.json", "/recorder/openapi.json", "/v1/openapi.json")
 FREE = "/v1/brief/teaser"
 PAID = {"/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/archive/{date}"}
+RECORDER = "/v1/recorder"
+BY_KEY = {f"{RECORDER}/capsule/{{monitor_id}}", f"{RECORDER}/fleet", f"{RECORDER}/monitors/{{monitor_id}}/takeover"}
+KEY, OR_NONE = {"key": []}, dict[str, list[str]]()
 
 
 def read(town: Town, path: str) -> dict[str, Any]:
@@ -68,9 +71,11 @@ def test_the_document_of_cve_has_exactly_the_five_routes_of_the_interface(town: 
 def test_402_and_the_key_stand_on_the_paid_routes_and_on_no_other(town: Town, path: str) -> None:
     document = read(town, path)
     for label, operation in operations(document).items():
-        is_paid = label.removeprefix("get ") in PAID
+        path_there = label.partition(" ")[2]
+        is_paid = path_there in PAID | BY_KEY
+        more_by_key = path_there.startswith(f"{RECORDER}/monitors") and not is_paid
         assert set(operation["responses"]) == {"200", "default", *({"402"} if is_paid else ())}, label
-        assert operation.get("security", []) == ([{"key": []}] if is_paid else []), label
+        assert operation.get("security", []) == ([KEY] if is_paid else [KEY, OR_NONE] if more_by_key else []), label
         assert set(operation["responses"]["default"]["content"]) == {"application/problem+json"}
     schemes = document["components"].get("securitySchemes", {})
     assert not any("402" in one["responses"] for one in operations(document).values()) or schemes["key"]["scheme"] == "bearer"
@@ -78,7 +83,7 @@ def test_402_and_the_key_stand_on_the_paid_routes_and_on_no_other(town: Town, pa
 
 def test_the_document_of_everything_holds_what_the_others_hold(town: Town) -> None:
     everything = read(town, "/v1/openapi.json")
-    parts = [read(town, path) for path in ("/gateway/openapi.json", "/cve/openapi.json")]
+    parts = [read(town, path) for path in DOCUMENTS[1:-1]]
     assert set(everything["paths"]) == {path for part in parts for path in part["paths"]}
     for part in parts:
         for label, operation in operations(part).items():

@@ -1,4 +1,4 @@
-"""A small cut of Schemathesis: generated calls of every operation; `make conformance` runs all of it."""
+"""A small cut of Schemathesis: generated calls of the gateway and cve; `make conformance` runs all of it, of every building."""
 
 from collections import Counter
 from typing import Any
@@ -59,7 +59,7 @@ def reached(seen: Counter[tuple[int, str | None]]) -> int:
 
 
 def test_the_operations_here_are_all_that_are_served(document: dict[str, Any]) -> None:
-    assert set(document["paths"]) == {*FREE, *PAID}
+    assert {path for path in document["paths"] if not path.startswith("/v1/recorder/")} == {*FREE, *PAID}
 
 
 @pytest.mark.parametrize("path", [*FREE, *PAID])
