@@ -1,16 +1,18 @@
 """The MCP server of the checkout: what is for sale, and the purchase; both with HTTP twins under /v1/checkout."""
 
+import re
 from decimal import Decimal
 from typing import Annotated
 
 from fastmcp import FastMCP
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from buildings.checkout.answers import Bought, Opens, ProductForSale, Products, Usage
 from buildings.checkout.guidance import FINAL, RENEWAL, how_to_buy
 from campus import BuildingEntry, Caller, CurrentCaller, CurrentSite, KeyRefused, Problem, Site, access, free, route
 
 PURCHASE = "/v1/checkout/keys"
+KEY_ID = "^key_[0-9A-Za-z]{12}$"
 READS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 BUYS = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
 
@@ -20,11 +22,20 @@ mcp = FastMCP(
     "Call list_products first: it says what there is, what it opens and costs, and what to set up before you pay.",
 )
 
+
+def is_key_id(text: str | None) -> str | None:
+    """Refuse anything else, a key above all, with what to send."""
+    if text is not None and not re.fullmatch(KEY_ID, text):
+        raise ValueError("is no key's id: that is key_ and 12 characters, as buy_key gave it; never send the key itself here")
+    return text
+
+
 ProductName = Annotated[str, Field(min_length=1, max_length=64, description="What to buy: a name from list_products.")]
 KeyId = Annotated[
     str | None,
+    AfterValidator(is_key_id),
     Field(
-        pattern=r"^key_[0-9A-Za-z]{12}$",
+        json_schema_extra={"pattern": KEY_ID},
         description="The id of a key that gets more time instead of a new key: key_ and 12 characters. Never the key itself.",
     ),
 ]

@@ -72,7 +72,8 @@ def payment_door(directory: Directory) -> Door:
         "PAYMENT-REQUIRED (v2) and in its body (v1); over MCP they are the tool's result. Sign them (scheme exact) and make the same "
         "call again, over HTTP with PAYMENT-SIGNATURE (v2) or X-PAYMENT (v1), over MCP with the payment in _meta['x402/payment']. "
         "Any x402 client does this by itself. A call that fails is not charged; if the answer is lost, send the same payment again within "
-        "15 minutes. "
+        "15 minutes. Give your client 90 seconds: one that hangs up may have paid, and would pay anew. With an Idempotency-Key of 22 or "
+        "more random characters the same call finds its answer again for 24 hours, whatever payment it comes with. "
         f"Every price: {directory.url}/.well-known/x402. {_dear_calls(directory)}",
     )
 

@@ -1,5 +1,6 @@
 """The command line: one module per family of commands; a CampusError ends it with one sentence and exit code 2."""
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -28,5 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except CampusError as error:
         print(f"campus: {error}", file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:  # whoever read our output, `head` for one, has enough of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor does the last flush find anybody
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -46,9 +46,9 @@ class PaymentDoor:
         self, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str, idempotency_key: str | None
     ) -> Sold | None:
         """What a call without a payment bought before, by its Idempotency-Key: its caller lost the answer, and is not to pay again."""
-        if not keeps_secret(idempotency_key) or not self.cashier.names_purchase(offer, arguments or {}):
+        if arguments is None or not keeps_secret(idempotency_key) or not self.cashier.names_purchase(offer, arguments):
             return None
-        sale = self.cashier.sale(offer, arguments or {}, frame=frame, method=method, idempotency_key=idempotency_key)
+        sale = self.cashier.sale(offer, arguments, frame=frame, method=method, idempotency_key=idempotency_key)
         return await self.till.recall(sale)
 
     async def sell(self, payment: Payment, sale: Sale, run: Callable[[], Awaitable[Goods]], *, scope: Scope, frame: Frame) -> Sold:

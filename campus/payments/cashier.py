@@ -55,8 +55,8 @@ class Cashier:
         return iter(self._wares.values())
 
     def names_purchase(self, offer: Offer, arguments: Mapping[str, Any]) -> bool:
-        """Whether the arguments name something whose answer is a secret, to be found again by the caller's Idempotency-Key."""
-        return offer.access.sells is not None and str(arguments.get(offer.access.sells)) in self._products
+        """Whether the arguments say what is bought, as far as its price depends on them."""
+        return offer.access.sells is None or str(arguments.get(offer.access.sells)) in self._products
 
     def prices(self, offer: Offer, arguments: Mapping[str, Any] | None = None) -> list[Price]:
         """What a call costs; where it depends on a product that the arguments do not name, each that it can cost, the lowest first."""
@@ -95,7 +95,8 @@ class Cashier:
     def sale(self, offer: Offer, arguments: Mapping[str, Any], *, frame: Frame, method: str, idempotency_key: str | None = None) -> Sale:
         """A call that is being paid for.
 
-        Problem 422 where the product that it costs is not named, 400 `idempotency_key_required` where its answer is a secret.
+        Its answer can be found again by a good `idempotency_key`. Problem 400 `idempotency_key_required` where the answer is a secret and
+        there is none, 422 where the product that it costs is not named.
         """
         if offer.access.sells:
             self._check_product(offer.access.sells, arguments)
@@ -116,7 +117,7 @@ class Cashier:
             amount=int(requirements["amount"]),
             requirements=requirements,
             refused=refused,
-            idempotency_key=idempotency_key if offer.access.sells else None,
+            idempotency_key=idempotency_key if keeps_secret(idempotency_key) else None,
         )
 
     def _check_product(self, argument: str, arguments: Mapping[str, Any]) -> None:

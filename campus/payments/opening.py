@@ -151,9 +151,10 @@ async def open_payments(
     assert table is not None, "open_payments is for a campus that has [payments]"
     token = config.secrets.get(TOKEN)
     bearer = token.get_secret_value() if token else None
-    async with httpx.AsyncClient(timeout=TIMEOUT) as client:
+    # a client for each: calls that hang in the facilitator must not keep the chain from being asked
+    async with httpx.AsyncClient(timeout=TIMEOUT) as client, httpx.AsyncClient(timeout=TIMEOUT) as node:
         facilitator = LateFacilitator(client, url=table.facilitator_url, network=table.network, token=bearer)
-        chain, ledger = Chain(client, table.rpc_url), Ledger(storage, now=now)
+        chain, ledger = Chain(node, table.rpc_url), Ledger(storage, now=now)
         leases = Leases(storage, holder=this_process(), now=now, length=lease)
         reservations = Reservations(storage, leases, now=now, on_settled=on_settled, on_released=on_released)
         charges = Charges(reservations, facilitator, chain)

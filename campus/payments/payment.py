@@ -36,8 +36,8 @@ class Sale:
     """One call as it is sold: what is bought, and what must be paid for it.
 
     `resource` is the call's canonical URL, arguments and all. `requirements` is the one entry of the terms' `accepts` (x402 v2)
-    that this call wants. `refused(code, reason)` gives the 402 with fresh terms. `idempotency_key` is the caller's,
-    set where the answer is a secret: it is then sealed under it.
+    that this call wants. `refused(code, reason)` gives the 402 with fresh terms. `idempotency_key` is the caller's:
+    the answer is sealed under it, and found again by it.
     """
 
     building: str

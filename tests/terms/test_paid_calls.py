@@ -1,5 +1,7 @@
 """Calls that are paid for, on a real chain: x402's own client over HTTP, an MCP client over MCP."""
 
+from typing import Any
+
 import pytest
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools.base import ToolResult
@@ -57,6 +59,29 @@ async def test_a_resend_gets_the_same_answer_over_either_frame_and_is_charged_on
         results = [await client.call_tool("said", {"text": "x"}, meta={PAYMENT: said}, raise_on_error=False) for _ in range(2)]
         assert [result.content[0].text for result in results] == [f"{SENTINEL}x"] * 2
         assert await market.earned() == 30_000
+
+
+@pytest.mark.parametrize("first_frame", ["http", "mcp"])
+async def test_an_idempotency_key_finds_the_answer_again_whatever_payment_it_comes_with(first_frame: str) -> None:
+    key = {"Idempotency-Key": "k" * 22}
+    async with open_market() as market, market.mcp() as client:
+        payments = [market.payer.payload(await market.terms()) for _ in range(2)]
+
+        async def over_mcp(**meta: Any) -> Any:
+            meta["idempotency-key"] = key["Idempotency-Key"]
+            return (await client.call_tool("text_of", DAY, meta=meta, raise_on_error=False)).structured_content
+
+        async def over_http(**payment: Any) -> Any:
+            return (await market.town.http.get(PATH, headers=key | payment)).json()
+
+        first = await (over_http(**headers_of(payments[0])) if first_frame == "http" else over_mcp(**{PAYMENT: payments[0]}))
+        assert first["text"] == SENTINEL
+        assert await over_http() == await over_mcp() == await over_http(**headers_of(payments[1])) == first
+        other = await market.town.http.get("/v1/stall/text/2026-01-03", headers=key)
+        assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+        short = await market.town.http.get(PATH, headers={"Idempotency-Key": "short"})
+        assert (short.status_code, short.json()["code"]) == (402, "access_required")
+        assert await market.earned() == 20_000
 
 
 async def test_a_client_of_the_first_version_pays_by_the_body() -> None:
