@@ -1,0 +1,94 @@
+"""What the service sells, paid for on a real chain in production configuration: every price of cve, and one payment sent fifty times."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+
+from buildings.cve import building as cve
+from campus.testing import ORIGIN, Clock, Frame, Reply, Town, open_campus
+from campus.testing.money import Chain, Facilitator, Payer, new_wallet
+
+pytestmark = pytest.mark.anyio
+SAMPLE = (Path(__file__).parents[2] / "buildings" / "cve" / "sample").as_uri()
+FEEDS = {
+    "kev_url": f"{SAMPLE}/kev.json",
+    "kev_mirror_url": f"{SAMPLE}/kev.json",
+    "epss_url": f"{SAMPLE}/epss.csv",
+    "nvd_url": f"{SAMPLE}/nvd.json",
+    "archive_start": "2000-01-01",
+}
+DOLLAR = 1_000_000
+PURSE = 10 * DOLLAR
+TODAY = str(datetime.now(UTC).date())
+CALLS = {
+    "/v1/brief/today": ("top_cves_today", {}, 20_000),
+    "/v1/kev/fresh": ("kev_fresh", {}, 10_000),
+    "/v1/cve/CVE-2021-44228": ("cve_verdict", {"cve_id": "CVE-2021-44228"}, 5_000),
+    f"/v1/archive/{TODAY}": ("archived_brief", {"date": TODAY}, 50_000),
+}
+FRAMES: tuple[Frame, Frame] = ("http", "mcp")
+AT_ONCE = 50
+
+
+@dataclass(frozen=True)
+class Sales:
+    """A campus with today's list, who is paid there, and who pays."""
+
+    town: Town
+    chain: Chain
+    payee: str
+    payer: Payer
+
+    async def moved(self) -> tuple[int, int]:
+        """What the payer spent and what the payee has."""
+        return PURSE - await self.chain.balance(self.payer.wallet.address), await self.chain.balance(self.payee)
+
+
+@pytest.fixture
+async def sales(chain: Chain, facilitator: Facilitator, storage_url: str) -> AsyncIterator[Sales]:
+    payer, payee = Payer(new_wallet()), new_wallet().address
+    await chain.mint(payer.wallet.address, PURSE)
+    table = facilitator.table(payee)
+    assert table["network"] == "eip155:8453"
+    clock = Clock(datetime.now(UTC))
+    async with open_campus(settings=FEEDS, storage=storage_url, tables={"payments": table}, clock=clock, cve=cve) as town:
+        await town.run("refresh", accept=True)
+        yield Sales(town, chain, payee, payer)
+
+
+async def test_every_price_is_paid_exactly_and_without_gas_over_either_frame(sales: Sales) -> None:
+    spent = 0
+    async with sales.payer.http(ORIGIN, transport=httpx.ASGITransport(sales.town.app)) as client, sales.town.mcp() as mcp:
+        for path, (tool, arguments, price) in CALLS.items():
+            answer = await client.get(path)
+            assert (answer.status_code, answer.json()["ok"]) == (200, True), path
+            result = await sales.payer.call_mcp(mcp, tool, arguments)
+            assert (result.is_error, result.structured_content) == (False, answer.json()), tool
+            spent += 2 * price
+            assert await sales.moved() == (spent, spent), path
+    assert await sales.chain.gas(sales.payer.wallet.address) == 0
+
+
+async def test_one_payment_fifty_times_at_once_over_both_frames_is_one_charge(sales: Sales) -> None:
+    unpaid = await sales.town.call("cve_verdict", cve_id="CVE-2021-44228")
+    assert unpaid.terms is not None
+    payment, replies = sales.payer.payload(unpaid.terms), list[Reply]()
+
+    async def send(frame: Frame) -> None:
+        replies.append(await replace(sales.town, frame=frame).call("cve_verdict", payment=payment, cve_id="CVE-2021-44228"))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(AT_ONCE):
+            tasks.start_soon(send, FRAMES[number % 2])
+    assert await sales.moved() == (5_000, 5_000)
+    found = Counter(reply.status for reply in replies)
+    assert set(found) <= {200, 409}
+    assert found[200] >= 1
+    assert len({reply.data["rank"] for reply in replies if reply.status == 200}) == 1
+    assert {reply.code for reply in replies if reply.status == 409} <= {"payment_in_flight"}
