@@ -87,8 +87,9 @@ async def test_what_stops_beating_is_reported_and_what_beats_again_too(tmp_path:
         assert [str(one["Subject"]).partition(" ")[2][:11] for one in mailbox.messages[1:]] == ["mail is dea", "mail has re"]
         names = {one.json["monitor"]["name"] for one in receiver.requests}
         assert names == {"by curl", "by mail", "by mcp"}
-        for one in (one for one in receiver.requests if one.path in ("/curl", "/mcp")):
-            Webhook((by_curl if one.path == "/curl" else by_mcp)["webhook_secret"]).verify(one.body, dict(one.headers))
+        secrets = {"by curl": by_curl, "by mail": by_mail, "by mcp": by_mcp}
+        for one in receiver.requests:
+            Webhook(secrets[one.json["monitor"]["name"]]["webhook_secret"]).verify(one.body, dict(one.headers))
         for secret in (by_curl["secret"], by_mail["secret"], by_mcp["secret"], by_curl["webhook_secret"], key):
             assert secret not in campus.log
 
