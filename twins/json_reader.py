@@ -32,6 +32,8 @@ def read_json(data: bytes | bytearray | memoryview) -> Any:
 
 def hostile(value: Any) -> str | None:
     """Why a JSON value cannot be stored or written again, or None for one that can."""
+    if type(value) is str and value.isascii() and "\0" not in value:
+        return None  # as nearly every text in an address is
     waiting = [value]
     while waiting:
         match waiting.pop():
