@@ -5,7 +5,9 @@ import sys
 import time
 
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-QUIET = dict.fromkeys(("httpx", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite"), logging.WARNING) | {"stamina": logging.ERROR}
+QUIET = dict.fromkeys(("httpx", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "x402", "web3"), logging.WARNING) | {
+    "stamina": logging.ERROR
+}
 
 
 class OneLine(logging.Formatter):

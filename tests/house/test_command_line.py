@@ -1,6 +1,7 @@
 """The command line: what each command prints, and one sentence with exit code 2 for what cannot be."""
 
 import json
+import logging
 import os
 import socket
 import sqlite3
@@ -60,11 +61,14 @@ def run(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.syspath_prepend(environ["PYTHONPATH"])
 
     def ran(*words: str) -> Ran:
-        code = 0
+        code, root = 0, logging.getLogger()
+        handlers = root.handlers[:]
         try:
             main(words)
         except SystemExit as ended:
             code = int(ended.code or 0)
+        finally:
+            root.handlers[:] = handlers  # a command logs to the stderr of its time, which is another test's by and by
         return Ran(code, *capsys.readouterr())
 
     return ran

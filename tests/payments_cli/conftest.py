@@ -1,5 +1,6 @@
 """`campus ledger …` in this process, against a campus.toml that takes payments."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,11 +45,14 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
     """Run `campus …` in this process, which is ten times quicker than in one of its own; in a thread too."""
 
     def ran(*words: str) -> Ran:
-        code = 0
+        code, root = 0, logging.getLogger()
+        handlers = root.handlers[:]
         try:
             main(words)
         except SystemExit as ended:
             code = int(ended.code or 0)
+        finally:
+            root.handlers[:] = handlers  # a command logs to the stderr of its time, which is another test's by and by
         return Ran(code, *capsys.readouterr())
 
     return ran

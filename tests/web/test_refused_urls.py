@@ -22,6 +22,8 @@ from campus.web.rules import Rules
 pytestmark = pytest.mark.anyio
 REFUSED: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("refused_urls.toml").read_text())
 CASES = [(rule, url) for rule, urls in REFUSED.items() for url in urls]
+BY_PYTHON_TOO = ("https://[::1]]/", "https://[::1]x/")
+"""Some patch releases of Python do not even split these."""
 TAKEN = [
     "https://hooks.good.dev",
     "https://hooks.good.dev/",
@@ -47,7 +49,7 @@ def web(opening: Callable[..., Web]) -> Web:
 def test_a_url_that_breaks_a_rule_is_refused_by_it(rule: str, url: str, web: Web) -> None:
     with pytest.raises(TargetRefused) as caught:
         web.check_url(url)
-    assert caught.value.rule == rule
+    assert caught.value.rule == rule or (url in BY_PYTHON_TOO and caught.value.rule == "url")
     assert re.fullmatch(r"(The URL|Names).*[;,] .*\.", str(caught.value)), "what is wrong, then what to send"
 
 
