@@ -85,6 +85,8 @@ def takes(log: Log, transfer: Transfer) -> bool:
 
 def judge(taken: Log, receipt: Receipt, transfer: Transfer) -> Outcome:
     """Whether the transaction that took the nonce was the payment."""
+    if receipt.status != 1:  # one that failed has no events: this node is not to be believed
+        return Outcome("unknown", reason=f"the node shows events of the transaction {taken.transaction} and says that it failed")
     if taken.topics[0] == CANCELED:
         return Outcome("refused", reason="its payer cancelled the authorization on the chain")
     if not proves(receipt, transfer):
