@@ -39,11 +39,13 @@ async def every_tool(server: FastMCP[Any]) -> Sequence[Tool]:
 
     FastMCP leaves a tool out of a list when its `auth=` refuses the caller, and at start there is no caller. On
     stdio it asks nobody, so the list is taken as if on stdio: twins must see such a tool to refuse it aloud.
-    The author's own middleware has its say in what is listed; the tools themselves are taken unchanged by it.
+    The author's own middleware has its say in what is listed; the tools themselves are taken unchanged by it. Where there
+    is none, FastMCP's own is left out too: it resolves references in copies, and loads some fifty modules for that.
     """
+    middleware = bool(author_middleware(server))
     token = set_transport("stdio")
     try:
-        names = dict.fromkeys(tool.name for tool in await server.list_tools())
+        names = dict.fromkeys(tool.name for tool in await server.list_tools(run_middleware=middleware))
         found = [await server.get_tool(name) for name in names]
     finally:
         reset_transport(token)
