@@ -59,6 +59,8 @@ AT_FACILITATOR: Mapping[str, Any] = {
 STALLED = {"storing": "settling", "noting": "settled"}
 """Points within a transaction, and the state that it gives the payment."""
 PATIENCE = 90.0
+RECONCILED_WITHIN = 300.0
+"""The job of a process that was killed while it ran is leased for a minute more."""
 STALLING_ROWS = 200
 
 
@@ -191,7 +193,7 @@ class Scene:
 
     def reconcile(self, campus: Served) -> None:
         """Have the reconciler look, beside or within the running campus."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + RECONCILED_WITHIN
         while not set(self.states().values()) <= {"settled", "released"}:
             assert time.monotonic() < deadline, self.states()
             campus.command("run", "campus.reconcile_payments")
