@@ -11,8 +11,8 @@ def already_used() -> Problem:
     return Problem(
         409,
         "payment_already_used",
-        "this payment was used before. Its answer is given again for 15 minutes, to the very same payment for the very same call; where the"
-        " answer is a secret, for 24 hours to the very same Idempotency-Key. For anything else sign a new payment",
+        "this payment was used before. Its answer is given again to the very same payment for the very same call for 15 minutes; if it"
+        " came with an Idempotency-Key, to that key alone, for 24 hours. For anything else sign a new payment",
     )
 
 

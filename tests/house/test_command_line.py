@@ -1,18 +1,14 @@
 """The command line: what each command prints, and one sentence with exit code 2 for what cannot be."""
 
 import json
-import logging
 import os
 import socket
 import sqlite3
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from commands import Command, command_of
 from serving import command, free_port, serving, write_config
-
-from campus.cli import main
 
 SHOP = """
 from fastmcp import FastMCP
@@ -37,18 +33,6 @@ tools = { ask = { price = "0.01" } }
 """
 
 
-@dataclass(frozen=True)
-class Ran:
-    """What a command printed, and its exit code."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Ran]
-
-
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "shop_of_a_stranger.py").write_text(SHOP)
@@ -57,21 +41,10 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def run(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run a command in this process, which is ten times quicker than in one of its own."""
+    """Run a command in this process."""
     monkeypatch.syspath_prepend(environ["PYTHONPATH"])
 
-    def ran(*words: str) -> Ran:
-        code, root = 0, logging.getLogger()
-        handlers = root.handlers[:]
-        try:
-            main(words)
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        finally:
-            root.handlers[:] = handlers  # a command logs to the stderr of its time, which is another test's by and by
-        return Ran(code, *capsys.readouterr())
-
-    return ran
+    return command_of(capsys)
 
 
 def test_a_key_is_issued_listed_renewed_rotated_and_revoked(tmp_path: Path, run: Command) -> None:

@@ -1,15 +1,13 @@
 """`campus ledger …` in this process, against a campus.toml that takes payments."""
 
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import pytest
+from commands import Command, command_of
 from serving import free_port, write_config
 
-from campus.cli import main
 from campus.payments.tables import LedgerRow
 from campus.storage import House, Vault
 
@@ -28,34 +26,10 @@ path = "/"
 """
 
 
-@dataclass(frozen=True)
-class Ran:
-    """What a command printed, and its exit code."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Ran]
-
-
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run `campus …` in this process, which is ten times quicker than in one of its own; in a thread too."""
-
-    def ran(*words: str) -> Ran:
-        code, root = 0, logging.getLogger()
-        handlers = root.handlers[:]
-        try:
-            main(words)
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        finally:
-            root.handlers[:] = handlers  # a command logs to the stderr of its time, which is another test's by and by
-        return Ran(code, *capsys.readouterr())
-
-    return ran
+    """Run `campus …` in this process."""
+    return command_of(capsys)
 
 
 @pytest.fixture
