@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 from starlette.types import ASGIApp
@@ -30,7 +31,6 @@ from campus.loader import Installed, installed_buildings
 from campus.mail import Mail, open_mail
 from campus.opening import Opened, guard
 from campus.pages import exposed_routes, own_routes, page_entries, pages_app
-from campus.payments.opening import Payments, open_payments
 from campus.paywall import ALL, Paywall
 from campus.plan import Plan, make_plan
 from campus.routing import Router
@@ -39,6 +39,9 @@ from campus.storage import NoStorage
 from campus.tasks import tasks_of
 from campus.web.client import Web, web_client
 from twins import RouteTable, Twins, serve_schemas
+
+if TYPE_CHECKING:
+    from campus.payments.opening import Payments
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +58,7 @@ class Campus:
     mail: Mail | None
     sites: Mapping[str, Site[Any, Any]]
     scheduler: Scheduler
-    payments: Payments | None = None
+    payments: "Payments | None" = None
 
     @property
     def keys(self) -> KeyRing:
@@ -118,8 +121,10 @@ async def assemble(
 
     Everything that campus.toml can have wrong is found before anything is written.
     """
-    plan, mail = await make_plan(config, installed or installed_buildings()), open_mail(config, clock)
-    trust = httpx.create_ssl_context()  # read once: it takes 20 ms
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        reading = beside.submit(httpx.create_ssl_context)  # once for all clients: it takes 20 ms
+        plan, mail = await make_plan(config, installed or installed_buildings()), open_mail(config, clock)
+    trust = reading.result()
     async with AsyncExitStack() as stack:
         ground = await stack.enter_async_context(lay_foundation(config, exclusive=exclusive, now=clock))
         await ground.vault.check({one.name: tables for one in plan.opened if (tables := one.loaded.building.tables)})
@@ -139,8 +144,10 @@ async def assemble(
         await ground.keys.flush_last_used()
 
 
-def payments_of(config: Config, ground: Foundation, *, now: Callable[[], datetime]) -> AbstractAsyncContextManager[Payments]:
+def payments_of(config: Config, ground: Foundation, *, now: Callable[[], datetime]) -> "AbstractAsyncContextManager[Payments]":
     """The till, the ledger and their jobs; what a payment buys of keys is delivered or dropped with it."""
+    from campus.payments.opening import open_payments  # 30 ms, spared where campus.toml has no [payments]
+
     return open_payments(config, ground.storage, now=now, on_settled=ground.keys.deliver, on_released=ground.keys.drop)
 
 

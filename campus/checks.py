@@ -2,14 +2,16 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from campus.errors import CampusError
 from campus.jobs import Scheduler
 from campus.opening import Opened
-from campus.payments.opening import Payments
 from campus.site import Site
 from campus.storage import Storage, try_write
+
+if TYPE_CHECKING:
+    from campus.payments.opening import Payments
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +44,7 @@ def readiness(
     sites: Mapping[str, Site[Any, Any]],
     storage: Storage,
     scheduler: Scheduler,
-    payments: Payments | None = None,
+    payments: "Payments | None" = None,
 ) -> Callable[[], Awaitable[Findings]]:
     """What /readyz asks: whether the database takes a write, whether jobs run and payments go through, and the buildings' checks."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cyclopts import App
 
-from campus.cli import buildings, keys, ledger, running
+from campus.cli import buildings, running
 from campus.errors import CampusError
 
 __all__ = ["main"]
@@ -17,8 +17,13 @@ def commands() -> App:
     app = App(name="campus", help="MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment.")
     app.update(running.app)
     app.update(buildings.app)
-    app.command(keys.app)
-    app.command(ledger.app)
+    # loaded when asked for, so that `campus serve` starts without what they stand on
+    app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys.")
+    app.command(
+        "campus.cli.ledger:app",
+        name="ledger",
+        help="What was offered and paid: list, sum, export, funnel, and reconcile with the chain.",
+    )
     return app
 
 

@@ -15,7 +15,7 @@ from campus.keys.keyring import KeyRing
 T = TypeVar("T")
 Note = Annotated[str, Parameter(help="Whom it is for, or why; shown by `campus key list`.")]
 
-app = App(name="key", help="Issue, list, renew, rotate and revoke keys.")
+app = App(name="key")
 
 
 def with_keys(config: ConfigFile, work: Callable[[KeyRing], Awaitable[T]]) -> T:

@@ -29,7 +29,7 @@ COLUMNS = tuple(LedgerRow.__table__.columns.keys())  # type: ignore[attr-defined
 LOOKED_BACK = timedelta(days=30)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
-app = App(name="ledger", help="What was offered and paid: list, sum, export, funnel, and reconcile with the chain.")
+app = App(name="ledger")
 
 
 @asynccontextmanager
