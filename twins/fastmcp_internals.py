@@ -135,12 +135,13 @@ class TwinRequestContext(FastMCPRequestContext):
     back-channel is named, so that `ctx.elicit` and its like refuse with FastMCP's own sentence.
     """
 
+    meta = None
+    protocol_version = LATEST_MODERN_VERSION
+    close_sse_stream = None
+
     def __init__(self, server: FastMCP[Any], scope: Scope) -> None:
         self._server = server
         self._scope = scope
-        self.meta = None
-        self.protocol_version = LATEST_MODERN_VERSION
-        self.close_sse_stream = None
 
     def __getattr__(self, name: str) -> Any:
         match name:
@@ -177,7 +178,7 @@ class Inside:
     resolved by FastMCP needs none.
     """
 
-    __slots__ = ("_scope", "_server", "_shares", "_tokens")
+    __slots__ = ("_context", "_request", "_scope", "_server", "_set", "_shared", "_shares")
 
     def __init__(self, server: FastMCP[Any], scope: Scope, *, shares: bool = True) -> None:
         self._shares = shares
@@ -186,17 +187,19 @@ class Inside:
 
     def __enter__(self) -> None:
         server = self._server
-        self._tokens: list[tuple[ContextVar[Any], Token[Any]]] = [
-            (fastmcp_request_ctx, fastmcp_request_ctx.set(TwinRequestContext(server, self._scope))),
-            (_current_context, _current_context.set(Context(server))),
-            (_current_server, _current_server.set(weakref.ref(server))),
-        ]
+        self._request = fastmcp_request_ctx.set(TwinRequestContext(server, self._scope))
+        self._context = _current_context.set(Context(server))
+        self._set = _current_server.set(weakref.ref(server))
+        self._shared: list[tuple[ContextVar[Any], Token[Any]]] = []
         if self._shares and server._shared_context_snapshot:
-            self._tokens += [(variable, variable.set(value)) for variable, value in server._shared_context_snapshot.items()]
+            self._shared = [(variable, variable.set(value)) for variable, value in server._shared_context_snapshot.items()]
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for variable, token in reversed(self._tokens):
+        for variable, token in reversed(self._shared):
             variable.reset(token)
+        _current_server.reset(self._set)
+        _current_context.reset(self._context)
+        fastmcp_request_ctx.reset(self._request)
 
 
 @asynccontextmanager

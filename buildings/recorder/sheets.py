@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection
@@ -70,22 +70,22 @@ def _sheet(row: Sequence[Any]) -> Sheet:
     unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, ends_at = beside
     standing = Standing(
         mode,
-        EPOCH + timedelta(microseconds=since),
-        EPOCH + timedelta(microseconds=alive_at),
-        EPOCH + timedelta(microseconds=expected_at),
-        EPOCH + timedelta(microseconds=deadline_at),
+        EPOCH + since * MICROSECOND,
+        EPOCH + alive_at * MICROSECOND,
+        EPOCH + expected_at * MICROSECOND,
+        EPOCH + deadline_at * MICROSECOND,
         epoch,
         failures,
         _moment(run_since),
-        timedelta(microseconds=down),
-        timedelta(microseconds=still),
+        down * MICROSECOND,
+        still * MICROSECOND,
     )
     return Sheet(
         id=name,
         secret_digest=digest,
         owner=owner,
         targets=tuple(target for target in (webhook, email) if target),
-        terms=Terms(timedelta(microseconds=period), timedelta(microseconds=grace)),
+        terms=Terms(period * MICROSECOND, grace * MICROSECOND),
         standing=standing,
         unverified=bool(unverified),
         last_beat_at=_moment(last_beat_at),
@@ -135,7 +135,7 @@ def _values(sheet: Sheet) -> tuple[Any, ...]:
 
 
 def _moment(number: int | None) -> datetime | None:
-    return None if number is None else EPOCH + timedelta(microseconds=number)
+    return None if number is None else EPOCH + number * MICROSECOND
 
 
 def _number(moment: datetime | None) -> int | None:

@@ -1,5 +1,6 @@
 """Group commit: whatever waits is written in one transaction at once, so that a hundred callers share one fsync."""
 
+import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -29,31 +30,28 @@ class Transact(Protocol):
 
 
 class Group(Generic[T, R]):
-    """The items of one transaction, and what became of them."""
+    """The items of one transaction, and who waits for each."""
 
     def __init__(self) -> None:
         self.items: list[T] = []
-        self.done = anyio.Event()
-        self._results: Sequence[R | Exception] = ()
-        self._failure: Exception | None = None
+        self._awaited: list[asyncio.Future[R | Exception]] = []
+
+    def add(self, item: T) -> asyncio.Future[R | Exception]:
+        """What will be told of the item. A future each, not an event for all, is half the cost of waiting."""
+        told: asyncio.Future[R | Exception] = asyncio.get_running_loop().create_future()
+        self.items.append(item)
+        self._awaited.append(told)
+        return told
 
     def settle(self, results: Sequence[R | Exception]) -> None:
         """All is on disk."""
-        self._results = results
-        self.done.set()
+        for told, result in zip(self._awaited, results, strict=True):
+            if not told.done():  # else its awaiter was cancelled
+                told.set_result(result)
 
     def fail(self, error: Exception) -> None:
         """Nothing is on disk."""
-        self._failure = error
-        self.done.set()
-
-    def result(self, position: int) -> R:
-        """What became of one item; raises what it, or the whole group, failed with."""
-        result = self._failure or self._results[position]
-        if isinstance(result, Exception):
-            # one error may be raised to many awaiters: each begins with a traceback of its own
-            raise result.with_traceback(None)
-        return result
+        self.settle([error] * len(self.items))
 
 
 class Batch(Generic[T, R]):
@@ -91,12 +89,13 @@ class Batch(Generic[T, R]):
         if len(group.items) == LARGEST_GROUP:
             group = Group()
             self._groups.append(group)
-        position = len(group.items)
-        group.items.append(item)
-        if position == 0:
+        if not group.items:
             self._wake.set()
-        await group.done.wait()
-        return group.result(position)
+        result = await group.add(item)
+        if isinstance(result, Exception):
+            # one error may be raised to many awaiters: each begins with a traceback of its own
+            raise result.with_traceback(None)
+        return result
 
     async def _write_groups(self) -> None:
         try:
