@@ -31,17 +31,18 @@ BEAT = "UPDATE monitor SET last_beat_at = ?, deadline_at = ?, beats = beats + 1 
 
 
 def app(path: Path, mode: str) -> Starlette:
-    """The route, over one connection, as SQLite has one writer."""
+    """The route, over one connection, as SQLite has one writer. Outside of a transaction an UPDATE is committed by itself."""
     connections: list[aiosqlite.Connection] = []
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with aiosqlite.connect(path) as connection:
+        async with aiosqlite.connect(path, isolation_level=None) as connection:
             await connection.execute("PRAGMA journal_mode = WAL")
             await connection.execute(f"PRAGMA synchronous = {mode}")
             await connection.executescript(SCHEMA)
+            await connection.execute("BEGIN")
             await connection.executemany(INSERT, ((monitor_id(number), digest_of(SECRET), 2e9) for number in range(MONITORS)))
-            await connection.commit()
+            await connection.execute("COMMIT")
             connections.append(connection)
             yield
 
@@ -50,7 +51,6 @@ def app(path: Path, mode: str) -> Starlette:
         deadline = now + PERIOD + GRACE
         values = (now.timestamp(), deadline.timestamp(), name, digest_of(request.path_params["secret"]))
         cursor = await connections[0].execute(BEAT, values)
-        await connections[0].commit()
         if not cursor.rowcount:
             raise HTTPException(404)
         return OrjsonResponse({"ok": True, "monitor_id": name, "state": "alive", "received_at": now, "deadline_at": deadline})

@@ -44,17 +44,12 @@ class Paywall:
         if (admitted := scope.get(ADMISSION)) is not None:
             assert isinstance(admitted, Admission)
             return admitted
-        credential = await self._credential(scope)
+        token = bearer(scope)
+        credential = ABSENT if token is None else self._keys.peek(token) or await self._keys.find(token)
         admission = self._judge(offer, credential, frame=frame, address=(scope.get("client") or ("",))[0])
         scope[ADMISSION] = admission
         scope[CALLER] = admission.caller
         return admission
-
-    async def _credential(self, scope: Scope) -> Credential:
-        token = bearer(scope)
-        if token is None:
-            return ABSENT
-        return self._keys.peek(token) or await self._keys.find(token)
 
     def _judge(self, offer: Offer, credential: Credential, *, frame: Frame, address: str) -> Admission:
         if credential.state == "valid" and credential.key is not None and offer.access.key != "never":

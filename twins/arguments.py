@@ -39,8 +39,10 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
         errors += _unknown(texts, known, operation, place="query")
         errors += _take(texts, known, arguments, place="query")
     if operation.route.placeholders:
-        texts = {name: [text] for name, text in scope["path_params"].items()}
-        errors += _take(texts, operation.by_name, arguments, place="path")
+        for name, text in scope["path_params"].items():
+            value = arguments[name] = operation.by_name[name].spelling.read((text,))
+            if reason := hostile(value):
+                errors.append(FieldError(pointer_to("path", name), "not_storable", reason))
     if errors:
         raise invalid_request(errors[:MOST_ERRORS])
     return arguments

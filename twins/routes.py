@@ -28,11 +28,11 @@ class RouteTable:
         self.entries = tuple(entries)
         self.problem_types = problem_types
         self._literal: dict[str, Methods] = {}
-        self._patterns: list[tuple[re.Pattern[str], Methods]] = []
+        self._patterns: dict[int, list[tuple[re.Pattern[str], Methods]]] = {}  # by slashes: a placeholder holds none
         for path, group in _by_path(self.entries).items():
             endpoint = Methods(path, _apps(group), problem_types)
             if PLACEHOLDER.search(path):
-                self._patterns.append((_pattern(path), endpoint))
+                self._patterns.setdefault(path.count("/"), []).append((_pattern(path), endpoint))
             else:
                 self._literal[path] = endpoint
 
@@ -43,7 +43,7 @@ class RouteTable:
         """
         if endpoint := self._literal.get(path):
             return endpoint, {}
-        for pattern, endpoint in self._patterns:
+        for pattern, endpoint in self._patterns.get(path.count("/"), ()):
             if match := pattern.fullmatch(path):
                 return endpoint, match.groupdict()
         return None

@@ -11,6 +11,7 @@ from sqlmodel import select
 
 import campus.jobs.tables
 import campus.keys.tables
+import campus.payments.tables
 from campus.errors import StorageError
 from campus.loader import find, installed_buildings
 from campus.storage import House, Storage, Vault
@@ -24,7 +25,11 @@ pytestmark = pytest.mark.anyio
 MIGRATOR = Path(__file__).with_name("migrator.py")
 BANK = Path(__file__).parent / "bank"
 STEPS = {path.name: path.read_text().split("from alembic import op\n")[1] for path in sorted((BANK / "migrations").glob("0*.py"))}
-TABLES_OF_HOUSE = {campus.jobs.tables.JobRow.__tablename__, campus.keys.tables.KeyRow.__tablename__}
+TABLES_OF_HOUSE = {
+    campus.jobs.tables.JobRow.__tablename__,
+    campus.keys.tables.KeyRow.__tablename__,
+    campus.payments.tables.LedgerRow.__tablename__,
+}
 
 SHOP = """
 from datetime import datetime
