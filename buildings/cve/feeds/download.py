@@ -6,7 +6,6 @@ from http import HTTPStatus
 
 import anyio
 import httpx
-import stamina
 
 from buildings.cve.feeds.errors import FeedRefused, FeedUnavailable
 from buildings.cve.feeds.packing import MOST_BYTES
@@ -89,6 +88,8 @@ class Fetcher:
         return Download(body=bytes(body), copy=copy) if copy else None
 
     async def _with_tries(self, stream: Callable[[], Awaitable[Copy | None]]) -> Copy | None:
+        import stamina  # 8 ms, spared until a feed is asked
+
         # The call has no arguments, for stamina logs those: a header may be a key.
         first = self.patience.first_wait
         tries = stamina.AsyncRetryingCaller(attempts=self.patience.attempts, timeout=None, wait_initial=first, wait_jitter=first / 2)
