@@ -1,48 +1,52 @@
 """Taking beats: all that wait in one transaction. Runs in a thread of its own on SQLite; touches nothing but its arguments."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
 from buildings.recorder.alerts import Notice, raise_alerts
 from buildings.recorder.capsule import KEPT_CAPSULES, is_new, is_stale
+from buildings.recorder.plain import enter_plain
 from buildings.recorder.refusals import monitor_not_found, stale_seq, taken_over, too_many_beats
 from buildings.recorder.rows import among
 from buildings.recorder.secrets import is_right
 from buildings.recorder.sheets import Sheet, read_sheets, write_sheets
-from buildings.recorder.signal import Status, event_of, with_beat
-from buildings.recorder.status import Kind, Standing, follow
-from buildings.recorder.tables import RETIRED_SECRETS
+from buildings.recorder.signal import Beat, event_of, with_beat
+from buildings.recorder.status import Kind, Standing, State, follow, state_of
+from buildings.recorder.tables import EPOCH, MICROSECOND, RETIRED_SECRETS
 
 BEATS_A_MINUTE = 120
 
 
-class Beat(NamedTuple):
-    """A sign of life as it arrived; `capsule` is its JSON."""
-
-    monitor_id: str
-    secret_digest: bytes
-    at: datetime
-    status: Status
-    next_in: timedelta | None = None
-    capsule: bytes | None = None
-    seq: int | None = None
-
-
 class Taken(NamedTuple):
-    """What a beat did."""
+    """What a beat did. `asleep`: its monitor raises no alerts, for the key that owns it has ended."""
 
-    standing: Standing
-    kept: bool
-    owned: bool
-    alert: Kind | None
-    run: timedelta | None
+    state: State
+    deadline_at: datetime
+    kept: bool = False
+    owned: bool = False
+    asleep: bool = False
+    alert: Kind | None = None
 
 
 def take_beats(connection: Connection, beats: Sequence[Beat]) -> list[Taken | Exception]:
-    """Enter the beats in the order of their arrival; gives what each did, or why it is refused."""
+    """Enter the beats, each monitor's in the order of their arrival; gives what each did, or why it is refused."""
+    plain = enter_plain(connection, beats, most=BEATS_A_MINUTE)
+    results = [_plain(plain.pop(beat.monitor_id, None)) for beat in beats]  # a monitor's first beat is the one that was plain
+    if left := [place for place, result in enumerate(results) if result is None]:
+        for place, result in zip(left, enter(connection, [beats[place] for place in left]), strict=True):
+            results[place] = result
+    return [result for result in results if result is not None]
+
+
+def _plain(deadline: int | None) -> Taken | Exception | None:
+    return None if deadline is None else Taken("alive", EPOCH + deadline * MICROSECOND)
+
+
+def enter(connection: Connection, beats: Sequence[Beat]) -> list[Taken | Exception]:
+    """Enter beats of any kind, one after the other."""
     wanted = {beat.monitor_id for beat in beats}
     sheets = read_sheets(connection, wanted)
     results = [_taken(sheets.get(beat.monitor_id), beat) for beat in beats]
@@ -80,7 +84,14 @@ def _entered(sheet: Sheet, beat: Beat) -> Taken:
     kept = beat.capsule is not None and sheet.keeps_until is not None and beat.at < sheet.keeps_until
     if kept and is_new(beat.seq, sheet.last_seq):
         _keep(sheet, beat)
-    return Taken(change.standing, kept, sheet.owner is not None, change.alert, change.run)
+    return Taken(
+        state_of(change.standing, beat.at),
+        change.standing.deadline_at,
+        kept,
+        owned=sheet.owner is not None,
+        asleep=change.standing.mode == "asleep",
+        alert=change.alert,
+    )
 
 
 def _notice(sheet: Sheet, before: Standing, kind: Kind, beat: Beat) -> Notice:

@@ -9,10 +9,11 @@ from datetime import datetime
 
 import anyio
 
-from buildings.recorder.beats import Beat, Taken, take_beats
+from buildings.recorder.beats import Taken, take_beats
 from buildings.recorder.delivery.courier import Courier
 from buildings.recorder.secrets import Entropy
 from buildings.recorder.settings import RecorderSettings
+from buildings.recorder.signal import Beat
 from buildings.recorder.sweep import Swept, look
 from campus import Site
 

@@ -25,7 +25,7 @@ from buildings.recorder.arguments import (
     Webhook,
     minutes,
 )
-from buildings.recorder.beats import Beat, Taken
+from buildings.recorder.beats import Taken
 from buildings.recorder.capsule import packed
 from buildings.recorder.changes import Claim, delete, set_watch, take_over
 from buildings.recorder.fleet import read_fleet
@@ -36,6 +36,7 @@ from buildings.recorder.registration import Wish, register
 from buildings.recorder.replies import CurrentIdempotencyKey, Repeatable, once
 from buildings.recorder.resuming import read_capsules, taken_answer
 from buildings.recorder.secrets import digest_of
+from buildings.recorder.signal import Beat
 from buildings.recorder.status import STILL, Terms, state_of
 from buildings.recorder.targets import Address, check_webhook, email_address, webhook_address
 from buildings.recorder.transactions import in_snapshot, in_transaction
@@ -138,16 +139,16 @@ async def heartbeat(
         site.state.news.ring()
     return Beaten(
         monitor_id=monitor_id,
-        state=state_of(taken.standing, beat.at),
+        state=taken.state,
         received_at=beat.at,
-        deadline_at=taken.standing.deadline_at,
+        deadline_at=taken.deadline_at,
         capsule_stored=taken.kept,
         note=_note(taken, sent=beat.capsule is not None),
     )
 
 
 def _note(taken: Taken, *, sent: bool) -> str | None:
-    if taken.standing.mode == "asleep":
+    if taken.asleep:
         return "the key that owns this monitor has ended, and it raises no alerts until the key is renewed"
     if not sent or taken.kept:
         return None

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from buildings.recorder.status import Event
 
@@ -19,7 +19,20 @@ MILLISECOND = timedelta(milliseconds=1)
 WORDS: dict[int, Word] = {-1: "ok", -2: "start", -3: "fail"}
 NUMBERS: dict[Status, int] = {word: number for number, word in WORDS.items()}
 ENTRY = struct.Struct("<qhi")
+KEPT_BYTES = ENTRY.size * (KEPT_BEATS - 1)
 NO_RUN, LONGEST_RUN = -1, 2**31 - 1
+
+
+class Beat(NamedTuple):
+    """A sign of life as it arrived; `capsule` is its JSON."""
+
+    monitor_id: str
+    secret_digest: bytes
+    at: datetime
+    status: Status
+    next_in: timedelta | None = None
+    capsule: bytes | None = None
+    seq: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +52,12 @@ def event_of(status: Status) -> Event:
 def with_beat(history: bytes, at: datetime, status: Status, run: timedelta | None) -> bytes:
     """The history with one more beat; only the last ones are kept, 14 bytes each."""
     milliseconds = NO_RUN if run is None else min(run // MILLISECOND, LONGEST_RUN)
-    entry = ENTRY.pack((at - EPOCH) // MICROSECOND, NUMBERS.get(status, status), milliseconds)
-    return history[-(KEPT_BEATS - 1) * ENTRY.size :] + entry
+    return history[-KEPT_BYTES:] + entry_of((at - EPOCH) // MICROSECOND, status, milliseconds)
+
+
+def entry_of(at: int, status: Status, run: int = NO_RUN) -> bytes:
+    """One beat in a history: its time in microseconds, and how many milliseconds the run took that it ended."""
+    return ENTRY.pack(at, NUMBERS.get(status, status), run)
 
 
 def past_beats(history: bytes) -> Iterator[PastBeat]:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 from sqlalchemy import Connection
 
@@ -102,6 +103,7 @@ class Batch(Generic[T, R]):
             with anyio.CancelScope(shield=True):
                 while not self._closed or self._groups[0].items:
                     await self._wake.wait()
+                    await anyio.lowlevel.checkpoint()  # first come all that are about to put: larger groups, a tenth less for each item
                     if self._groups[0].items:
                         async with self._lock:
                             await self._write(self._next_group())

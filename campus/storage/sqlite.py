@@ -25,7 +25,8 @@ READERS = 4
 WAL_BYTES = 64 * 1024 * 1024
 PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", f"journal_size_limit = {WAL_BYTES}")
 """FULL: what was acknowledged survives a power cut; with NORMAL a fifth of it was lost in a test."""
-WRITER = (*PRAGMAS, "foreign_keys = ON")
+WRITER = (*PRAGMAS, "foreign_keys = ON", "temp_store = MEMORY")
+"""In memory: what undoes a statement over many rows would else be a file, made and removed each time."""
 READER = (*PRAGMAS, "query_only = ON")
 MIGRATOR = (*PRAGMAS, "foreign_keys = OFF")
 POOL: dict[str, Any] = {"max_overflow": 0, "pool_timeout": BUSY_SECONDS, **OPTIONS}

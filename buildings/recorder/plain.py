@@ -1,0 +1,80 @@
+"""Plain beats, as nearly all are: entered by the database alone, those of a group in one statement.
+
+A beat is plain when it says ok and brings nothing, and its monitor is up, times no run, and has not beaten too often: then
+nothing happens but what status.TRANSITIONS says of `up` and `ok`, the deadline moves. Whatever the statement leaves over is
+looked at one by one, in Python, and comes to the same for a beat that could have been entered here.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import chain
+from typing import Any
+
+from sqlalchemy import Connection
+
+from buildings.recorder.rows import is_postgres
+from buildings.recorder.signal import KEPT_BYTES, Beat, entry_of
+from buildings.recorder.tables import EPOCH, MICROSECOND
+
+PLAIN = frozenset(("ok", 0))
+AT_ONCE = 64
+"""Beats per statement: on SQLite each number of them is a text of its own, which stays prepared."""
+MINUTE = 60_000_000
+COLUMNS = {"id": "text", "digest": "bytea", "at": "bigint", "next_in": "bigint", "entry": "bytea", "minute": "integer"}
+ENTER = """
+WITH beat (id, digest, at, next_in, entry, minute) AS ({beats})
+UPDATE monitor SET
+    alive_at = beat.at,
+    expected_at = beat.at + coalesce(beat.next_in, period),
+    deadline_at = beat.at + coalesce(beat.next_in, period) + grace,
+    failures = 0,
+    unverified = false,
+    last_beat_at = beat.at,
+    beats = beats + 1,
+    history = {history},
+    minute = beat.minute,
+    minute_beats = CASE WHEN monitor.minute = beat.minute THEN minute_beats + 1 ELSE 1 END
+FROM beat
+WHERE monitor.id = beat.id AND secret_digest = beat.digest AND mode = 'up' AND run_since IS NULL
+    AND (monitor.minute <> beat.minute OR minute_beats < {most})
+RETURNING monitor.id, monitor.deadline_at
+"""
+
+Row = tuple[str, bytes, int, int | None, bytes, int]
+
+
+def enter_plain(connection: Connection, beats: Sequence[Beat], *, most: int) -> dict[str, int]:
+    """Enter what is plain, `most` beats per monitor and minute; gives the new deadline of each monitor that was beaten for.
+
+    A monitor's later beats are left over, so that they come after its first.
+    """
+    first = {beat.monitor_id: beat for beat in reversed(beats)}
+    rows = [_row(beat) for beat in first.values() if beat.status in PLAIN and beat.capsule is None]
+    groups = [rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE)]
+    return {name: deadline for group in groups for name, deadline in _entered(connection, group, most=most)}
+
+
+def _row(beat: Beat) -> Row:
+    at = (beat.at - EPOCH) // MICROSECOND
+    next_in = None if beat.next_in is None else beat.next_in // MICROSECOND
+    return beat.monitor_id, beat.secret_digest, at, next_in, entry_of(at, beat.status), at // MINUTE
+
+
+def _entered(connection: Connection, rows: Sequence[Row], *, most: int) -> Sequence[Any]:
+    if is_postgres(connection):
+        return connection.exec_driver_sql(_in_postgres(most), tuple(map(list, zip(*rows, strict=True)))).fetchall()
+    return connection.exec_driver_sql(_in_sqlite(most, len(rows)), tuple(chain.from_iterable(rows))).fetchall()
+
+
+@cache
+def _in_postgres(most: int) -> str:
+    columns = ", ".join(f"${place}::{kind}[]" for place, kind in enumerate(COLUMNS.values(), start=1))
+    history = f"substr(history, greatest(length(history) - {KEPT_BYTES - 1}, 1)) || beat.entry"
+    return ENTER.format(beats=f"SELECT * FROM unnest({columns})", history=history, most=most)  # noqa: S608  # only our own texts
+
+
+@cache
+def _in_sqlite(most: int, count: int) -> str:
+    row = f"({', '.join('?' * len(COLUMNS))})"
+    history = f"CAST(coalesce(substr(history, -{KEPT_BYTES}), '') || beat.entry AS BLOB)"  # of no bytes it makes NULL
+    return ENTER.format(beats=f"VALUES {', '.join([row] * count)}", history=history, most=most)
