@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from starlette.types import Scope
@@ -17,6 +18,8 @@ ALL = "all"
 REALM = 'Bearer realm="campus"'
 ADMISSION = "campus.admission"
 ABSENT = Credential("absent")
+USELESS = frozenset(("unknown", "expired", "revoked"))
+ADDRESSES = 4_096
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,12 @@ class Admission:
 
     caller: Caller
     key_ignored: str | None = None
+
+
+@lru_cache(maxsize=ADDRESSES)
+def keyless(frame: Frame, address: str, key_ignored: str | None) -> Admission:
+    """The admission of a call without a key that counts; kept, for most calls are the next of the same caller."""
+    return Admission(Caller(None, None, frame, address), key_ignored)
 
 
 class Paywall:
@@ -59,8 +68,7 @@ class Paywall:
                 raise self._wrong_scope(offer, credential.key.scope)
         if not offer.access.is_free:
             raise self._refusal(offer, credential)
-        wrong = credential.state in ("unknown", "expired", "revoked")
-        return Admission(Caller(None, None, frame, address), f"key_{credential.state}" if wrong else None)
+        return keyless(frame, address, f"key_{credential.state}" if credential.state in USELESS else None)
 
     def _refusal(self, offer: Offer, credential: Credential) -> Problem:
         code, why = self._reason(offer, credential)

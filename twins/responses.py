@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pydantic_core import to_json
 from starlette.types import Scope, Send
@@ -14,8 +14,7 @@ JSON_HEADER = (b"content-type", b"application/json")
 PRIVATE = (b"cache-control", b"private, no-store")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A finished response. `headers` as ASGI has them: lower-case names, latin-1; Content-Length is added when it is sent."""
 
     status: int
@@ -24,7 +23,7 @@ class Answer:
 
     def adding(self, headers: Mapping[str, str]) -> "Answer":
         """The same answer with more headers."""
-        return replace(self, headers=(*self.headers, *raw_headers(headers)))
+        return self._replace(headers=(*self.headers, *raw_headers(headers)))
 
 
 def raw_headers(headers: Mapping[str, str]) -> RawHeaders:

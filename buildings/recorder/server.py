@@ -126,10 +126,10 @@ async def heartbeat(
     `seq`, so that a replacement can go on where you stopped. If you get `taken_over`, another agent has your work: stop.
     """
     beat = Beat(
-        monitor_id=monitor_id,
-        secret_digest=digest_of(secret),
-        at=site.now(),
-        status=status,
+        monitor_id,
+        digest_of(secret),
+        site.now(),
+        status,
         next_in=None if next_in is None else minutes(next_in),
         capsule=None if capsule is None else packed(capsule),
         seq=seq,

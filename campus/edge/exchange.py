@@ -4,16 +4,18 @@ Uvicorn writes head and body apart, which are two system calls and often two pac
 expressions. Here a head that says how long its body is waits for the body's first part, and is searched once, as a whole.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode("ascii") for each in HTTPStatus}
+Header = tuple[bytes, bytes]
+
+STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}".encode("ascii") for each in HTTPStatus}
 WITHOUT_BODY = (204, 304)
-CLOSE = b"connection: close\r\n"
-CHUNKED = b"transfer-encoding: chunked\r\n"
+CLOSE = (b"connection", b"close")
+CHUNKED = (b"transfer-encoding", b"chunked")
 LAST_CHUNK = b"0\r\n\r\n"
 
 
@@ -36,27 +38,24 @@ class Exchange(RequestResponseCycle):
         else:
             raise RuntimeError(f"{message['type']!r} is not what comes next in a response")
 
-    def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def _begin(self, status: int, given: Iterable[Header]) -> None:
         self.response_started = True
         self.waiting_for_100_continue = False
-        lines = [STATUS_LINES[status]]
-        length = says_close = None
-        for name, value in (*self.default_headers, *headers):
-            if name == b"transfer-encoding":
-                continue  # ours to say
-            lines.append(b"%b: %b\r\n" % (name, value))
-            if name == b"content-length":
-                length = int(value)
-            elif name == b"connection" and (says_close := b"close" in value.lower()):
-                self.keep_alive = False
-        if not (self.keep_alive or says_close):
-            lines.append(CLOSE)
+        headers = [*self.default_headers, *given]
+        named = dict(headers)
+        if CHUNKED[0] in named:
+            headers = [header for header in headers if header[0] != CHUNKED[0]]  # ours to say
+        if b"close" in named.get(CLOSE[0], b"").lower():
+            self.keep_alive = False
+        elif not self.keep_alive:
+            headers.append(CLOSE)
+        length = named.get(b"content-length")
         self._is_silent = status in WITHOUT_BODY or self.scope["method"] == "HEAD"
-        self.expected_content_length = length or 0
+        self.expected_content_length = int(length or 0)
         self.chunked_encoding = length is None and not self._is_silent
         if self.chunked_encoding:
-            lines.append(CHUNKED)
-        self._head = head_of(lines)
+            headers.append(CHUNKED)
+        self._head = head_of(STATUS_LINES[status], headers)
         if self.chunked_encoding:
             self._write(b"")  # a stream's first part may be long in coming
 
@@ -87,9 +86,9 @@ class Exchange(RequestResponseCycle):
         self.on_response()
 
 
-def head_of(lines: list[bytes]) -> bytes:
-    """The head of these lines, each with its line break; RuntimeError where one holds another, which would split the response."""
-    head = b"".join(lines)
-    if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
+def head_of(status_line: bytes, headers: Sequence[Header]) -> bytes:
+    """The head as it is sent; RuntimeError where a header holds a line break, which would split the response."""
+    head = b"\r\n".join([status_line, *map(b": ".join, headers), b"", b""])
+    if not head.count(b"\n") == head.count(b"\r") == len(headers) + 2 or b"\0" in head:
         raise RuntimeError("a header of the response holds a line break or a NUL")
-    return head + b"\r\n"
+    return head
