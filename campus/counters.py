@@ -1,25 +1,43 @@
-"""Counters of what happens, one registry per campus, shown at /metrics in Prometheus' format."""
+"""Counters of what happens, shown at /metrics in Prometheus' format."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+LabelNames = tuple[str, ...]
 
 
 class Counters:
     """Counts events by building and labels; a counter appears with its first event."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        self._counters: dict[str, Counter] = {}
+        self._counted: dict[tuple[str, str], tuple[LabelNames, Counter[tuple[str, ...]]]] = {}
 
     def add(self, building: str, event: str, labels: Mapping[str, str]) -> None:
-        """One more of `event`; the same event always carries the same label names."""
-        name = f"campus_{building}_{event}"
-        counter = self._counters.get(name)
-        if counter is None:
-            counter = self._counters[name] = Counter(name, f"{event} in {building}", sorted(labels), registry=self._registry)
-        (counter.labels(**labels) if labels else counter).inc()
+        """One more of `event`. ValueError when it was counted with labels of other names before."""
+        names = tuple(sorted(labels))
+        known, counts = self._counted.setdefault((building, event), (names, Counter()))
+        if known != names:
+            raise ValueError(f"{event} of {building} is counted with the labels {', '.join(known) or 'none'}, always the same")
+        counts[tuple(str(labels[name]) for name in names)] += 1
 
     def page(self) -> bytes:
         """All counters in Prometheus' text format."""
-        return generate_latest(self._registry)
+        from prometheus_client import CollectorRegistry, generate_latest  # loaded when somebody looks
+
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry)
+
+    def collect(self) -> "Iterator[Metric]":
+        """What prometheus_client asks for."""
+        from prometheus_client.metrics_core import CounterMetricFamily
+
+        for (building, event), (names, counts) in self._counted.items():
+            family = CounterMetricFamily(f"campus_{building}_{event}", f"{event} in {building}", labels=names)
+            for values, count in counts.items():
+                family.add_metric(values, count)
+            yield family

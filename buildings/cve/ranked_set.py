@@ -1,7 +1,6 @@
-"""Every ranked CVE in four compact columns: 28 bytes each, found by bisection, kept as one compressed block."""
+"""Every ranked CVE in four compact columns: 28 bytes each, found by bisection, kept as one block."""
 
 import sys
-import zlib
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +12,6 @@ from buildings.cve.cve_id import number_of
 from buildings.cve.ranking import UNSCORED, order
 
 TYPES = "qddI"
-FASTEST = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +66,13 @@ class RankedSet:
         return RankedSet(*(_picked(column, rows) for column in self._columns()))
 
     def pack(self) -> bytes:
-        """The columns one after the other, little-endian, compressed."""
-        return zlib.compress(b"".join(_little(column).tobytes() for column in self._columns()), FASTEST)
+        """The columns one after the other, little-endian. Not compressed: they shrink to a half, and unpacking would delay the start."""
+        return b"".join(_little(column).tobytes() for column in self._columns())
 
     @classmethod
     def unpack(cls, block: bytes) -> "RankedSet":
         """What `pack` gave."""
-        return cls(*_columns_of(memoryview(zlib.decompress(block))))
+        return cls(*_columns_of(memoryview(block)))
 
     def _columns(self) -> "tuple[array[int], array[float], array[float], array[int]]":
         return self.numbers, self.epss, self.percentiles, self.ranks

@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import uuid4
@@ -63,10 +62,8 @@ async def load_latest(storage: Storage) -> Stored | None:
 
 
 def _opened(row: LatestList, archived: ArchivedBrief) -> Stored:
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        unpacking = beside.submit(RankedSet.unpack, row.ranked)  # the half of it, and off the interpreter's lock
-        facts = FACTS.validate_json(zlib.decompress(row.facts))
-        edition = Edition(day=row.day, made_at=row.made_at, ranked=unpacking.result(), facts=facts)
+    facts = FACTS.validate_json(zlib.decompress(row.facts))
+    edition = Edition(day=row.day, made_at=row.made_at, ranked=RankedSet.unpack(row.ranked), facts=facts)
     return Stored(version=row.version, edition=edition, brief=_brief(archived))
 
 
@@ -103,7 +100,7 @@ def _packed(edition: Edition, brief: Brief) -> tuple[LatestList, ArchivedBrief, 
     )
     archived = ArchivedBrief(day=edition.day, made_at=edition.made_at, brief=zlib.compress(brief.model_dump_json().encode()))
     kev = zlib.compress(LISTINGS.dump_json(dict(edition.facts.kev)))
-    return latest, archived, ArchivedSet(day=edition.day, ranked=leading.pack(), kev=kev)
+    return latest, archived, ArchivedSet(day=edition.day, ranked=zlib.compress(leading.pack()), kev=kev)
 
 
 async def load_brief(storage: Storage, day: date) -> Brief | None:
@@ -124,7 +121,7 @@ async def load_leading(storage: Storage, day: date) -> tuple[RankedSet, dict[str
     """The archived part of a day's ranked set, and KEV as it was."""
     async with storage.read() as session:
         row = await session.get(ArchivedSet, day)
-    return (RankedSet.unpack(row.ranked), LISTINGS.validate_json(zlib.decompress(row.kev))) if row else None
+    return (RankedSet.unpack(zlib.decompress(row.ranked)), LISTINGS.validate_json(zlib.decompress(row.kev))) if row else None
 
 
 async def all_days(storage: Storage) -> list[date]:

@@ -14,7 +14,7 @@ class Tables(SQLModel, registry=registry()):
 
 
 class LatestList(Tables, table=True):
-    """The list on show: one row; `version` changes whenever anything here or in the archive does."""
+    """The list on show: one row; `version` changes whenever anything here or in the archive does. Of its parts `facts` is compressed."""
 
     __tablename__ = "latest_list"
 
@@ -37,7 +37,7 @@ class ArchivedBrief(Tables, table=True):
 
 
 class ArchivedSet(Tables, table=True):
-    """The leading part of one day's ranked set: KEV, and what EPSS gave 0.1 or more."""
+    """The leading part of one day's ranked set: KEV, and what EPSS gave 0.1 or more; both parts compressed."""
 
     __tablename__ = "archived_set"
 
