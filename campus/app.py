@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 from starlette.types import ASGIApp
@@ -31,6 +31,7 @@ from campus.loader import Installed, installed_buildings
 from campus.mail import Mail, open_mail
 from campus.opening import Opened, guard
 from campus.pages import exposed_routes, own_routes, page_entries, pages_app
+from campus.payments.service import PaymentService
 from campus.paywall import ALL, Paywall
 from campus.plan import Plan, make_plan
 from campus.routing import Router
@@ -39,9 +40,6 @@ from campus.storage import NoStorage
 from campus.tasks import tasks_of
 from campus.web.client import Web, web_client
 from twins import RouteTable, Twins, serve_schemas
-
-if TYPE_CHECKING:
-    from campus.payments.opening import Payments
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +56,7 @@ class Campus:
     mail: Mail | None
     sites: Mapping[str, Site[Any, Any]]
     scheduler: Scheduler
-    payments: "Payments | None" = None
+    payments: PaymentService | None = None
 
     @property
     def keys(self) -> KeyRing:
@@ -137,18 +135,18 @@ async def assemble(
             clock=clock,
             counters=Counters(),
         )
-        payments = await stack.enter_async_context(payments_of(config, ground, now=clock)) if config.payments else None
+        payments = await stack.enter_async_context(service(config, ground, now=clock)) if config.payments else None
         sites = {one.name: await stack.enter_async_context(around.site(one)) for one in plan.opened}
         tasks = tasks_of(plan.opened, sites, ground.keys, more=payments.tasks if payments else ())
         yield Campus(plan, ground, around.counters, mail, sites, Scheduler(tasks, ground.storage, now=clock), payments)
         await ground.keys.flush_last_used()
 
 
-def payments_of(config: Config, ground: Foundation, *, now: Callable[[], datetime]) -> "AbstractAsyncContextManager[Payments]":
-    """The till, the ledger and their jobs; what a payment buys of keys is delivered or dropped with it."""
-    from campus.payments.opening import open_payments  # 30 ms, spared where campus.toml has no [payments]
+def service(config: Config, ground: Foundation, *, now: Callable[[], datetime]) -> AbstractAsyncContextManager[PaymentService]:
+    """Payments, to be opened."""
+    from campus.payments.opening import payments_of  # 30 ms, spared where campus.toml has no [payments]
 
-    return open_payments(config, ground.storage, now=now, on_settled=ground.keys.deliver, on_released=ground.keys.drop)
+    return payments_of(config, ground, now=now)
 
 
 @dataclass(frozen=True)

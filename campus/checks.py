@@ -2,16 +2,14 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from campus.errors import CampusError
 from campus.jobs import Scheduler
 from campus.opening import Opened
+from campus.payments.service import PaymentService
 from campus.site import Site
 from campus.storage import Storage, try_write
-
-if TYPE_CHECKING:
-    from campus.payments.opening import Payments
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +42,7 @@ def readiness(
     sites: Mapping[str, Site[Any, Any]],
     storage: Storage,
     scheduler: Scheduler,
-    payments: "Payments | None" = None,
+    payments: PaymentService | None = None,
 ) -> Callable[[], Awaitable[Findings]]:
     """What /readyz asks: whether the database takes a write, whether jobs run and payments go through, and the buildings' checks."""
 

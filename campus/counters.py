@@ -2,10 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from prometheus_client import Metric
+from typing import Any
 
 LabelNames = tuple[str, ...]
 
@@ -32,8 +29,8 @@ class Counters:
         registry.register(self)
         return generate_latest(registry)
 
-    def collect(self) -> "Iterator[Metric]":
-        """What prometheus_client asks for."""
+    def collect(self) -> Iterator[Any]:
+        """What prometheus_client asks for: a family of metrics per event."""
         from prometheus_client.metrics_core import CounterMetricFamily
 
         for (building, event), (names, counts) in self._counted.items():

@@ -12,18 +12,16 @@ from email.message import Message
 from email.policy import compat32
 from email.utils import format_datetime, formataddr, parseaddr
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from uuid import uuid4
 
 import anyio
+from aiosmtplib import SMTP, SMTPException, SMTPRecipientsRefused
 from anyio import CapacityLimiter
 from pydantic import SecretStr
 
 from campus.config import Config
 from campus.errors import ConfigError, MailRefused, MailUnavailable
-
-if TYPE_CHECKING:
-    from aiosmtplib import SMTP
 
 Tls = Literal["implicit", "starttls", "offered", "none"]
 
@@ -105,9 +103,7 @@ class Mail:
         return message.as_bytes(policy=WIRE)
 
     @asynccontextmanager
-    async def _connected(self) -> "AsyncIterator[SMTP]":
-        from aiosmtplib import SMTP, SMTPException, SMTPRecipientsRefused  # loaded by the first e-mail: many send none
-
+    async def _connected(self) -> AsyncIterator[SMTP]:
         try:
             with anyio.fail_after(self.seconds):
                 async with SMTP(**self._options()) as server:

@@ -13,12 +13,12 @@ import anyio
 from cyclopts import App, Parameter
 
 from campus.access import Price
-from campus.app import payments_of
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import Config, read_config
 from campus.errors import ConfigError
 from campus.foundation import lay_foundation, utc_now
 from campus.payments.accounts import Accounts, Period, Takings
+from campus.payments.opening import payments_of
 from campus.payments.reconciler import Discrepancy, Resolution
 from campus.payments.tables import LedgerRow
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.types import Scope
 
@@ -10,21 +10,10 @@ from campus.access import Offer
 from campus.caller import Caller, Frame
 from campus.payments.cashier import Cashier, keeps_secret
 from campus.payments.payment import Goods, Payment, Sale, Sold
+from campus.payments.service import Seller
 from campus.paywall import ADMISSION, Admission
 from campus.site import CALLER
 from twins import Problem
-
-
-class Seller(Protocol):
-    """What takes a payment, runs the tool, and charges: the till."""
-
-    async def sell(self, payment: Payment, sale: Sale, run: Callable[[str], Awaitable[Goods]]) -> Sold:
-        """One charge and one answer for a payment; Problem 402 or 409 otherwise."""
-        ...
-
-    async def recall(self, sale: Sale) -> Sold | None:
-        """What the sale's Idempotency-Key bought before."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import import_module
@@ -16,6 +16,7 @@ from anyio.to_thread import run_sync
 
 from campus.config import Config, PaymentsTable
 from campus.errors import CampusError, StorageError
+from campus.foundation import Foundation
 from campus.jobs import Task
 from campus.jobs.scheduler import this_process
 from campus.payments.answers import wipe
@@ -130,6 +131,11 @@ class Payments:
         if f"eip155:{number}" != self.table.network:
             return [f"[payments] rpc_url is a node of eip155:{number}, and network is {self.table.network}"]
         return []
+
+
+def payments_of(config: Config, ground: Foundation, *, now: Callable[[], datetime]) -> AbstractAsyncContextManager[Payments]:
+    """The payments of a campus; what one buys of keys is delivered or dropped with it."""
+    return open_payments(config, ground.storage, now=now, on_settled=ground.keys.deliver, on_released=ground.keys.drop)
 
 
 @asynccontextmanager
