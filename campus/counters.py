@@ -1,40 +1,45 @@
-"""Counters of what happens, shown at /metrics in Prometheus' format."""
+"""Counters of what happens, one registry per campus, shown at /metrics in Prometheus' format."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cached_property
+from threading import Lock
 from typing import Any
-
-LabelNames = tuple[str, ...]
 
 
 class Counters:
-    """Counts events by building and labels; a counter appears with its first event."""
+    """Counts events by building and labels; a counter appears with its first event. For any thread.
+
+    Prometheus' library is loaded by the first event, or the first look: a start goes without it.
+    """
 
     def __init__(self) -> None:
-        self._counted: dict[tuple[str, str], tuple[LabelNames, Counter[tuple[str, ...]]]] = {}
+        self._counters: dict[str, Any] = {}
+        self._making = Lock()
 
     def add(self, building: str, event: str, labels: Mapping[str, str]) -> None:
-        """One more of `event`. ValueError when it was counted with labels of other names before."""
-        names = tuple(sorted(labels))
-        known, counts = self._counted.setdefault((building, event), (names, Counter()))
-        if known != names:
-            raise ValueError(f"{event} of {building} is counted with the labels {', '.join(known) or 'none'}, always the same")
-        counts[tuple(str(labels[name]) for name in names)] += 1
+        """One more of `event`; the same event always carries the same label names."""
+        name = f"campus_{building}_{event}"
+        counter = self._counters.get(name) or self._made(name, f"{event} in {building}", sorted(labels))
+        (counter.labels(**labels) if labels else counter).inc()
 
     def page(self) -> bytes:
         """All counters in Prometheus' text format."""
-        from prometheus_client import CollectorRegistry, generate_latest  # loaded when somebody looks
+        from prometheus_client import generate_latest
 
-        registry = CollectorRegistry()
-        registry.register(self)
+        with self._making:
+            registry = self._registry
         return generate_latest(registry)
 
-    def collect(self) -> Iterator[Any]:
-        """What prometheus_client asks for: a family of metrics per event."""
-        from prometheus_client.metrics_core import CounterMetricFamily
+    def _made(self, name: str, text: str, labels: list[str]) -> Any:
+        from prometheus_client import Counter
 
-        for (building, event), (names, counts) in self._counted.items():
-            family = CounterMetricFamily(f"campus_{building}_{event}", f"{event} in {building}", labels=names)
-            for values, count in counts.items():
-                family.add_metric(values, count)
-            yield family
+        with self._making:
+            if name not in self._counters:
+                self._counters[name] = Counter(name, text, labels, registry=self._registry)
+            return self._counters[name]
+
+    @cached_property
+    def _registry(self) -> Any:
+        from prometheus_client import CollectorRegistry
+
+        return CollectorRegistry()

@@ -19,7 +19,9 @@ REALM = 'Bearer realm="campus"'
 ADMISSION = "campus.admission"
 ABSENT = Credential("absent")
 USELESS = frozenset(("unknown", "expired", "revoked"))
+"""States of a credential of which a caller is told even where the tool is free."""
 ADDRESSES = 4_096
+"""Whose admissions are kept, for most calls without a key are the next of the same caller."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,6 @@ class Admission:
     key_ignored: str | None = None
 
 
-@lru_cache(maxsize=ADDRESSES)
-def keyless(frame: Frame, address: str, key_ignored: str | None) -> Admission:
-    """The admission of a call without a key that counts; kept, for most calls are the next of the same caller."""
-    return Admission(Caller(None, None, frame, address), key_ignored)
-
-
 class Paywall:
     """Admits calls by key; refuses with the ways to unlock. `per_call` says whether payments are taken here."""
 
@@ -43,6 +39,7 @@ class Paywall:
         self._keys = keys
         self._products = products
         self._per_call = per_call
+        self._keyless = lru_cache(maxsize=ADDRESSES)(keyless)
         self._told: dict[tuple[str, str], tuple[str, list[dict[str, Any]]]] = {}  # as long as there are tools
 
     async def admit(self, offer: Offer, scope: Scope, *, frame: Frame) -> Admission:
@@ -68,7 +65,7 @@ class Paywall:
                 raise self._wrong_scope(offer, credential.key.scope)
         if not offer.access.is_free:
             raise self._refusal(offer, credential)
-        return keyless(frame, address, f"key_{credential.state}" if credential.state in USELESS else None)
+        return self._keyless(frame, address, f"key_{credential.state}" if credential.state in USELESS else None)
 
     def _refusal(self, offer: Offer, credential: Credential) -> Problem:
         code, why = self._reason(offer, credential)
@@ -133,6 +130,11 @@ class Paywall:
         if offer.access.key == "never":
             return []
         return [one for one in self._products if one.scope in (offer.scope, ALL)]
+
+
+def keyless(frame: Frame, address: str, key_ignored: str | None) -> Admission:
+    """The admission of a call without a key that counts."""
+    return Admission(Caller(None, None, frame, address), key_ignored)
 
 
 def bearer(scope: Scope) -> str | None:

@@ -15,7 +15,10 @@ PRIVATE = (b"cache-control", b"private, no-store")
 
 
 class Answer(NamedTuple):
-    """A finished response. `headers` as ASGI has them: lower-case names, latin-1; Content-Length is added when it is sent."""
+    """A finished response. `headers` as ASGI has them: lower-case names, latin-1; Content-Length is added when it is sent.
+
+    It cannot be changed: `adding` and `_replace` give another one.
+    """
 
     status: int
     body: bytes

@@ -47,10 +47,13 @@ class Latest:
 
     async def reload(self) -> None:
         """Show the newest list that is stored; cheap when it is shown already."""
-        if await newest_version(self._storage) == self._version:
+        version = await newest_version(self._storage)
+        if version == self._version:
             return
         if stored := await load_latest(self._storage):
             self.show(stored)
+        else:
+            self._version = version  # it cannot be read, and is not to be tried again and again
 
     def show(self, stored: Stored) -> None:
         """Show a list that is stored."""

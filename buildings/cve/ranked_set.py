@@ -1,5 +1,6 @@
 """Every ranked CVE in four compact columns: 28 bytes each, found by bisection, kept as one block."""
 
+import struct
 import sys
 from array import array
 from bisect import bisect_left
@@ -12,6 +13,8 @@ from buildings.cve.cve_id import number_of
 from buildings.cve.ranking import UNSCORED, order
 
 TYPES = "qddI"
+HEAD = struct.Struct("<8sQ")
+MARK = b"ranked 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +69,20 @@ class RankedSet:
         return RankedSet(*(_picked(column, rows) for column in self._columns()))
 
     def pack(self) -> bytes:
-        """The columns one after the other, little-endian. Not compressed: they shrink to a half, and unpacking would delay the start."""
-        return b"".join(_little(column).tobytes() for column in self._columns())
+        """A mark, the count, and the columns one after the other, little-endian.
+
+        Not compressed: they shrink to a half, and unpacking would delay the start.
+        """
+        return b"".join([HEAD.pack(MARK, len(self)), *(_little(column).tobytes() for column in self._columns())])
 
     @classmethod
     def unpack(cls, block: bytes) -> "RankedSet":
-        """What `pack` gave."""
-        return cls(*_columns_of(memoryview(block)))
+        """What `pack` gave; ValueError for anything else."""
+        width = sum(array(code).itemsize for code in TYPES)
+        mark, count = HEAD.unpack_from(block) if len(block) >= HEAD.size else (b"", 0)
+        if mark != MARK or len(block) != HEAD.size + count * width:
+            raise ValueError("the block is damaged, or another version of campus stored it")
+        return cls(*_columns_of(memoryview(block)[HEAD.size :], count))
 
     def _columns(self) -> "tuple[array[int], array[float], array[float], array[int]]":
         return self.numbers, self.epss, self.percentiles, self.ranks
@@ -115,9 +125,8 @@ def _picked(column: "array[int] | array[float]", rows: list[int]) -> "array[Any]
     return array(column.typecode, map(column.__getitem__, rows))
 
 
-def _columns_of(block: memoryview) -> "Iterator[array[Any]]":
-    width = sum(array(code).itemsize for code in TYPES)
-    count, start = len(block) // width, 0
+def _columns_of(block: memoryview, count: int) -> "Iterator[array[Any]]":
+    start = 0
     for code in TYPES:
         column = array(code)
         end = start + count * column.itemsize

@@ -1,5 +1,6 @@
 """How lists are stored and read again."""
 
+import logging
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from buildings.cve.models import Brief
 from buildings.cve.ranked_set import RankedSet
 from buildings.cve.tables import LATEST, ArchivedBrief, ArchivedSet, FeedState, LatestList
 from campus import Storage
+
+log = logging.getLogger(__name__)
 
 ARCHIVED_EPSS = 0.1
 """A day's archived set holds KEV and every CVE with at least this EPSS."""
@@ -52,13 +55,17 @@ async def newest_version(storage: Storage) -> str | None:
 
 
 async def load_latest(storage: Storage) -> Stored | None:
-    """The list on show; None while none was ever made."""
+    """The list on show; None while none was ever made, or when it cannot be read, as one that a later version stored."""
     async with storage.read() as session:
         row = await session.get(LatestList, LATEST)
         archived = await session.get(ArchivedBrief, row.day) if row else None
     if not row or not archived:
         return None
-    return await anyio.to_thread.run_sync(_opened, row, archived)
+    try:
+        return await anyio.to_thread.run_sync(_opened, row, archived)
+    except (ValueError, zlib.error):
+        log.exception("the stored list cannot be read; run the job cve.refresh")
+        return None
 
 
 def _opened(row: LatestList, archived: ArchivedBrief) -> Stored:

@@ -34,14 +34,16 @@ class Taken(NamedTuple):
 def take_beats(connection: Connection, beats: Sequence[Beat]) -> list[Taken | Exception]:
     """Enter the beats, each monitor's in the order of their arrival; gives what each did, or why it is refused."""
     plain = enter_plain(connection, beats, most=BEATS_A_MINUTE)
-    results = [_plain(plain.pop(beat.monitor_id, None)) for beat in beats]  # a monitor's first beat is the one that was plain
+    results: list[Taken | Exception | None] = [
+        _plain(plain.pop(beat.monitor_id, None)) for beat in beats
+    ]  # a monitor's first beat is the one that was plain
     if left := [place for place, result in enumerate(results) if result is None]:
         for place, result in zip(left, enter(connection, [beats[place] for place in left]), strict=True):
             results[place] = result
     return [result for result in results if result is not None]
 
 
-def _plain(deadline: int | None) -> Taken | Exception | None:
+def _plain(deadline: int | None) -> Taken | None:
     return None if deadline is None else Taken("alive", EPOCH + deadline * MICROSECOND)
 
 

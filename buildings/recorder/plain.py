@@ -13,13 +13,13 @@ from typing import Any
 from sqlalchemy import Connection
 
 from buildings.recorder.rows import is_postgres
-from buildings.recorder.signal import KEPT_BYTES, Beat, entry_of
+from buildings.recorder.signal import OLDER_BYTES, Beat, entry_of
 from buildings.recorder.tables import EPOCH, MICROSECOND
 
 PLAIN = frozenset(("ok", 0))
 AT_ONCE = 64
 """Beats per statement: on SQLite each number of them is a text of its own, which stays prepared."""
-MINUTE = 60_000_000
+MICROSECONDS_A_MINUTE = 60_000_000
 COLUMNS = {"id": "text", "digest": "bytea", "at": "bigint", "next_in": "bigint", "entry": "bytea", "minute": "integer"}
 ENTER = """
 WITH beat (id, digest, at, next_in, entry, minute) AS ({beats})
@@ -35,7 +35,7 @@ UPDATE monitor SET
     minute = beat.minute,
     minute_beats = CASE WHEN monitor.minute = beat.minute THEN minute_beats + 1 ELSE 1 END
 FROM beat
-WHERE monitor.id = beat.id AND secret_digest = beat.digest AND mode = 'up' AND run_since IS NULL
+WHERE monitor.id = beat.id{named} AND secret_digest = beat.digest AND mode = 'up' AND run_since IS NULL
     AND (monitor.minute <> beat.minute OR minute_beats < {most})
 RETURNING monitor.id, monitor.deadline_at
 """
@@ -57,7 +57,7 @@ def enter_plain(connection: Connection, beats: Sequence[Beat], *, most: int) -> 
 def _row(beat: Beat) -> Row:
     at = (beat.at - EPOCH) // MICROSECOND
     next_in = None if beat.next_in is None else beat.next_in // MICROSECOND
-    return beat.monitor_id, beat.secret_digest, at, next_in, entry_of(at, beat.status), at // MINUTE
+    return beat.monitor_id, beat.secret_digest, at, next_in, entry_of(at, beat.status), at // MICROSECONDS_A_MINUTE
 
 
 def _entered(connection: Connection, rows: Sequence[Row], *, most: int) -> Sequence[Any]:
@@ -69,12 +69,13 @@ def _entered(connection: Connection, rows: Sequence[Row], *, most: int) -> Seque
 @cache
 def _in_postgres(most: int) -> str:
     columns = ", ".join(f"${place}::{kind}[]" for place, kind in enumerate(COLUMNS.values(), start=1))
-    history = f"substr(history, greatest(length(history) - {KEPT_BYTES - 1}, 1)) || beat.entry"
-    return ENTER.format(beats=f"SELECT * FROM unnest({columns})", history=history, most=most)  # noqa: S608  # only our own texts
+    history = f"substr(history, greatest(length(history) - {OLDER_BYTES - 1}, 1)) || beat.entry"
+    named = " AND monitor.id = ANY($1::text[])"  # else the planner looks through all that are up, in a table it knows nothing of
+    return ENTER.format(beats=f"SELECT * FROM unnest({columns})", history=history, named=named, most=most)  # noqa: S608  # our own texts
 
 
 @cache
 def _in_sqlite(most: int, count: int) -> str:
     row = f"({', '.join('?' * len(COLUMNS))})"
-    history = f"CAST(coalesce(substr(history, -{KEPT_BYTES}), '') || beat.entry AS BLOB)"  # of no bytes it makes NULL
-    return ENTER.format(beats=f"VALUES {', '.join([row] * count)}", history=history, most=most)
+    history = f"CAST(coalesce(substr(history, -{OLDER_BYTES}), '') || beat.entry AS BLOB)"  # of no bytes it makes NULL
+    return ENTER.format(beats=f"VALUES {', '.join([row] * count)}", history=history, named="", most=most)

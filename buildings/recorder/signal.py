@@ -19,7 +19,8 @@ MILLISECOND = timedelta(milliseconds=1)
 WORDS: dict[int, Word] = {-1: "ok", -2: "start", -3: "fail"}
 NUMBERS: dict[Status, int] = {word: number for number, word in WORDS.items()}
 ENTRY = struct.Struct("<qhi")
-KEPT_BYTES = ENTRY.size * (KEPT_BEATS - 1)
+OLDER_BYTES = ENTRY.size * (KEPT_BEATS - 1)
+"""What a new beat leaves of the history before it."""
 NO_RUN, LONGEST_RUN = -1, 2**31 - 1
 
 
@@ -52,7 +53,7 @@ def event_of(status: Status) -> Event:
 def with_beat(history: bytes, at: datetime, status: Status, run: timedelta | None) -> bytes:
     """The history with one more beat; only the last ones are kept, 14 bytes each."""
     milliseconds = NO_RUN if run is None else min(run // MILLISECOND, LONGEST_RUN)
-    return history[-KEPT_BYTES:] + entry_of((at - EPOCH) // MICROSECOND, status, milliseconds)
+    return history[-OLDER_BYTES:] + entry_of((at - EPOCH) // MICROSECOND, status, milliseconds)
 
 
 def entry_of(at: int, status: Status, run: int = NO_RUN) -> bytes:

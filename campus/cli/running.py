@@ -5,6 +5,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 from cyclopts import App, Parameter
 
-from campus.app import assemble, open_app
+from campus.app import Campus, assemble, open_app
 from campus.building import Job
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import read_config
@@ -25,7 +26,7 @@ from campus.logs import log_to_stderr
 app = App()
 
 NEW_OBJECTS = 10_000
-"""How many there are before Python looks for garbage among them; by default 700, a tenth of the time of a call."""
+"""How many there are before Python looks for garbage among them; by default 700 to 2,000, a tenth of the time of a call."""
 
 
 @app.command
@@ -46,13 +47,13 @@ async def _serve(config: ConfigFile, host: str | None, port: int | None) -> None
     with bind(settings.server.host, settings.server.port) as listener:
         async with assemble(settings, exclusive=True) as campus, open_app(campus) as app, anyio.create_task_group() as tasks:
             tasks.start_soon(campus.run_jobs)
-            collect_less_often()
-            await serve_app(app, listener, on_started=lambda: _start(tasks, campus.warm))
+            await serve_app(app, listener, on_started=lambda: _start(tasks, partial(_settle, campus)))
             tasks.cancel_scope.cancel()
 
 
-def collect_less_often() -> None:
-    """What is open by now stays, and what calls make is freed without a collector, but for the rare circle."""
+async def _settle(campus: Campus) -> None:
+    """Load the rest. What is there by then stays, and what calls make is freed without a collector, but for the rare circle."""
+    await campus.warm()
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
 

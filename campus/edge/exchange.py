@@ -12,7 +12,8 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 Header = tuple[bytes, bytes]
 
-STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}".encode("ascii") for each in HTTPStatus}
+PHRASES = {each.value: each.phrase for each in HTTPStatus}
+STATUS_LINES = {status: f"HTTP/1.1 {status} {PHRASES.get(status, '')}".encode("ascii") for status in range(100, 600)}
 WITHOUT_BODY = (204, 304)
 CLOSE = (b"connection", b"close")
 CHUNKED = (b"transfer-encoding", b"chunked")
@@ -43,9 +44,12 @@ class Exchange(RequestResponseCycle):
         self.waiting_for_100_continue = False
         headers = [*self.default_headers, *given]
         named = dict(headers)
+        if not b"".join(named).islower():  # as ASGI wants them, and not every app has them
+            headers = [(name.lower(), value) for name, value in headers]
+            named = dict(headers)
         if CHUNKED[0] in named:
             headers = [header for header in headers if header[0] != CHUNKED[0]]  # ours to say
-        if b"close" in named.get(CLOSE[0], b"").lower():
+        if CLOSE[0] in named and any(name == CLOSE[0] and b"close" in value.lower() for name, value in headers):
             self.keep_alive = False
         elif not self.keep_alive:
             headers.append(CLOSE)

@@ -103,7 +103,7 @@ class Batch(Generic[T, R]):
             with anyio.CancelScope(shield=True):
                 while not self._closed or self._groups[0].items:
                     await self._wake.wait()
-                    await anyio.lowlevel.checkpoint()  # first come all that are about to put: larger groups, a tenth less for each item
+                    await anyio.lowlevel.checkpoint()  # those who are about to put come first: larger groups cost a tenth less per item
                     if self._groups[0].items:
                         async with self._lock:
                             await self._write(self._next_group())

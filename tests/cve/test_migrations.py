@@ -1,27 +1,60 @@
-"""The steps of the cve database, over what an earlier version has stored."""
+"""The steps of the cve database over what an earlier version stored, and what cannot be read, on both databases."""
 
 import zlib
 from importlib import import_module
+from typing import Any
 
 import pytest
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
-from sqlalchemy import create_engine, select
+from sqlalchemy import Connection
+from sqlmodel import select
 
-from buildings.cve.tables import LATEST, LatestList
-from campus.testing import Clock
+from buildings.cve.ranked_set import HEAD, RankedSet
+from buildings.cve.tables import ArchivedSet, LatestList
+
+pytestmark = pytest.mark.anyio
 
 STEP = import_module("buildings.cve.migrations.0002_unpacked_list")
 
 
-@pytest.mark.parametrize("lists", [0, 1])
-def test_a_list_that_was_stored_compressed_is_unpacked(lists: int) -> None:
-    table, engine, now = LatestList.metadata.tables["latest_list"], create_engine("sqlite://"), Clock().time
-    with engine.begin() as connection:
-        table.create(connection)
-        packed = {"id": LATEST, "version": "v", "day": now.date(), "made_at": now, "ranked": zlib.compress(b"columns"), "facts": b"facts"}
-        for _ in range(lists):
-            connection.execute(table.insert().values(**packed))
-        with Operations.context(MigrationContext.configure(connection)):
-            STEP.upgrade()
-        assert connection.execute(select(table.c.ranked, table.c.facts)).all() == [(b"columns", b"facts")] * lists
+async def test_lists_that_were_stored_compressed_are_read_again(publisher: Any, open_town: Any, storage_url: str) -> None:
+    async with open_town(publisher.url, storage=storage_url) as town:
+        await town.run("refresh")
+        async with town.site.storage.write() as session:
+            latest, archived = (await session.exec(select(LatestList))).one(), (await session.exec(select(ArchivedSet))).one()
+            before = latest.ranked, archived.ranked
+            latest.ranked = zlib.compress(latest.ranked[HEAD.size :])
+            archived.ranked = zlib.compress(zlib.decompress(archived.ranked)[HEAD.size :])
+        async with town.site.storage.write() as session:
+            await (await session.connection()).run_sync(step)
+        async with town.site.storage.read() as session:
+            latest, archived = (await session.exec(select(LatestList))).one(), (await session.exec(select(ArchivedSet))).one()
+            assert (latest.ranked, zlib.decompress(archived.ranked)) == (before[0], zlib.decompress(before[1]))
+        assert (await town.campus.ask("audit"))["cve"] == []
+
+
+def step(connection: Connection) -> None:
+    with Operations.context(MigrationContext.configure(connection)):
+        STEP.upgrade()
+
+
+async def test_a_list_that_cannot_be_read_is_made_anew(publisher: Any, open_town: Any, storage_url: str) -> None:
+    async with open_town(publisher.url, storage=storage_url) as town:
+        await town.run("refresh")
+        ranked = len(town.site.state.edition.ranked)
+        async with town.site.storage.write() as session:
+            row = (await session.exec(select(LatestList))).one()
+            row.ranked, row.version = row.ranked[:-1], "damaged"
+        await town.run("reload")
+        assert len(town.site.state.edition.ranked) == ranked, "what is on show stays"
+    async with open_town(publisher.url, storage=storage_url) as town:
+        assert town.site.state.real_edition is None
+        await town.run("refresh")
+        assert len(town.site.state.real_edition.ranked) == ranked
+
+
+@pytest.mark.parametrize("block", [b"", b"ranked 1", zlib.compress(bytes(280)), HEAD.pack(b"ranked 1", 10) + bytes(279)])
+def test_a_block_that_is_no_list_is_refused(block: bytes) -> None:
+    with pytest.raises(ValueError, match="damaged"):
+        RankedSet.unpack(block)

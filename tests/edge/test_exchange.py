@@ -9,9 +9,9 @@ pytestmark = pytest.mark.anyio
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
-def answering(*parts: bytes, headers: list[tuple[bytes, bytes]]) -> ASGIApp:
+def answering(*parts: bytes, headers: list[tuple[bytes, bytes]], status: int = 200) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.start", "status": status, "headers": headers})
         for number, part in enumerate(parts, start=1):
             await send({"type": "http.response.body", "body": part, "more_body": number < len(parts)})
 
@@ -50,3 +50,21 @@ async def test_a_response_in_parts_of_known_length_is_one_body_and_head_gets_non
     silent, _, nothing = (await said(serving, app, GET.replace(b"GET", b"HEAD"))).partition(b"\r\n\r\n")
     assert nothing == b""
     assert b"content-length: 6" in silent
+
+
+async def test_names_in_capitals_frame_a_response_all_the_same(serving: Any) -> None:
+    head, _, body = (await said(serving, answering(b"ok", headers=[(b"Content-Length", b"2"), (b"X-Odd", b"Yes")]))).partition(b"\r\n\r\n")
+    assert body == b"ok"
+    assert b"\r\nx-odd: Yes" in head
+    assert b"chunked" not in head
+    assert await said(serving, answering(b"okay", headers=[(b"Content-Length", b"2")])) == b""
+
+
+async def test_a_status_without_a_name_is_sent(serving: Any) -> None:
+    assert (await said(serving, answering(b"ok", headers=[(b"content-length", b"2")], status=299))).startswith(b"HTTP/1.1 299 \r\n")
+
+
+async def test_one_connection_header_that_says_close_is_enough(serving: Any) -> None:
+    headers = [(b"connection", b"close"), (b"connection", b"x-odd"), (b"content-length", b"2")]
+    keeping = GET.replace(b"Connection: close\r\n", b"")
+    assert (await said(serving, answering(b"ok", headers=headers), keeping)).endswith(b"\r\n\r\nok")

@@ -18,6 +18,6 @@ def test_events_are_counted_by_their_labels() -> None:
 def test_an_event_cannot_be_counted_with_other_labels() -> None:
     counters = Counters()
     counters.add("shop", "sales", {"kind": "book"})
-    with pytest.raises(ValueError, match="sales of shop is counted with the labels kind, always the same"):
+    with pytest.raises(ValueError, match="Incorrect label names"):
         counters.add("shop", "sales", {"size": "large"})
     assert "large" not in counters.page().decode()
