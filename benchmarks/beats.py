@@ -1,7 +1,7 @@
 """Beats, acknowledged when they are on disk, beside a reply that stores nothing and a route that stores them one by one."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from benchmarks.comparisons import Comparison, in_turns
 from benchmarks.figures import Line, line_of_costs, line_of_pairs
 from benchmarks.load import Exchange, Target, ask
 from benchmarks.monitors import CONFIG, MONITORS, beat_path, fill, monitor_id
-from benchmarks.processes import LAST, Server, baseline, campus, on_cpu
+from benchmarks.processes import Server, baseline, campus
 from benchmarks.wire import get
 
 CONNECTIONS = 64
@@ -18,21 +18,27 @@ CONNECTIONS = 64
 
 def beat_lines(folder: Path, *, rounds: int, seconds: float) -> Iterator[Line]:
     """Three comparisons, and what a beat costs."""
-    folder.mkdir()
+
+    @contextmanager
+    def opened(start: int) -> Iterator[Sequence[Comparison]]:
+        with ExitStack() as stack:
+            yield list(_comparisons(folder / f"beats{start}", stack))
+
+    found = in_turns(opened, rounds=rounds, seconds=seconds)
+    for one in found:
+        yield line_of_pairs(one.comparison.what, goal=one.comparison.goal, pairs=one.pairs, judged=["req/s"])
+    yield line_of_costs("CPU per beat", unit="µs", costs=[pair.campus.cpu * 1e6 for one in found for pair in one.pairs])
+
+
+def _comparisons(folder: Path, stack: ExitStack) -> Iterator[Comparison]:
+    folder.mkdir(parents=True)
     fill(folder, MONITORS)
-    with ExitStack() as stack, on_cpu(LAST):
-        server, _ = stack.enter_context(campus(folder, CONFIG))
-        ours = beats(server, MONITORS)
-        floor = stack.enter_context(baseline("asgi"))
-        comparisons = [Comparison("beats on disk ÷ a bare ASGI reply", 0.28, ours, _replies(floor))]
-        for mode, goal in (("NORMAL", 1.3), ("FULL", 3.0)):
-            one_by_one = stack.enter_context(baseline("one_by_one", str(folder / f"{mode}.db"), mode))
-            what = f"beats on disk ÷ an UPDATE and commit each, {mode}"
-            comparisons.append(Comparison(what, goal, ours, beats(one_by_one, MONITORS)))
-        found = in_turns(comparisons, rounds=rounds, seconds=seconds)
-    for comparison, pairs in zip(comparisons, found, strict=True):
-        yield line_of_pairs(comparison.what, goal=comparison.goal, pairs=pairs, judged=["req/s"])
-    yield line_of_costs("CPU per beat", unit="µs", costs=[pair.campus.cpu * 1e6 for pairs in found for pair in pairs])
+    server, _ = stack.enter_context(campus(folder, CONFIG))
+    ours = beats(server, MONITORS)
+    yield Comparison("beats on disk ÷ a bare ASGI reply", 0.28, ours, _replies(stack.enter_context(baseline("asgi"))))
+    for mode, goal in (("NORMAL", 1.3), ("FULL", 3.0)):
+        one_by_one = stack.enter_context(baseline("one_by_one", str(folder / f"{mode}.db"), mode))
+        yield Comparison(f"beats on disk ÷ an UPDATE and commit each, {mode}", goal, ours, beats(one_by_one, MONITORS))
 
 
 def beats(server: Server, count: int, *, step: int = 1) -> Target:

@@ -2,11 +2,12 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.comparisons import Comparison, lines_of
+from benchmarks.comparisons import Comparison, in_turns, lines_of
 from benchmarks.costs import Start, lines_of_starts
 from benchmarks.feeds import Feeds
 from benchmarks.figures import Line, line_of_costs
@@ -29,11 +30,16 @@ NAMED = "benchmarks"
 def payment_lines(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, times: int) -> Iterator[Line]:
     """All of them; `times` is how often paid calls and each start are measured."""
     with open_money() as money:
-        with open_market(folder, feeds, money) as market:
-            yield from lines_of(list(comparisons(market)), rounds=rounds, seconds=seconds)
-            with on_cpu(LAST):
-                costs = [paid_call(market) for _ in range(times)]
-            yield line_of_costs("a paid call: CPU of campus alone", unit="ms", costs=costs, goal=PAID_GOAL)
+
+        @contextmanager
+        def opened(start: int) -> Iterator[Sequence[Comparison]]:
+            with open_market(folder / f"market{start}", feeds, money) as market:
+                yield list(comparisons(market))
+
+        yield from lines_of(in_turns(opened, rounds=rounds, seconds=seconds))
+        with open_market(folder / "market", feeds, money) as market, on_cpu(LAST):
+            costs = [paid_call(market) for _ in range(times)]
+        yield line_of_costs("a paid call: CPU of campus alone", unit="ms", costs=costs, goal=PAID_GOAL)
         yield from boot_lines(folder, feeds, money, times=times)
 
 

@@ -57,7 +57,7 @@ def open_town(folder: Path, feeds: Feeds) -> Iterator[Town]:
     """Campus over the list made from the feeds (or the sample), and the baselines over what campus answers."""
     text = CONFIG.format(feeds=feeds.settings)
     documents = folder / "documents"
-    documents.mkdir()
+    documents.mkdir(parents=True)
     with ExitStack() as stack:
         refresh(folder, feeds, text)
         server, served = stack.enter_context(campus(folder, text))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ class Scene:
         self.do(partial(fill, count=self.count, url=self.hooks.url))
 
     def give_key(self) -> None:
-        """Let the first monitor be a key's, so that its capsules are kept."""
+        """Let the monitors be a key's, so that their capsules are kept."""
         with self.served() as campus:
             issued = json.loads(campus.command("key", "issue", "recorder", "--json").stdout)[0]
         self.do(partial(_give_key, lineage=issued["id"]))
@@ -275,38 +276,44 @@ def _flow(connection: Connection, *, table: str) -> None:
     connection.execute(text(f"DROP TRIGGER stall{on}"))
 
 
-def beat_until_killed(scene: Scene, *, first: int, seconds: float, rate: float) -> int:
-    """Beat with growing capsules while the recorder is killed; gives the last that was acknowledged, which must be on disk."""
-    acknowledged = first - 1
+def beat_until_killed(scene: Scene, *, first: int, seconds: float, rate: float) -> tuple[int, int]:
+    """Beat for the monitors in turn, with growing capsules, while the recorder is killed: what was acknowledged must be on disk.
+
+    Gives how many beats were acknowledged, and the number of the next one.
+    """
+    acknowledged, number = dict[str, int](), first
     with scene.served() as campus, httpx.Client(timeout=5) as client:
         timer = threading.Timer(seconds, campus.process.kill)
         timer.start()
         try:
             began = time.monotonic()
-            for number in range(first, first + 10_000):
+            for number in count(first):
                 time.sleep(max(0.0, began + (number - first) / rate - time.monotonic()))
-                body = {"capsule": {"n": number}, "seq": number}
-                answer = client.post(f"{campus.url}/v1/recorder/beat/mon_0/{SECRET}", json=body)
-                if answer.status_code == 200:
-                    acknowledged = number
+                monitor = f"mon_{number % scene.count}"
+                answer = client.post(f"{campus.url}/v1/recorder/beat/{monitor}/{SECRET}", json={"capsule": {"n": number}, "seq": number})
+                assert answer.status_code == 200, answer.text  # too many for one monitor would be no test of writes
+                acknowledged[monitor] = number
         except httpx.TransportError:
             timer.join()
             campus.process.wait()
-    stored = scene.do(_last_capsule)
-    assert stored >= acknowledged, f"capsule {acknowledged} was acknowledged, and the last on disk is {stored}"
-    return int(stored)
+    stored = scene.do(_last_capsules)
+    lost = {monitor: last for monitor, last in acknowledged.items() if stored[monitor] < last}
+    assert not lost, f"acknowledged, and not on disk: {lost}; on disk are {stored}"
+    return number - first, number + 1
 
 
-def _last_capsule(connection: Connection) -> int:
-    row = connection.execute(select(MONITORS.c.last_seq, MONITORS.c.beats).where(MONITORS.c.id == "mon_0")).one()
-    seqs = set(connection.scalars(select(CAPSULES.c.seq).where(CAPSULES.c.monitor_id == "mon_0")))
-    assert row.last_seq is None or row.last_seq in seqs
-    return row.last_seq or 0
+def _last_capsules(connection: Connection) -> dict[str, int]:
+    """The seq of each monitor's last capsule, which must be there."""
+    stored = {(row.monitor_id, row.seq) for row in connection.execute(select(CAPSULES.c.monitor_id, CAPSULES.c.seq))}
+    rows = connection.execute(select(MONITORS.c.id, MONITORS.c.last_seq).where(MONITORS.c.last_seq.is_not(None)))
+    last = {row.id: row.last_seq for row in rows}
+    assert stored.issuperset(last.items())
+    return last
 
 
 def _give_key(connection: Connection, *, lineage: str) -> None:
-    """Let the first monitor be a key's, so that its capsules are kept."""
-    connection.execute(
-        insert(OWNERS).values(lineage=lineage, monitors=1, ends_at=datetime.now(UTC) + timedelta(days=30), asked_on=0, asked=0)
-    )
-    connection.execute(update(MONITORS).where(MONITORS.c.id == "mon_0").values(owner=lineage))
+    """Let the monitors be a key's, so that their capsules are kept."""
+    ends_at = datetime.now(UTC) + timedelta(days=30)
+    monitors = connection.execute(select(MONITORS.c.id)).all()
+    connection.execute(insert(OWNERS).values(lineage=lineage, monitors=len(monitors), ends_at=ends_at, asked_on=0, asked=0))
+    connection.execute(update(MONITORS).values(owner=lineage))
