@@ -34,6 +34,7 @@ def payment_lines(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, ti
         @contextmanager
         def opened(start: int) -> Iterator[Sequence[Comparison]]:
             with open_market(folder / f"market{start}", feeds, money) as market:
+                paid_call(market)  # so that x402 is loaded by then
                 yield list(comparisons(market))
 
         yield from lines_of(in_turns(opened, rounds=rounds, seconds=seconds))
