@@ -34,9 +34,8 @@ class Taken(NamedTuple):
 def take_beats(connection: Connection, beats: Sequence[Beat]) -> list[Taken | Exception]:
     """Enter the beats, each monitor's in the order of their arrival; gives what each did, or why it is refused."""
     plain = enter_plain(connection, beats, most=BEATS_A_MINUTE)
-    results: list[Taken | Exception | None] = [
-        _plain(plain.pop(beat.monitor_id, None)) for beat in beats
-    ]  # a monitor's first beat is the one that was plain
+    # of a monitor's beats it is the first that was plain
+    results: list[Taken | Exception | None] = [_plain(plain.pop(beat.monitor_id, None)) for beat in beats]
     if left := [place for place, result in enumerate(results) if result is None]:
         for place, result in zip(left, enter(connection, [beats[place] for place in left]), strict=True):
             results[place] = result
