@@ -8,6 +8,7 @@ from sqlalchemy import Connection, select
 
 from buildings.recorder.alerts import Notice, raise_alerts
 from buildings.recorder.capsule import KEPT_CAPSULES, is_new, is_stale
+from buildings.recorder.moments import EPOCH, MICROSECOND
 from buildings.recorder.plain import enter_plain
 from buildings.recorder.refusals import monitor_not_found, stale_seq, taken_over, too_many_beats
 from buildings.recorder.rows import among
@@ -15,7 +16,7 @@ from buildings.recorder.secrets import is_right
 from buildings.recorder.sheets import Sheet, read_sheets, write_sheets
 from buildings.recorder.signal import Beat, event_of, with_beat
 from buildings.recorder.status import Kind, Standing, State, follow, state_of
-from buildings.recorder.tables import EPOCH, MICROSECOND, RETIRED_SECRETS
+from buildings.recorder.tables import RETIRED_SECRETS
 
 BEATS_A_MINUTE = 120
 

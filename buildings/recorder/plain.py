@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from buildings.recorder.moments import EPOCH, MICROSECOND
 from buildings.recorder.rows import is_postgres
 from buildings.recorder.signal import OLDER_BYTES, Beat, entry_of
-from buildings.recorder.tables import EPOCH, MICROSECOND
 
 PLAIN = frozenset(("ok", 0))
 AT_ONCE = 64

@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from buildings.recorder.alerts import Notice
+from buildings.recorder.moments import EPOCH, MICROSECOND
 from buildings.recorder.rows import is_postgres, json_of
 from buildings.recorder.status import Standing, Terms
-from buildings.recorder.tables import EPOCH, MICROSECOND
 
 FIXED = ("id", "secret_digest", "owner", "webhook", "email", "period", "grace")
 STANDING = Standing._fields

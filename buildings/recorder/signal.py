@@ -3,9 +3,10 @@
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
+from buildings.recorder.moments import EPOCH, MICROSECOND
 from buildings.recorder.status import Event
 
 Word = Literal["ok", "start", "fail"]
@@ -13,8 +14,6 @@ Status = Word | int
 """A word, or an exit code from 0 to 255."""
 
 KEPT_BEATS = 20
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 MILLISECOND = timedelta(milliseconds=1)
 WORDS: dict[int, Word] = {-1: "ok", -2: "start", -3: "fail"}
 NUMBERS: dict[Status, int] = {word: number for number, word in WORDS.items()}

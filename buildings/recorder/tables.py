@@ -1,16 +1,14 @@
 """What is stored: monitors and their capsules, owners, targets with what is to be delivered to each, and the time of the last sweep."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import BigInteger, Dialect, Index, UniqueConstraint, text
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
 
+from buildings.recorder.moments import EPOCH, MICROSECOND
 from campus import registry
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
-"""A number of them is a span at a third of the cost of timedelta(microseconds=number)."""
 ONLY = 1
 
 
