@@ -29,9 +29,9 @@ def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feed
     Parameters
     ----------
     rounds
-        How often campus and each baseline take turns.
+        How often all servers are started anew, and every comparison is made.
     seconds
-        How long each turn lasts.
+        How long campus and each baseline are loaded in a round, in turns of half a second.
     only
         What to measure: refresh, start, payments, recorder, or a part of the name of a comparison, such as "MCP" or "teaser".
     feeds

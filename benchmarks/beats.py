@@ -20,9 +20,9 @@ def beat_lines(folder: Path, *, rounds: int, seconds: float) -> Iterator[Line]:
     """Three comparisons, and what a beat costs."""
 
     @contextmanager
-    def opened(start: int) -> Iterator[Sequence[Comparison]]:
+    def opened(number: int) -> Iterator[Sequence[Comparison]]:
         with ExitStack() as stack:
-            yield list(_comparisons(folder / f"beats{start}", stack))
+            yield list(_comparisons(folder / f"beats{number}", stack))
 
     found = in_turns(opened, rounds=rounds, seconds=seconds)
     for one in found:

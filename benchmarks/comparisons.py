@@ -1,6 +1,7 @@
 """Campus beside its baselines: what is asked of both, that both answer the same, and the rounds in which they take turns."""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,8 +20,8 @@ from benchmarks.wire import LEGACY, MODERN, call_tool, get, result_of
 ARGUMENTS = {"country": "US"}
 VERDICTS = 2_000
 WARM_UP_SECONDS = 0.5
-STARTS = 3
-"""How often all servers are started anew within a run: where its memory happens to lie makes a tenth of a process's speed."""
+TURN_SECONDS = 0.5
+"""How long one side is loaded, at most, before it is the other's turn: what else a machine does comes and goes within seconds."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ def call_lines(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only:
     """The comparisons whose names contain `only`."""
 
     @contextmanager
-    def opened(start: int) -> Iterator[Sequence[Comparison]]:
-        with open_town(folder / f"town{start}", feeds) as town:
+    def opened(number: int) -> Iterator[Sequence[Comparison]]:
+        with open_town(folder / f"town{number}", feeds) as town:
             yield [one for one in comparisons(town) if only.lower() in one.what.lower()]
 
     found = in_turns(opened, rounds=rounds, seconds=seconds)
@@ -109,37 +110,44 @@ def lines_of(found: Sequence["Found"]) -> Iterator[Line]:
 
 @dataclass(frozen=True)
 class Found:
-    """A comparison, of any start, and the rounds of all."""
+    """A comparison, as it was in the first round, and what was measured in each."""
 
     comparison: Comparison
     pairs: list[Pair]
 
 
 def in_turns(opened: Callable[[int], AbstractContextManager[Sequence[Comparison]]], *, rounds: int, seconds: float) -> list[Found]:
-    """The rounds of each comparison, over STARTS starts; `opened(number)` starts all servers and gives what is to be asked of them."""
+    """The rounds of each comparison; `opened(round)` starts all servers and gives what is to be asked of them.
+
+    They are started anew for each round: where its memory happens to lie makes a tenth of a process's speed.
+    """
     found: list[Found] = []
-    for start in range(min(STARTS, rounds)):
-        number = rounds // STARTS + (start < rounds % STARTS)
-        with opened(start) as chosen, on_cpu(LAST):
+    for number in range(rounds):
+        with opened(number) as chosen, on_cpu(LAST):
+            if not chosen:
+                break
             found = found or [Found(one, []) for one in chosen]
-            turns = anyio.run(take_turns, chosen, number, seconds, backend_options={"use_uvloop": True})
-        for one, pairs in zip(found, turns, strict=True):
-            one.pairs.extend(pairs)
+            pairs = anyio.run(_round, chosen, number, seconds, backend_options={"use_uvloop": True})
+        for one, pair in zip(found, pairs, strict=True):
+            one.pairs.append(pair)
+        print(f"round {number + 1} of {rounds}", file=sys.stderr)
     share = max((pair.own_share for one in found for pair in one.pairs), default=0.0)
     print(f"the load took at most {share:.0%} of its CPU", file=sys.stderr)
     return found
 
 
-async def take_turns(chosen: Sequence[Comparison], rounds: int, seconds: float) -> list[list[Pair]]:
-    """Every comparison once per round, so that whatever else the machine does meets all of them alike; each side is first in turns."""
-    found: list[list[Pair]] = [[] for _ in chosen]
+async def _round(chosen: Sequence[Comparison], number: int, seconds: float) -> list[Pair]:
+    """Every comparison once, and within each both sides in turns, so that whatever else the machine does meets all of them alike."""
     for comparison in chosen:
         await _pair(comparison, seconds=WARM_UP_SECONDS, campus_first=True)
-    for number in range(1, rounds + 1):
-        for comparison, pairs in zip(chosen, found, strict=True):
-            pairs.append(await _pair(comparison, seconds=seconds, campus_first=number % 2 == 1))
-        print(f"round {number} of {rounds}", file=sys.stderr)
-    return found
+    return [await _turns(comparison, number, seconds=seconds) for comparison in chosen]
+
+
+async def _turns(comparison: Comparison, number: int, *, seconds: float) -> Pair:
+    """The turns of one round, so many that each side is loaded for `seconds`; each is first in turns, from round to round too."""
+    count = math.ceil(seconds / TURN_SECONDS)
+    pairs = [await _pair(comparison, seconds=seconds / count, campus_first=(number + turn) % 2 == 0) for turn in range(count)]
+    return sum(pairs[1:], pairs[0])
 
 
 async def _pair(comparison: Comparison, *, seconds: float, campus_first: bool) -> Pair:

@@ -9,19 +9,49 @@ HEADINGS = ("what", "goal", "median (min … max)", "CPU (min … max)", "req/s"
 
 @dataclass(frozen=True)
 class Measured:
-    """What one load found: requests per second, CPU seconds of the server per request, and the share of a CPU that the load took."""
+    """What a load found: requests that were answered, how long that took, and the CPU seconds of the server and of the load itself.
 
-    rate: float
-    cpu: float
-    own_share: float
+    Two add up to what they found together.
+    """
+
+    answered: int
+    seconds: float
+    server_cpu: float
+    own_cpu: float
+
+    @property
+    def rate(self) -> float:
+        """Requests per second."""
+        return self.answered / self.seconds
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds of the server per request."""
+        return self.server_cpu / self.answered
+
+    @property
+    def own_share(self) -> float:
+        """The share of a CPU that the load took."""
+        return self.own_cpu / self.seconds
+
+    def __add__(self, other: "Measured") -> "Measured":
+        return Measured(
+            self.answered + other.answered,
+            self.seconds + other.seconds,
+            self.server_cpu + other.server_cpu,
+            self.own_cpu + other.own_cpu,
+        )
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One round: campus, then its baseline."""
+    """Campus and its baseline, measured in turns. Two pairs add up to a longer one."""
 
     campus: Measured
     baseline: Measured
+
+    def __add__(self, other: "Pair") -> "Pair":
+        return Pair(self.campus + other.campus, self.baseline + other.baseline)
 
     @property
     def rate_ratio(self) -> float:

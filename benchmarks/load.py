@@ -169,5 +169,4 @@ async def measure(target: Target, *, seconds: float, rate: float | None = None) 
     elapsed, own = perf_counter() - began, process_time() - own
     if tally.wrong:
         raise WrongAnswerError(f"port {target.server.port}: {tally.wrong}")
-    cpu = target.server.cpu_seconds() - cpu
-    return Measured(rate=tally.answered / elapsed, cpu=cpu / tally.answered, own_share=own / elapsed)
+    return Measured(tally.answered, elapsed, target.server.cpu_seconds() - cpu, own)

@@ -32,8 +32,8 @@ def payment_lines(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, ti
     with open_money() as money:
 
         @contextmanager
-        def opened(start: int) -> Iterator[Sequence[Comparison]]:
-            with open_market(folder / f"market{start}", feeds, money) as market:
+        def opened(number: int) -> Iterator[Sequence[Comparison]]:
+            with open_market(folder / f"market{number}", feeds, money) as market:
                 paid_call(market)  # so that x402 is loaded by then
                 yield list(comparisons(market))
 
