@@ -63,7 +63,9 @@ def _row(beat: Beat) -> Row:
 def _entered(connection: Connection, rows: Sequence[Row], *, most: int) -> Sequence[Any]:
     if is_postgres(connection):
         return connection.exec_driver_sql(_in_postgres(most), tuple(map(list, zip(*rows, strict=True)))).fetchall()
-    return connection.exec_driver_sql(_in_sqlite(most, len(rows)), tuple(chain.from_iterable(rows))).fetchall()
+    cursor = connection.connection.cursor()  # the driver's own: SQLAlchemy's around it is a tenth of the time
+    cursor.execute(_in_sqlite(most, len(rows)), tuple(chain.from_iterable(rows)))
+    return cursor.fetchall()
 
 
 @cache

@@ -37,12 +37,10 @@ class Group(Generic[T, R]):
         self.items: list[T] = []
         self._awaited: list[asyncio.Future[R | Exception]] = []
 
-    def add(self, item: T) -> asyncio.Future[R | Exception]:
-        """What will be told of the item. A future each, not an event for all, is half the cost of waiting."""
-        told: asyncio.Future[R | Exception] = asyncio.get_running_loop().create_future()
+    def add(self, item: T, told: asyncio.Future[R | Exception]) -> None:
+        """`told` will be told of the item. A future each, not an event for all, is half the cost of waiting."""
         self.items.append(item)
         self._awaited.append(told)
-        return told
 
     def settle(self, results: Sequence[R | Exception]) -> None:
         """All is on disk."""
@@ -72,6 +70,7 @@ class Batch(Generic[T, R]):
         self._tasks: TaskGroup = anyio.create_task_group()
 
     async def __aenter__(self) -> Callable[[T], Awaitable[R]]:
+        self._loop = asyncio.get_running_loop()  # asked for once: with each item it would cost as much as the item's future
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._write_groups)
         return self.put
@@ -92,7 +91,9 @@ class Batch(Generic[T, R]):
             self._groups.append(group)
         if not group.items:
             self._wake.set()
-        result = await group.add(item)
+        told: asyncio.Future[R | Exception] = self._loop.create_future()
+        group.add(item, told)
+        result = await told
         if isinstance(result, Exception):
             # one error may be raised to many awaiters: each begins with a traceback of its own
             raise result.with_traceback(None)
