@@ -22,7 +22,7 @@ SQLITE_FOR_NOW = {
     sqlite3.SQLITE_NOMEM: "found no memory",
 }
 SQLITE_FOR_GOOD = {
-    sqlite3.SQLITE_CORRUPT: "is damaged: restore a backup",
+    sqlite3.SQLITE_CORRUPT: "is damaged: restore a backup, beside which none of the old files with -wal and -shm may be left",
     sqlite3.SQLITE_NOTADB: "is no SQLite database: restore a backup, or move the file away",
 }
 POSTGRES_FOR_NOW = {

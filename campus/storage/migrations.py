@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from alembic.autogenerate import compare_metadata, produce_migrations, render_python_code
 from alembic.config import Config
+from alembic.operations import ops
 from alembic.runtime.environment import EnvironmentContext
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -94,10 +95,23 @@ def _body(metadata: MetaData, history: History) -> str:
         context = MigrationContext.configure(connection, opts={"target_metadata": metadata})
         steps = produce_migrations(context, metadata).upgrade_ops
         assert steps is not None
+        _refuse_unfilled(steps)
         code = render_python_code(steps, render_as_batch=True, render_item=_spell_type, migration_context=context)
     engine.dispose()
     lines = [_double_quoted(line) for line in code.splitlines() if not line.lstrip().startswith("# ###")]
     return "" if steps.is_empty() else "\n".join(lines).strip()
+
+
+def _refuse_unfilled(steps: ops.UpgradeOps) -> None:
+    """A step must also run where there are rows, which need a value for each new column."""
+    changes = [change for table in steps.ops if isinstance(table, ops.ModifyTableOps) for change in table.ops]
+    added = [change for change in changes if isinstance(change, ops.AddColumnOp)]
+    for table, column in ((change.table_name, change.column) for change in added):
+        if not column.nullable and column.server_default is None:
+            raise StorageError(
+                f"the new column {column.name} of {table} may not be null, and rows that are there have no value for it; give it one by"
+                ' Field(sa_column_kwargs={"server_default": "…"}), or let it be null'
+            )
 
 
 def _compare(connection: Connection, metadata: MetaData) -> Sequence[Any]:

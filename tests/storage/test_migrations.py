@@ -210,6 +210,20 @@ async def test_the_next_step_leads_from_the_last_one_to_the_tables(storage_url: 
         assert await drift(await vault.room("shop", later), later) == []
 
 
+def test_no_step_is_written_that_would_fail_where_there_are_rows(make_package: MakePackage) -> None:
+    first_step = write_revision(make_package("stall", {}, SHOP), "items").read_text()
+    for column, writes in (("int = 1", False), ('int = Field(default=1, sa_column_kwargs={"server_default": "1"})', True)):
+        later = make_package(f"stall_{writes}", {}, SHOP.replace("    name: str", f"    weight: {column}\n    name: str"))
+        folder = history_of(later).folder
+        folder.mkdir()
+        (folder / "0001_items.py").write_text(first_step)
+        if writes:
+            assert write_revision(later, "weight")
+        else:
+            with pytest.raises(StorageError, match="the new column weight of item may not be null"):
+                write_revision(later, "weight")
+
+
 def test_no_step_is_written_when_there_is_nothing_to_do(make_package: MakePackage) -> None:
     tables = make_package("bank_again", STEPS, (BANK / "tables.py").read_text())
     with pytest.raises(StorageError, match=r"nothing to write: the steps up to 0003 in .*bank_again/migrations make the tables"):
