@@ -7,7 +7,7 @@ from campus.access import access, free
 from campus.building import Building, Check, Job, Page, Settings
 from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
-from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, TargetRefused
+from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
 from campus.mail import Mail
 from campus.site import CurrentCaller, CurrentSite, Site
 from campus.storage import Json, Storage, UtcDateTime, registry
@@ -38,6 +38,7 @@ __all__ = [
     "Settings",
     "Site",
     "Storage",
+    "StorageUnavailable",
     "TargetRefused",
     "ToolEntry",
     "UtcDateTime",

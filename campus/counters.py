@@ -16,11 +16,11 @@ class Counters:
         self._counters: dict[str, Any] = {}
         self._making = Lock()
 
-    def add(self, building: str, event: str, labels: Mapping[str, str]) -> None:
-        """One more of `event`; the same event always carries the same label names."""
+    def add(self, building: str, event: str, labels: Mapping[str, str], *, times: int = 1) -> None:
+        """So many more of `event`; the same event always carries the same label names."""
         name = f"campus_{building}_{event}"
         counter = self._counters.get(name) or self._made(name, f"{event} in {building}", sorted(labels))
-        (counter.labels(**labels) if labels else counter).inc()
+        (counter.labels(**labels) if labels else counter).inc(times)
 
     def page(self) -> bytes:
         """All counters in Prometheus' text format."""

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 TICK = timedelta(seconds=5)
 """How often the time is written down."""
-LONGEST_GAP = timedelta(seconds=30)
+LONGEST_GAP = 3 * TICK
+"""Between two ticks of a recorder that watches, however busy: a restart that takes longer is an outage."""
 SHORT = timedelta(seconds=120)
 """As long as the printed command goes on trying."""
 LEAST_GRACE = timedelta(seconds=30)

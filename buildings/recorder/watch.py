@@ -9,6 +9,7 @@ from buildings.recorder.delivery.outbox import void_leases
 from buildings.recorder.live import Here, courier_of
 from buildings.recorder.sweep import AT_ONCE, Swept
 from buildings.recorder.transactions import in_transaction
+from campus import StorageUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,9 @@ async def _sweep_on(site: Here) -> None:
             swept = await _swept(site)
             if swept.next_deadline is not None:
                 seconds = (swept.next_deadline - site.now()).total_seconds()
-        except Exception:  # the border: the database may be away; the next look comes in a second
+        except StorageUnavailable as error:  # the next look comes in a second
+            log.warning("sweep failed", extra={"reason": error})
+        except Exception:  # the border: a fault of ours must not end the watch
             log.exception("sweep failed")
         await anyio.sleep(min(max(seconds, LEAST_SECONDS), SECONDS))
 
@@ -57,7 +60,7 @@ async def _swept(site: Here) -> Swept:
                 break
     if flipped:
         log.info("monitors dead", extra={"count": flipped})
-        site.count("deaths")
+        site.count("deaths", flipped)
     return swept._replace(flipped=flipped)
 
 

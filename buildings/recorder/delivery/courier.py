@@ -17,7 +17,7 @@ from buildings.recorder.delivery.parcel import Parcel
 from buildings.recorder.delivery.webhook import send_webhook
 from buildings.recorder.secrets import Entropy
 from buildings.recorder.transactions import in_transaction
-from campus import Mail, Storage, Web
+from campus import Mail, Storage, StorageUnavailable, Web
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +78,11 @@ class Courier:
     async def _claimed_or_none(self, limit: int) -> list[Parcel]:
         try:
             return await self.claim(limit)
-        except Exception:  # the border: the database may be away, and alerts wait in it until it is back
+        except StorageUnavailable as error:  # alerts wait in it until it is back
+            log.warning("outbox not read", extra={"reason": error})
+        except Exception:  # the border: a fault of ours must not end the courier
             log.exception("outbox not read")
-            return []
+        return []
 
     async def _deliver_and_free(self, parcel: Parcel, settled: Settle, free: anyio.Semaphore) -> None:
         try:
