@@ -22,9 +22,11 @@ class ClientGoneError(Exception):
 async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *, body_limit: int) -> dict[str, Any]:
     """The arguments as JSON values, by the tool's own names; not yet validated. `body_limit` is in bytes.
 
-    Raises Problem: 400 `invalid_json`, 413 `too_large`, 415 `unsupported_media_type`, 422 `invalid_request`.
+    Raises Problem: 400 `invalid_json` and `unexpected_body`, 413 `too_large`, 415 `unsupported_media_type`, 422 `invalid_request`.
     """
     in_query = scope["method"] in IN_QUERY
+    if scope["method"] == "DELETE":
+        _refuse_body(Headers(scope=scope))
     if in_query and not scope["query_string"] and not operation.route.placeholders:
         return {}
     errors: list[FieldError] = []
@@ -91,6 +93,12 @@ def _take(texts: Mapping[str, list[str]], known: Mapping[str, Parameter], argume
             if reason := hostile(value):
                 errors.append(FieldError(pointer_to(place, wire), "not_storable", reason))
     return errors
+
+
+def _refuse_body(headers: Headers) -> None:
+    """What was sent where nobody looks would be silently ignored, a secret or a condition for one."""
+    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+        raise Problem(400, "unexpected_body", "DELETE takes its arguments in the query; send them there, and no body")
 
 
 async def _read_body(scope: Scope, receive: Receive, *, limit: int) -> dict[str, Any]:

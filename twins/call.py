@@ -8,17 +8,16 @@ from fastmcp import FastMCP
 from fastmcp.exceptions import AuthorizationError, DisabledError, NotFoundError, ToolError
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
 from fastmcp.tools import FunctionTool, Tool
-from mcp import MCPError
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope
 
 from twins.arguments import read_arguments
 from twins.direct import Direct
-from twins.fastmcp_internals import Inside, Standing, is_crash, skips_nothing
+from twins.fastmcp_internals import Standing, Surroundings, is_crash, is_elsewhere, leave, skips_nothing
 from twins.operation import Operation
 from twins.problems import Problem
-from twins.refusals import refusal_of
+from twins.refusals import refusal_of, too_late, upstream_failed
 from twins.responses import Answer, unless_known
 from twins.results import Results
 
@@ -32,6 +31,7 @@ class Way:
         self.operation = operation
         self.body_limit = body_limit
         self._server = server
+        self._surroundings = Surroundings(server)
         self._results = Results(operation)
         self._standing = Standing(server, registered)
         self._direct: Direct | None = None
@@ -61,9 +61,9 @@ class Way:
 
     async def _through_server(self, sent: dict[str, Any], scope: Scope) -> Answer:
         tool = self.operation.tool
+        entered = self._surroundings.enter(scope)
         try:
-            with Inside(self._server, scope):
-                result = await self._server.call_tool(tool.name, sent)
+            result = await self._server.call_tool(tool.name, sent)
         except FastMCPValidationError as error:
             if isinstance(error.__cause__, ValidationError):
                 raise refusal_of(error.__cause__, self.operation, scope["method"], sent) from None
@@ -72,6 +72,8 @@ class Way:
             if is_crash(error):
                 raise _fault(error.__cause__, tool) from error.__cause__
             raise
+        finally:
+            leave(entered)
         return self._results.answer_of_server(result)
 
 
@@ -80,9 +82,7 @@ class ToolFailedError(Exception):
 
 
 def _fault(cause: BaseException | None, tool: Tool) -> Exception:
-    if isinstance(cause, MCPError) and tool.timeout is not None and "timed out" in cause.error.message:
-        return Problem(504, "timeout", f"the tool did not answer within {tool.timeout:g} seconds")
-    return ToolFailedError(tool.name)
+    return too_late(cause, tool) or ToolFailedError(tool.name)
 
 
 class Call:
@@ -153,4 +153,6 @@ def problem_of(error: Exception, call: Call) -> Problem:
         exc_info=error,
         extra={"tool": call.operation.name, "path": call.operation.path, "request_id": call.scope.get("request_id")},
     )
+    if is_elsewhere(call.operation.tool):
+        return upstream_failed()
     return Problem(500, "internal_error", "the server failed to answer; the fault is in its log")

@@ -19,16 +19,16 @@ from pydantic_core import to_json
 from starlette.types import Scope
 from uncalled_for import get_dependency_parameters
 
-from twins.fastmcp_internals import Inside, shared_scope
+from twins.fastmcp_internals import Surroundings, leave, shared_scope
 from twins.injection import Instant
-from twins.problems import Problem
+from twins.refusals import timed_out
 
 
 class Direct:
     """One function tool of one server, called without the server."""
 
     def __init__(self, server: FastMCP[Any], tool: FunctionTool) -> None:
-        self._server = server
+        self._surroundings = Surroundings(server)
         self._tool = tool
         self._function = tool.fn
         injected = get_dependency_parameters(tool.fn)
@@ -52,13 +52,16 @@ class Direct:
 
         Raises whatever the function raises, and Problem 504 `timeout` at the tool's timeout.
         """
-        with Inside(self._server, scope, shares=self._needs_resolution):
+        entered = self._surroundings.enter(scope, shares=self._needs_resolution)
+        try:
             if self._tool.timeout is None:
                 return await self._injected(arguments, scope)
             return await self._in_time(arguments, scope, seconds=self._tool.timeout)
+        finally:
+            leave(entered)
 
     async def _in_time(self, arguments: Mapping[str, Any], scope: Scope, *, seconds: float) -> Any:
-        late = Problem(504, "timeout", f"the tool did not answer within {seconds:g} seconds")
+        late = timed_out(seconds)
         with anyio.move_on_after(seconds) as limit:
             value = await self._injected(arguments, scope)
             # What never awaits cannot be stopped: it may come back after its time.

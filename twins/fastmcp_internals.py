@@ -7,8 +7,7 @@ there, not in front of a caller.
 import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from contextvars import ContextVar, Token
-from types import TracebackType
+from contextvars import Token
 from typing import Any, cast
 from uuid import uuid4
 
@@ -78,6 +77,11 @@ def _wraps_calls(middleware: Middleware) -> bool:
         return False
     overridden = (getattr(kind, hook, None) is not getattr(Middleware, hook) for hook in CALL_HOOKS)
     return any(overridden) or not vars(middleware).keys().isdisjoint(CALL_HOOKS)
+
+
+def is_elsewhere(tool: Tool) -> bool:
+    """Whether a tool is another server's, reached by a proxy. To import its class would take a quarter of a second."""
+    return type(tool).__module__ == "fastmcp.server.providers.proxy"
 
 
 class Standing:
@@ -169,37 +173,39 @@ class TwinRequestContext(FastMCPRequestContext):
         return value
 
 
-class Inside:
-    """`with Inside(server, scope):` a tool's function finds the FastMCP surroundings of a call.
+class Surroundings:
+    """What a tool's function finds around it in a call that did not come by MCP.
 
-    The context variables are set directly: `async with Context(…)` does the same in several times the time, opens a
-    new scope for `Shared()` in each call, and knows no request. `_shared_context_snapshot` is the server's own scope
-    for `Shared()`, kept for this very purpose (FastMCP's MCP side applies it likewise); a function that has nothing
-    resolved by FastMCP needs none.
+    `entered = surroundings.enter(scope)`, and `leave(entered)` whatever comes of the call. The context variables are set
+    directly: `async with Context(…)` does the same in several times the time, opens a new scope for `Shared()` in each call,
+    and knows no request.
     """
 
-    __slots__ = ("_context", "_request", "_scope", "_server", "_set", "_shared", "_shares")
-
-    def __init__(self, server: FastMCP[Any], scope: Scope, *, shares: bool = True) -> None:
-        self._shares = shares
+    def __init__(self, server: FastMCP[Any]) -> None:
         self._server = server
-        self._scope = scope
+        self._reference = weakref.ref(server)
 
-    def __enter__(self) -> None:
+    def enter(self, scope: Scope, *, shares: bool = True) -> list[Token[Any]]:
+        """`shares` is for functions that have something resolved by FastMCP.
+
+        `_shared_context_snapshot` is the server's own scope for `Shared()`, kept for this very purpose: FastMCP's MCP side
+        applies it likewise.
+        """
         server = self._server
-        self._request = fastmcp_request_ctx.set(TwinRequestContext(server, self._scope))
-        self._context = _current_context.set(Context(server))
-        self._set = _current_server.set(weakref.ref(server))
-        self._shared: list[tuple[ContextVar[Any], Token[Any]]] = []
-        if self._shares and server._shared_context_snapshot:
-            self._shared = [(variable, variable.set(value)) for variable, value in server._shared_context_snapshot.items()]
+        entered: list[Token[Any]] = [
+            fastmcp_request_ctx.set(TwinRequestContext(server, scope)),
+            _current_context.set(Context(server)),
+            _current_server.set(self._reference),
+        ]
+        if shares and server._shared_context_snapshot:
+            entered += [variable.set(value) for variable, value in server._shared_context_snapshot.items()]
+        return entered
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for variable, token in reversed(self._shared):
-            variable.reset(token)
-        _current_server.reset(self._set)
-        _current_context.reset(self._context)
-        fastmcp_request_ctx.reset(self._request)
+
+def leave(entered: Sequence[Token[Any]]) -> None:
+    """Give the context variables back what they held before."""
+    for token in reversed(entered):
+        token.var.reset(token)
 
 
 @asynccontextmanager

@@ -1,8 +1,10 @@
-"""What a caller is told when its arguments do not validate: pydantic's findings as problem fields, without any value sent."""
+"""What a caller is told when its arguments do not validate, without any value sent, and when its tool did not answer."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
+from fastmcp.tools import Tool
+from mcp import MCPError
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_core.core_schema import ErrorType
@@ -20,6 +22,22 @@ def refusal_of(error: ValidationError, operation: Operation, method: str, argume
     """422 `invalid_request` for arguments that the tool's signature does not take."""
     found = error.errors(include_url=False, include_context=False)[:MOST_ERRORS]
     return invalid_request(_field_error(each, operation, method, arguments) for each in found)
+
+
+def timed_out(seconds: float) -> Problem:
+    """504 `timeout`."""
+    return Problem(504, "timeout", f"the tool did not answer within {seconds:g} seconds")
+
+
+def upstream_failed() -> Problem:
+    """502 `upstream_failed`: a tool of another server, which is not to be had."""
+    return Problem(502, "upstream_failed", "the server behind this tool did not answer as it should; try again later")
+
+
+def too_late(cause: BaseException | None, tool: Tool) -> Problem | None:
+    """504, where FastMCP stopped the tool at its timeout: only the words of an mcp error tell."""
+    late = isinstance(cause, MCPError) and "timed out" in cause.error.message
+    return timed_out(tool.timeout) if late and tool.timeout is not None else None
 
 
 def _field_error(error: ErrorDetails, operation: Operation, method: str, arguments: Mapping[str, Any]) -> FieldError:

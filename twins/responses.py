@@ -2,8 +2,9 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import orjson
 from pydantic_core import to_json
 from starlette.types import Scope, Send
 
@@ -12,6 +13,7 @@ from twins.problems import NO_TYPE, PROBLEM_JSON, Problem
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 JSON_HEADER = (b"content-type", b"application/json")
 PRIVATE = (b"cache-control", b"private, no-store")
+AS_PYDANTIC = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
 class Answer(NamedTuple):
@@ -59,7 +61,15 @@ def _known_etags(scope: Scope) -> set[bytes]:
 def problem_answer(problem: Problem, *, types: str = NO_TYPE, request_id: str | None = None) -> Answer:
     """A problem as a response."""
     headers = ((b"content-type", PROBLEM_JSON.encode()), (b"cache-control", b"no-store"), *raw_headers(problem.headers))
-    return Answer(problem.status, to_json(problem.body(types, request_id=request_id), inf_nan_mode="null", fallback=str), headers)
+    return Answer(problem.status, _problem_json(problem.body(types, request_id=request_id)), headers)
+
+
+def _problem_json(body: Mapping[str, Any]) -> bytes:
+    """What pydantic would write, and writes where a member is none of JSON's own; orjson takes a third of its time."""
+    try:
+        return orjson.dumps(body, option=AS_PYDANTIC)
+    except orjson.JSONEncodeError:
+        return to_json(body, inf_nan_mode="null", fallback=str)
 
 
 async def send_answer(send: Send, answer: Answer, *, with_body: bool = True) -> None:

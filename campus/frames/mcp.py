@@ -74,7 +74,7 @@ class PaywallFrame(Middleware):
         except StorageUnavailable:  # while the caller's key was looked up, or a payment noted
             return refusal(storage_unavailable(), scope)
         except ToolError as error:
-            return refusal(as_problem(error, name), scope)
+            return refusal(as_problem(error, self._operations[name].tool), scope)
         except ValidationError as error:
             return refusal(as_invalid(error, self._operations[name], context.message.arguments or {}), scope)
         if admission.key_ignored is not None:

@@ -7,6 +7,7 @@ from typing import Any
 import mcp_types
 import pydantic
 from fastmcp.exceptions import ToolError, ValidationError
+from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from starlette.types import Scope
 
@@ -14,7 +15,8 @@ from campus.errors import EXPLAINED_AT, StorageUnavailable
 from campus.payments.terms import PaymentRequired
 from campus.problems import storage_unavailable
 from twins import Operation, Problem, hostile
-from twins.refusals import refusal_of
+from twins.fastmcp_internals import is_elsewhere
+from twins.refusals import refusal_of, too_late, upstream_failed
 
 
 def refuse_hostile(arguments: Any) -> None:
@@ -23,15 +25,19 @@ def refuse_hostile(arguments: Any) -> None:
         raise Problem(400, "invalid_json", reason)
 
 
-def as_problem(error: ToolError, tool: str) -> Problem:
-    """A deliberate refusal as it is; a plain ToolError with its sentence; a crash without its text."""
+def as_problem(error: ToolError, tool: Tool) -> Problem:
+    """A deliberate refusal as it is; a plain ToolError with its sentence; whatever else went wrong without its text."""
     if isinstance(error, Problem):
         return error
     if isinstance(error.__cause__, StorageUnavailable):
         return storage_unavailable()
     if error.__cause__ is None:
         return Problem(400, "tool_error", str(error))
-    return Problem(500, "internal_error", f"{tool} failed; the cause is in the server's log.")
+    if late := too_late(error.__cause__, tool):
+        return late
+    if is_elsewhere(tool):
+        return upstream_failed()
+    return Problem(500, "internal_error", f"{tool.name} failed; the cause is in the server's log.")
 
 
 def as_invalid(error: ValidationError, operation: Operation, arguments: Mapping[str, Any]) -> Problem:

@@ -91,6 +91,9 @@ async def test_path_query_and_body_carry_the_arguments_of_one_tool(fronts: Any) 
 async def test_delete_takes_its_arguments_from_the_query(fronts: Any) -> None:
     async with fronts(server()) as each:
         assert (await each.http.delete("/things/7", params={"s": "x"})).json() == {"id": 7, "secret": "x"}
+        refused = await each.http.request("DELETE", "/things/7", json={"secret": "x"})
+        assert (refused.status_code, refused.json()["code"]) == (400, "unexpected_body")
+        assert "in the query" in refused.json()["detail"]
 
 
 async def test_an_object_in_the_query_is_json_and_a_list_is_a_repeated_name(fronts: Any) -> None:

@@ -1,18 +1,19 @@
 """FastMCP's private names do what twins takes them for; an upgrade that changes one fails here."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.exceptions import ToolError
-from fastmcp.server.dependencies import get_context, get_http_headers, get_server
+from fastmcp.server.context import _current_context
+from fastmcp.server.dependencies import _current_server, fastmcp_request_ctx, get_context, get_http_headers, get_server
 from fastmcp.server.middleware import Middleware, MiddlewareContext
 from fastmcp.utilities.tests import asgi_client
 
 from twins import serve_schemas
-from twins.fastmcp_internals import Inside, Standing, author_lifespan, author_middleware, every_tool, is_crash, skips_nothing
+from twins.fastmcp_internals import Standing, Surroundings, author_lifespan, author_middleware, every_tool, is_crash, leave, skips_nothing
 
 pytestmark = pytest.mark.anyio
 
@@ -25,6 +26,13 @@ class Listings(Middleware):
 
     async def on_list_tools(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
         self.count += 1
+        return await call_next(context)
+
+
+class CallsThrough(Middleware):
+    """An author's middleware around each call: the twin takes the slow way."""
+
+    async def on_call_tool(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
         return await call_next(context)
 
 
@@ -115,7 +123,8 @@ async def test_an_extension_makes_the_way_slow() -> None:
 async def test_what_is_bound_for_a_call_is_unbound_after_it() -> None:
     mcp = server()
     scope = {"type": "http", "headers": [(b"x-agent", b"me")], "request_id": "r-1"}
-    with Inside(mcp, scope):
+    entered = Surroundings(mcp).enter(scope)
+    try:
         context = get_context()
         assert (get_server(), context.request_id, get_http_headers()["x-agent"]) == (mcp, "r-1", "me")
         assert context.request_context is not None
@@ -123,8 +132,37 @@ async def test_what_is_bound_for_a_call_is_unbound_after_it() -> None:
         with pytest.raises(Exception, match="back-channel"):
             await context.session.send_ping()
         await context.session.send_tool_list_changed()
-    with pytest.raises(RuntimeError):
-        get_context()
+    finally:
+        leave(entered)
+    assert surroundings() == (None, None, None)
+
+
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("kind", ["well", "refused", "crash"])
+async def test_a_call_leaves_nothing_of_its_surroundings_behind(
+    kind: str, slow: bool, fronts: Callable[[FastMCP[Any]], AbstractAsyncContextManager[Any]]
+) -> None:
+    mcp: FastMCP[Any] = FastMCP("internals", middleware=[CallsThrough()] if slow else [])
+
+    @mcp.tool
+    async def act(kind: str) -> str:
+        """See all of them, and end in one of three ways."""
+        seen.append(None in surroundings())
+        if kind == "well":
+            return kind
+        raise ToolError("no") if kind == "refused" else RuntimeError
+
+    seen: list[bool] = []
+    async with fronts(mcp) as served:
+        before = surroundings()
+        answer = await served.http.post("/v1/internals/act", json={"kind": kind})
+        assert (answer.status_code, seen) == ({"well": 200, "refused": 400, "crash": 500}[kind], [False])
+        assert surroundings() == before
+
+
+def surroundings() -> tuple[object, ...]:
+    """What FastMCP would find around a call, at this moment."""
+    return tuple(variable.get(None) for variable in (fastmcp_request_ctx, _current_context, _current_server))
 
 
 async def test_a_crash_is_told_from_a_refusal_by_what_fastmcp_makes_of_it() -> None:

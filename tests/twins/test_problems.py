@@ -1,7 +1,16 @@
 """Problems as RFC 9457 has them."""
 
+import enum
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
 import pytest
 from fastmcp.exceptions import ToolError
+from pydantic import BaseModel
+from pydantic_core import to_json
 
 from twins import FieldError, Problem, problem_answer
 
@@ -42,3 +51,52 @@ def test_as_an_answer_it_is_never_kept_and_brings_its_headers() -> None:
     assert answer.status == 429
     assert dict(answer.headers) == {b"content-type": b"application/problem+json", b"cache-control": b"no-store", b"retry-after": b"12"}
     assert b'"type":"/errors/rate_limited"' in answer.body
+
+
+class Tide(BaseModel):
+    height: float
+
+
+@dataclass
+class Port:
+    name: str
+
+
+class Word(str):
+    """A text of a class of its own."""
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "é\u2028\N{GRINNING FACE}",
+        0.1,
+        1e300,
+        1e-7,
+        math.nan,
+        math.inf,
+        2**80,
+        True,
+        None,
+        (1, [2, {"a": "b"}]),
+        {"a": {1: "a number's name"}},
+        {"one"},
+        datetime(2026, 8, 21, tzinfo=UTC),
+        Decimal("1.50"),
+        Tide(height=1.5),
+        Port("Brest"),
+        Word("ebb"),
+        Level.LOW,
+        b"bytes",
+        object,
+    ],
+    ids=repr,
+)
+def test_its_members_are_written_as_a_result_would_be(value: Any) -> None:
+    """By pydantic's rules, whatever wrote them."""
+    problem = Problem(422, "odd", "é", member=value)
+    assert problem_answer(problem).body == to_json(problem.body(), inf_nan_mode="null", fallback=str)

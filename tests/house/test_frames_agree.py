@@ -1,0 +1,52 @@
+"""What a building's author sees of his tools in a test: the same over both frames."""
+
+from datetime import date
+from typing import Any
+
+import anyio
+import pytest
+from fastmcp import FastMCP
+
+from campus import route
+from campus.testing import open_campus
+
+pytestmark = pytest.mark.anyio
+
+READS = {"readOnlyHint": True}
+
+
+def tools() -> FastMCP[Any]:
+    mcp: FastMCP[Any] = FastMCP("Tides")
+
+    @mcp.tool(annotations=READS, meta=route("GET /v1/tides/{port}"))
+    async def tide(port: str, day: date | None = None) -> str:
+        """The tide at a port."""
+        return f"{port} {day}"
+
+    @mcp.tool(annotations=READS, timeout=0.05)
+    async def stand_still() -> None:
+        """Take for ever."""
+        await anyio.sleep_forever()
+
+    return mcp
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_arguments_arrive_as_they_were_given(frame: Any) -> None:
+    async with open_campus(frame=frame, tides=tools()) as town:
+        for port in ("Brest", "a?b", "a#b", "a%20b", "ä ö"):
+            assert (await town.call("tide", port=port, day=None)).data == f"{port} None"
+        assert (await town.call("tide", port="x", day="2026-08-21")).data == "x 2026-08-21"
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_a_tool_that_takes_too_long_is_told_so(frame: Any) -> None:
+    async with open_campus(frame=frame, tides=tools()) as town:
+        reply = await town.call("stand_still")
+        assert (reply.status, reply.code, reply.data["detail"]) == (504, "timeout", "the tool did not answer within 0.05 seconds")
+
+
+async def test_a_tool_that_there_is_not_is_named_with_those_that_there_are() -> None:
+    async with open_campus(tides=tools()) as town:
+        with pytest.raises(LookupError, match="has no tool 'ebb'; there are: tide, stand_still"):
+            await town.call("ebb")

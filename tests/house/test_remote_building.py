@@ -1,0 +1,70 @@
+"""A building that is another machine's server: opened by its address, and gone while campus serves."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import httpx
+import pytest
+from fastmcp import Client
+from serving import asked, free_port, serving
+
+pytestmark = pytest.mark.anyio
+
+REMOTE = """
+import sys
+from fastmcp import FastMCP
+mcp = FastMCP("Tides")
+
+@mcp.tool(annotations={"readOnlyHint": True})
+def tide(port: str) -> str:
+    "The tide at a port."
+    return f"high at {port}"
+
+mcp.run(transport="http", host="127.0.0.1", port=int(sys.argv[1]), show_banner=False)
+"""
+CONFIG = """
+[buildings.tides]
+server = {{ url = "http://127.0.0.1:{port}/mcp" }}
+tools = {{ "*" = {{ free = true, route = "GET /v1/tide" }} }}
+"""
+
+
+@contextmanager
+def remote(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """The server's process, which ends with the block at the latest."""
+    (script := folder / "remote.py").write_text(REMOTE)
+    process = subprocess.Popen([sys.executable, script, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = monotonic() + 30
+        while monotonic() < deadline:
+            try:
+                httpx.get(f"http://127.0.0.1:{port}/mcp")
+                break
+            except httpx.TransportError:
+                sleep(0.05)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def over_mcp(url: str) -> Any:
+    async with Client(f"{url}/tides/mcp") as client:
+        result = await client.call_tool("tide", {"port": "Brest"}, raise_on_error=False)
+    return result.structured_content
+
+
+async def test_a_remote_building_is_served_and_its_absence_is_told_over_both_frames(tmp_path: Path) -> None:
+    port = free_port()
+    with remote(tmp_path, port) as elsewhere, serving(tmp_path, CONFIG.format(port=port)) as campus:
+        assert asked(f"{campus.url}/v1/tide?port=Brest").json() == await over_mcp(campus.url) == {"result": "high at Brest"}
+        elsewhere.kill()
+        elsewhere.wait()
+        answer, told = asked(f"{campus.url}/v1/tide?port=Brest"), await over_mcp(campus.url)
+        assert (answer.status_code, answer.json()["code"]) == (told["status"], told["code"]) == (502, "upstream_failed")
+        assert "HTTP Request" not in campus.log
