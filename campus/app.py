@@ -11,13 +11,13 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
-from campus.checks import Findings, ask_buildings, readiness
+from campus.checks import Findings, ask_buildings, readiness, unwritten
 from campus.config import Config
 from campus.counters import Counters
 from campus.directory import Directory
 from campus.edge.edge import Edge
 from campus.edge.health import Health
-from campus.errors import EXPLAINED_AT
+from campus.errors import EXPLAINED_AT, CampusError, LoadError
 from campus.feeds import feeds_client
 from campus.foundation import Foundation, lay_foundation, utc_now
 from campus.frames.door import PaymentDoor
@@ -27,7 +27,7 @@ from campus.frames.paid import PaidCalls, validators
 from campus.jobs import Scheduler
 from campus.keys.desk import KeyDesk
 from campus.keys.keyring import KeyRing
-from campus.loader import Installed, installed_buildings
+from campus.loader import Installed, installed_buildings, told
 from campus.mail import Mail, open_mail
 from campus.opening import Opened, guard
 from campus.pages import exposed_routes, own_routes, page_entries, pages_app
@@ -83,7 +83,11 @@ class Campus:
     async def ask(self, on: str) -> Findings:
         """What the checks of one kind find wrong: campus's own, then each building's."""
         own = await self._own_findings() if on == "check" else {}
-        return own | await ask_buildings(self.plan.opened, self.sites, on)
+        found = await ask_buildings(self.plan.opened, self.sites, on)
+        if on == "check":
+            for one in self.plan.opened:
+                found[one.name] = [*found[one.name], *await unwritten(one, self.sites[one.name])]
+        return own | found
 
     async def _own_findings(self) -> Findings:
         found: Findings = {"[mail]": await self.mail.check()} if self.mail else {}
@@ -182,12 +186,20 @@ class Surroundings:
             clock=self.clock,
             counters=self.counters,
         )
-        made = building.state(site) if building.state else None
-        if isinstance(made, AbstractAsyncContextManager):
-            async with made as state:
-                yield replace(site, state=state)
-        else:
-            yield replace(site, state=made)
+        async with AsyncExitStack() as stack:
+            yield replace(site, state=await _state_of(opened, site, stack))
+
+
+async def _state_of(opened: Opened, site: Site[Any, Any], stack: AsyncExitStack) -> object:
+    """What a building's state() gives: a value, or what a context manager gives that is entered on the stack."""
+    make = opened.loaded.building.state
+    try:
+        made = make(site) if make else None
+        return await stack.enter_async_context(made) if isinstance(made, AbstractAsyncContextManager) else made
+    except CampusError:
+        raise
+    except Exception as error:  # the border to an author's code: the operator is told whose it is
+        raise LoadError(f"building {opened.name!r} cannot make its state: {told(error)}") from error
 
 
 @asynccontextmanager

@@ -3,12 +3,15 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
+from inspect import iscoroutinefunction, isfunction
 from typing import Any, Literal
 
 from fastmcp import FastMCP
 from pydantic import BaseModel, ConfigDict
 from sqlmodel import SQLModel
 from starlette.responses import Response
+
+METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 
 
 class Settings(BaseModel):
@@ -25,7 +28,8 @@ class Job:
     """Work beside the calls: `async def run(site, **options)`; its name is the function's.
 
     With neither `every` nor `daily_at` (HH:MM, UTC) it runs by hand: `campus run <building>.<job> --option value`.
-    It runs once in the whole campus, or with `on="each"` in every process that serves.
+    It runs once in the whole campus, or with `on="each"` in every process that serves. A run that was missed is made up at
+    the next start, and so the first one begins with the first start; a run by hand with options stands for no other.
     """
 
     run: Callable[..., Awaitable[None]]
@@ -33,6 +37,10 @@ class Job:
     every: timedelta | None = None
     daily_at: str | None = None
     on: Literal["one", "each"] = "one"
+
+    def __post_init__(self) -> None:
+        if isfunction(self.run) and not iscoroutinefunction(self.run):
+            raise TypeError(f"the job {self.name} is not async; write async def {self.name}(site)")
 
     @property
     def name(self) -> str:
@@ -46,6 +54,10 @@ class Page:
 
     route: str
     answer: Callable[..., Awaitable[Response]]
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/") or not METHODS.issuperset(self.methods):
+            raise ValueError(f"{self.route!r} is no route of a page; write GET /v1/x or GET|POST /v1/x")
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -86,3 +98,13 @@ class Building:
     jobs: Sequence[Job] = ()
     pages: Sequence[Page] = ()
     checks: Sequence[Check] = ()
+
+    def __post_init__(self) -> None:
+        for name, given, kind in (("jobs", self.jobs, Job), ("pages", self.pages, Page), ("checks", self.checks, Check)):
+            if strangers := [one for one in given if not isinstance(one, kind)]:
+                raise TypeError(f"{name}= takes {kind.__name__}(…) only, and was given {strangers[0]!r}")
+        names = [job.name for job in self.jobs]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two jobs are called {twice.pop()}; a job is called as its function")
+        if self.tables is SQLModel:
+            raise ValueError("tables= wants a base of the building's own: class Tables(SQLModel, registry=registry())")

@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from campus.access import Price, read_access
 from campus.errors import ConfigError
@@ -21,6 +21,14 @@ RPC_URL = "CAMPUS_PAYMENTS_RPC_URL"
 Exposed = Literal["resources", "prompts", "routes"]
 Grant = Literal["keys"]
 NOBODY = f"0x{'0' * 40}"
+
+
+def _as_text(price: Any) -> Any:
+    """A number of TOML as it was written: 0.02 and "0.02" are the same price."""
+    return str(price) if isinstance(price, int | float) and not isinstance(price, bool) else price
+
+
+PriceText = Annotated[str, BeforeValidator(_as_text)]
 
 
 class Table(BaseModel):
@@ -121,7 +129,7 @@ class ProductTable(Table):
     """[products.NAME]: a key that can be bought."""
 
     scope: str
-    price: str
+    price: PriceText
     term: str
     url: str | None = None
     """Where a person buys it: a checkout page."""
@@ -142,7 +150,7 @@ class ProductTable(Table):
 class ToolTable(Table):
     """[buildings.NAME.tools] PATTERN = {…}: the operator's word on the tools that the pattern names."""
 
-    price: str | None = None
+    price: PriceText | None = None
     key: Literal["opens", "optional", "never"] | None = None
     scope: str | None = None
     free: bool = False
@@ -200,7 +208,7 @@ class Config(Table):
         """The same with another address, as the command line asks."""
         changes = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
         try:
-            server = ServerTable.model_validate(self.server.model_dump() | changes)
+            server = ServerTable.model_validate(self.server.model_dump(exclude_unset=True) | changes)
         except ValidationError as error:
             raise ConfigError(explain(error, ServerTable, under=("server",))) from None
         return self.model_copy(update={"server": server})

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
+from traceback import extract_tb
 from typing import Any, Protocol, get_args
 
 from fastmcp import FastMCP
@@ -55,6 +56,8 @@ def load(name: str, table: BuildingTable, secrets: Mapping[str, SecretStr], inst
     if table.server is not None:
         return Loaded(name, table, Building(server := wrapped(name, table)), Settings(), server)
     building = find(name, installed)
+    if clash := building.settings.model_fields.keys() & BuildingTable.model_fields.keys():
+        raise LoadError(f"building {name!r} has a setting {min(clash)!r}, which is a key of campus itself in its table; call it otherwise")
     settings = read_settings(name, building.settings, table.settings, secrets)
     return Loaded(name, table, building, settings, made_server(name, building, settings))
 
@@ -93,8 +96,11 @@ def wrapped(name: str, table: BuildingTable) -> FastMCP[Any]:
             raise ConfigError(
                 f"unknown key {min(table.settings)!r} in [buildings.{name}]; there are: {', '.join(BuildingTable.model_fields)}"
             )
+        _check_remote(name, target)
         return create_proxy({"mcpServers": {name: target}}, mode="auto", name=name)
     module, _, attribute = str(target).partition(":")
+    if not attribute:
+        raise ConfigError(f"buildings.{name}.server = {target!r} names no server of a module; write {REMOTE_FORMS}")
     try:
         found = getattr(import_module(module), attribute)
     except Exception as error:  # whatever a stranger's module raises at import is told to the operator
@@ -102,6 +108,19 @@ def wrapped(name: str, table: BuildingTable) -> FastMCP[Any]:
     if isinstance(found, FastMCP) and table.settings:
         raise ConfigError(f"{target} is a server, not a factory: it takes no keys, but [buildings.{name}] has {min(table.settings)!r}")
     return found if isinstance(found, FastMCP) else _server_from(name, found, **table.settings)
+
+
+def _check_remote(name: str, target: Mapping[str, Any]) -> None:
+    """FastMCP takes any key, and fails only when it connects."""
+    from fastmcp.mcp_config import RemoteMCPServer, StdioMCPServer  # spared where no such building is opened
+
+    if len(target.keys() & {"command", "url"}) > 1:
+        raise ConfigError(f"buildings.{name}.server has both command and url; write one of them")
+    known = RemoteMCPServer.model_fields if "url" in target else StdioMCPServer.model_fields
+    if unknown := sorted(target.keys() - known.keys()):
+        raise ConfigError(f"unknown key {unknown[0]!r} in buildings.{name}.server; there are: {', '.join(known)}")
+    if "url" in target and not str(target["url"]).startswith(("http://", "https://")):
+        raise ConfigError(f"buildings.{name}.server.url = {target['url']!r} is no address; write https://…/mcp")
 
 
 def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastMCP[Any]:
@@ -115,8 +134,10 @@ def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastM
 
 
 def told(error: Exception) -> str:
-    """What an author's code raised, in one line; the whole is in the traceback of the cause."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    """What an author's code raised, and where, in one line."""
+    frames = extract_tb(error.__traceback__)
+    where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}{where}"
 
 
 def read_settings(name: str, model: type[Settings], keys: Mapping[str, Any], secrets: Mapping[str, SecretStr]) -> Settings:

@@ -4,8 +4,10 @@ import logging
 import sys
 import time
 
+from starlette.requests import ClientDisconnect
+
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-QUIET = dict.fromkeys(("httpx", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "x402", "web3"), logging.WARNING) | {
+QUIET = dict.fromkeys(("httpx", "httpx2", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "x402", "web3"), logging.WARNING) | {
     "stamina": logging.ERROR
 }
 
@@ -26,10 +28,17 @@ class OneLine(logging.Formatter):
         return f"{super().formatMessage(record)} {data}".rstrip()
 
 
+def is_news(record: logging.LogRecord) -> bool:
+    """Whether a record is to be read: mcp logs a traceback of each caller that hangs up before its request is whole."""
+    hung_up = record.exc_info and isinstance(record.exc_info[1], ClientDisconnect)  # False as well as None where there is no error
+    return not (hung_up and record.name.startswith("mcp."))
+
+
 def log_to_stderr(level: int, *, requests: bool = False) -> None:
     """Log to standard error; libraries only what they warn of, and a line per request only where it is asked for."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine())
+    handler.addFilter(is_news)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name, least in QUIET.items():
         logging.getLogger(name).setLevel(least)

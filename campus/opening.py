@@ -37,9 +37,9 @@ class OperatorsWord(Transform):
         return self._words[max(fitting, key=lambda pattern: (pattern == tool, len(pattern.replace("*", ""))))]
 
     def unheard(self) -> list[str]:
-        """The names, without a wildcard, that no tool seen so far has: a word that was misspelled would leave a tool open."""
+        """The names and patterns that fit no tool seen so far: a word that was misspelled would leave a tool open."""
         seen = {tool.name for tool, _ in self._applied.values()}
-        return sorted(pattern for pattern in self._words if pattern not in seen and not set(pattern) & set("*?["))
+        return sorted(pattern for pattern in self._words if not any(fnmatchcase(name, pattern) for name in seen))
 
     def applied(self, tool: Tool) -> Tool | None:
         """The tool as it is shown here; None when it is hidden."""
@@ -124,7 +124,7 @@ async def open_server(loaded: Loaded) -> Opened:
     tools = {tool.name: tool for tool in await every_tool(server)}
     if unheard := word.unheard():
         there_are = ", ".join(sorted(tools))
-        raise ConfigError(f"[buildings.{name}.tools] names {unheard[0]!r}, and there is no such tool; there are: {there_are}")
+        raise ConfigError(f"[buildings.{name}.tools] names {unheard[0]!r}, and no tool is called so; there are: {there_are}")
     if not tools:
         raise LoadError(f"building {name!r} has no tools; if it is a remote server or a command, see that it runs")
     scope = loaded.table.scope or name

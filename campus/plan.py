@@ -68,7 +68,12 @@ def _check_addresses(opened: Sequence[Opened], operations: Mapping[str, Sequence
     taken = {("POST", one.mcp_path): f"the MCP server of {one.name}" for one in opened}
     if len(taken) < len(opened):
         raise ConfigError("two buildings have the same path; each needs one of its own")
-    descriptions = {f"/v1/{one.name}" for one in opened} | {"/v1/openapi.json"}
+    descriptions = {
+        "/openapi.json",
+        "/v1/openapi.json",
+        *(f"/v1/{one.name}" for one in opened),
+        *(f"/{one.name}/openapi.json" for one in opened),
+    }
     for owner, methods, path in _claims(opened, operations):
         if path in descriptions or path.split("/")[1] in RESERVED - {"v1"}:
             raise LoadError(f"the route of {owner}, {path}, is one that campus itself serves; choose another")
@@ -93,7 +98,7 @@ def _check_jobs(opened: Sequence[Opened]) -> None:
             try:
                 Task(f"{one.name}.{job.name}", job.run, every=job.every, daily_at=job.daily_at, on=job.on)
             except ValueError as error:
-                raise LoadError(str(error)) from None
+                raise LoadError(f"building {one.name!r}: job {job.name}: {error}") from None
 
 
 def _documents(

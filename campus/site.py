@@ -55,9 +55,9 @@ class Site(Generic[SettingsT, StateT]):
         """The time, aware, in UTC."""
         return self.clock()
 
-    def count(self, event: str, /, **labels: str) -> None:
-        """Count an event, for /metrics; labels take few values each."""
-        self.counters.add(self.name, event, labels)
+    def count(self, event: str, times: int = 1, /, **labels: str) -> None:
+        """Count an event, once or so many times, for /metrics; labels take few values each."""
+        self.counters.add(self.name, event, labels, times=times)
 
 
 class _CurrentSite(Instant[Site[Any, Any]]):

@@ -26,7 +26,12 @@ async def list_is_fresh(site: Here) -> Sequence[str]:
     edition = site.state.real_edition
     if edition is None:
         return found if site.state.edition else ["no list was made yet; run the job cve.refresh", *found]
-    days = (site.now().date() - edition.day).days
+    today, issues = site.now().date(), edition.facts.issues
+    if issues.is_stale(today):
+        found.insert(
+            0, f"the feeds stand still (KEV {issues.kev}, EPSS {issues.epss}), and answers say that they are stale; see their addresses"
+        )
+    days = (today - edition.day).days
     if days > GOOD_FOR_DAYS:
         found.insert(0, f"the list is of {edition.day}, {days} days ago; run the job cve.refresh")
     return found

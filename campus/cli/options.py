@@ -29,4 +29,6 @@ def show(rows: Iterable[Mapping[str, Any]], *, as_json: bool) -> None:
 
 
 def _cell(value: Any) -> str:
-    return "-" if value is None or value == "" else str(value)
+    """As it is shown: what would move the cursor or break the line is spelled out."""
+    text = "-" if value is None or value == "" else str(value)
+    return text if text.isprintable() else repr(text)[1:-1]

@@ -50,7 +50,9 @@ async def row_named(session: AsyncSession, name: str) -> KeyRow:
     rows = (await session.exec(select(KeyRow).where(means).order_by(col(KeyRow.id)))).all()
     if not rows:
         # not all of it: it may be the token of a key elsewhere
-        raise KeyRefused(f"no key {name[:SHOWN_LENGTH]!r}; `campus key list` shows the ids and the first characters of every key")
+        raise KeyRefused(
+            f"no key {name[:SHOWN_LENGTH]!r}; give an id, or {SHORTEST_PREFIX} characters of a token at least: `campus key list` shows both"
+        )
     if len(rows) > 1:
         raise KeyRefused(f"{start!r} begins {len(rows)} keys: {', '.join(row.id for row in rows)}; give the id of one of them")
     return rows[0]

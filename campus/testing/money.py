@@ -1,4 +1,4 @@
-"""Money for tests: a real chain, x402's own facilitator on it, and wallets that pay. It needs `campus[testing]`."""
+"""Money for tests: a real chain, x402's own facilitator on it, and wallets that pay. It needs `campus[chain]`."""
 
 from campus.testing.chain import Chain, ChainError, Transfer, open_chain
 from campus.testing.facilitator import Call, Facilitator, open_facilitator

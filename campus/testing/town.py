@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, Protocol
+from urllib.parse import quote
 
 import httpx
 import httpx2
@@ -21,6 +22,7 @@ from campus.building import Building
 from campus.config import Config
 from campus.site import Site
 from campus.web.client import Web
+from twins import Operation
 
 __all__ = ["Clock", "Reply", "Town", "open_campus"]
 
@@ -149,14 +151,16 @@ class Town:
         await self.campus.run_job(f"{self.main}.{job}", **options)
 
     async def _over_http(self, building: str, tool: str, given: Mapping[str, Any], asks: Asks) -> Reply:
-        operation = next(one for one in self.campus.plan.operations[building] if one.name == tool)
+        operation = self._operation(building, tool)
         path, method, arguments = operation.path, operation.methods[0], dict(given)
         for name in operation.route.placeholders:
-            path = path.replace(f"{{{name}}}", str(arguments.pop(name)))
+            path = path.replace(f"{{{name}}}", quote(str(arguments.pop(name)), safe=""))
         headers = asks.headers | ({"PAYMENT-SIGNATURE": _encoded(asks.payment)} if asks.payment is not None else {})
         if method in ("GET", "DELETE"):
             query = {
-                operation.by_name[name].wire if name in operation.by_name else name: _spelled(value) for name, value in arguments.items()
+                operation.by_name[name].wire if name in operation.by_name else name: _spelled(value)
+                for name, value in arguments.items()
+                if value is not None  # which a query cannot spell: what is left out is its default
             }
             response = await self.http.request(method, path, params=query, headers=headers)
         else:
@@ -164,6 +168,12 @@ class Town:
         said = _unwrapped(response.json(), operation.tool.output_schema)
         terms, receipt = (_decoded(response.headers.get(name)) for name in ("payment-required", "payment-response"))
         return Reply(response.status_code, said, response.headers, terms, receipt)
+
+    def _operation(self, building: str, tool: str) -> Operation:
+        its = {one.name: one for one in self.campus.plan.operations.get(building, ())}
+        if tool not in its:
+            raise LookupError(f"building {building!r} has no tool {tool!r}; there are: {', '.join(its) or 'none, for it is not open'}")
+        return its[tool]
 
     async def _over_mcp(self, building: str, tool: str, arguments: Mapping[str, Any], asks: Asks) -> Reply:
         meta = {"x402/payment": asks.payment} if asks.payment is not None else None
@@ -235,6 +245,8 @@ async def open_campus(
     `storage` is a storage URL, a directory that goes away by default; `web` the client for callers' URLs; `tables` are
     further tables of campus.toml, such as mail and web.
     """
+    if not buildings:
+        raise TypeError("open_campus() wants a building to open: open_campus(tides=building)")
     main = next(iter(buildings))
     with TemporaryDirectory() as folder:
         config = Config.model_validate(

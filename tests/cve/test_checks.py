@@ -24,6 +24,17 @@ async def test_a_list_is_good_until_a_day_after_its_own(publisher, open_town) ->
         assert (await town.campus.ask("ready"))["cve"] == ["the list is of 2026-08-21, 2 days ago; run the job cve.refresh"]
 
 
+async def test_feeds_that_stand_still_are_told_though_lists_are_made_of_them(publisher, open_town) -> None:
+    clock = Clock(NOON)
+    async with open_town(publisher.url, clock=clock) as town:
+        for _ in range(6):
+            await town.run("refresh")
+            clock.move(timedelta(days=1))
+        (sentence,) = (await town.campus.ask("ready"))["cve"]
+        assert sentence.startswith("the feeds stand still (KEV ")
+        assert "see their addresses" in sentence
+
+
 async def test_the_check_asks_each_feed_and_says_which_setting_to_change(publisher, open_town) -> None:
     async with open_town(publisher.url) as town:
         assert (await town.campus.ask("check"))["cve"] == []

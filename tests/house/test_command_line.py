@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import Command, command_of
-from serving import command, free_port, serving, write_config
+from serving import asked, command, free_port, serving, write_config
 
 SHOP = """
 from fastmcp import FastMCP
@@ -65,6 +65,8 @@ def test_a_key_is_issued_listed_renewed_rotated_and_revoked(tmp_path: Path, run:
     assert key("rotate", issued["id"])[0]["key"] != issued["key"]
     assert run("key", "revoke", issued["id"], "--config", config).out == f"revoked {issued['id']} (shop)\n"
     assert [row["state"] for row in key("list")] == ["revoked", "valid"]
+    key("issue", "shop", "--note", "a\nb\x1b[31m")
+    assert r"a\nb\x1b[31m" in run("key", "list", "--config", config).out
     for file in (tmp_path / "data").iterdir():
         assert issued["key"].encode() not in file.read_bytes()
 
@@ -133,6 +135,13 @@ def test_a_second_server_on_the_same_data_is_refused_and_commands_work_beside_th
         answer = command("serve", "--port", str(free_port()), "--config", str(first.config), environ=environ)
         assert answer.returncode == 2
         assert "PostgreSQL" in answer.stderr
+
+
+def test_a_building_of_ones_own_is_served_alone(tmp_path: Path, environ: dict[str, str]) -> None:
+    with serving(tmp_path, '[buildings.shop]\nserver = "shop_of_a_stranger:mcp"\n', environ=environ) as campus:
+        assert asked(f"{campus.url}/v1/shop/ask?word=tide").json() == {"result": "tide"}
+        assert asked(f"{campus.url}/openapi.json").status_code == 404
+        assert "/v1/shop/ask" in asked(f"{campus.url}/v1/openapi.json").json()["paths"]
 
 
 def test_a_data_directory_that_cannot_be_is_told(tmp_path: Path, environ: dict[str, str]) -> None:

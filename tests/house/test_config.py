@@ -52,6 +52,16 @@ def test_the_public_address_is_that_of_host_and_port_unless_said(tmp_path: Path)
     assert config.serving_at(None, 9000).url == "http://localhost:9000"
 
 
+def test_a_price_may_be_written_as_a_number(tmp_path: Path) -> None:
+    text = '[products.x]\nscope = "x"\nprice = 19.5\nterm = "30 days"\n[buildings.a.tools]\nt = { price = 0.005 }\nu = { price = 2 }\n'
+    (path := tmp_path / "campus.toml").write_text(text)
+    config = read_config(path, {})
+    assert (config.products["x"].price, {name: tool.price for name, tool in config.buildings["a"].tools.items()}) == (
+        "19.50",
+        {"t": "0.005", "u": "2"},
+    )
+
+
 def test_secrets_are_taken_from_the_environment_and_never_shown(tmp_path: Path) -> None:
     (path := tmp_path / "campus.toml").write_text("")
     config = read_config(path, {"CAMPUS_DATABASE_PASSWORD": "hush", "HOME": "/"})

@@ -1,17 +1,21 @@
 """Opening buildings: what is refused, and in which words."""
 
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastmcp import FastMCP
 from pydantic import SecretStr
+from sqlmodel import Field, SQLModel
 
-from campus import Building, Job, Settings, access, free, route
+from campus import Building, Job, Page, Settings, access, free, registry, route
 from campus.config import Config
 from campus.errors import CampusError
 from campus.plan import Plan, make_plan
-from campus.testing import Built
+from campus.testing import Built, open_campus
 
 pytestmark = pytest.mark.anyio
 
@@ -49,6 +53,12 @@ class Strict(Settings):
     token: SecretStr | None = None
 
 
+class Pathed(Settings):
+    """Settings with a field that the table keeps for where the building is served."""
+
+    path: str = "data"
+
+
 async def nothing(site: object) -> None:
     """A job."""
 
@@ -61,6 +71,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"a": Building(server(None), settings=Strict)},
         {"feed_url": "x", "speed": 1},
         "unknown key 'speed' in [buildings.a]; there are: ",
+    ),
+    "a setting that campus has itself": (
+        {"a": Building(server(None), settings=Pathed)},
+        {},
+        "has a setting 'path', which is a key of campus",
     ),
     "a missing setting": ({"a": Building(server(None), settings=Strict)}, {}, "buildings.a.feed_url is missing"),
     "a secret in the file": (
@@ -76,6 +91,8 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "a route that campus serves": ({"a": server(route("GET /healthz"))}, {}, "is one that campus itself serves"),
     "a description's route": ({"a": server(route("GET /v1/a"))}, {}, "is one that campus itself serves"),
+    "a document's route": ({"a": server(route("GET /a/openapi.json"))}, {}, "is one that campus itself serves"),
+    "the main document's route": ({"a": server(route("GET /openapi.json"))}, {}, "is one that campus itself serves"),
     "a route that is none": ({"a": server(route("FETCH /v1/x"))}, {}, "'FETCH'"),
     "a route of an argument that is none": ({"a": server(route("GET /v1/x/{id}"))}, {}, "'id' is none of its arguments"),
     "a server without tools": ({"a": server()}, {}, "has no tools"),
@@ -83,6 +100,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a factory of another kind": ({"a": Building(lambda settings: 1)}, {}, "gave a int"),  # type: ignore[arg-type, return-value]  # on purpose
     "a wrapped server that is not there": ({"a": None}, {"server": "json:nothing"}, "cannot be imported"),
     "a wrapped address that is none": ({"a": None}, {"server": {"cmd": "x"}}, "neither command nor url"),
+    "a wrapped server without a name": ({"a": None}, {"server": "json"}, "names no server of a module"),
+    "a wrapped address that is none of the web": ({"a": None}, {"server": {"url": "hello"}}, "'hello' is no address"),
+    "a command with an address": ({"a": None}, {"server": {"command": "x", "url": "https://x.example/mcp"}}, "both command and url"),
+    "an unknown key of a command": ({"a": None}, {"server": {"command": "x", "argz": []}}, "unknown key 'argz' in buildings.a.server"),
+    "a job at no time of day": ({"a": Building(server(None), jobs=[Job(nothing, daily_at="25:00")])}, {}, "building 'a': job nothing: "),
     "a job with two schedules": (
         {"a": Building(server(None), jobs=[Job(nothing, every=__import__("datetime").timedelta(seconds=1), daily_at="01:00")])},
         {},
@@ -98,6 +120,40 @@ async def test_what_cannot_be_opened_is_told_in_one_sentence(case: str) -> None:
         await plan(table, **buildings)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+class Tables(SQLModel, registry=registry()):
+    """The tables of a building whose author forgot a step."""
+
+
+class Tide(Tables, table=True):
+    """A table that is there, without the column that came later."""
+
+    id: int = Field(primary_key=True)
+    height: float | None = None
+
+
+STEP = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    op.create_table("tide", sa.Column("id", sa.Integer(), nullable=False), sa.PrimaryKeyConstraint("id", name="pk_tide"))
+"""
+
+
+async def test_a_column_that_no_step_makes_is_told_by_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "migrations").mkdir()
+    (tmp_path / "migrations" / "0001_first.py").write_text(STEP)
+    monkeypatch.setattr(sys.modules[__name__], "__file__", str(tmp_path / "tables.py"))
+    async with open_campus(tides=Building(server(None), tables=Tables)) as town:
+        (sentence,) = (await town.campus.ask("check"))["tides"]
+    assert "write the step that is missing: campus migration tides" in sentence
+    assert "height" in sentence
 
 
 async def test_a_secret_comes_from_the_environment() -> None:
@@ -138,6 +194,47 @@ async def test_a_building_may_be_all_free_by_its_own_word() -> None:
 
 async def test_a_misspelled_tool_in_the_configuration_is_refused_since_it_would_leave_the_tool_open() -> None:
     for word in ({"price": "1"}, {"hidden": True}):
-        with pytest.raises(CampusError, match=r"names 'tool_9', and there is no such tool; there are: tool_0, tool_1"):
+        with pytest.raises(CampusError, match=r"names 'tool_9', and no tool is called so; there are: tool_0, tool_1"):
             await plan({"tools": {"tool_9": word}}, a=server(None, None))
-    assert await plan({"tools": {"tool_1": {"hidden": True}, "other_*": {"hidden": True}}}, a=server(None, None))
+        with pytest.raises(CampusError, match=r"names 'tol_\*', and no tool is called so"):
+            await plan({"tools": {"tol_*": word}}, a=server(None, None))
+    assert await plan({"tools": {"tool_1": {"hidden": True}, "*_0": {"hidden": False}}}, a=server(None, None))
+
+
+def tides() -> None:
+    """A job that is not async."""
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"jobs": [nothing]}, r"jobs= takes Job\(…\) only, and was given <function nothing"),
+        ({"jobs": [Job(nothing), Job(nothing)]}, "two jobs are called nothing"),
+        ({"pages": ["GET /v1/x"]}, r"pages= takes Page\(…\) only"),
+        ({"tables": SQLModel}, r"class Tables\(SQLModel, registry=registry\(\)\)"),
+    ],
+)
+def test_what_no_building_can_hold_is_told_to_its_author(parts: dict[str, Any], said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        Building(server(None), **parts)
+
+
+def test_a_job_or_a_page_that_cannot_be_served_is_told_to_its_author() -> None:
+    with pytest.raises(TypeError, match=r"write async def tides\(site\)"):
+        Job(tides)  # type: ignore[arg-type]  # on purpose
+    for route_of_page in ("GET v1/x", "FETCH /v1/x"):
+        with pytest.raises(ValueError, match=f"'{route_of_page}' is no route of a page"):
+            Page(route_of_page, nothing)  # type: ignore[arg-type]  # on purpose
+
+
+@asynccontextmanager
+async def broken_state(site: object) -> AsyncIterator[None]:
+    """A state that cannot be made."""
+    raise ConnectionError("no route to the tide gauge")
+    yield
+
+
+async def test_a_state_that_cannot_be_made_is_told_with_its_building_and_its_line() -> None:
+    with pytest.raises(CampusError, match=r"building 'a' cannot make its state: ConnectionError: no route .* \(at .*test_loader.py:\d+\)"):
+        async with open_campus(a=Building(server(None), state=broken_state)):
+            pass

@@ -1,8 +1,13 @@
 """Campus's own pages, and what is said at addresses where nothing is."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import campus
 from campus import Building
+from campus.pages import EXPLANATIONS
 from campus.testing import open_campus
 
 pytestmark = pytest.mark.anyio
@@ -29,6 +34,14 @@ async def test_every_building_is_described_and_every_code_explained(shop: Buildi
         assert "unlock" in (await town.http.get("/errors/access_required")).json()["explanation"]
         assert "building's own" in (await town.http.get("/errors/no_text")).json()["explanation"]
         assert (await town.http.get("/v1/shop/pages/x")).text == "page of shop for x"
+
+
+def test_every_code_that_stands_in_the_source_is_explained() -> None:
+    root = Path(campus.__file__).parents[1]
+    files = [file for folder in ("buildings", "campus", "twins") for file in (root / folder).rglob("*.py")]
+    codes = {code for file in files for code in re.findall(r'Problem\(\s*\d{3},\s*"(\w+)"', file.read_text(encoding="utf-8"))}
+    assert len(codes) > 20
+    assert sorted(codes - EXPLANATIONS.keys()) == []
 
 
 async def test_clients_that_look_for_oauth_are_told_to_send_a_key(shop: Building) -> None:
