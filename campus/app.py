@@ -1,6 +1,7 @@
 """The composition root: a configuration becomes a campus, every object made here and handed what it needs."""
 
 import logging
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
@@ -139,18 +140,20 @@ async def assemble(
             clock=clock,
             counters=Counters(),
         )
-        payments = await stack.enter_async_context(service(config, ground, now=clock)) if config.payments else None
+        payments = await stack.enter_async_context(service(config, ground, now=clock, trust=trust)) if config.payments else None
         sites = {one.name: await stack.enter_async_context(around.site(one)) for one in plan.opened}
         tasks = tasks_of(plan.opened, sites, ground.keys, more=payments.tasks if payments else ())
         yield Campus(plan, ground, around.counters, mail, sites, Scheduler(tasks, ground.storage, now=clock), payments)
         await ground.keys.flush_last_used()
 
 
-def service(config: Config, ground: Foundation, *, now: Callable[[], datetime]) -> AbstractAsyncContextManager[PaymentService]:
+def service(
+    config: Config, ground: Foundation, *, now: Callable[[], datetime], trust: ssl.SSLContext
+) -> AbstractAsyncContextManager[PaymentService]:
     """Payments, to be opened."""
     from campus.payments.opening import payments_of  # 30 ms, spared where campus.toml has no [payments]
 
-    return payments_of(config, ground, now=now)
+    return payments_of(config, ground, now=now, trust=trust)
 
 
 @dataclass(frozen=True)

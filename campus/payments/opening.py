@@ -1,6 +1,7 @@
 """Payments, opened: the till, the ledger and the reconciler on one database, one facilitator and one chain."""
 
 import logging
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -133,9 +134,12 @@ class Payments:
         return []
 
 
-def payments_of(config: Config, ground: Foundation, *, now: Callable[[], datetime]) -> AbstractAsyncContextManager[Payments]:
+def payments_of(
+    config: Config, ground: Foundation, *, now: Callable[[], datetime], trust: ssl.SSLContext | None = None
+) -> AbstractAsyncContextManager[Payments]:
     """The payments of a campus; what one buys of keys is delivered or dropped with it."""
-    return open_payments(config, ground.storage, now=now, on_settled=ground.keys.deliver, on_released=ground.keys.drop)
+    keys = ground.keys
+    return open_payments(config, ground.storage, now=now, on_settled=keys.deliver, on_released=keys.drop, trust=trust)
 
 
 @asynccontextmanager
@@ -148,9 +152,11 @@ async def open_payments(
     on_released: Consequence,
     lease: timedelta = LEASE,
     patience: float = PATIENCE_SECONDS,
+    trust: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Payments]:
     """Open what campus.toml says under [payments]; nobody is asked for anything yet. `storage` is the house's.
 
+    `trust` says whose certificates are believed, by default httpx's own choice.
     `on_settled(session, payment_id)` and `on_released` write what follows into the transaction that settles or releases a payment.
     """
     table = config.payments
@@ -158,7 +164,8 @@ async def open_payments(
     token = config.secrets.get(TOKEN)
     bearer = token.get_secret_value() if token else None
     # a client for each: calls that hang in the facilitator must not keep the chain from being asked
-    async with httpx.AsyncClient(timeout=TIMEOUT) as client, httpx.AsyncClient(timeout=TIMEOUT) as node:
+    verify = trust or httpx.create_ssl_context()
+    async with httpx.AsyncClient(timeout=TIMEOUT, verify=verify) as client, httpx.AsyncClient(timeout=TIMEOUT, verify=verify) as node:
         facilitator = LateFacilitator(client, url=table.facilitator_url, network=table.network, token=bearer)
         chain, ledger = Chain(node, table.rpc_url), Ledger(storage, now=now)
         leases = Leases(storage, holder=this_process(), now=now, length=lease)

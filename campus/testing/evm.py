@@ -26,8 +26,7 @@ class Node:
     """The chain. eth-tester is one for all threads, so that calls go one at a time."""
 
     def __init__(self) -> None:
-        backend = _backend()
-        self._provider = EthereumTesterProvider(EthereumTester(backend=backend, auto_mine_transactions=True))
+        self._provider = EthereumTesterProvider(_Tester(backend=_backend(), auto_mine_transactions=True))
         web3 = Web3(self._provider)
         # its own middleware is for callers, not for nodes: it takes a list of addresses for a name
         web3.middleware_onion.clear()
@@ -89,6 +88,22 @@ class Node:
         waiting, self._waiting = self._waiting, []
         for raw in waiting:
             self._send(raw)
+
+
+class _Tester(EthereumTester):  # type: ignore[misc]  # it ships no types
+    """eth-tester makes receipts anew whenever it looks for events: these are made once, for what was mined stays."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._receipts: dict[str, Mapping[str, Any]] = {}
+
+    def get_transaction_receipt(self, transaction_hash: str) -> Mapping[str, Any]:
+        known = self._receipts.get(transaction_hash)
+        if known is None:
+            known = super().get_transaction_receipt(transaction_hash)
+            if known["block_number"] is not None:
+                self._receipts[transaction_hash] = known
+        return known
 
 
 @contextmanager
