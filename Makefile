@@ -2,6 +2,8 @@
 PY ?= python3
 VENV ?= .venv
 ARGS ?=
+# twice the cores: many tests wait for a process of their own, or for a timeout
+WORKERS ?= 4
 BIN = $(VENV)/bin
 LOCKS = requirements.txt requirements-dev.txt
 STAMP = $(VENV)/.stamp-$(shell cat $(LOCKS) pyproject.toml | cksum | cut -d' ' -f1)
@@ -24,7 +26,7 @@ types: $(STAMP)           ## mypy --strict
 	$(BIN)/mypy
 
 tests: $(STAMP) $(MCP1_STAMP)   ## all tests, with branch coverage
-	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term -q $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report=term -q $(ARGS)
 
 bench: $(STAMP)           ## the figures that matter, as ratios from one run
 	$(BIN)/python -m benchmarks $(ARGS)
