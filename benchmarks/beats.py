@@ -1,12 +1,13 @@
 """Beats, acknowledged when they are on disk, beside a reply that stores nothing and a route that stores them one by one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.comparisons import Comparison, in_turns
-from benchmarks.figures import Line, line_of_costs, line_of_pairs
+from benchmarks.disk import SLOW_MILLISECONDS, slow_disk, sync_seconds
+from benchmarks.figures import Line, line_of_costs, line_of_pairs, line_of_skipped
 from benchmarks.load import Exchange, Target, ask
 from benchmarks.monitors import CONFIG, MONITORS, beat_path, fill, monitor_id
 from benchmarks.processes import Server, baseline, campus
@@ -14,24 +15,31 @@ from benchmarks.wire import get
 
 CONNECTIONS = 64
 """Beats are stored in groups: of those that are on their way at once."""
+SLOWED = f"the same where a sync takes {SLOW_MILLISECONDS} ms longer"
 
 
 def beat_lines(folder: Path, *, rounds: int, seconds: float) -> Iterator[Line]:
-    """Three comparisons, and what a beat costs."""
+    """What a beat costs beside others, where a sync takes as long as on this disk and where it takes longer."""
+    folder.mkdir(parents=True)
+    slow = slow_disk(folder)
 
     @contextmanager
     def opened(number: int) -> Iterator[Sequence[Comparison]]:
         with ExitStack() as stack:
-            yield list(_comparisons(folder / f"beats{number}", stack))
+            yield [*_comparisons(folder / f"beats{number}", stack), *(_slowed(folder / f"slow{number}", stack, slow) if slow else ())]
 
     found = in_turns(opened, rounds=rounds, seconds=seconds)
     for one in found:
         yield line_of_pairs(one.comparison.what, goal=one.comparison.goal, pairs=one.pairs, judged=["req/s"])
+    if not slow:
+        yield line_of_skipped(SLOWED, reason="there is no C compiler")
+    yield line_of_costs("a sync of one page on this disk", unit="µs", costs=[seconds * 1e6 for seconds in sync_seconds(folder)])
     yield line_of_costs("CPU per beat", unit="µs", costs=[pair.campus.cpu * 1e6 for one in found for pair in one.pairs])
 
 
 def _comparisons(folder: Path, stack: ExitStack) -> Iterator[Comparison]:
-    folder.mkdir(parents=True)
+    """On this disk."""
+    folder.mkdir()
     fill(folder, MONITORS)
     server, _ = stack.enter_context(campus(folder, CONFIG))
     ours = beats(server, MONITORS)
@@ -39,6 +47,15 @@ def _comparisons(folder: Path, stack: ExitStack) -> Iterator[Comparison]:
     for mode, goal in (("NORMAL", 1.3), ("FULL", 3.0)):
         one_by_one = stack.enter_context(baseline("one_by_one", str(folder / f"{mode}.db"), mode))
         yield Comparison(f"beats on disk ÷ an UPDATE and commit each, {mode}", goal, ours, beats(one_by_one, MONITORS))
+
+
+def _slowed(folder: Path, stack: ExitStack, environ: Mapping[str, str]) -> Iterator[Comparison]:
+    """On a slow one."""
+    folder.mkdir()
+    fill(folder, MONITORS)
+    server, _ = stack.enter_context(campus(folder, CONFIG, environ=environ))
+    one_by_one = stack.enter_context(baseline("one_by_one", str(folder / "FULL.db"), "FULL", environ=environ))
+    yield Comparison(SLOWED, 3.0, beats(server, MONITORS), beats(one_by_one, MONITORS))
 
 
 def beats(server: Server, count: int, *, step: int = 1) -> Target:

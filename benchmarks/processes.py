@@ -75,19 +75,21 @@ def campus(folder: Path, text: str, *, environ: Mapping[str, str] | None = None)
 
 
 @contextmanager
-def baseline(module: str, *words: str) -> Iterator[Server]:
-    """`python -m benchmarks.<module> PORT …` on one CPU."""
-    with running(module, *words, cpu=FIRST) as (process, port):
+def baseline(module: str, *words: str, environ: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """`python -m benchmarks.<module> PORT …` on one CPU; `environ` is what else its environment holds."""
+    with running(module, *words, cpu=FIRST, environ=environ) as (process, port):
         seconds_to_first_answer(process, port, "/healthz")
         yield Server(port, process.pid)
 
 
 @contextmanager
-def running(module: str, *words: str, cpu: int) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+def running(
+    module: str, *words: str, cpu: int, environ: Mapping[str, str] | None = None
+) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
     """A module of this package as a process, and the port that it was told to listen on."""
     port = free_port()
     with on_cpu(cpu):
-        process = spawn(own_module(module, str(port), *words))
+        process = spawn(own_module(module, str(port), *words), environ=environ)
     try:
         yield process, port
     finally:
@@ -99,9 +101,9 @@ def own_module(module: str, *words: str) -> list[str]:
     return [sys.executable, "-m", f"benchmarks.{module}", *words]
 
 
-def spawn(command: Sequence[str | Path]) -> "subprocess.Popen[bytes]":
+def spawn(command: Sequence[str | Path], *, environ: Mapping[str, str] | None = None) -> "subprocess.Popen[bytes]":
     """Start a process, unheard."""
-    return subprocess.Popen(command, env={**os.environ, **environment()}, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, env={**os.environ, **environment(), **(environ or {})}, stderr=subprocess.DEVNULL)
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:
