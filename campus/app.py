@@ -128,9 +128,9 @@ async def assemble(
         reading = beside.submit(httpx.create_ssl_context)  # once for all clients: it takes 20 ms
         plan, mail = await make_plan(config, installed or installed_buildings()), open_mail(config, clock)
     trust = reading.result()
+    rooms = {one.name: tables for one in plan.opened if (tables := one.loaded.building.tables)}
     async with AsyncExitStack() as stack:
-        ground = await stack.enter_async_context(lay_foundation(config, exclusive=exclusive, now=clock))
-        await ground.vault.check({one.name: tables for one in plan.opened if (tables := one.loaded.building.tables)})
+        ground = await stack.enter_async_context(lay_foundation(config, exclusive=exclusive, now=clock, rooms=rooms))
         around = Surroundings(
             plan,
             ground,

@@ -1,9 +1,11 @@
 """What every command stands on: the database, the house's own room in it, and the keys."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from sqlmodel import SQLModel
 
 from campus.config import Config
 from campus.keys.keyring import KeyRing
@@ -29,12 +31,22 @@ def utc_now() -> datetime:
 
 
 @asynccontextmanager
-async def lay_foundation(config: Config, *, exclusive: bool = False, now: Callable[[], datetime] = utc_now) -> AsyncIterator[Foundation]:
-    """Open the database that campus.toml names, its own tables migrated; `exclusive` claims embedded files for this process."""
+async def lay_foundation(
+    config: Config,
+    *,
+    exclusive: bool = False,
+    now: Callable[[], datetime] = utc_now,
+    rooms: Mapping[str, type[SQLModel]] | None = None,
+) -> AsyncIterator[Foundation]:
+    """Open the database that campus.toml names, its own tables migrated; `exclusive` claims embedded files for this process.
+
+    `rooms` are the tables of all that will be opened on it: what is of a newer version is found before anything is written.
+    """
     password = config.secrets.get(PASSWORD)
     async with Vault.open(
         config.storage.url, folder=config.folder, password=password.get_secret_value() if password else None, exclusive=exclusive
     ) as vault:
+        await vault.check({"campus": House, **(rooms or {})})
         storage = await vault.room("campus", House)
         yield Foundation(vault, storage, KeyRing(storage, products_of(config), now=now))
 

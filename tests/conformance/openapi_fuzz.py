@@ -16,7 +16,15 @@ from conformance.town import Town
 DOCUMENTS = ("/openapi.json", "/gateway/openapi.json", "/cve/openapi.json", "/recorder/openapi.json", "/v1/openapi.json")
 EXAMPLES = 200
 MINUTES = 10
-OWN_REFUSALS = {"no_data_for_date", "monitor_not_found", "monitor_limit_reached", "not_dead", "target_in_use", "target_refused"}
+OWN_REFUSALS = {
+    "no_data_for_date",
+    "monitor_not_found",
+    "monitor_limit_reached",
+    "no_mail_here",
+    "not_dead",
+    "target_in_use",
+    "target_refused",
+}
 """Problems that a tool itself answers, after the paywall and its arguments let the call through."""
 WITH_BODY = 8
 """A body can be broken in many more ways than a path: of calls with one, one in so many is to reach the tool."""

@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,19 @@ def test_an_unwritable_data_directory_is_told(tmp_path: Path, environ: dict[str,
     answer = command("serve", "--config", str(write_config(tmp_path, CONFIG, port=free_port())), environ=environ)
     assert answer.returncode == 2
     assert answer.stderr.count("\n") == 1
+
+
+def test_beside_a_buildings_database_of_a_newer_version_nothing_is_made(tmp_path: Path) -> None:
+    config = write_config(tmp_path, "[buildings.cve]\nsample = true\n", port=free_port())
+    file = tmp_path / "data" / "cve.db"
+    file.parent.mkdir()
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        database.execute("INSERT INTO alembic_version VALUES ('9999')")
+        database.commit()
+    answer = command("serve", "--config", str(config))
+    assert (answer.returncode, "9999" in answer.stderr) == (2, True)
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
 def test_a_database_of_a_newer_version_is_told_and_left_as_it_is(tmp_path: Path, environ: dict[str, str]) -> None:
