@@ -74,8 +74,8 @@ def _problem_json(body: Mapping[str, Any]) -> bytes:
 
 async def send_answer(send: Send, answer: Answer, *, with_body: bool = True) -> None:
     """Send an answer; without its body (for HEAD) the headers stay those of the whole."""
-    headers = [*answer.headers]
+    headers = answer.headers
     if answer.status not in (204, 304):
-        headers.append((b"content-length", b"%d" % len(answer.body)))
+        headers = (*headers, (b"content-length", b"%d" % len(answer.body)))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body if with_body else b""})

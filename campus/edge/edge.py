@@ -12,7 +12,7 @@ from campus.edge.forwarded import LOOPBACK_PROXIES, believe
 from campus.edge.hosts import Hosts
 from campus.edge.identity import random_ids, request_id_of, trace_id_of
 from campus.edge.limits import BODY_BYTES, BODY_SECONDS, CALLS, BodyGuard, body_problem, has_body, too_many
-from campus.edge.reply import Reply, careful_headers
+from campus.edge.reply import Dressing, Reply, careful_headers
 from campus.errors import StorageUnavailable
 from campus.problems import storage_unavailable
 from twins import Problem
@@ -53,8 +53,8 @@ class Edge:
         self._app = app
         self._from_other_origin = open_to_all(app)
         self._hosts = Hosts(public_url, port=port)
-        self._careful = careful_headers(public_url)
-        self._careful_abroad = (*self._careful, READABLE)
+        careful = careful_headers(public_url)
+        self._dressing, self._dressing_abroad = Dressing(careful), Dressing((*careful, READABLE))
         self._probes = probes or {}
         self._body_bytes = body_bytes
         self._body_seconds = body_seconds
@@ -74,7 +74,7 @@ class Edge:
         foreign = b"origin" in headers
         sent_id = headers.get(b"x-request-id")
         scope["request_id"] = request_id = request_id_of(sent_id, self._new_id) if sent_id else self._new_id()
-        reply = Reply(send, self._careful_abroad if foreign else self._careful, request_id)
+        reply = Reply(send, self._dressing_abroad if foreign else self._dressing, request_id)
         logged = access.isEnabledFor(logging.INFO)
         began = self._clock() if logged else 0.0
         self._calls += 1

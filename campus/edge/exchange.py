@@ -18,6 +18,12 @@ WITHOUT_BODY = (204, 304)
 CLOSE = (b"connection", b"close")
 CHUNKED = (b"transfer-encoding", b"chunked")
 LAST_CHUNK = b"0\r\n\r\n"
+USUAL = frozenset(
+    b"access-control-allow-origin access-control-expose-headers allow cache-control content-length content-security-policy"
+    b" content-type date etag link location mcp-session-id referrer-policy retry-after strict-transport-security vary warning"
+    b" www-authenticate x-content-type-options x-request-id".split()
+)
+"""Names that responses here have, in lower case."""
 
 
 class Exchange(RequestResponseCycle):
@@ -44,7 +50,7 @@ class Exchange(RequestResponseCycle):
         self.waiting_for_100_continue = False
         headers = [*self.default_headers, *given]
         named = dict(headers)
-        if not b"".join(named).islower():  # as ASGI wants them, and not every app has them
+        if not (USUAL.issuperset(named) or b"".join(named).islower()):  # as ASGI wants them, and not every app has them
             headers = [(name.lower(), value) for name, value in headers]
             named = dict(headers)
         if CHUNKED[0] in named:
@@ -93,6 +99,6 @@ class Exchange(RequestResponseCycle):
 def head_of(status_line: bytes, headers: Sequence[Header]) -> bytes:
     """The head as it is sent; RuntimeError where a header holds a line break, which would split the response."""
     head = b"\r\n".join([status_line, *map(b": ".join, headers), b"", b""])
-    if not head.count(b"\n") == head.count(b"\r") == len(headers) + 2 or b"\0" in head:
+    if len(head) - len(head.translate(None, b"\r\n\0")) != 2 * (len(headers) + 2):
         raise RuntimeError("a header of the response holds a line break or a NUL")
     return head

@@ -9,6 +9,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from campus.edge.health import Health
+from campus.edge.reply import KEPT
 from campus.errors import StorageUnavailable
 
 pytestmark = pytest.mark.anyio
@@ -99,6 +100,21 @@ async def test_what_an_app_sends_again_and_again_does_not_grow(serving) -> None:
         first, second = await served.get(), await served.get()
     assert first.headers.keys() == second.headers.keys()
     assert START["headers"] == ((b"content-length", b"5"),)
+
+
+async def test_headers_that_differ_from_response_to_response_each_go_out_as_they_are(serving) -> None:
+    async def counting(scope: Scope, receive: Receive, send: Send) -> None:
+        number = scope["query_string"]
+        pair = (b"x-number", number) if int(number) % 2 else [b"x-number", number]  # ASGI allows both
+        await send({"type": "http.response.start", "status": 200, "headers": [pair, (b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    numbers = [*range(KEPT + 10), *range(10)]
+    async with serving(counting) as served, served.connected() as connection:
+        for number in numbers:
+            await connection.send(b"GET /?%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % number)
+            answer = await connection.answer()
+            assert (answer.headers["x-number"], answer.headers["x-content-type-options"]) == (str(number), "nosniff")
 
 
 async def test_a_crash_is_a_problem_that_tells_nothing_of_its_cause(serving, caplog) -> None:
