@@ -18,6 +18,7 @@ HTTPS_ONLY: Header = (b"strict-transport-security", b"max-age=31536000")
 ALLOW_ORIGIN = b"access-control-allow-origin"
 VARY: Header = (b"vary", b"origin")
 KEPT = 1_000
+"""Headers of so many different responses are remembered, before all are forgotten."""
 
 
 def careful_headers(public_url: str) -> Sequence[Header]:
@@ -26,8 +27,10 @@ def careful_headers(public_url: str) -> Sequence[Header]:
 
 
 class Dressing:
-    """Puts the careful headers beside a response's own. Most responses have the same ones as others before: what comes of those
-    is kept."""
+    """Puts the careful headers beside a response's own.
+
+    Most responses have the same ones as others before: what came of those is kept.
+    """
 
     def __init__(self, careful: Sequence[Header]) -> None:
         self._careful = careful
