@@ -1,12 +1,14 @@
 """Connections that owe a request, or send too much of one."""
 
+import asyncio
+
 import anyio
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from campus.edge.protocol import PIPELINED, guarded
+from campus.edge.protocol import PIPELINED, GuardedProtocol, guarded
 
 pytestmark = pytest.mark.anyio
 
@@ -285,3 +287,18 @@ async def test_one_connection_too_many_is_told_so_and_the_others_are_served(serv
         await first.send(GET % b"two")
         assert (await first.answer()).body == b"/two"
     assert (answer.status, answer.json()["code"], answer.headers["retry-after"]) == (503, "overloaded", "5")
+
+
+async def test_a_call_that_was_answered_leaves_no_task_behind(serving) -> None:
+    connections: list[GuardedProtocol] = []
+
+    class Remembered(GuardedProtocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            connections.append(self)
+
+    async with serving(path, protocol=Remembered) as served:
+        for _ in range(3):
+            assert (await served.get()).status == 200
+        await anyio.wait_all_tasks_blocked()
+        assert not connections[0].tasks
