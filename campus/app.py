@@ -217,7 +217,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
             twins = [await open_twins(campus, one, paywall, door) for one in plan.opened]
             pages = RouteTable(entry for one in plan.opened for entry in page_entries(one, campus.sites[one.name]))
             table = RouteTable.merged([*(one.table for one in twins), pages])
-            own = own_routes(plan.directory, plan.documents, campus.counters)
+            own = own_routes(plan.directory, plan.documents, campus.counters, plan.problems)
             exposed = [route for one in plan.opened for route in exposed_routes(one)]
             router = Router(table, servers, pages_app([*own, *exposed], plan.directory))
             checks = readiness(plan.opened, campus.sites, campus.ground.storage, campus.scheduler, campus.payments)

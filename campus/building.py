@@ -1,7 +1,8 @@
 """What a building is: a FastMCP server, and what campus is to run beside it."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from inspect import iscoroutinefunction, isfunction
 from typing import Any, Literal
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from sqlmodel import SQLModel
 from starlette.responses import Response
 
+CODE = re.compile(r"[a-z][a-z0-9_]*")
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -88,6 +90,7 @@ class Building:
 
     `server` is a module-level FastMCP server, which stays as it is, or a factory `(settings) -> FastMCP`.
     `state` makes what the tools share in one process: a value, or an async context manager that gives it.
+    `problems` explains the codes of the problems that its tools raise, `{code: text}`: served at /errors/<code>.
     """
 
     server: FastMCP[Any] | Callable[..., FastMCP[Any]]
@@ -98,6 +101,7 @@ class Building:
     jobs: Sequence[Job] = ()
     pages: Sequence[Page] = ()
     checks: Sequence[Check] = ()
+    problems: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, given, kind in (("jobs", self.jobs, Job), ("pages", self.pages, Page), ("checks", self.checks, Check)):
@@ -106,5 +110,8 @@ class Building:
         names = [job.name for job in self.jobs]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"two jobs are called {twice.pop()}; a job is called as its function")
+        for code, text in self.problems.items():
+            if not CODE.fullmatch(code) or not isinstance(text, str) or not text.strip():
+                raise ValueError(f"problems= takes a sentence for each snake_case code, and was given {code!r}: {text!r}")
         if self.tables is SQLModel:
             raise ValueError("tables= wants a base of the building's own: class Tables(SQLModel, registry=registry())")

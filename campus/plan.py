@@ -9,6 +9,7 @@ from campus.config import Config
 from campus.directory import Directory, ProductEntry
 from campus.documents import OPENAPI_VERSION, components, extras, payment_terms, responses
 from campus.errors import ConfigError, LoadError
+from campus.explanations import EXPLANATIONS
 from campus.jobs import Task
 from campus.listing import building_entry, counter_of, payment_entry, product_entries
 from campus.loader import RESERVED, Installed, load
@@ -37,6 +38,11 @@ class Plan:
         """Every building's jobs by the name that `campus run` takes."""
         return {f"{one.name}.{job.name}": job for one in self.opened for job in one.loaded.building.jobs}
 
+    @property
+    def problems(self) -> dict[str, Mapping[str, str]]:
+        """What each building says of its own problem codes, by its name."""
+        return {one.name: one.loaded.building.problems for one in self.opened}
+
 
 async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
     """Load and open every building's server; ConfigError or LoadError says what cannot be."""
@@ -47,6 +53,7 @@ async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
     operations = {one.name: _operations(one) for one in opened}
     _check_addresses(opened, operations)
     _check_jobs(opened)
+    _check_problems(opened)
     cashier = open_cashier(config, opened, operations)
     counter = counter_of(opened, operations, url=config.url) if cashier else None
     products = tuple(product_entries(config.products, counter))
@@ -99,6 +106,12 @@ def _check_jobs(opened: Sequence[Opened]) -> None:
                 Task(f"{one.name}.{job.name}", job.run, every=job.every, daily_at=job.daily_at, on=job.on)
             except ValueError as error:
                 raise LoadError(f"building {one.name!r}: job {job.name}: {error}") from None
+
+
+def _check_problems(opened: Sequence[Opened]) -> None:
+    for one in opened:
+        if clash := sorted(one.loaded.building.problems.keys() & EXPLANATIONS.keys()):
+            raise LoadError(f"building {one.name!r} explains the problem code {clash[0]!r}, which is campus's own; give it another name")
 
 
 def _documents(

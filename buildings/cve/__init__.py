@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from buildings.cve.checks import feeds_can_be_had, list_is_fresh, stored_lists_add_up
 from buildings.cve.latest import latest, reload
+from buildings.cve.problems import PROBLEMS
 from buildings.cve.refresh import refresh
 from buildings.cve.server import mcp
 from buildings.cve.settings import CveSettings
@@ -17,4 +18,5 @@ building = Building(
     state=latest,
     jobs=[Job(refresh, daily_at="13:30"), Job(reload, every=timedelta(seconds=5), on="each")],
     checks=[Check(list_is_fresh, on="ready"), Check(feeds_can_be_had), Check(stored_lists_add_up, on="audit")],
+    problems=PROBLEMS,
 )

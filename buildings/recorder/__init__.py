@@ -6,6 +6,7 @@ from buildings.recorder.checks import outbox_adds_up, targets_are_reached, watch
 from buildings.recorder.live import live
 from buildings.recorder.owners import follow_keys
 from buildings.recorder.pages import badge, confirm, unsubscribe
+from buildings.recorder.problems import PROBLEMS
 from buildings.recorder.server import mcp
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import Tables
@@ -29,4 +30,5 @@ building = Building(
         Page("GET|POST /v1/recorder/email/unsubscribe/{target_id}/{token}", unsubscribe),
     ],
     checks=[Check(watches, on="ready"), Check(targets_are_reached), Check(outbox_adds_up, on="audit")],
+    problems=PROBLEMS,
 )

@@ -1,14 +1,18 @@
 """Campus's own pages, and what is said at addresses where nothing is."""
 
 import re
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fastmcp import FastMCP
 
 import campus
-from campus import Building
-from campus.pages import EXPLANATIONS
-from campus.testing import open_campus
+from campus import Building, Problem
+from campus.errors import LoadError
+from campus.explanations import EXPLANATIONS
+from campus.testing import Frame, open_campus
 
 pytestmark = pytest.mark.anyio
 
@@ -32,16 +36,71 @@ async def test_every_building_is_described_and_every_code_explained(shop: Buildi
     async with open_campus(shop=shop) as town:
         assert (await town.http.get("/v1/shop")).json()["title"] == "Shop"
         assert "unlock" in (await town.http.get("/errors/access_required")).json()["explanation"]
-        assert "building's own" in (await town.http.get("/errors/no_text")).json()["explanation"]
+        assert "nothing says what it means" in (await town.http.get("/errors/no_such_code")).json()["explanation"]
         assert (await town.http.get("/v1/shop/pages/x")).text == "page of shop for x"
 
 
-def test_every_code_that_stands_in_the_source_is_explained() -> None:
+def make_reader(**problems: str) -> Building:
+    """A building that explains its problem codes."""
+    mcp = FastMCP("Reader")
+
+    @mcp.tool(annotations={"readOnlyHint": True})
+    async def read(day: int) -> str:
+        """Read a day."""
+        raise Problem(404, "no_text", f"there is no text of day {day}")
+
+    return Building(mcp, problems=problems)
+
+
+async def test_a_buildings_problem_code_is_explained_by_the_building(frame: Frame) -> None:
+    async with open_campus(reader=make_reader(no_text="That day has no text; ask for another."), frame=frame) as town:
+        refused = (await town.call("read", day=1)).data
+        explained = (await town.http.get(refused["type"])).json()
+    assert explained == {"code": "no_text", "explanation": "That day has no text; ask for another.", "buildings": ["reader"]}
+
+
+async def test_a_code_of_two_buildings_is_explained_by_both() -> None:
+    async with open_campus(one=make_reader(no_text="None of that day."), two=make_reader(no_text="None at all.")) as town:
+        explained = (await town.http.get("/errors/no_text")).json()
+    assert explained == {"code": "no_text", "explanation": "one: None of that day. two: None at all.", "buildings": ["one", "two"]}
+
+
+async def test_a_building_cannot_give_another_meaning_to_a_code_of_campus() -> None:
+    with pytest.raises(LoadError, match="building 'reader' explains the problem code 'not_found', which is campus's own"):
+        async with open_campus(reader=make_reader(not_found="The text is not there.")):
+            pass
+
+
+@pytest.mark.parametrize("problems", [{"No Text": "There is none."}, {"no_text": " "}, {"no_text": 404}])
+def test_what_is_no_code_with_a_text_is_refused_at_once(problems: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="problems="):
+        Building(FastMCP("Reader"), problems=problems)
+
+
+def test_every_code_that_stands_in_the_source_is_explained_where_it_belongs() -> None:
     root = Path(campus.__file__).parents[1]
-    files = [file for folder in ("buildings", "campus", "twins") for file in (root / folder).rglob("*.py")]
-    codes = {code for file in files for code in re.findall(r'Problem\(\s*\d{3},\s*"(\w+)"', file.read_text(encoding="utf-8"))}
-    assert len(codes) > 20
-    assert sorted(codes - EXPLANATIONS.keys()) == []
+    own = codes_in(root / "campus") | codes_in(root / "twins")
+    assert len(own) > 20
+    assert sorted(own - EXPLANATIONS.keys()) == []
+    for entry in entry_points(group="campus.buildings"):
+        building, used = entry.load(), codes_in(root / "buildings" / entry.name)
+        assert sorted(used - EXPLANATIONS.keys() - building.problems.keys()) == [], entry.name
+        assert sorted(building.problems.keys() & EXPLANATIONS.keys()) == [], entry.name
+        assert sorted(building.problems.keys() - words_in(root / "buildings" / entry.name)) == [], entry.name
+
+
+def codes_in(folder: Path) -> set[str]:
+    """The codes of the problems that a package's source makes."""
+    return {code for text in texts_of(folder) for code in re.findall(r'Problem\(\s*\d{3},\s*"(\w+)"', text)}
+
+
+def words_in(folder: Path) -> set[str]:
+    """Every quoted word of a package's source, but for the explanations themselves."""
+    return {word for text in texts_of(folder) for word in re.findall(r'"(\w+)"(?!:)', text)}
+
+
+def texts_of(folder: Path) -> list[str]:
+    return [file.read_text(encoding="utf-8") for file in folder.rglob("*.py")]
 
 
 async def test_clients_that_look_for_oauth_are_told_to_send_a_key(shop: Building) -> None:

@@ -12,4 +12,5 @@ building = Building(
     jobs=[Job(refresh, daily_at="03:00")],
     pages=[Page("GET /v1/tides/{port}/board", board)],
     checks=[Check(has_ports, on="ready")],
+    problems={"no_tides": "There are no tides of that port on that day; `ports` lists the ports that are known."},
 )

@@ -1,0 +1,58 @@
+"""What the problem codes mean: those of campus and twins, and beside them what each building says of its own."""
+
+from collections.abc import Mapping
+from typing import Any
+
+EXPLANATIONS: Mapping[str, str] = {
+    "access_required": "The tool is not free. `unlock` lists each key that opens it, its price and where to get it.",
+    "key_unknown": "The key that was sent is not known here. Check that it was copied whole, or send another.",
+    "key_expired": "The term of the key that was sent is over. `unlock` lists the keys that open the tool.",
+    "key_revoked": "The key that was sent was revoked. `unlock` lists the keys that open the tool.",
+    "insufficient_scope": "The key that was sent is for other tools. `unlock` names the key to add.",
+    "invalid_payment": "What was sent as a payment cannot be read as one: broken, too large, or of the other version. Nothing is charged.",
+    "payment_refused": "The payment does not fit the terms, or is not good; `error` says why, and the terms are fresh. Nothing is charged.",
+    "payment_unverified": "The facilitator cannot be asked just now. Nothing is charged; send the same payment again after Retry-After.",
+    "payment_in_flight": "The payment is being worked on, or its outcome is not known yet. Send the very same one again after Retry-After.",
+    "payment_already_used": "The payment was spent: on another call, with another key, or too long ago. Sign a new one.",
+    "idempotency_key_required": "The answer is a secret, so a payment for it wants an Idempotency-Key of 22 or more random characters.",
+    "invalid_request": "One or more arguments are missing, unknown or of the wrong type; `errors` names each.",
+    "invalid_json": "The request body is not JSON that can be taken: broken, too deep, or with values such as NaN.",
+    "idempotency_key_reused": "The Idempotency-Key was sent before with another request; make a new one for a new request.",
+    "forbidden": "The caller may not use the tool.",
+    "not_found": "There is nothing at this address.",
+    "method_not_allowed": "The address does not take this method; the Allow header lists those it takes.",
+    "unexpected_body": "DELETE takes its arguments in the query, and no body.",
+    "unsupported_media_type": "Send the body as application/json, without Content-Encoding.",
+    "too_large": "The body is larger than what the tool takes.",
+    "body_too_large": "The body is larger than what is taken here.",
+    "body_timeout": "The body did not arrive in time.",
+    "head_too_large": "The request line and headers are larger than what is taken here.",
+    "invalid_http": "The request is not HTTP/1.1 as it should be.",
+    "invalid_host": "The request has no Host header, or more than one.",
+    "misdirected_request": "The Host of the request is none that is served here.",
+    "input_required": "The tool asks its caller back, which HTTP has no way for; call it over MCP.",
+    "tool_error": "The tool refused the call; `detail` says why.",
+    "timeout": "The tool took too long.",
+    "upstream_failed": "The tool is another server's, which did not answer as it should. Try again later.",
+    "internal_error": "The fault is on this side. `request_id` names the request in the server's log.",
+    "storage_unavailable": "The data cannot be reached at the moment; try again after the time in Retry-After.",
+    "overloaded": "Too many calls are being answered; try again after the time in Retry-After.",
+}
+"""Codes of campus and twins; a building's own stand in its `Building(…, problems={code: text})`."""
+
+UNEXPLAINED = "There is no such code, or nothing says what it means: the problem's `detail` says what is wrong."
+
+
+def explanation_of(code: str, buildings: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """What `/errors/<code>` answers; `buildings` has each building's own explanations by its name.
+
+    Buildings do not know each other: where two explain the same code, each text names its building.
+    """
+    if code in EXPLANATIONS:
+        return {"code": code, "explanation": EXPLANATIONS[code]}
+    texts = {name: problems[code] for name, problems in buildings.items() if code in problems}
+    if not texts:
+        return {"code": code, "explanation": UNEXPLAINED}
+    several = len(set(texts.values())) > 1
+    told = [f"{name}: {text}" for name, text in texts.items()] if several else list(texts.values())[:1]
+    return {"code": code, "explanation": " ".join(told), "buildings": list(texts)}
