@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from campus import Problem, ProductEntry
+from campus import Problem, ProductEntry, TargetRefused
 
 MONITORS_PER_KEY = 20
 
@@ -50,6 +50,11 @@ def too_many_beats(now: datetime, *, limit: int) -> Problem:
             "RateLimit": f'"monitor";r=0;t={wait}',
         },
     )
+
+
+def target_refused(refused: TargetRefused) -> Problem:
+    """For a webhook that alerts may not be sent to, with the rule that it breaks."""
+    return Problem(422, "target_refused", f"alert_webhook cannot be used: {refused}", rule=refused.rule)
 
 
 def target_in_use() -> Problem:

@@ -106,7 +106,7 @@ def _targets(webhook: str | None, email: str | None, site: Here, caller: Caller)
     if email and site.mail is None:
         raise no_mail_here()
     to_mail = email_address(email) if email else None
-    to_web = webhook_address(webhook, discord_hosts=site.settings.discord_hosts) if webhook else None
+    to_web = webhook_address(webhook, site.web, discord_hosts=site.settings.discord_hosts) if webhook else None
     return to_web, to_mail
 
 

@@ -11,7 +11,7 @@ import httpx
 from sqlalchemy import Connection, and_, insert, or_, select, update
 
 from buildings.recorder.alerts import Notice, raise_alerts
-from buildings.recorder.refusals import target_in_use
+from buildings.recorder.refusals import target_in_use, target_refused
 from buildings.recorder.secrets import SIGNING_BYTES, Entropy, digest_of, new_id
 from buildings.recorder.tables import ALERTS, MONITORS, OWNERS, TARGETS
 from campus import Problem, TargetRefused, Web
@@ -53,8 +53,12 @@ class Claimed:
     confirmed: bool
 
 
-def webhook_address(url: str, *, discord_hosts: Sequence[str]) -> Address:
-    """A webhook's address; Discord's own are recognised."""
+def webhook_address(url: str, web: Web, *, discord_hosts: Sequence[str]) -> Address:
+    """A webhook's address; Discord's own are recognised. Problem 422 for a text that breaks a rule: nothing splits it before that is known."""
+    try:
+        web.check_url(url)
+    except TargetRefused as refused:
+        raise target_refused(refused) from None
     parts = urlsplit(url)
     is_discord = parts.hostname in discord_hosts and DISCORD_PATH.fullmatch(parts.path) is not None
     return Address("discord" if is_discord else "webhook", url)
@@ -76,7 +80,7 @@ async def check_webhook(address: Address, web: Web) -> str | None:
         await web.check_target(address.text)
         answer = await web.get(address.text) if address.kind == "discord" else None
     except TargetRefused as refused:
-        raise Problem(422, "target_refused", f"alert_webhook cannot be used: {refused}", rule=refused.rule) from None
+        raise target_refused(refused) from None
     except httpx.TransportError:
         return UNREACHABLE
     if answer is not None and answer.is_client_error:

@@ -60,8 +60,8 @@ class Rules:
         """The rules from which allowed hosts are exempt."""
         if parts.scheme != "https":
             raise TargetRefused("scheme", "The URL begins with http://; only https:// is taken.")
-        if (_port(parts) or PORTS["https"]) not in OPEN_PORTS:
-            raise TargetRefused("port", f"The URL names port {_port(parts)}; only 443 and 8443 are taken.")
+        if (port := _port(parts)) is not None and port not in OPEN_PORTS:
+            raise TargetRefused("port", f"The URL names port {port}; only 443 and 8443 are taken.")
         last = host.rstrip(".").rpartition(".")[2]
         if ":" in host or last[:1].isdigit():
             raise TargetRefused("literal", "The URL names an address; write the name of a public host instead.")
@@ -90,6 +90,8 @@ def _port(parts: SplitResult) -> int | None:
 def _read_alike(url: str, parts: SplitResult, host: str) -> Target:
     """The target, when both parsers see the same, spelled in the one plain way."""
     port = _port(parts)
+    if port == 0:
+        raise TargetRefused("port", "The URL names port 0; nothing can be reached there, name the port that the host listens on.")
     name = f"[{host}]" if ":" in host else host
     plain = name if port is None else f"{name}:{port}"
     if parts.netloc.lower() != plain or _seen_by_httpx(url, PORTS) != (parts.scheme, host, port or PORTS[parts.scheme]):

@@ -1,11 +1,15 @@
 """Alerts by webhook: signed, in order, at least once under one id, at the pace that the target asks for."""
 
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from buildings.recorder.delivery.discord import pause_of
 from buildings.recorder.delivery.ladder import WAITS, Outcome, after
 from buildings.recorder.delivery.webhook import retry_after
 from campus.testing import Clock
@@ -119,6 +123,42 @@ async def test_a_target_is_left_alone_for_as_long_as_it_asks(recorder: Any, rece
     assert await recorder.deliver() == 2
 
 
+@pytest.mark.parametrize("asked", ["0", "1", "Fri, 21 Aug 2026 11:00:00 GMT", "0.001", "-1", "nan"])
+async def test_no_retry_after_brings_a_try_forward(asked: str, anywhere: Any, receiver: Any) -> None:
+    monitor = await anywhere.register(receiver.url())
+    receiver.answer(503, headers={"Retry-After": asked})
+    await anywhere.beat(monitor, status="fail")
+    assert await anywhere.deliver() == 1
+    for wait in WAITS[:3]:
+        await anywhere.pass_time(seconds=wait.total_seconds() * 0.7)  # the ladder's wait is 0.8 to 1.2 of it
+        assert await anywhere.deliver() == 0
+        await anywhere.pass_time(seconds=wait.total_seconds() * 0.6)
+        assert await anywhere.deliver() == 1
+    assert len(receiver.requests) == 4
+
+
+async def test_the_alert_tells_of_the_capsule_that_was_the_last_when_it_was_raised(anywhere: Any, receiver: Any) -> None:
+    monitor = await anywhere.register(receiver.url(), key="recorder")
+    receiver.answer(500, 200)
+    await anywhere.beat(monitor, status="fail", capsule={"step": 1})
+    await anywhere.deliver()
+    await anywhere.pass_time(seconds=6)
+    await anywhere.beat(monitor, status="fail", capsule={"step": 2})
+    assert await anywhere.deliver() == 1
+    first, second = receiver.requests
+    assert second.json["capsule"]["preview"] == '{"step":1}'
+    assert (first.body, first.headers["webhook-id"]) == (second.body, second.headers["webhook-id"])
+
+
+@pytest.mark.parametrize(("waiting", "types"), [(5, ["monitor.failed"] * 5), (6, ["monitor.digest"])])
+async def test_five_that_wait_go_out_one_by_one_and_six_as_a_digest(waiting: int, types: list[str], anywhere: Any, receiver: Any) -> None:
+    key = await anywhere.town.key("recorder")
+    for number in range(waiting):
+        await anywhere.beat(await anywhere.register(receiver.url(), key=key, name=f"m{number}"), status="fail")
+    await anywhere.deliver()
+    assert receiver.types == types
+
+
 async def test_more_than_five_that_wait_become_one_digest(anywhere: Any, receiver: Any) -> None:
     key = await anywhere.town.key("recorder")
     monitors = [await anywhere.register(receiver.url(), key=key, name=f"m{number}") for number in range(7)]
@@ -207,8 +247,35 @@ def test_the_ladder_spreads_and_ends_in_days() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("120", 120), ("Fri, 21 Aug 2026 12:01:00 GMT", 60), ("Fri, 21 Aug 2026 11:00:00 GMT", 0), ("soon", None), ("-5", None), (None, None)],
+    [
+        ("120", 120),
+        (" 7 ", 7),
+        ("0", 0),
+        ("Fri, 21 Aug 2026 12:01:00 GMT", 60),
+        ("Fri, 21 Aug 2026 11:00:00 GMT", None),
+        *((text, None) for text in ("soon", "-5", "1.5", "1e3", "nan", "inf", "٣", "9" * 10, "9" * 5_000, "", None)),
+    ],
 )
-def test_retry_after_is_seconds_or_a_date(text: str | None, seconds: int | None) -> None:
+def test_retry_after_is_whole_seconds_or_a_date_to_come(text: str | None, seconds: int | None) -> None:
     found = retry_after(text, now=NOW)
     assert found == (None if seconds is None else timedelta(seconds=seconds))
+
+
+@given(st.text(), st.datetimes())
+def test_no_retry_after_raises_anything(text: str, date: datetime) -> None:
+    for header in (text, format_datetime(date), f"{date:%a, %d %b %Y %H:%M:%S} {text[:5]}", f"{date:%a, %d %b %Y %H:%M:%S} -2359"):
+        found = retry_after(header, now=NOW)
+        assert found is None or found >= timedelta(0)
+
+
+@pytest.mark.parametrize(
+    "value", ["NaN", "Infinity", "-1", "1e400", "1e12", "9" * 400, "true", '"5"', "null", "[]", "{}", "[" * 3_000, ""], ids=lambda text: text[:9]
+)
+def test_what_discord_may_not_ask_for_is_not_heard(value: str) -> None:
+    assert pause_of(b'{"retry_after":%b}' % value.encode()) is None
+    assert pause_of(value.encode()) is None
+
+
+def test_discord_asks_for_seconds_with_a_fraction() -> None:
+    assert pause_of(b'{"message":"slow down","retry_after":1.25,"global":false}') == timedelta(seconds=1.25)
+    assert pause_of(b'{"retry_after":3}') == timedelta(seconds=3)

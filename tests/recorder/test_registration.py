@@ -89,6 +89,11 @@ BAD = {
     "https://single/x": "name",
     "ftp://example.com/x": "scheme",
     "javascript:alert(1)": "scheme",
+    "https://[::1/": "url",
+    "https://[x]/": "url",
+    "https://[127.0.0.1]/": "url",
+    "https://good.dev:0/": "port",
+    "https://good.dev:99999/": "port",
 }
 
 

@@ -121,6 +121,7 @@ class Network(httpcore.AsyncNetworkBackend):
 
     places: dict[str, int] = field(default_factory=dict)
     honest: bool = True
+    knows_peers: bool = True
     dialled: list[str] = field(default_factory=list)
 
     async def connect_tcp(
@@ -135,7 +136,7 @@ class Network(httpcore.AsyncNetworkBackend):
         if host not in self.places:
             raise httpcore.ConnectError("nobody there")
         stream = await httpcore.AnyIOBackend().connect_tcp("127.0.0.1", self.places[host])
-        return Translated(stream, (host, port)) if self.honest else stream
+        return Translated(stream, (host, port) if self.knows_peers else None) if self.honest else stream
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class Translated(httpcore.AsyncNetworkStream):
     """A connection through the test's network: its other end is where it was dialled."""
 
     stream: httpcore.AsyncNetworkStream
-    peer: tuple[str, int]
+    peer: tuple[str, int] | None
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
         return await self.stream.read(max_bytes, timeout)

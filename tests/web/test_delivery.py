@@ -79,6 +79,16 @@ async def test_a_connection_that_ends_elsewhere_is_dropped_before_anything_is_se
     assert receiver.requests == []
 
 
+async def test_a_connection_whose_other_end_is_unknown_is_dropped_before_anything_is_sent(
+    receiving: Receiving, opening: Opening, names: Any, network: Any
+) -> None:
+    async with receiving(OK, tls=False) as receiver:
+        web = opening(names(), network({PUBLIC: receiver.port}, knows_peers=False))
+        with pytest.raises(TargetRefused, match="did not lead to the address that was checked"):
+            await web.post(URL)
+    assert receiver.requests == []
+
+
 async def test_the_next_address_is_tried_when_one_does_not_answer(receiving: Receiving, opening: Opening, names: Any, network: Any) -> None:
     async with receiving(OK) as receiver:
         net = network({PUBLIC: receiver.port})

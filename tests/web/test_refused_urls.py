@@ -150,6 +150,21 @@ PIECES = st.sampled_from(
 )
 
 
+@given(st.one_of(st.text(max_size=40), st.lists(st.one_of(HOSTS, PIECES, st.text(max_size=3)), max_size=9).map("".join)))
+@example("//[")
+@example("https://[::1/")
+@example("https://[x]/")
+@example("https://[127.0.0.1]/")
+def test_whatever_is_sent_is_taken_or_refused_and_raises_nothing_else(text: str) -> None:
+    for url in (text, f"https://{text}", f"https://{text}.dev/", f"https://good.dev:{text}/", f"http://allowed.dev{text}"):
+        try:
+            found = Rules("campus.dev", {"allowed.dev"}).check(url)
+        except TargetRefused:
+            continue
+        assert found.host
+        assert 0 < found.port < 65_536
+
+
 @given(st.lists(st.one_of(HOSTS, PIECES, st.text(max_size=3)), max_size=9).map("".join).map("https://{}".format))
 @example("https://hooks.good.dev")
 def test_what_is_taken_means_the_same_public_name_to_every_parser(url: str) -> None:

@@ -1,9 +1,10 @@
 """Discord: a message with an embed per event, within Discord's limits and at its pace."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_json
 
 from buildings.recorder.delivery.event import Digest, Event, body_of
@@ -54,14 +55,19 @@ async def send_discord(parcel: Parcel, web: Web, *, url: str) -> Outcome:
     if answer.status_code in NOT_ANY_MORE:
         return Outcome("gone", f"Discord answered {answer.status_code}: the webhook is not there any more")
     if answer.status_code == RATE_LIMITED:
-        return Outcome("retry", "Discord asked to be sent less", retry_after=_pause(answer))
+        return Outcome("retry", "Discord asked to be sent less", retry_after=pause_of(answer.content))
     return Outcome("retry", f"Discord answered {answer.status_code // 100}xx")
 
 
-def _pause(answer: httpx.Response) -> timedelta | None:
-    """`retry_after` of the body: seconds, with a fraction."""
+class RateLimited(BaseModel):
+    """What Discord says when it is sent too much."""
+
+    retry_after: Annotated[float, Field(strict=True, ge=0, lt=10**9, allow_inf_nan=False, description="In seconds, with a fraction.")]
+
+
+def pause_of(body: bytes) -> timedelta | None:
+    """How long the body of a 429 asks to wait; None when it says nothing that can be used."""
     try:
-        seconds = float(answer.json()["retry_after"])
-    except (ValueError, TypeError, KeyError):
+        return timedelta(seconds=RateLimited.model_validate_json(body).retry_after)
+    except ValidationError:
         return None
-    return timedelta(seconds=min(max(seconds, 0.0), 86_400.0))

@@ -41,6 +41,6 @@ def after(outcome: Outcome, *, attempts: int, failing_since: datetime | None, no
     wait = WAITS[min(attempts, len(WAITS)) - 1] * (1 - SPREAD + 2 * SPREAD * chance)
     if outcome.retry_after is None:
         return Next(now + wait)
-    hold = now + min(outcome.retry_after, LONGEST_HOLD)
-    # what the target asks for counts alone: it knows when it can take more
+    # a target may ask for more time than the ladder gives it, and never for less: it would be sent the same again and again
+    hold = now + max(min(outcome.retry_after, LONGEST_HOLD), wait)
     return Next(hold, hold_until=hold)

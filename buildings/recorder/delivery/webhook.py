@@ -1,6 +1,7 @@
 """Webhooks: a JSON event, signed as Standard Webhooks asks."""
 
 import hmac
+import re
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -15,6 +16,7 @@ from campus import TargetRefused, Web
 
 GONE = 410
 REDIRECTS = range(300, 400)
+SECONDS = re.compile("[0-9]{1,9}")
 
 
 def signature(message_id: str, timestamp: int, body: bytes, key: bytes) -> str:
@@ -55,13 +57,14 @@ async def posted(web: Web, url: str, body: bytes, headers: dict[str, str], *, no
 
 
 def retry_after(text: str | None, *, now: datetime) -> timedelta | None:
-    """What a Retry-After header asks for, in seconds or as a date; None when it says nothing that can be read."""
+    """What a Retry-After header asks for, in whole seconds or as a date to come; None when it says nothing that can be used."""
     if text is None:
         return None
-    if text.strip().isdecimal():
-        return timedelta(seconds=min(int(text.strip()[:9]), 10**8))
+    if SECONDS.fullmatch(text.strip()):
+        return timedelta(seconds=int(text))
     try:
         until = parsedate_to_datetime(text)
-    except ValueError:
+        wait = until.replace(tzinfo=until.tzinfo or UTC) - now
+    except (ValueError, OverflowError):
         return None
-    return max(until.replace(tzinfo=until.tzinfo or UTC) - now, timedelta(0))
+    return wait if wait > timedelta(0) else None
