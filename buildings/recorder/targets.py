@@ -54,7 +54,7 @@ class Claimed:
 
 
 def webhook_address(url: str, web: Web, *, discord_hosts: Sequence[str]) -> Address:
-    """A webhook's address; Discord's own are recognised. Problem 422 for a text that breaks a rule: nothing splits it before that is known."""
+    """A webhook's address; Discord's own are recognised. Problem 422 for a text that breaks a rule, before anything splits it."""
     try:
         web.check_url(url)
     except TargetRefused as refused:

@@ -269,7 +269,7 @@ def test_no_retry_after_raises_anything(text: str, date: datetime) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["NaN", "Infinity", "-1", "1e400", "1e12", "9" * 400, "true", '"5"', "null", "[]", "{}", "[" * 3_000, ""], ids=lambda text: text[:9]
+    "value", ["NaN", "Infinity", "-1", "1e400", "1e12", "9" * 99, "true", '"5"', "null", "[]", "{}", "[" * 999, ""], ids=repr
 )
 def test_what_discord_may_not_ask_for_is_not_heard(value: str) -> None:
     assert pause_of(b'{"retry_after":%b}' % value.encode()) is None
