@@ -12,7 +12,9 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
-from campus.checks import Findings, ask_buildings, readiness, unwritten
+from campus.addresses import Listen
+from campus.admin import admin_app
+from campus.checks import Findings, ask_buildings, readiness, server_findings, unwritten
 from campus.config import Config
 from campus.counters import Counters
 from campus.directory import Directory
@@ -44,7 +46,7 @@ from twins import RouteTable, Twins, serve_schemas
 
 log = logging.getLogger(__name__)
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+LOOPBACK = Listen("localhost", 0)
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Campus:
     mail: Mail | None
     sites: Mapping[str, Site[Any, Any]]
     scheduler: Scheduler
+    health: Health
     payments: PaymentService | None = None
 
     @property
@@ -94,9 +97,8 @@ class Campus:
         found: Findings = {"[mail]": await self.mail.check()} if self.mail else {}
         if self.payments:
             found["[payments]"] = await self.payments.check()
-        server = self.plan.config.server
-        if server.public_url is None and server.host not in LOOPBACK:
-            found["[server]"] = [f"callers from elsewhere are refused by their Host header; set public_url, since host is {server.host}"]
+        if wrong := server_findings(self.plan.config.server):
+            found["[server]"] = wrong
         scopes = {ALL, *(offer.scope for one in self.plan.opened for offer in one.offers.values())}
         if idle := [one.name for one in self.plan.products if one.scope not in scopes]:
             found["[products]"] = [f"{', '.join(idle)} would open nothing: no open building has the scope"]
@@ -143,7 +145,9 @@ async def assemble(
         payments = await stack.enter_async_context(service(config, ground, now=clock, trust=trust)) if config.payments else None
         sites = {one.name: await stack.enter_async_context(around.site(one)) for one in plan.opened}
         tasks = tasks_of(plan.opened, sites, ground.keys, more=payments.tasks if payments else ())
-        yield Campus(plan, ground, around.counters, mail, sites, Scheduler(tasks, ground.storage, now=clock), payments)
+        scheduler = Scheduler(tasks, ground.storage, now=clock)
+        health = Health(readiness(plan.opened, sites, ground.storage, scheduler, payments), needed=["storage"])
+        yield Campus(plan, ground, around.counters, mail, sites, scheduler, health, payments)
         await ground.keys.flush_last_used()
 
 
@@ -217,12 +221,17 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
             twins = [await open_twins(campus, one, paywall, door) for one in plan.opened]
             pages = RouteTable(entry for one in plan.opened for entry in page_entries(one, campus.sites[one.name]))
             table = RouteTable.merged([*(one.table for one in twins), pages])
-            own = own_routes(plan.directory, plan.documents, campus.counters, plan.problems)
+            own = own_routes(plan.directory, plan.documents, plan.problems)
             exposed = [route for one in plan.opened for route in exposed_routes(one)]
             router = Router(table, servers, pages_app([*own, *exposed], plan.directory))
-            checks = readiness(plan.opened, campus.sites, campus.ground.storage, campus.scheduler, campus.payments)
-            health = Health(checks, needed=["storage"])
-            yield Edge(router, public_url=config.url, port=config.server.port, probes=health.probes)
+            server = config.server
+            yield Edge(router, public_url=config.url, port=server.port, probes=campus.health.probes, trusted_proxies=server.trusted_proxies)
+
+
+def open_admin(campus: Campus) -> ASGIApp:
+    """The operator's app of a campus, for a listener of its own."""
+    server = campus.plan.config.server
+    return admin_app(campus.counters, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=server.trusted_proxies)
 
 
 def door_of(campus: Campus) -> PaymentDoor | None:

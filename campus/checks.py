@@ -4,6 +4,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from campus.addresses import is_loopback
+from campus.config import ServerTable
 from campus.errors import CampusError
 from campus.jobs import Scheduler
 from campus.opening import Opened
@@ -35,6 +37,18 @@ async def _asked(run: Callable[..., Awaitable[Sequence[str]]], site: Site[Any, A
     except Exception as error:  # the border to a building's code: told, and logged with its cause
         log.exception("check failed", extra={"building": site.name, "check": run.__name__})
         return [f"the check {run.__name__} failed: {type(error).__name__}; the cause is in the log"]
+
+
+def server_findings(server: ServerTable) -> Sequence[str]:
+    """What [server] says that is dangerous, or of no use."""
+    found = []
+    if server.public_url is None and not is_loopback(server.host):
+        found.append(f"callers from elsewhere are refused by their Host header; set public_url, since host is {server.host}")
+    if server.admin and not is_loopback(server.admin.host):
+        found.append(f"admin = {str(server.admin)!r} has no login, and other machines may reach it; keep it behind a firewall")
+    if every := [one for one in server.trusted_proxies if one.endswith("/0")]:
+        found.append(f"trusted_proxies has {every[0]}: every caller may claim any address; name your proxies only")
+    return found
 
 
 async def unwritten(opened: Opened, site: Site[Any, Any]) -> Sequence[str]:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from campus.access import Price, read_access
+from campus.addresses import Listen, read_listen, read_network, url_host
 from campus.errors import ConfigError
 from campus.keys.term import Term
 from campus.payments.networks import Network, network_of
@@ -21,6 +22,7 @@ RPC_URL = "CAMPUS_PAYMENTS_RPC_URL"
 Exposed = Literal["resources", "prompts", "routes"]
 Grant = Literal["keys"]
 NOBODY = f"0x{'0' * 40}"
+LOOPBACK_PROXIES = ("127.0.0.1", "::1")
 
 
 def _as_text(price: Any) -> Any:
@@ -37,6 +39,12 @@ class Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _read_admin(address: Any) -> Listen | None:
+    if address is None or address == "off":
+        return None
+    return address if isinstance(address, Listen) else read_listen(str(address))
+
+
 class ServerTable(Table):
     """[server]: what the service is called and where it is reached."""
 
@@ -45,6 +53,16 @@ class ServerTable(Table):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=1, le=65535)
     openapi: str = "cve"
+    admin: Annotated[Listen | None, BeforeValidator(_read_admin)] = None
+    """The operator's listener, for metrics and for what /readyz found; `off` is the same as leaving it out."""
+    trusted_proxies: tuple[Annotated[str, AfterValidator(read_network)], ...] = LOOPBACK_PROXIES
+    """Proxies in front of campus, whose word on the caller's address and scheme is taken."""
+
+    @field_validator("host")
+    @classmethod
+    def is_without_brackets(cls, host: str) -> str:
+        """`[::1]` is taken for `::1`."""
+        return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
     @field_validator("public_url")
     @classmethod
@@ -202,13 +220,14 @@ class Config(Table):
     @property
     def url(self) -> str:
         """The public address, without a slash at its end."""
-        return self.server.public_url or f"http://{self.server.host}:{self.server.port}"
+        return self.server.public_url or f"http://{url_host(self.server.host)}:{self.server.port}"
 
-    def serving_at(self, host: str | None, port: int | None) -> Self:
-        """The same with another address, as the command line asks."""
-        changes = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    def serving_at(self, host: str | None = None, port: int | None = None, *, admin: str | None = None) -> Self:
+        """The same at other addresses, as the command line asks."""
+        asked = {"host": host, "port": port, "admin": admin}
+        changes = {name: value for name, value in asked.items() if value is not None}
         try:
-            server = ServerTable.model_validate(self.server.model_dump(exclude_unset=True) | changes)
+            server = ServerTable.model_validate({name: getattr(self.server, name) for name in self.server.model_fields_set} | changes)
         except ValidationError as error:
             raise ConfigError(explain(error, ServerTable, under=("server",))) from None
         return self.model_copy(update={"server": server})

@@ -1,7 +1,6 @@
 """Campus's own pages: what describes the service, explains errors, and answers whoever asks at the wrong door."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from ipaddress import ip_address
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -12,7 +11,6 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.building import Page
-from campus.counters import Counters
 from campus.directory import Directory
 from campus.errors import EXPLAINED_AT
 from campus.explanations import explanation_of
@@ -30,9 +28,7 @@ def problem_response(problem: Problem, request: Request) -> Response:
     return JSONResponse(body, problem.status, headers=problem.headers, media_type=PROBLEM_JSON)
 
 
-def own_routes(
-    directory: Directory, documents: Mapping[str, dict[str, Any]], counters: Counters, problems: Mapping[str, Mapping[str, str]]
-) -> list[Route]:
+def own_routes(directory: Directory, documents: Mapping[str, dict[str, Any]], problems: Mapping[str, Mapping[str, str]]) -> list[Route]:
     """The routes of campus itself: `documents` are the OpenAPI documents by their path, `problems` each building's explained codes."""
 
     async def describe(request: Request) -> Response:
@@ -44,16 +40,10 @@ def own_routes(
     async def explain(request: Request) -> Response:
         return JSONResponse(explanation_of(request.path_params["code"], problems))
 
-    async def metrics(request: Request) -> Response:
-        if not is_loopback(request):
-            raise not_found(directory)
-        return Response(counters.page(), media_type="text/plain; version=0.0.4")
-
     return [
         *(Route(path, constant(JSONResponse(document))) for path, document in documents.items()),
         Route("/v1/{building}", describe),
         Route("/errors/{code}", explain),
-        Route("/metrics", metrics),
         Route("/register", refuse_registration, methods=["POST"]),
     ]
 
@@ -130,8 +120,3 @@ def not_found(directory: Directory) -> Problem:
 def _from_starlette(error: HTTPException) -> Problem:
     code = "method_not_allowed" if error.status_code == 405 else "invalid_request"
     return Problem(error.status_code, code, error.detail, headers=dict(error.headers or {}))
-
-
-def is_loopback(request: Request) -> bool:
-    """Whether the caller is on this machine."""
-    return request.client is not None and request.client.host not in ("", "testclient") and ip_address(request.client.host).is_loopback

@@ -56,7 +56,7 @@ class Site(Generic[SettingsT, StateT]):
         return self.clock()
 
     def count(self, event: str, times: int = 1, /, **labels: str) -> None:
-        """Count an event, once or so many times, for /metrics; labels take few values each."""
+        """Count an event, once or so many times, for /metrics on the operator's listener; labels take few values each."""
         self.counters.add(self.name, event, labels, times=times)
 
 

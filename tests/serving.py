@@ -27,6 +27,8 @@ class Served:
     config: Path
     process: subprocess.Popen[bytes]
     environ: Mapping[str, str]
+    admin: str
+    """The operator's listener."""
 
     @property
     def log(self) -> str:
@@ -65,14 +67,27 @@ def write_config(folder: Path, text: str, *, port: int) -> Path:
 
 
 @contextmanager
-def serving(folder: Path, text: str, *, environ: Mapping[str, str] | None = None, words: Sequence[str] = ()) -> Iterator[Served]:
-    """Serve a campus until the block ends, then stop it with SIGTERM."""
-    port = free_port()
+def serving(
+    folder: Path,
+    text: str,
+    *,
+    environ: Mapping[str, str] | None = None,
+    words: Sequence[str] = (),
+    host: str = "127.0.0.1",
+    admin: str | None = None,
+) -> Iterator[Served]:
+    """Serve a campus until the block ends, then stop it with SIGTERM.
+
+    `host` is where it is called, as a URL has it; `admin` the operator's listener, on a free port by default.
+    """
+    port, admin = free_port(), admin or f"127.0.0.1:{free_port()}"
     config = write_config(folder, text, port=port)
     given = {"PYTHONPATH": "", **(environ or {})}
     with config.with_suffix(".log").open("wb") as log:
-        process = subprocess.Popen([CAMPUS, "serve", "--config", str(config), *words], stderr=log, env={**os.environ, **given})
-    served = Served(f"http://127.0.0.1:{port}", config, process, given)
+        process = subprocess.Popen(
+            [CAMPUS, "serve", "--config", str(config), "--admin", admin, *words], stderr=log, env={**os.environ, **given}
+        )
+    served = Served(f"http://{host}:{port}", config, process, given, f"http://{admin}")
     try:
         wait_until_it_answers(served)
         yield served

@@ -5,6 +5,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,10 +14,10 @@ import anyio
 from anyio.abc import TaskGroup
 from cyclopts import App, Parameter
 
-from campus.app import Campus, assemble, open_app
+from campus.app import Campus, assemble, open_admin, open_app
 from campus.building import Job
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
-from campus.config import read_config
+from campus.config import Config, read_config
 from campus.edge.server import bind
 from campus.edge.server import serve as serve_app
 from campus.errors import JobRefused
@@ -34,19 +35,24 @@ def serve(
     *,
     host: str | None = None,
     port: int | None = None,
+    admin: Annotated[str | None, Parameter(help="Where metrics and readiness are shown, such as 127.0.0.1:9100, or off.")] = None,
     config: ConfigFile = CAMPUS_TOML,
     access_log: Annotated[bool, Parameter(negative="", help="Log a line per request; it costs as much as a small answer.")] = False,
 ) -> None:
     """Serve the buildings that campus.toml names, until interrupted."""
     log_to_stderr(logging.INFO, requests=access_log)
-    anyio.run(_serve, config, host, port, backend_options={"use_uvloop": True})
+    settings = read_config(config).serving_at(host, port, admin=admin)
+    anyio.run(_serve, settings, backend_options={"use_uvloop": True})
 
 
-async def _serve(config: ConfigFile, host: str | None, port: int | None) -> None:
-    settings = read_config(config).serving_at(host, port)
-    with bind(settings.server.host, settings.server.port) as listener:
+async def _serve(settings: Config) -> None:
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(bind(settings.server.host, settings.server.port))
+        operators = sockets.enter_context(bind(*settings.server.admin, key="admin")) if settings.server.admin else None
         async with assemble(settings, exclusive=True) as campus, open_app(campus) as app, anyio.create_task_group() as tasks:
             tasks.start_soon(campus.run_jobs)
+            if operators:
+                tasks.start_soon(partial(serve_app, open_admin(campus), operators, grace_seconds=1, takes_signals=False))
             await serve_app(app, listener, on_started=lambda: _start(tasks, partial(_settle, campus)))
             tasks.cancel_scope.cancel()
 

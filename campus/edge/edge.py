@@ -42,19 +42,22 @@ class Edge:
         body_bytes: int = BODY_BYTES,
         body_seconds: float = BODY_SECONDS,
         calls: int = CALLS,
+        cross_origin: bool = True,
         trusted_proxies: Collection[str] = LOOPBACK_PROXIES,
         new_id: Callable[[], str] | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         """`calls` is how many may run at once; more get 503. `port` is the one that is listened on.
 
+        `cross_origin` lets web pages of any origin read the answers; without it browsers keep them from all but the app's own.
         X-Forwarded-For is believed when a connection comes from an address of `trusted_proxies`.
         """
         self._app = app
-        self._from_other_origin = open_to_all(app)
+        self._from_other_origin = open_to_all(app) if cross_origin else app
         self._hosts = Hosts(public_url, port=port)
         careful = careful_headers(public_url)
-        self._dressing, self._dressing_abroad = Dressing(careful), Dressing((*careful, READABLE))
+        self._dressing = Dressing(careful)
+        self._dressing_abroad = Dressing((*careful, READABLE)) if cross_origin else self._dressing
         self._probes = probes or {}
         self._body_bytes = body_bytes
         self._body_seconds = body_seconds

@@ -24,7 +24,8 @@ class Health:
     """Two probes. /readyz asks `checks` at most once in `keep_seconds`, whoever calls: it cannot be used to load the database.
 
     Only what the checks called `needed` find (default: any) makes it 503: a list that is old, say, is better than none, and
-    a balancer that took every process out for it would leave callers with nothing. What the checks say is shown to everyone.
+    otherwise a load balancer would remove every instance at once. What the checks say is for the operator alone: it may name
+    addresses and files, so the public probe names only the checks that failed.
     """
 
     def __init__(
@@ -47,8 +48,13 @@ class Health:
 
     @property
     def probes(self) -> Mapping[str, ASGIApp]:
-        """The probes by path."""
+        """The probes by path, for everyone."""
         return {"/healthz": self.alive, "/readyz": self.ready}
+
+    @property
+    def operator_probes(self) -> Mapping[str, ASGIApp]:
+        """The probes by path, for the operator."""
+        return {"/healthz": self.alive, "/readyz": self.explain}
 
     async def alive(self, scope: Scope, receive: Receive, send: Send) -> None:
         """200 as long as the process answers at all."""
@@ -56,12 +62,19 @@ class Health:
             await send_json(send, {"ok": True}, status=200)
 
     async def ready(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """200 when calls can be answered, else 503; either way every check with what it found."""
-        if not await _is_read(scope, send):
-            return
-        findings = await self.findings()
+        """200 when calls can be answered, else 503; either way whether each check is ok."""
+        if await _is_read(scope, send):
+            findings = await self.findings()
+            await self._send(send, findings, {name: "failed" if found else "ok" for name, found in findings.items()})
+
+    async def explain(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The same with every sentence that the checks found."""
+        if await _is_read(scope, send):
+            findings = await self.findings()
+            await self._send(send, findings, {name: list(found) for name, found in findings.items()})
+
+    async def _send(self, send: Send, findings: Findings, checks: Mapping[str, object]) -> None:
         ready = not any(found for name, found in findings.items() if self._is_needed(name))
-        checks = {name: list(found) for name, found in findings.items()}
         await send_json(send, {"ok": ready, "checks": checks}, status=200 if ready else 503)
 
     def _is_needed(self, name: str) -> bool:

@@ -11,6 +11,7 @@ import anyio
 import uvicorn
 from starlette.types import ASGIApp
 
+from campus.addresses import Listen
 from campus.edge.protocol import CONNECTIONS, GuardedProtocol, guarded
 from campus.errors import ServeError
 
@@ -23,15 +24,15 @@ OTHER_FILES = 256  # databases, logs, feeds: what is left of the process's files
 STALLED_MILLISECONDS = 30_000  # for data that a caller does not take: the kernel would wait for ever
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Take the address: callers queue up from now on. ServeError with a sentence when it is not to be had.
+def bind(host: str, port: int, *, key: str = "host and port") -> socket.socket:
+    """Take the address: callers queue up from now on. ServeError with a sentence when it cannot be taken.
 
-    A name is looked up, IPv4 first; `::` takes IPv4 too; port 0 takes a free one.
+    A name is looked up, IPv4 first; `::` takes IPv4 too; port 0 takes a free one. `key` is what [server] calls the address.
     """
     try:
         family, _, _, _, address = min(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE))
     except (socket.gaierror, UnicodeError):
-        raise ServeError(_not_ours(host)) from None
+        raise ServeError(_not_ours(host, key)) from None
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -43,7 +44,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise ServeError(_why_not(error, host, port)) from None
+        raise ServeError(_why_not(error, Listen(host, port), key)) from None
     return listener
 
 
@@ -54,8 +55,11 @@ async def serve(
     on_started: Callable[[], None] = lambda: None,
     grace_seconds: int = GRACE_SECONDS,
     protocol: type[GuardedProtocol] | None = None,
+    takes_signals: bool = True,
 ) -> None:
     """Serve until SIGTERM, SIGINT or cancellation; then let calls finish, for `grace_seconds` at most, and return.
+
+    Of several servers in one process only one `takes_signals`; cancel the others when it has returned.
 
     Run it on uvloop. No ASGI lifespan is run: what the app needs is opened around this call, and is closed after it.
     """
@@ -74,9 +78,8 @@ async def serve(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=grace_seconds,
     )
-    host, port = listener.getsockname()[:2]
-    server = _Server(config, on_started)
-    log.info("serving", extra={"host": host, "port": port})
+    server = _Server(config, on_started, takes_signals=takes_signals)
+    log.info("serving", extra={"url": f"http://{Listen(*listener.getsockname()[:2])}"})
     try:
         await server.serve(sockets=[listener])
     except anyio.get_cancelled_exc_class():
@@ -91,9 +94,10 @@ async def serve(
 class _Server(uvicorn.Server):
     """Uvicorn's, which tells when it has started, and whose signals end the serving, not the process."""
 
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None], *, takes_signals: bool) -> None:
         super().__init__(config)
         self._on_started = on_started
+        self._takes_signals = takes_signals
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -102,6 +106,9 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Uvicorn raises what it caught once more: then nothing that was opened around it would be closed."""
+        if not self._takes_signals:
+            yield
+            return
         with super().capture_signals():
             yield
             self._captured_signals.clear()
@@ -119,17 +126,26 @@ def _files_allowed() -> int:
     return wanted if soft == resource.RLIM_INFINITY else soft
 
 
-def _why_not(error: OSError, host: str, port: int) -> str:
+def _why_not(error: OSError, address: Listen, key: str) -> str:
     match error.errno:
         case errno.EADDRINUSE:
-            return f"port {port} on {host} is in use by another program; stop that one, or set another port under [server]"
+            return (
+                f"port {address.port} on {address.host} is in use by another program;"
+                f" stop that one, or set another port under [server], in {key}"
+            )
         case errno.EACCES:
-            return f"port {port} may not be opened by this user; set one above 1023 under [server], and let a proxy stand before it"
+            return (
+                f"port {address.port} may not be opened by this user;"
+                f" set one above 1023 under [server], in {key}, and let a proxy stand before it"
+            )
         case errno.EADDRNOTAVAIL:
-            return _not_ours(host)
+            return _not_ours(address.host, key)
         case _:
-            return f"{host}:{port} cannot be served: {error.strerror or error}"
+            return f"{address} cannot be served: {error.strerror or error}; see [server], {key}"
 
 
-def _not_ours(host: str) -> str:
-    return f"host {host!r} is not an address of this machine; under [server], 127.0.0.1 serves this machine, 0.0.0.0 every network"
+def _not_ours(host: str, key: str) -> str:
+    return (
+        f"host {host!r} is not an address of this machine; under [server], in {key},"
+        " 127.0.0.1 serves this machine, 0.0.0.0 every IPv4 network, :: IPv6 too"
+    )

@@ -17,7 +17,7 @@ from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 from starlette.types import ASGIApp
 
-from campus.app import Campus, assemble, open_app
+from campus.app import Campus, assemble, open_admin, open_app
 from campus.building import Building
 from campus.config import Config
 from campus.site import Site
@@ -28,6 +28,7 @@ __all__ = ["Clock", "Reply", "Town", "open_campus"]
 
 Frame = Literal["http", "mcp"]
 ORIGIN = "http://campus.test"
+ADMIN_ORIGIN = "http://localhost"
 
 
 @dataclass
@@ -111,6 +112,16 @@ class Town:
     def site(self) -> Site[Any, Any]:
         """The site of the first building."""
         return self.campus.sites[self.main]
+
+    def admin(self) -> httpx.AsyncClient:
+        """A client of the operator's pages, to be opened: /metrics, and /readyz with every sentence."""
+        return httpx.AsyncClient(transport=httpx.ASGITransport(open_admin(self.campus)), base_url=ADMIN_ORIGIN)
+
+    async def findings(self) -> Mapping[str, Sequence[str]]:
+        """What the readiness checks find, by check."""
+        async with self.admin() as admin:
+            found: Mapping[str, Sequence[str]] = (await admin.get("/readyz")).json()["checks"]
+        return found
 
     async def key(self, product: str) -> str:
         """A new key of a product; each building has one of its own name, and there is `all`."""

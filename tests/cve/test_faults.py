@@ -89,8 +89,8 @@ async def test_the_failure_of_the_job_itself_is_logged_and_shown_at_readyz(publi
             await town.run("refresh")
         assert any("an HTML page" in getattr(record, "reason", "") for record in caplog.records)
         ready = await town.http.get("/readyz")
-        assert ready.status_code == 200, "the last good list is up"
-        assert "an HTML page" in ready.json()["checks"]["cve"][0]
+        assert (ready.status_code, ready.json()["checks"]["cve"]) == (200, "failed"), "the last good list is up"
+        assert "an HTML page" in (await town.findings())["cve"][0]
 
 
 async def test_a_list_that_could_be_made_again_clears_the_failure(publisher, open_town, make) -> None:

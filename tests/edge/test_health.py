@@ -28,6 +28,8 @@ async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:
 
 WELL = {"storage": [], "jobs": []}
 ILL = {"storage": ["the disk is full; make room"], "jobs": []}
+ALL_OK = {"storage": "ok", "jobs": "ok"}
+FAILED = {"storage": "failed", "jobs": "ok"}
 
 
 async def test_healthz_asks_nothing(serving) -> None:
@@ -42,20 +44,24 @@ async def test_healthz_asks_nothing(serving) -> None:
 async def test_readyz_is_200_when_every_check_is_well(serving) -> None:
     async with serving(nowhere, probes=Health(Checks(WELL)).probes) as served:
         answer = await served.get("/readyz")
-    assert (answer.status, answer.json()) == (200, {"ok": True, "checks": WELL})
+    assert (answer.status, answer.json()) == (200, {"ok": True, "checks": ALL_OK})
 
 
 async def test_readyz_stays_200_when_what_is_wrong_keeps_no_call_from_its_answer(serving) -> None:
     for needed, status in (["jobs"], 200), (["storage"], 503):
         async with serving(nowhere, probes=Health(Checks(ILL), needed=needed).probes) as served:
             answer = await served.get("/readyz")
-        assert (answer.status, answer.json()) == (status, {"ok": status == 200, "checks": ILL})
+        assert (answer.status, answer.json()) == (status, {"ok": status == 200, "checks": FAILED})
 
 
-async def test_readyz_is_503_and_says_what_is_wrong(serving) -> None:
-    async with serving(nowhere, probes=Health(Checks(ILL)).probes) as served:
-        answer = await served.get("/readyz")
-    assert (answer.status, answer.json()) == (503, {"ok": False, "checks": ILL})
+async def test_readyz_is_503_and_names_the_check_that_failed_and_the_operator_reads_why(serving) -> None:
+    health = Health(Checks(ILL))
+    async with serving(nowhere, probes=health.probes) as served:
+        public = await served.get("/readyz")
+    async with serving(nowhere, probes=health.operator_probes) as served:
+        operators = await served.get("/readyz")
+    assert (public.status, public.json()) == (503, {"ok": False, "checks": FAILED})
+    assert (operators.status, operators.json()) == (503, {"ok": False, "checks": ILL})
 
 
 async def test_many_callers_ask_the_database_once(serving) -> None:
@@ -80,7 +86,7 @@ async def test_checks_that_hang_are_a_finding(serving) -> None:
         await anyio.sleep_forever()
         raise AssertionError
 
-    async with serving(nowhere, probes=Health(hang, patience_seconds=0.1).probes) as served:
+    async with serving(nowhere, probes=Health(hang, patience_seconds=0.1).operator_probes) as served:
         answer = await served.get("/readyz")
     assert answer.status == 503
     assert "did not finish" in answer.json()["checks"]["checks"][0]
@@ -90,7 +96,7 @@ async def test_checks_that_crash_are_a_finding_without_their_text(serving, caplo
     async def crash() -> Findings:
         raise ValueError("password hunter2")
 
-    async with serving(nowhere, probes=Health(crash).probes) as served:
+    async with serving(nowhere, probes=Health(crash).operator_probes) as served:
         answer = await served.get("/readyz")
     assert answer.status == 503
     assert b"hunter2" not in answer.body

@@ -18,6 +18,10 @@ MISTAKES = {
     "a port that is none": ("[server]\nport = 99999\n", "server.port: input should be less than or equal to 65535"),
     "a public address with a path": ('[server]\npublic_url = "https://a.example/x"\n', "without a path"),
     "a public address that no caller sends": ('[server]\npublic_url = "https://bücher.example"\n', "punycode"),
+    "an operator's address without a port": ('[server]\nadmin = "127.0.0.1"\n', "server.admin: '127.0.0.1' is not an address to listen on"),
+    "an operator's port that is none": ('[server]\nadmin = "[::1]:70000"\n', "write it as 127.0.0.1:9100 or [::1]:9100"),
+    "a proxy by name": ('[server]\ntrusted_proxies = ["proxy"]\n', "'proxy' is neither an address nor a network such as 10.0.0.0/8"),
+    "a network with host bits": ('[server]\ntrusted_proxies = ["10.0.0.5/8"]\n', "10.0.0.5/8 has host bits set"),
     "a price that is none": ('[products.x]\nscope = "x"\nprice = "much"\nterm = "30 days"\n', "'much' is no price"),
     "a price of nothing": ('[buildings.a.tools]\nt = { price = "0" }\n', "not above zero"),
     "a price that rounds to nothing": ('[buildings.a.tools]\nt = { price = "0.0000001" }\n', "finer than 0.000001"),
@@ -77,3 +81,15 @@ def test_the_shipped_configuration_sells_what_the_specification_lists() -> None:
         ("campus-pass", "all", "29", "30 days"),
         ("campus-pass-year", "all", "149", "12 months"),
     }
+
+
+def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
+    table = f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"1" * 40}"\nfacilitator_url = "https://f.example"\n'
+    (path := tmp_path / "campus.toml").write_text(f'{table}rpc_url = "https://file.example"\n')
+    for environ, expected in (
+        ({}, "https://file.example"),
+        ({"CAMPUS_PAYMENTS_RPC_URL": "https://env.example/key"}, "https://env.example/key"),
+    ):
+        payments = read_config(path, environ).payments
+        assert payments is not None
+        assert payments.rpc_url == expected

@@ -75,7 +75,7 @@ async def test_no_route_and_no_tool_gives_away_what_is_paid_for(shop: Building) 
         operations = town.campus.plan.operations["shop"]
         paths = {operation.path.replace("{day}", "2026-01-02") for operation in operations}
         assert len(paths) >= 5
-        own = {"/v1/shop", "/shop/mcp", "/shop/openapi.json", "/v1/openapi.json", "/v1/shop/pages/x", "/metrics", "/register"}
+        own = {"/v1/shop", "/shop/mcp", "/shop/openapi.json", "/v1/openapi.json", "/v1/shop/pages/x", "/metrics", "/readyz", "/register"}
         assert await leaks_over_http(town.app, sorted(paths | own)) == []
         assert await leaks_over_mcp(town.app, "/shop/mcp", [operation.name for operation in operations]) == []
 

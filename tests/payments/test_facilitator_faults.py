@@ -97,7 +97,7 @@ class Stand:
     async def troubles(self) -> list[str]:
         """What /readyz says of payments; it is kept for a second."""
         await anyio.sleep(1.1)
-        ready = await self.http.get("/readyz")
+        ready = await self.http.get(f"{self.served.admin}/readyz")
         assert ready.status_code == 200, "keys and free tools do without a facilitator"
         found: list[str] = ready.json()["checks"]["payments"]
         return found

@@ -1,0 +1,124 @@
+"""The operator's listener: metrics and what the checks found are shown there, and nowhere else."""
+
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from commands import Command, command_of
+from serving import command, free_port, serving, write_config
+
+from campus import Building, Check, Site
+from campus.testing import open_campus
+
+pytestmark = pytest.mark.anyio
+
+SENTENCE = "the feed at file:///srv/lists?token=hunter2 failed: ConnectError"
+GATEWAY = '[buildings.gateway]\npath = "/"\n'
+
+
+def troubled(shop: Building) -> Building:
+    """The shop with a readiness check that finds something."""
+
+    async def feed(site: Site[Any, Any]) -> Sequence[str]:
+        return [SENTENCE]
+
+    return replace(shop, checks=[Check(feed, on="ready")])
+
+
+async def test_metrics_are_on_the_operators_listener_and_never_public(shop: Building) -> None:
+    async with open_campus(shop=shop) as town, town.admin() as admin:
+        town.site.count("sales", kind="book")
+        town.site.count("sales", kind="book")
+        page = await admin.get("/metrics")
+        assert 'campus_shop_sales_total{kind="book"} 2.0' in page.text
+        assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
+        for headers in ({}, {"X-Forwarded-For": "127.0.0.1"}, {"X-Forwarded-For": "203.0.113.7"}):
+            public = await town.http.get("/metrics", headers=headers)
+            assert (public.status_code, public.json()["code"]) == (404, "not_found"), headers
+
+
+async def test_readyz_tells_the_public_which_check_failed_and_the_operator_why(shop: Building) -> None:
+    async with open_campus(shop=troubled(shop)) as town, town.admin() as admin:
+        public, operators = await town.http.get("/readyz"), await admin.get("/readyz")
+    assert (public.status_code, operators.status_code) == (200, 200)
+    assert public.json()["checks"] == {"storage": "ok", "jobs": "ok", "shop": "failed"}
+    assert "hunter2" not in public.text
+    assert operators.json()["checks"]["shop"] == [SENTENCE]
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/readyz", "/healthz", "/"])
+async def test_a_page_that_rebinds_its_name_to_the_operators_listener_is_refused(shop: Building, path: str) -> None:
+    async with open_campus(shop=shop) as town, town.admin() as admin:
+        answer = await admin.get(path, headers={"Host": "rebound.example"})
+    assert (answer.status_code, answer.json()["code"]) == (421, "misdirected_request")
+
+
+async def test_a_page_of_another_origin_reads_nothing_of_the_operators(shop: Building) -> None:
+    async with open_campus(shop=shop) as town, town.admin() as admin:
+        for path, status in (("/metrics", 200), ("/readyz", 200), ("/nothing", 404)):
+            answer = await admin.get(path, headers={"Origin": "https://page.example"})
+            assert answer.status_code == status
+            assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+async def test_an_unknown_page_of_the_operators_names_those_there_are(shop: Building) -> None:
+    async with open_campus(shop=shop) as town, town.admin() as admin:
+        answer = await admin.get("/v1/shop/sample")
+    assert answer.status_code == 404
+    assert "/healthz, /metrics, /readyz" in answer.json()["detail"]
+
+
+def test_a_served_campus_has_both_listeners_and_stops_as_a_whole(tmp_path: Path) -> None:
+    with serving(tmp_path, GATEWAY) as campus:
+        assert httpx.get(f"{campus.admin}/metrics").status_code == 200
+        assert httpx.get(f"{campus.admin}/readyz").json()["checks"]["storage"] == []
+        assert httpx.get(f"{campus.url}/metrics").status_code == 404
+        campus.process.send_signal(signal.SIGTERM)
+        assert campus.process.wait(20) == 0
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{campus.admin}/healthz")
+
+
+def test_the_operators_listener_takes_ipv6_in_brackets(tmp_path: Path) -> None:
+    address = f"[::1]:{free_port()}"
+    with serving(tmp_path, GATEWAY, admin=address) as campus:
+        assert httpx.get(f"http://{address}/readyz").json()["ok"] is True
+        assert f"http://{address}" in campus.log
+
+
+def test_there_is_no_such_listener_unless_campus_toml_names_one(tmp_path: Path) -> None:
+    with serving(tmp_path, GATEWAY, admin="off") as campus:
+        assert campus.log.count(": serving ") == 1
+
+
+def test_an_operators_port_in_use_is_told_with_its_key_and_nothing_is_written(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        config = write_config(tmp_path, f'admin = "127.0.0.1:{port}"\n{GATEWAY}', port=free_port())
+        answer = command("serve", "--config", str(config))
+    assert (answer.returncode, answer.stderr.count("\n")) == (2, 1), answer.stderr
+    assert f"port {port} on 127.0.0.1 is in use" in answer.stderr
+    assert "under [server], in admin" in answer.stderr
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Command:
+    return command_of(capsys)
+
+
+def test_check_warns_of_a_listener_that_others_reach_and_of_proxies_that_are_everybody(tmp_path: Path, run: Command) -> None:
+    risky = 'admin = "0.0.0.0:9100"\ntrusted_proxies = ["0.0.0.0/0"]\n'
+    answer = run("check", "--config", str(write_config(tmp_path, risky + GATEWAY, port=8000)))
+    assert answer.code == 1
+    assert "admin = '0.0.0.0:9100' has no login" in answer.out
+    assert "every caller may claim any address" in answer.out
+    safe = 'admin = "[::1]:9100"\ntrusted_proxies = ["10.0.0.0/8"]\n'
+    assert run("check", "--config", str(write_config(tmp_path, safe + GATEWAY, port=8000))).out == "all is well\n"

@@ -1,0 +1,43 @@
+"""`campus serve` on IPv6: it binds, its links put the address in brackets, and callers reach it under their spellings of it."""
+
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from fastmcp import Client
+from serving import asked, serving
+
+from campus.config import Config
+
+GATEWAY = '[buildings.gateway]\npath = "/"\n'
+
+pytestmark = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+
+
+@pytest.mark.anyio
+async def test_the_loopback_address_of_ipv6_is_served_and_linked_to_in_brackets(tmp_path: Path) -> None:
+    with serving(tmp_path, GATEWAY, words=["--host", "::1"], host="[::1]") as campus:
+        listed = asked(f"{campus.url}/v1/gateway/list_buildings").json()
+        assert f"{campus.url}/mcp" in str(listed), listed
+        assert asked(f"{campus.url}/v1/openapi.json").json()["servers"] == [{"url": campus.url}]
+        assert f"url={campus.url}" in campus.log
+        async with Client(f"{campus.url}/mcp") as client:
+            assert f"{campus.url}/mcp" in str((await client.call_tool("list_buildings")).structured_content)
+        assert asked(f"{campus.url}/v1/gateway", headers={"Host": "[0:0:0:0:0:0:0:1]"}).status_code == 200
+        assert asked(f"{campus.url}/v1/gateway", headers={"Host": "[2001:db8::1]"}).status_code == 421
+
+
+def test_all_addresses_of_ipv6_are_served_and_those_of_ipv4_too(tmp_path: Path) -> None:
+    with serving(tmp_path, GATEWAY, words=["--host", "::"]) as campus:
+        port = urlsplit(campus.url).port
+        for host in ("127.0.0.1", "[::1]", "localhost"):
+            assert asked(f"http://{host}:{port}/v1/gateway").status_code == 200, host
+        assert asked(f"{campus.url}/v1/openapi.json").json()["servers"] == [{"url": f"http://[::]:{port}"}]
+        assert asked(f"{campus.url}/v1/gateway", headers={"Host": "rebound.example"}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_campus_toml_may_write_it_with_brackets_or_without(host: str) -> None:
+    config = Config.model_validate({"server": {"host": host, "port": 8123}})
+    assert (config.server.host, config.url) == ("::1", "http://[::1]:8123")
