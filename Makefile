@@ -39,6 +39,7 @@ conformance: $(STAMP)     ## the protocol's conformance suite and Schemathesis i
 
 venv: $(STAMP)            ## prepare .venv and stop
 $(STAMP): $(LOCKS) pyproject.toml
+	@echo "Preparing $(VENV): the locked packages are downloaded, checked and installed. Nothing is shown for a minute or two; this happens once."
 	$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	$(PY) -m venv --clear $(VENV)
 	$(PIP) --require-hashes --only-binary :all: --no-deps $(foreach lock,$(LOCKS),-r $(lock))

@@ -9,6 +9,7 @@ from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
 from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
 from campus.mail import Mail
+from campus.redaction import origin_of
 from campus.site import CurrentCaller, CurrentSite, Site
 from campus.storage import Json, Storage, UtcDateTime, registry
 from campus.web.client import Web
@@ -45,6 +46,7 @@ __all__ = [
     "Web",
     "access",
     "free",
+    "origin_of",
     "registry",
     "route",
 ]

@@ -33,6 +33,7 @@ from campus.keys.keyring import KeyRing
 from campus.loader import Installed, installed_buildings, told
 from campus.mail import Mail, open_mail
 from campus.opening import Opened, guard
+from campus.oversights import free_writes, unsold
 from campus.pages import exposed_routes, own_routes, page_entries, pages_app
 from campus.payments.service import PaymentService
 from campus.paywall import ALL, Paywall
@@ -90,7 +91,7 @@ class Campus:
         found = await ask_buildings(self.plan.opened, self.sites, on)
         if on == "check":
             for one in self.plan.opened:
-                found[one.name] = [*found[one.name], *await unwritten(one, self.sites[one.name])]
+                found[one.name] = [*found[one.name], *free_writes(one), *await unwritten(one, self.sites[one.name])]
         return own | found
 
     async def _own_findings(self) -> Findings:
@@ -102,6 +103,9 @@ class Campus:
         scopes = {ALL, *(offer.scope for one in self.plan.opened for offer in one.offers.values())}
         if idle := [one.name for one in self.plan.products if one.scope not in scopes]:
             found["[products]"] = [f"{', '.join(idle)} would open nothing: no open building has the scope"]
+        sells = any(offer.access.sells for one in self.plan.opened for offer in one.offers.values())
+        if nowhere := unsold(self.plan.config, sells=sells and self.payments is not None):
+            found["[products]"] = [*found.get("[products]", ()), *nowhere]
         if exempt := ", ".join(sorted(self.plan.config.web.allowed_hosts)):
             found["[web]"] = [f"allowed_hosts lets callers have campus call {exempt}; leave it empty but for tests and local use"]
         return found
@@ -121,14 +125,15 @@ async def assemble(
     installed: Sequence[Installed] | None = None,
     feeds: httpx.AsyncClient | None = None,
     web: Web | None = None,
+    plan: Plan | None = None,
 ) -> AsyncIterator[Campus]:
-    """Open a campus; `exclusive` claims embedded data for this process, as serving does.
+    """Open a campus; `exclusive` claims embedded data for this process, as serving does. A `plan` that was made is not made anew.
 
     Everything that campus.toml can have wrong is found before anything is written.
     """
     with ThreadPoolExecutor(max_workers=1) as beside:
         reading = beside.submit(httpx.create_ssl_context)  # once for all clients: it takes 20 ms
-        plan, mail = await make_plan(config, installed or installed_buildings()), open_mail(config, clock)
+        plan, mail = plan or await make_plan(config, installed or installed_buildings()), open_mail(config, clock)
     trust = reading.result()
     rooms = {one.name: tables for one in plan.opened if (tables := one.loaded.building.tables)}
     async with AsyncExitStack() as stack:

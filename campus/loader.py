@@ -14,6 +14,7 @@ from pydantic import SecretStr, ValidationError
 from campus.building import Building, Settings
 from campus.config import BuildingTable, explain, known_keys
 from campus.errors import ConfigError, LoadError
+from campus.redaction import origin_of, redacted
 
 GROUP = "campus.buildings"
 RESERVED = frozenset({".well-known", "all", "campus", "errors", "healthz", "mcp", "metrics", "openapi", "readyz", "register", "v1"})
@@ -120,7 +121,7 @@ def _check_remote(name: str, target: Mapping[str, Any]) -> None:
     if unknown := sorted(target.keys() - known.keys()):
         raise ConfigError(f"unknown key {unknown[0]!r} in buildings.{name}.server; there are: {', '.join(known)}")
     if "url" in target and not str(target["url"]).startswith(("http://", "https://")):
-        raise ConfigError(f"buildings.{name}.server.url = {target['url']!r} is no address; write https://…/mcp")
+        raise ConfigError(f"buildings.{name}.server.url ({origin_of(str(target['url']))}) is no address of a server; write https://…/mcp")
 
 
 def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastMCP[Any]:
@@ -137,7 +138,7 @@ def told(error: Exception) -> str:
     """What an author's code raised, and where, in one line."""
     frames = extract_tb(error.__traceback__)
     where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}{where}"
+    return f"{type(error).__name__}: {redacted(' '.join(str(error).split()))[:300]}{where}"
 
 
 def read_settings(name: str, model: type[Settings], keys: Mapping[str, Any], secrets: Mapping[str, SecretStr]) -> Settings:
@@ -150,6 +151,8 @@ def read_settings(name: str, model: type[Settings], keys: Mapping[str, Any], sec
     try:
         return model.model_validate({**keys, **given})
     except ValidationError as error:
+        if (missing := error.errors()[0])["type"] == "missing" and (field := str(missing["loc"][0])) in secret_fields:
+            raise ConfigError(f"building {name!r} wants its secret {field}: set {secret_fields[field]} in the environment") from None
         if error.errors()[0]["type"] == "extra_forbidden" and len(error.errors()[0]["loc"]) == 1:
             there = sorted({*known_keys(model, ()), *BuildingTable.model_fields} - secret_fields.keys())
             raise ConfigError(f"unknown key {error.errors()[0]['loc'][0]!r} in [buildings.{name}]; there are: {', '.join(there)}") from None

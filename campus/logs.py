@@ -6,6 +6,8 @@ import time
 
 from starlette.requests import ClientDisconnect
 
+from campus.redaction import redacted
+
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 QUIET = dict.fromkeys(("httpx", "httpx2", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "x402", "web3"), logging.WARNING) | {
     "stamina": logging.ERROR
@@ -26,6 +28,10 @@ class OneLine(logging.Formatter):
         """The line, with the event's data as name=value."""
         data = " ".join(f"{name}={value}" for name, value in vars(record).items() if name not in STANDARD)
         return f"{super().formatMessage(record)} {data}".rstrip()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The whole entry, its traceback too, without what addresses hide."""
+        return redacted(super().format(record))
 
 
 def is_news(record: logging.LogRecord) -> bool:

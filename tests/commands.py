@@ -1,12 +1,14 @@
 """`campus …` in a test's own process, which is ten times quicker than in one of its own."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
 
 from campus.cli import main
+from campus.logs import QUIET
 
 
 @dataclass(frozen=True)
@@ -25,14 +27,26 @@ def command_of(capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs a command to its end; in a thread too."""
 
     def ran(*words: str) -> Ran:
-        code, root = 0, logging.getLogger()
-        handlers = root.handlers[:]
-        try:
-            main(words)
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        finally:
-            root.handlers[:] = handlers  # a command logs to the stderr of its time, which is another test's by and by
+        code = 0
+        with logging_as_it_was():
+            try:
+                main(words)
+            except SystemExit as ended:
+                code = int(ended.code or 0)
         return Ran(code, *capsys.readouterr())
 
     return ran
+
+
+@contextmanager
+def logging_as_it_was() -> Iterator[None]:
+    """A command sets handlers and levels for its whole process, which here is every later test's too."""
+    loggers = [logging.getLogger(), *(logging.getLogger(name) for name in (*QUIET, "campus.access"))]
+    before = [(logger, logger.level, logger.handlers[:], logger.propagate) for logger in loggers]
+    try:
+        yield
+    finally:
+        for logger, level, handlers, propagate in before:
+            logger.setLevel(level)
+            logger.handlers[:] = handlers
+            logger.propagate = propagate

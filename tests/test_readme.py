@@ -1,6 +1,7 @@
 """What the README shows works: its smallest building, its configuration, and every command that it names."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from campus.config import Config
 from campus.testing import open_campus
 
 pytestmark = pytest.mark.anyio
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+CAMPUS_TOML = (ROOT / "campus.toml").read_text()
 BLOCKS: list[tuple[str, str]] = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
 
 
@@ -30,9 +33,24 @@ async def test_the_smallest_building_answers_over_both_frames() -> None:
 
 
 def test_the_configuration_that_is_shown_can_be_read() -> None:
-    for language, text in BLOCKS:
-        if language == "toml" and "buildings" in text and "project" not in text:
-            Config.model_validate(tomllib.loads(text))
+    shown = [text for language, text in BLOCKS if language == "toml" and "[project]" not in text]
+    assert len(shown) == README.count("```toml") - 1
+    for text in shown:
+        Config.model_validate(tomllib.loads(text))
+
+
+def test_where_a_product_is_bought_is_shown() -> None:
+    shown = tomllib.loads(block("toml", "[products."))
+    assert all(product["url"] for product in shown["products"].values())
+    assert "[products." in CAMPUS_TOML
+    assert re.search(r'^# url = "https://', CAMPUS_TOML, re.MULTILINE)
+
+
+def test_make_says_what_it_prepares_and_how_long_that_takes() -> None:
+    command = ["make", "-n", "-C", str(ROOT), "VENV=/nonexistent/venv", "venv"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"echo .*minute", told)
+    assert told.index("echo") < told.index("pip install")
 
 
 def test_every_command_that_is_named_exists() -> None:

@@ -15,6 +15,7 @@ from buildings.cve.models import Brief
 from buildings.cve.ranked_set import RankedSet, ranked
 from buildings.cve.ranking import factors_of
 from buildings.cve.store import Stored, all_days, failures, load_brief, load_latest, load_leading
+from campus import origin_of
 
 GOOD_FOR_DAYS = 1
 """Today's list, or yesterday's until today's is due."""
@@ -45,14 +46,15 @@ async def feeds_can_be_had(site: Here) -> Sequence[str]:
 
 
 async def _what_is_wrong(client: httpx.AsyncClient, setting: str, url: str) -> str | None:
+    where = f"{setting}: {origin_of(url)}"
     try:
         async with client.stream("GET", url) as response:
             if not response.is_success:
-                return f"{setting}: {url} answered {response.status_code}; set another address in [buildings.cve] if that stays so"
+                return f"{where} answered {response.status_code}; set another address in [buildings.cve] if that stays so"
             if "html" in response.headers.get("content-type", ""):
-                return f"{setting}: {url} answered with an HTML page, which is no feed; set another address in [buildings.cve]"
+                return f"{where} answered with an HTML page, which is no feed; set another address in [buildings.cve]"
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return f"{setting}: {url} cannot be reached ({type(error).__name__}); see the network, or set another address in [buildings.cve]"
+        return f"{where} cannot be reached ({type(error).__name__}); see the network, or set another address in [buildings.cve]"
     return None
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 import anyio
 from cyclopts import App, Parameter
 
+from campus.caller import Key
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import read_config
 from campus.foundation import lay_foundation
@@ -65,8 +66,15 @@ def renew(key: str, *, product: str | None = None, config: ConfigFile = CAMPUS_T
 @app.command
 def rotate(key: str, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Replace a key (its id or beginning) by a new one of the same scope and end; the old one works for 24 more hours."""
-    new, token = with_keys(config, lambda keys: keys.rotate(key))
-    show([{"id": new.id, "scope": new.scope, "expires_at": utc(new.expires_at), "key": token}], as_json=as_json)
+    new, token, old = with_keys(config, lambda keys: _rotated(keys, key))
+    row = {"id": new.id, "scope": new.scope, "expires_at": utc(new.expires_at), "key": token}
+    show([{**row, "old_key": old.id, "old_key_expires_at": utc(old.expires_at)}], as_json=as_json)
+
+
+async def _rotated(keys: KeyRing, name: str) -> tuple[Key, str, Key]:
+    """The new key, its token, and the old key with its new end."""
+    new, token = await keys.rotate(name)
+    return new, token, next(record.key for record in await keys.list() if record.replaced_by == new.id)
 
 
 @app.command

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import anyio
 from anyio.abc import TaskGroup
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, Parameter
 
 from campus.app import Campus, assemble, open_admin, open_app
 from campus.building import Job
@@ -20,10 +20,13 @@ from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import Config, read_config
 from campus.edge.server import bind
 from campus.edge.server import serve as serve_app
-from campus.errors import JobRefused
+from campus.errors import CampusError, JobRefused
 from campus.foundation import lay_foundation
+from campus.loader import installed_buildings
 from campus.logs import log_to_stderr
+from campus.plan import make_plan
 
+log = logging.getLogger(__name__)
 app = App()
 
 NEW_OBJECTS = 10_000
@@ -79,20 +82,35 @@ def run(
 ) -> None:
     """Run a job now, once, beside a running server or without one."""
     log_to_stderr(logging.INFO)
-    anyio.run(_run, config, job, options)
+    try:
+        anyio.run(_run, config, job, options)
+    except CampusError:  # its sentence says all
+        raise
+    except Exception:  # a fault in a building's code
+        log.exception("job failed", extra={"job": job})
+        sys.exit(1)
 
 
-async def _run(config: ConfigFile, name: str, options: tuple[str, ...]) -> None:
-    async with assemble(read_config(config), exclusive=False) as campus:
-        job = campus.plan.jobs.get(name)
-        if job is None:
-            raise JobRefused(f"there is no job {name!r}; there are: {', '.join(sorted(campus.plan.jobs)) or 'none'}")
-        await campus.run_job(name, **parsed_options(name, job, options))
+async def _run(file: ConfigFile, name: str, words: tuple[str, ...]) -> None:
+    config = read_config(file)
+    plan = await make_plan(config, installed_buildings())
+    job = plan.jobs.get(name)
+    if job is None:
+        raise JobRefused(f"there is no job {name!r}; there are: {', '.join(sorted(plan.jobs)) or 'none'}")
+    options = parsed_options(name, job, words)  # before a database is opened
+    async with assemble(config, exclusive=False, plan=plan) as campus:
+        await campus.run_job(name, **options)
 
 
 def parsed_options(name: str, job: Job, words: tuple[str, ...]) -> dict[str, Any]:
     """The job's options from its signature: `--day 2026-11-20 --accept`; `-- --help` lists them, and ends the command."""
-    result = App(name=f"campus run {name}", default_command=_capturing(job.run), result_action="return_value")(words)
+    capture = _capturing(job.run)
+    app = App(name=f"campus run {name}", default_command=capture, result_action="return_value")
+    try:
+        result = app(words, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        there_are = ", ".join(f"--{option.replace('_', '-')}" for option in capture.__annotations__) or "none"
+        raise JobRefused(f"{name}: {str(error).rstrip('.')}; its options are: {there_are}") from None
     if result is None:
         sys.exit(0)
     assert isinstance(result, dict)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from campus.redaction import redacted
+
 FIRST_RETRY = timedelta(minutes=1)
 LAST_RETRY = timedelta(hours=1)
 SPREAD = 0.1
@@ -64,4 +66,4 @@ def told(error: Exception) -> str:
     """An error in one line; a group of one is that one."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST_ERROR]
+    return redacted(f"{type(error).__name__}: {' '.join(str(error).split())}")[:LONGEST_ERROR]

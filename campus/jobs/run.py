@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from campus.errors import CampusError, StorageError
+from campus.errors import StorageError
 from campus.jobs.ledger import Ledger
 from campus.jobs.record import LEASE, RENEWAL, Record
 from campus.jobs.task import Task
@@ -52,7 +52,7 @@ class Runner:
         return None if before is None else Lease(now, before)
 
     async def run(self, task: Task, ledger: Ledger, lease: Lease, options: Mapping[str, Any]) -> Exception | None:
-        """Run a job whose lease was taken, and note how it ended; gives what it raised.
+        """Run a job whose lease was taken, and note how it ended; returns what it raised, which the caller logs or raises.
 
         A run with options is another work than the scheduled one: its end leaves the record as it was before. So does a run
         that is cancelled, which is then due as if it had not begun.
@@ -67,7 +67,10 @@ class Runner:
             after = as_before if options else self._outcome(error)
         finally:
             await self._give_back(task, ledger, after)
-        self._tell(task, error, (self.now() - lease.taken_at).total_seconds())
+        if error is None:
+            seconds = (self.now() - lease.taken_at).total_seconds()
+            # what every process does all the time is of no interest
+            log.log(logging.INFO if task.on == "one" else logging.DEBUG, "job finished", extra={"job": task.name, "seconds": seconds})
         return error
 
     async def _work(self, task: Task, ledger: Ledger, lease: Lease, options: Mapping[str, Any]) -> Exception | None:
@@ -114,12 +117,3 @@ class Runner:
                 await ledger.change(task.name, lambda record: after(record) if record.holder == self.holder else None)
             except StorageError:
                 log.warning("lease not given back", extra={"job": task.name}, exc_info=True)  # it lapses
-
-    def _tell(self, task: Task, error: Exception | None, seconds: float) -> None:
-        about = {"job": task.name, "seconds": seconds}
-        if error is None:
-            # what every process does all the time is of no interest
-            log.log(logging.INFO if task.on == "one" else logging.DEBUG, "job finished", extra=about)
-        else:
-            foreseen = isinstance(error, CampusError)  # its sentence says all
-            log.error("job failed", extra=about | ({"reason": str(error)} if foreseen else {}), exc_info=None if foreseen else error)

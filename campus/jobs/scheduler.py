@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from campus.errors import JobRefused
+from campus.errors import CampusError, JobRefused
 from campus.jobs.ledger import Ledger, OwnLedger, SharedLedger
 from campus.jobs.record import Record, told
 from campus.jobs.run import Runner
@@ -117,8 +117,8 @@ class Scheduler:
         try:
             with self._noting(f"{task.name} cannot be started"):
                 lease = await self._runner.claim(task, ledger, lambda record, now: self._is_due(task, record, now))
-                if lease is not None:
-                    await self._runner.run(task, ledger, lease, {})
+                if lease is not None and (error := await self._runner.run(task, ledger, lease, {})):
+                    _log_failure(task, error)
         finally:
             self._running.discard(task.name)
             self._rest_until = None
@@ -141,6 +141,12 @@ class Scheduler:
 
     def _record(self, task: Task) -> Record:
         return self._records.get(task.name, Record())
+
+
+def _log_failure(task: Task, error: Exception) -> None:
+    foreseen = isinstance(error, CampusError)  # its sentence says all
+    about = {"job": task.name} | ({"reason": str(error)} if foreseen else {})
+    log.error("job failed", extra=about, exc_info=None if foreseen else error)
 
 
 def this_process() -> str:

@@ -81,13 +81,12 @@ async def test_no_fault_of_a_feed_takes_the_last_list_down(publisher, open_town,
                 assert re.search(reason, told)
 
 
-async def test_the_failure_of_the_job_itself_is_logged_and_shown_at_readyz(publisher, open_town, caplog) -> None:
+async def test_the_failure_of_the_job_itself_is_shown_at_readyz(publisher, open_town) -> None:
     async with open_town(publisher.url) as town:
         await town.run("refresh")
         publisher.put(KEV, b"<html>")
         with pytest.raises(FeedError, match="an HTML page"):
             await town.run("refresh")
-        assert any("an HTML page" in getattr(record, "reason", "") for record in caplog.records)
         ready = await town.http.get("/readyz")
         assert (ready.status_code, ready.json()["checks"]["cve"]) == (200, "failed"), "the last good list is up"
         assert "an HTML page" in (await town.findings())["cve"][0]
@@ -147,7 +146,7 @@ async def test_when_the_mirror_fails_too_both_are_named(publisher, open_town, te
     publisher.put(KEV, status=403)
     publisher.put(MIRROR, status=500)
     async with open_town(publisher.url) as town:
-        with pytest.raises(FeedError, match=r"/kev\.json answered 403; its mirror: .*/mirror\.json answered 500"):
+        with pytest.raises(FeedError, match=r":\d+ answered 403; its mirror: .*:\d+ answered 500"):
             await renew(town.site, terms=terms())
 
 

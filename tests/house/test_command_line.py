@@ -1,10 +1,12 @@
 """The command line: what each command prints, and one sentence with exit code 2 for what cannot be."""
 
 import json
+import logging
 import os
 import socket
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,17 @@ mcp = FastMCP("Shop")
 def ask(word: str) -> str:
     "Ask for a word."
     return word
+"""
+WRITES = """
+@mcp.tool
+def stock(word: str) -> str:
+    "Put a word in."
+    return word
+
+@mcp.tool(annotations={"destructiveHint": True})
+def empty() -> str:
+    "Take all words out."
+    return ""
 """
 CONFIG = """
 openapi = "shop"
@@ -63,7 +76,11 @@ def test_a_key_is_issued_listed_renewed_rotated_and_revoked(tmp_path: Path, run:
     assert (listed["id"], listed["state"], listed["note"]) == (issued["id"], "valid", "for the test")
     assert issued["key"] not in json.dumps(listed)
     assert key("renew", issued["id"])[0]["expires_at"] > issued["expires_at"]
-    assert key("rotate", issued["id"])[0]["key"] != issued["key"]
+    rotated = key("rotate", issued["id"])[0]
+    assert rotated["key"] != issued["key"]
+    assert rotated["old_key"] == issued["id"]
+    left = datetime.fromisoformat(rotated["old_key_expires_at"]) - datetime.now(UTC)
+    assert timedelta(hours=23) < left <= timedelta(hours=24)
     assert run("key", "revoke", issued["id"], "--config", config).out == f"revoked {issued['id']} (shop)\n"
     assert [row["state"] for row in key("list")] == ["revoked", "valid"]
     key("issue", "shop", "--note", "a\nb\x1b[31m")
@@ -102,6 +119,37 @@ def test_check_warns_of_an_address_that_callers_cannot_use(tmp_path: Path, run: 
     assert "public_url" in json.loads(answer.out)[0]["problem"]
 
 
+def test_check_says_where_nobody_is_told_to_buy_a_key(tmp_path: Path, run: Command) -> None:
+    public = 'public_url = "https://campus.example"\n' + CONFIG
+    answer = run("check", "--json", "--config", str(write_config(tmp_path, public, port=8000)))
+    found = [row["problem"] for row in json.loads(answer.out) if row["building"] == "[products]"]
+    assert answer.code == 1
+    assert found == [
+        'callers who need a key are told no place to buy shop; set url = "https://…" in [products.shop], or open [buildings.checkout]'
+    ]
+    sold = public.replace('term = "30 days"', 'term = "30 days"\nurl = "https://campus.example/buy"')
+    answer = run("check", "--config", str(write_config(tmp_path, sold, port=8000)))
+    assert (answer.code, answer.out) == (0, "all is well\n"), answer.err
+
+
+def test_check_warns_of_tools_that_write_and_are_free_by_nobodys_word(tmp_path: Path, run: Command) -> None:
+    (tmp_path / "shop_that_writes.py").write_text(SHOP + WRITES)
+    config = CONFIG.replace("shop_of_a_stranger", "shop_that_writes")
+    silent = config.replace('tools = { ask = { price = "0.01" } }', "")
+    answer = run("check", "--json", "--config", str(write_config(tmp_path, silent, port=8000)))
+    assert answer.code == 1
+    assert json.loads(answer.out) == [
+        {
+            "building": "shop",
+            "problem": "anyone may call empty, stock for free: they are not annotated read-only, and nothing names a price; give them one"
+            " in [buildings.shop.tools], or write free = true",
+        }
+    ]
+    free = config.replace('ask = { price = "0.01" }', '"*" = { free = true }')
+    answer = run("check", "--config", str(write_config(tmp_path, free, port=8000)))
+    assert (answer.code, answer.out) == (0, "all is well\n"), answer.err
+
+
 def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, run: Command) -> None:
     config = str(write_config(tmp_path, CONFIG, port=8000))
     mistakes = {
@@ -118,6 +166,14 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, run: Command)
         assert answer.err.startswith("campus: ")
         assert said in answer.err
         assert answer.err.count("\n") == 1
+
+
+def test_a_command_in_a_tests_process_leaves_logging_as_it_was(tmp_path: Path, run: Command) -> None:
+    """Else its handlers and levels are those of every test that comes after it."""
+    loggers = [logging.getLogger(name) for name in (None, "httpx", "stamina", "fastmcp", "campus.access")]
+    before = [(logger.level, logger.handlers[:], logger.propagate) for logger in loggers]
+    assert run("run", "shop.nothing", "--config", str(write_config(tmp_path, CONFIG, port=8000))).code == 2
+    assert [(logger.level, logger.handlers[:], logger.propagate) for logger in loggers] == before
 
 
 def test_a_port_in_use_is_told_and_nothing_is_written(tmp_path: Path, environ: dict[str, str]) -> None:

@@ -46,6 +46,10 @@ async def plan(table: dict[str, Any] | None = None, *, secrets: dict[str, str] |
     return await make_plan(config, [Built(name, building) for name, building in buildings.items() if building is not None])
 
 
+class Sealed(Settings):
+    token: SecretStr
+
+
 class Strict(Settings):
     """Settings with all kinds of fields."""
 
@@ -78,6 +82,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "has a setting 'path', which is a key of campus",
     ),
     "a missing setting": ({"a": Building(server(None), settings=Strict)}, {}, "buildings.a.feed_url is missing"),
+    "a missing secret": (
+        {"a": Building(server(None), settings=Sealed)},
+        {},
+        "building 'a' wants its secret token: set CAMPUS_A_TOKEN in the environment",
+    ),
     "a secret in the file": (
         {"a": Building(server(None), settings=Strict)},
         {"feed_url": "x", "token": "y"},
@@ -101,7 +110,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a wrapped server that is not there": ({"a": None}, {"server": "json:nothing"}, "cannot be imported"),
     "a wrapped address that is none": ({"a": None}, {"server": {"cmd": "x"}}, "neither command nor url"),
     "a wrapped server without a name": ({"a": None}, {"server": "json"}, "names no server of a module"),
-    "a wrapped address that is none of the web": ({"a": None}, {"server": {"url": "hello"}}, "'hello' is no address"),
+    "a wrapped address that is none of the web": (
+        {"a": None},
+        {"server": {"url": "hello"}},
+        "buildings.a.server.url (an address without a host) is no address of a server",
+    ),
     "a command with an address": ({"a": None}, {"server": {"command": "x", "url": "https://x.example/mcp"}}, "both command and url"),
     "an unknown key of a command": ({"a": None}, {"server": {"command": "x", "argz": []}}, "unknown key 'argz' in buildings.a.server"),
     "a job at no time of day": ({"a": Building(server(None), jobs=[Job(nothing, daily_at="25:00")])}, {}, "building 'a': job nothing: "),
@@ -150,7 +163,7 @@ async def test_a_column_that_no_step_makes_is_told_by_the_check(tmp_path: Path, 
     (tmp_path / "migrations").mkdir()
     (tmp_path / "migrations" / "0001_first.py").write_text(STEP)
     monkeypatch.setattr(sys.modules[__name__], "__file__", str(tmp_path / "tables.py"))
-    async with open_campus(tides=Building(server(None), tables=Tables)) as town:
+    async with open_campus(tides=Building(server(free()), tables=Tables)) as town:
         (sentence,) = (await town.campus.ask("check"))["tides"]
     assert "write the step that is missing: campus migration tides" in sentence
     assert "height" in sentence

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from campus.errors import JobRefused, StorageUnavailable
+from campus.errors import JobFailed, JobRefused, StorageUnavailable
 from campus.jobs import Scheduler, Task
 from campus.storage import Storage
 from campus.testing import Clock
@@ -145,6 +145,17 @@ async def test_a_failing_job_backs_off_is_told_of_and_recovers(open_process: Ope
         assert (status.failures, status.last_error, status.last_success) == (0, None, clock())
         assert process.scheduler.findings() == []
         tasks.cancel_scope.cancel()
+
+
+async def test_a_scheduled_run_that_fails_is_logged_once(open_process: Open, until: Until, caplog: pytest.LogCaptureFixture) -> None:
+    work = Work()
+    work.error = JobFailed("the feed is away")
+    async with open_process(work.daily()) as process, anyio.create_task_group() as tasks:
+        started([process], tasks)
+        await until(lambda: any(record.message == "job failed" for record in caplog.records))
+        tasks.cancel_scope.cancel()
+    told = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [(record.message, vars(record)["reason"], record.exc_info) for record in told] == [("job failed", "the feed is away", None)]
 
 
 async def test_a_job_that_fails_stops_no_other(open_process: Open, until: Until) -> None:

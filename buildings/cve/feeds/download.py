@@ -9,6 +9,7 @@ import httpx
 
 from buildings.cve.feeds.errors import FeedRefused, FeedUnavailable
 from buildings.cve.feeds.packing import MOST_BYTES
+from campus import origin_of
 
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses that another try may cure."""
@@ -79,12 +80,14 @@ class Fetcher:
                 copy = await self._with_tries(lambda: self._stream(url, asked, body, follow_redirects=not headers))
         except TimeoutError:
             raise FeedUnavailable(
-                self.feed, f"{url} had not finished after {self.patience.seconds:g} seconds and {len(body):,} bytes"
+                self.feed, f"{origin_of(url)} had not finished after {self.patience.seconds:g} seconds and {len(body):,} bytes"
             ) from None
         except httpx.HTTPStatusError as error:
-            raise FeedUnavailable(self.feed, f"{url} answered {error.response.status_code}") from None
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise FeedUnavailable(self.feed, f"{url} gave no whole answer: {type(error).__name__} {error}".rstrip()) from None
+            raise FeedUnavailable(self.feed, f"{origin_of(url)} answered {error.response.status_code}") from None
+        except httpx.InvalidURL:  # its text quotes what cannot be read, which may be a part of a password
+            raise FeedUnavailable(self.feed, "its address cannot be read; see that user and password in it are percent-encoded") from None
+        except (httpx.HTTPError, OSError) as error:
+            raise FeedUnavailable(self.feed, f"{origin_of(url)} gave no whole answer: {type(error).__name__} {error}".rstrip()) from None
         return Download(body=bytes(body), copy=copy) if copy else None
 
     async def _with_tries(self, stream: Callable[[], Awaitable[Copy | None]]) -> Copy | None:
@@ -104,14 +107,14 @@ class Fetcher:
             async for chunk in response.aiter_raw():
                 body += chunk
                 if len(body) > self.caps.sent:
-                    raise FeedRefused(self.feed, f"{url} sends more than {self.caps.sent:,} bytes")
+                    raise FeedRefused(self.feed, f"{origin_of(url)} sends more than {self.caps.sent:,} bytes")
         return Copy(url=url, etag=response.headers.get("etag"), last_modified=response.headers.get("last-modified"))
 
     def _check(self, response: httpx.Response, url: str) -> None:
         if not response.is_success:
             raise httpx.HTTPStatusError(str(response.status_code), request=response.request, response=response)
         if response.url.scheme == "file" and not url.startswith("file:"):
-            raise FeedRefused(self.feed, f"{url} leads to a file of this machine")
+            raise FeedRefused(self.feed, f"{origin_of(url)} leads to a file of this machine")
 
 
 def _may_pass(error: Exception) -> bool:
