@@ -13,7 +13,7 @@ from campus.redaction import origin_of
 from campus.site import CurrentCaller, CurrentSite, Site
 from campus.storage import Json, Storage, UtcDateTime, registry
 from campus.web.client import Web
-from twins import Problem, route
+from twins import Problem, Unstorable, route
 
 __all__ = [
     "Building",
@@ -42,6 +42,7 @@ __all__ = [
     "StorageUnavailable",
     "TargetRefused",
     "ToolEntry",
+    "Unstorable",
     "UtcDateTime",
     "Web",
     "access",

@@ -83,7 +83,8 @@ def _page_entry(page: Page, site: Site[Any, Any]) -> Entry:
             response = problem_response(problem, request)
         await response(scope, receive, send)
 
-    return Entry(page.methods, page.path, app, f"the page {page.path} of {site.name}")
+    methods = (*page.methods, "HEAD") if "GET" in page.methods else page.methods
+    return Entry(methods, page.path, app, f"the page {page.path} of {site.name}")
 
 
 def exposed_routes(opened: Opened) -> list[BaseRoute]:

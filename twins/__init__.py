@@ -13,7 +13,7 @@ from twins.attach import Twins, attach
 from twins.call import Call, Gate
 from twins.fastmcp_internals import serve_schemas
 from twins.injection import Instant
-from twins.json_reader import hostile, read_json
+from twins.json_reader import Unstorable, hostile, read_json, storable
 from twins.openapi import openapi, problem_response
 from twins.operation import Operation, Parameter
 from twins.problems import FieldError, Problem
@@ -32,6 +32,7 @@ __all__ = [
     "Problem",
     "RouteTable",
     "Twins",
+    "Unstorable",
     "attach",
     "hostile",
     "openapi",
@@ -41,4 +42,5 @@ __all__ = [
     "route",
     "send_answer",
     "serve_schemas",
+    "storable",
 ]

@@ -1,7 +1,7 @@
 """How a tool says its HTTP route: plain data in the tool's meta, and how that data is read."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,8 @@ class Route:
     """Where a tool is served: methods in the order said, a path with {placeholders}, and what its answer looks like.
 
     `query` renames arguments for the query string (argument → name there). `cache` is the Cache-Control value of
-    an answer that may be kept by others, None where it may not.
+    an answer that may be kept by others, None where it may not. `lenient` names arguments of which a value that
+    cannot be stored does not refuse the call.
     """
 
     methods: tuple[str, ...]
@@ -27,18 +28,28 @@ class Route:
     query: Mapping[str, str] = field(default_factory=dict)
     status: int = 200
     cache: str | None = None
+    lenient: tuple[str, ...] = ()
 
     @cached_property
     def placeholders(self) -> tuple[str, ...]:
         return tuple(PLACEHOLDER.findall(self.path))
 
 
-def route(spec: str, *, query: Mapping[str, str] | None = None, status: int = 200, cache: str | None = None) -> dict[str, Any]:
+def route(
+    spec: str,
+    *,
+    query: Mapping[str, str] | None = None,
+    status: int = 200,
+    cache: str | None = None,
+    lenient: Sequence[str] = (),
+) -> dict[str, Any]:
     """A tool's HTTP route, for its meta: `@mcp.tool(meta=route("GET|POST /v1/beat/{id}", query={"secret": "s"}))`.
 
     A path alone is served by GET where the tool is annotated readOnlyHint, by POST otherwise. `status` is that of
     an answer. `cache` is the Cache-Control value of an answer that may be kept; it also brings a strong ETag and
-    304 answers to If-None-Match. Without it an answer is `private, no-store`.
+    304 answers to If-None-Match. Without it an answer is `private, no-store`. HEAD is served beside GET where the tool
+    is annotated readOnlyHint. `lenient` names arguments whose value may be one that cannot be stored (a NUL character,
+    NaN): the tool is called all the same, with Unstorable(reason) in its place, and says itself what it makes of it.
     """
     said: dict[str, Any] = {"route": spec}
     if query:
@@ -47,6 +58,8 @@ def route(spec: str, *, query: Mapping[str, str] | None = None, status: int = 20
         said["status"] = status
     if cache is not None:
         said["cache"] = cache
+    if lenient:
+        said["lenient"] = list(lenient)
     return {KEY: said}
 
 
@@ -58,13 +71,14 @@ def route_of(tool: Tool, *, default_prefix: str) -> Route:
     said = dict((tool.meta or {}).get(KEY) or {})
     spec = said.pop("route", f"{default_prefix}/{tool.name}")
     try:
-        methods, path = _methods_and_path(spec, by_default="GET" if _reads_only(tool) else "POST")
-        return Route(methods, path, **said)
+        methods, path = _methods_and_path(spec, by_default="GET" if reads_only(tool) else "POST")
+        return Route(methods, path, lenient=tuple(said.pop("lenient", ())), **said)
     except (TypeError, ValueError) as error:
         raise ValueError(f"tool {tool.name!r}: {error}") from error
 
 
-def _reads_only(tool: Tool) -> bool:
+def reads_only(tool: Tool) -> bool:
+    """Whether a tool is annotated to change nothing."""
     return bool(tool.annotations and tool.annotations.read_only_hint)
 
 
@@ -83,7 +97,9 @@ def _methods_and_path(spec: str, *, by_default: str) -> tuple[tuple[str, ...], s
 def _check_methods(methods: tuple[str, ...], spec: str) -> None:
     for method in methods:
         if method in ("HEAD", "OPTIONS"):
-            raise ValueError(f"{method} in the route {spec!r} is served without being said: HEAD with every GET, OPTIONS everywhere")
+            raise ValueError(
+                f"{method} in the route {spec!r} is served without being said: HEAD with every GET that only reads, OPTIONS everywhere"
+            )
         if method not in METHODS:
             raise ValueError(f"{method!r} in the route {spec!r} is no method; there are: {', '.join(METHODS)}")
     if len(set(methods)) != len(methods):

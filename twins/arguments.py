@@ -1,13 +1,13 @@
 """A request's arguments: read from path, query and body as the operation says, and refused where they do not fit."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
-from twins.json_reader import hostile, read_json
+from twins.json_reader import Unstorable, hostile, read_json
 from twins.operation import IN_QUERY, Operation, Parameter, Place
 from twins.problems import FieldError, Problem, invalid_request
 
@@ -32,14 +32,14 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
     errors: list[FieldError] = []
     arguments: dict[str, Any] = {}
     if not in_query:
-        body = await _read_body(scope, receive, limit=body_limit)
+        body = await _read_body(scope, receive, limit=body_limit, lenient=operation.route.lenient)
         errors += _unknown(body, {p.name: p for p in operation.by_wire_name.values()}, operation, place="body")
         arguments |= body
     if scope["query_string"]:
         texts = _by_name(_query_pairs(scope["query_string"]))
         known = operation.by_wire_name if in_query else {}
         errors += _unknown(texts, known, operation, place="query")
-        errors += _take(texts, known, arguments, place="query")
+        errors += _take(texts, known, arguments, place="query", lenient=operation.route.lenient)
     if operation.route.placeholders:
         for name, text in scope["path_params"].items():
             value = arguments[name] = operation.by_name[name].spelling.read((text,))
@@ -80,7 +80,9 @@ def _unknown(sent: Iterable[str], known: Mapping[str, Parameter], operation: Ope
     return [unknown_field(place, name, known) for name in sent if name not in known]
 
 
-def _take(texts: Mapping[str, list[str]], known: Mapping[str, Parameter], arguments: dict[str, Any], *, place: Place) -> list[FieldError]:
+def _take(
+    texts: Mapping[str, list[str]], known: Mapping[str, Parameter], arguments: dict[str, Any], *, place: Place, lenient: Sequence[str]
+) -> list[FieldError]:
     """Add the values of known names to the arguments; return what is wrong with the others."""
     errors = []
     for wire, spelled in texts.items():
@@ -90,7 +92,11 @@ def _take(texts: Mapping[str, list[str]], known: Mapping[str, Parameter], argume
             except ValueError as error:
                 errors.append(FieldError(pointer_to(place, wire), "repeated", str(error)))
                 continue
-            if reason := hostile(value):
+            if (reason := hostile(value)) is None:
+                continue
+            if parameter.name in lenient:
+                arguments[parameter.name] = Unstorable(reason)
+            else:
                 errors.append(FieldError(pointer_to(place, wire), "not_storable", reason))
     return errors
 
@@ -101,7 +107,7 @@ def _refuse_body(headers: Headers) -> None:
         raise Problem(400, "unexpected_body", "DELETE takes its arguments in the query; send them there, and no body")
 
 
-async def _read_body(scope: Scope, receive: Receive, *, limit: int) -> dict[str, Any]:
+async def _read_body(scope: Scope, receive: Receive, *, limit: int, lenient: Sequence[str]) -> dict[str, Any]:
     headers = Headers(scope=scope)
     if headers.get("content-encoding", "identity") != "identity":
         raise Problem(415, "unsupported_media_type", "a compressed body is not taken; send it without Content-Encoding")
@@ -110,7 +116,7 @@ async def _read_body(scope: Scope, receive: Receive, *, limit: int) -> dict[str,
         return {}
     if not _is_json(headers.get("content-type", "")):
         raise Problem(415, "unsupported_media_type", "the body is JSON in UTF-8; send it with Content-Type: application/json")
-    body = read_json(data)
+    body = read_json(data, lenient=lenient)
     if not isinstance(body, dict):
         raise invalid_request([FieldError("/body", "not_an_object", "is a JSON object, with the arguments as its members")])
     return body

@@ -68,7 +68,7 @@ class Twins:
             way = Way(server, operation, registered=registered, body_limit=body_limit)
             twin = Twin(way, gate=gate, problem_types=problem_types)
             operations.append(operation)
-            entries.append(Entry(operation.methods, operation.path, twin, f"the tool {tool.name!r} of {name!r}"))
+            entries.append(Entry(operation.served, operation.path, twin, f"the tool {tool.name!r} of {name!r}"))
         return cls(tuple(operations), RouteTable(entries, problem_types=problem_types))
 
 
@@ -135,4 +135,4 @@ def _document(server: FastMCP[Any], twins: Twins) -> Entry:
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         await send_answer(send, unless_known(answer, scope), with_body=scope["method"] != "HEAD")
 
-    return Entry(("GET",), DOCUMENT, serve, "the OpenAPI document")
+    return Entry(("GET", "HEAD"), DOCUMENT, serve, "the OpenAPI document")

@@ -38,7 +38,7 @@ class Twin:
 
 @dataclass(frozen=True)
 class Methods:
-    """One path as an ASGI app: the app of each method, HEAD by GET's, OPTIONS, and 405 for the rest."""
+    """One path as an ASGI app: the app of each method, OPTIONS, and 405 for the rest."""
 
     path: str
     apps: Mapping[str, ASGIApp]
@@ -47,16 +47,14 @@ class Methods:
     @property
     def allowed(self) -> str:
         """The Allow header."""
-        head = ["HEAD"] if "GET" in self.apps else []
-        return ", ".join([*self.apps, *head, "OPTIONS"])
+        return ", ".join([*self.apps, "OPTIONS"])
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Not a coroutine itself: that saves one per call."""
-        method = scope["method"]
-        app = self.apps.get("GET" if method == "HEAD" else method)
+        app = self.apps.get(scope["method"])
         if app is not None:
             return app(scope, receive, send)
-        return send_answer(send, self._without_app(scope), with_body=method != "HEAD")
+        return send_answer(send, self._without_app(scope), with_body=scope["method"] != "HEAD")
 
     def _without_app(self, scope: Scope) -> Answer:
         headers = {"Allow": self.allowed}

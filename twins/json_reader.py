@@ -1,10 +1,13 @@
 """The one strict reader of JSON: what it lets through can be stored, compared and written again."""
 
+import json
 import math
 import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from twins.problems import Problem
 
@@ -14,20 +17,42 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 LONGEST_INTEGER = 2**63
 
 
-def read_json(data: bytes | bytearray | memoryview) -> Any:
+@dataclass(frozen=True, slots=True)
+class Unstorable:
+    """What a tool is given in place of a value that cannot be stored, for an argument that its route names as lenient."""
+
+    reason: str
+
+
+def read_json(data: bytes | bytearray | memoryview, *, lenient: Collection[str] = ()) -> Any:
     """The value of a JSON text, in UTF-8.
 
     Raises Problem 400 `invalid_json` for broken JSON, NaN and infinities (1e999 too), lone surrogates, NUL
-    characters, integers beyond 64 bits, and nesting of more than some 200 levels.
+    characters, integers beyond 64 bits, and nesting of more than some 200 levels. A member of the outermost object
+    that `lenient` names is replaced by Unstorable for any of these but broken JSON.
     """
     raw = bytes(data)
     try:
         value = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
-        raise Problem(400, "invalid_json", f"the JSON cannot be read: {error}") from None
-    if SUSPICIOUS.search(raw) and (reason := hostile(value)):
-        raise Problem(400, "invalid_json", f"the JSON cannot be taken: {reason}")
+        value = _tolerantly_read(raw) if lenient else None
+        if value is None:
+            raise Problem(400, "invalid_json", f"the JSON cannot be read: {error}") from None
+        return storable(value, lenient)
+    if SUSPICIOUS.search(raw) and hostile(value):
+        return storable(value, lenient)
     return value
+
+
+def storable(value: Any, lenient: Collection[str] = ()) -> Any:
+    """The value, its members that `lenient` names replaced by Unstorable where need be; Problem 400 for the rest of it."""
+    marked = value
+    if lenient and isinstance(value, Mapping):
+        reasons = {name: reason for name in lenient if name in value and (reason := _obstacle(value[name]))}
+        marked = {**value, **{name: Unstorable(reason) for name, reason in reasons.items()}}
+    if reason := _obstacle(marked):
+        raise Problem(400, "invalid_json", f"the JSON cannot be taken: {reason}")
+    return marked
 
 
 def hostile(value: Any) -> str | None:
@@ -46,10 +71,30 @@ def hostile(value: Any) -> str | None:
             case int(number) if not -LONGEST_INTEGER <= number < LONGEST_INTEGER:
                 return "an integer does not fit into 64 bits"
             case float(number) if not math.isfinite(number):
-                return "a number is too large"
+                return "a number is too large, or not a number (NaN)"
             case list(items):
                 waiting.extend(items)
             case dict(members):
                 waiting.extend(members)
                 waiting.extend(members.values())
     return None
+
+
+def _obstacle(value: Any) -> str | None:
+    """As `hostile`, for a value that the strict reader has not seen: it may be nested too deeply as well."""
+    if reason := hostile(value):
+        return reason
+    try:
+        to_json(value, fallback=lambda _: None)
+    except ValueError:
+        return "it is nested too deeply"
+    return None
+
+
+def _tolerantly_read(raw: bytes) -> dict[str, Any] | None:
+    """The object of a JSON text that may hold NaN, infinities, lone surrogates and deep nesting; None for broken JSON."""
+    try:
+        value = json.loads(raw.decode())
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

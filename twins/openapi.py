@@ -31,7 +31,7 @@ def openapi(
     The operations of several servers are given by name: a name is their tag and goes before their operationIds, which
     otherwise are the tools' names. `servers` are base addresses. `responses` gives further responses of an operation
     by status (`problem_response` makes one), `extras` further members of it (security, x-…), `components` further
-    components (securitySchemes, schemas). HEAD, which every GET has, is not listed.
+    components (securitySchemes, schemas). HEAD, which every GET that only reads has, is not listed.
 
     Raises ValueError where two operations would have one operationId.
     """

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from fastmcp.tools import Tool
 
-from twins.annotation import Route, route_of
+from twins.annotation import Route, reads_only, route_of
 from twins.spelling import Spelling, spelling_of
 
 IN_QUERY = ("GET", "HEAD", "DELETE")
@@ -42,6 +42,11 @@ class Operation:
     @property
     def methods(self) -> tuple[str, ...]:
         return self.route.methods
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The methods with HEAD beside GET, but where a call may change something: previews of a link send HEAD."""
+        return (*self.methods, "HEAD") if "GET" in self.methods and reads_only(self.tool) else self.methods
 
     @property
     def path(self) -> str:
@@ -82,7 +87,8 @@ def operation_of(tool: Tool, *, server: str, default_prefix: str) -> Operation:
     """The twin of a tool. Raises ValueError, with a sentence that names the tool, where it cannot be served."""
     route = route_of(tool, default_prefix=default_prefix)
     schemas: Mapping[str, Any] = tool.parameters.get("properties", {})
-    for kind, names in (("the placeholder", route.placeholders), ("query=", tuple(route.query))):
+    named = (("the placeholder", route.placeholders), ("query=", tuple(route.query)), ("lenient=", route.lenient))
+    for kind, names in named:
         if missing := set(names) - set(schemas):
             known = ", ".join(schemas) or "none"
             raise ValueError(f"tool {tool.name!r}: {kind} {missing.pop()!r} is none of its arguments; there are: {known}")

@@ -11,7 +11,7 @@ class Addresses:
     monitor_id: str
 
     def beat(self, secret: str) -> str:
-        """Asked by GET, HEAD or POST."""
+        """Asked by GET or POST."""
         return f"{self.url}/v1/recorder/beat/{self.monitor_id}/{secret}"
 
     def cron(self, secret: str) -> str:

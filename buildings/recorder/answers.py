@@ -31,7 +31,7 @@ class Registered(Answer):
     webhook_secret: str | None = Field(
         description="Verifies the signatures of this webhook's alerts (Standard Webhooks); null without a webhook of your own."
     )
-    beat_url: str = Field(description="GET, HEAD or POST it to beat; it holds the secret.")
+    beat_url: str = Field(description="GET or POST it to beat; it holds the secret.")
     cron: str = Field(
         description="A shell command that beats: put it at the end of a scheduled job. It retries while the service restarts."
     )
@@ -106,7 +106,7 @@ class Taken(Answer):
     name: str = Field(description="Its name.")
     secret: str = Field(description="The new secret; only who has it can beat. It cannot be shown again.")
     fence: int = Field(description="Grows with every takeover: hand it to systems that must refuse your predecessor.")
-    beat_url: str = Field(description="GET, HEAD or POST it to beat; it holds the secret.")
+    beat_url: str = Field(description="GET or POST it to beat; it holds the secret.")
     cron: str = Field(description="A shell command that beats.")
     state: State = Field(description=STATE)
     deadline_at: datetime = Field(description="Beat before this, or your own death is reported.")

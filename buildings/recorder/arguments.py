@@ -55,7 +55,8 @@ CapsuleValue = Annotated[
     Any,
     Field(
         description="Your state as JSON, up to 32,768 bytes, for whoever goes on if you die, such as"
-        ' {"step": 7, "done": ["a"], "next": "b"}. Kept for monitors owned by a key: the last five. Null: none.'
+        ' {"step": 7, "done": ["a"], "next": "b"}. Kept for monitors owned by a key: the last five.'
+        " Leave it out to send none; null is stored as null."
     ),
 ]
 Seq = Annotated[
@@ -63,8 +64,8 @@ Seq = Annotated[
     Field(
         ge=0,
         le=2**53,
-        description="A number that grows with each capsule: an older one than the last is refused, so that a stale copy of you overwrites"
-        " nothing.",
+        description="A number that grows with each capsule: one below the last, or the last one with another capsule, is refused, so that"
+        " a stale copy of you overwrites nothing.",
     ),
 ]
 NextIn = Annotated[

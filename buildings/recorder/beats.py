@@ -7,13 +7,13 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 
 from buildings.recorder.alerts import Notice, raise_alerts
-from buildings.recorder.capsule import KEPT_CAPSULES, is_new, is_stale
+from buildings.recorder.capsule import KEPT_CAPSULES, is_new, is_same, is_stale
 from buildings.recorder.moments import EPOCH, MICROSECOND
 from buildings.recorder.plain import enter_plain
-from buildings.recorder.refusals import monitor_not_found, stale_seq, taken_over, too_many_beats
+from buildings.recorder.refusals import monitor_not_found, seq_reused, stale_seq, taken_over, too_many_beats
 from buildings.recorder.rows import among
 from buildings.recorder.secrets import is_right
-from buildings.recorder.sheets import Sheet, read_sheets, write_sheets
+from buildings.recorder.sheets import Sheet, read_last_capsules, read_sheets, write_sheets
 from buildings.recorder.signal import Beat, event_of, with_beat
 from buildings.recorder.status import Kind, Standing, State, follow, state_of
 from buildings.recorder.tables import RETIRED_SECRETS
@@ -51,6 +51,8 @@ def enter(connection: Connection, beats: Sequence[Beat]) -> list[Taken | Excepti
     """Enter beats of any kind, one after the other."""
     wanted = {beat.monitor_id for beat in beats}
     sheets = read_sheets(connection, wanted)
+    if again := {beat.monitor_id for beat in beats if _repeats_seq(beat, sheets.get(beat.monitor_id))}:
+        read_last_capsules(connection, [sheets[name] for name in again])
     results = [_taken(sheets.get(beat.monitor_id), beat) for beat in beats]
     strangers = [place for place, result in enumerate(results) if result is None]
     if strangers:
@@ -71,8 +73,19 @@ def _taken(sheet: Sheet | None, beat: Beat) -> Taken | Exception | None:
         return too_many_beats(beat.at, limit=BEATS_A_MINUTE)
     if beat.capsule is not None and is_stale(beat.seq, sheet.last_seq):
         return stale_seq(beat.seq or 0, sheet.last_seq or 0)
+    if _repeats_seq(beat, sheet) and not _is_retry(beat, sheet):
+        return seq_reused(beat.seq or 0)
     sheet.minute, sheet.minute_beats = minute, beats_before + 1
     return _entered(sheet, beat)
+
+
+def _repeats_seq(beat: Beat, sheet: Sheet | None) -> bool:
+    return beat.capsule is not None and beat.seq is not None and sheet is not None and beat.seq == sheet.last_seq
+
+
+def _is_retry(beat: Beat, sheet: Sheet) -> bool:
+    """Whether it brings what is stored under its seq already."""
+    return isinstance(beat.capsule, bytes) and sheet.last_capsule is not None and is_same(beat.capsule, sheet.last_capsule)
 
 
 def _entered(sheet: Sheet, beat: Beat) -> Taken:
@@ -83,13 +96,10 @@ def _entered(sheet: Sheet, beat: Beat) -> Taken:
         sheet.notices.append(_notice(sheet, before, change.alert, beat))
     sheet.history = with_beat(sheet.history, beat.at, beat.status, change.run)
     sheet.last_beat_at, sheet.beats, sheet.unverified = beat.at, sheet.beats + 1, False
-    kept = beat.capsule is not None and sheet.keeps_until is not None and beat.at < sheet.keeps_until
-    if kept and is_new(beat.seq, sheet.last_seq):
-        _keep(sheet, beat)
     return Taken(
         state_of(change.standing, beat.at),
         change.standing.deadline_at,
-        kept,
+        _keep(sheet, beat),
         owned=sheet.owner is not None,
         asleep=change.standing.mode == "asleep",
         alert=change.alert,
@@ -112,12 +122,17 @@ def _notice(sheet: Sheet, before: Standing, kind: Kind, beat: Beat) -> Notice:
     )
 
 
-def _keep(sheet: Sheet, beat: Beat) -> None:
-    number = sheet.capsules
-    sheet.kept.append((number % KEPT_CAPSULES, number, beat.seq, beat.at, beat.capsule or b""))
-    sheet.capsules = number + 1
-    if beat.seq is not None:
-        sheet.last_seq = beat.seq
+def _keep(sheet: Sheet, beat: Beat) -> bool:
+    """Store the capsule that came along, if a key that has not ended owns the monitor; gives whether it is stored."""
+    capsule, number = beat.capsule, sheet.capsules
+    if not isinstance(capsule, bytes) or sheet.keeps_until is None or beat.at >= sheet.keeps_until:
+        return False
+    if is_new(beat.seq, sheet.last_seq):
+        sheet.kept.append((number % KEPT_CAPSULES, number, beat.seq, beat.at, capsule))
+        sheet.capsules = number + 1
+        if beat.seq is not None:
+            sheet.last_seq, sheet.last_capsule = beat.seq, capsule
+    return True
 
 
 def _turn_away(connection: Connection, beats: Sequence[Beat], results: list[Taken | Exception | None], strangers: Iterable[int]) -> None:

@@ -1,27 +1,44 @@
 """Capsules: the state that an agent sends along with a beat, so that another can go on where it stopped. Pure."""
 
-from typing import Any
+import json
+from typing import Any, NamedTuple
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
-from campus import Problem
+from campus import Unstorable
 
 LARGEST_CAPSULE = 32_768
 KEPT_CAPSULES = 5
 PREVIEW_CHARACTERS = 200
 
 
-def packed(capsule: Any) -> bytes:
-    """Compact JSON in UTF-8; Problem 413 when it is larger than a capsule may be."""
-    text = to_json(capsule)
+class Unstored(NamedTuple):
+    """What stands for a capsule that cannot be stored: why, and whether for its size."""
+
+    reason: str
+    is_too_large: bool = False
+
+
+def packed(capsule: Any) -> bytes | Unstored:
+    """Compact JSON in UTF-8; or why it cannot be stored."""
+    if isinstance(capsule, Unstorable):
+        return Unstored(capsule.reason)
+    try:
+        text = to_json(capsule)
+    except ValueError as error:
+        return Unstored(f"it cannot be written as JSON ({type(error).__name__})")
     if len(text) > LARGEST_CAPSULE:
-        raise Problem(
-            413,
-            "capsule_too_large",
-            f"the capsule is {len(text):,} bytes of compact JSON, and at most {LARGEST_CAPSULE:,} are kept: send what the next agent needs"
-            " to go on, and leave the rest where it can be fetched. Neither the beat nor the capsule was stored; the last capsule is kept",
-        )
+        return Unstored(f"{len(text):,} bytes, the limit is {LARGEST_CAPSULE:,}", is_too_large=True)
     return text
+
+
+def is_same(text: bytes, other: bytes) -> bool:
+    """Whether two capsules are the same JSON value: the order of an object's members does not count."""
+    return text == other or _canonical(text) == _canonical(other)
+
+
+def _canonical(text: bytes) -> str:
+    return json.dumps(from_json(text), sort_keys=True)
 
 
 def preview(text: bytes) -> str:
@@ -31,7 +48,7 @@ def preview(text: bytes) -> str:
 
 
 def is_stale(seq: int | None, last_seq: int | None) -> bool:
-    """Whether a capsule is older than the last one; the same number again is a retry, and is no older."""
+    """Whether a capsule is older than the last one; the same number again is no older."""
     return seq is not None and last_seq is not None and seq < last_seq
 
 

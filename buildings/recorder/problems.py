@@ -6,6 +6,7 @@ PROBLEMS: Mapping[str, str] = {
     "monitor_not_found": "There is no such monitor, or the secret is not its own: which of the two is not told.",
     "taken_over": "Another agent took this monitor over; its secret is another now.",
     "stale_seq": "A capsule with a higher seq was stored before; this one was not.",
+    "seq_reused": "A capsule with this seq and another content was stored before; give each capsule a seq above the last.",
     "not_dead": "Only a dead monitor can be taken over.",
     "target_in_use": "Without a key each alert target has one monitor; this target has one.",
     "monitor_limit_reached": "The key has as many monitors as it may have; delete one first.",
@@ -15,5 +16,6 @@ PROBLEMS: Mapping[str, str] = {
     "too_many_confirmations": "The key asked enough e-mail addresses for their consent today; go on tomorrow.",
     "badge_not_found": "There is no such badge; register_monitor and fleet_status tell its address.",
     "link_not_found": "The link leads nowhere any more; see that it was copied whole.",
-    "capsule_too_large": "A capsule is at most 32,768 bytes of compact JSON; the last one is kept.",
+    "capsule_too_large": "A capsule is at most 32,768 bytes of compact JSON. The heartbeat was recorded; the last capsule is kept.",
+    "capsule_not_storable": "The capsule cannot be stored; `detail` says why. The heartbeat was recorded; the last capsule is kept.",
 }

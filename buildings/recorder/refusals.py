@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from buildings.recorder.answers import Beaten
+from buildings.recorder.capsule import Unstored
 from campus import Problem, ProductEntry, TargetRefused
 
 MONITORS_PER_KEY = 20
@@ -35,6 +37,27 @@ def stale_seq(seq: int, last_seq: int) -> Problem:
         f"a capsule with seq {last_seq} is stored, and {seq} is older: nothing was stored or counted; another copy of this agent is ahead",
         last_seq=last_seq,
     )
+
+
+def seq_reused(seq: int) -> Problem:
+    """For a capsule under the seq of another one."""
+    return Problem(
+        409,
+        "seq_reused",
+        f"a capsule with seq {seq} is stored, and its content is another: nothing was stored or counted. Give each capsule a seq of its"
+        " own, above the last; if you did, another copy of this agent is at work",
+        last_seq=seq,
+    )
+
+
+def capsule_not_stored(unstored: Unstored, beaten: Beaten) -> Problem:
+    """For a capsule that cannot be stored; its beat is, and the problem says what the answer would have said of it."""
+    detail = f"heartbeat recorded; capsule not stored: {unstored.reason}. The last stored capsule is kept."
+    recorded = {"heartbeat_recorded": True, **beaten.model_dump(mode="json", exclude={"ok", "note"})}
+    if unstored.is_too_large:
+        advice = "Send what the next agent needs to go on, and leave the rest where it can be fetched."
+        return Problem(413, "capsule_too_large", f"{detail} {advice}", **recorded)
+    return Problem(422, "capsule_not_storable", detail, **recorded)
 
 
 def too_many_beats(now: datetime, *, limit: int) -> Problem:

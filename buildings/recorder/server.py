@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any, cast
 
 from fastmcp import FastMCP
+from pydantic import MISSING
 from pydantic_core import to_json
 
 from buildings.recorder.answers import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Watched
@@ -26,12 +27,12 @@ from buildings.recorder.arguments import (
     minutes,
 )
 from buildings.recorder.beats import Taken
-from buildings.recorder.capsule import packed
+from buildings.recorder.capsule import Unstored, packed
 from buildings.recorder.changes import Claim, delete, set_watch, take_over
 from buildings.recorder.fleet import read_fleet
 from buildings.recorder.live import Here
 from buildings.recorder.ownership import lineage_of
-from buildings.recorder.refusals import key_needed_for_email, neither_target, no_mail_here
+from buildings.recorder.refusals import capsule_not_stored, key_needed_for_email, neither_target, no_mail_here
 from buildings.recorder.registration import Wish, register
 from buildings.recorder.replies import CurrentIdempotencyKey, Repeatable, once
 from buildings.recorder.resuming import read_capsules, taken_answer
@@ -110,12 +111,16 @@ def _targets(webhook: str | None, email: str | None, site: Here, caller: Caller)
     return to_web, to_mail
 
 
-@mcp.tool(title="Beat", annotations=WRITES, meta=route("POST|GET /v1/recorder/beat/{monitor_id}/{secret}") | free())
+@mcp.tool(
+    title="Beat",
+    annotations=WRITES,
+    meta=route("POST|GET /v1/recorder/beat/{monitor_id}/{secret}", lenient=["capsule"]) | free(),
+)
 async def heartbeat(
     monitor_id: MonitorId,
     secret: Secret,
     status: Status = "ok",
-    capsule: CapsuleValue = None,
+    capsule: CapsuleValue = MISSING,
     seq: Seq = None,
     next_in: NextIn = None,
     site: Here = CurrentSite(),
@@ -123,7 +128,8 @@ async def heartbeat(
     """Say that you live. Call it at least once per period; the answer means that the beat is on disk.
 
     status "fail" reports a failure at once, "start" and then "ok" time a run. Send your state as `capsule`, with a growing
-    `seq`, so that a replacement can go on where you stopped. If you get `taken_over`, another agent has your work: stop.
+    `seq`, so that a replacement can go on where you stopped. A capsule that is too large or cannot be stored is refused, and
+    the beat counts all the same. If you get `taken_over`, another agent has your work: stop.
     """
     beat = Beat(
         monitor_id,
@@ -131,13 +137,13 @@ async def heartbeat(
         site.now(),
         status,
         next_in=None if next_in is None else minutes(next_in),
-        capsule=None if capsule is None else packed(capsule),
+        capsule=None if capsule is MISSING else packed(capsule),
         seq=seq,
     )
     taken = await site.state.beat(beat)
     if taken.alert is not None:
         site.state.news.ring()
-    return Beaten(
+    answer = Beaten(
         monitor_id=monitor_id,
         state=taken.state,
         received_at=beat.at,
@@ -145,6 +151,9 @@ async def heartbeat(
         capsule_stored=taken.kept,
         note=_note(taken, sent=beat.capsule is not None),
     )
+    if isinstance(beat.capsule, Unstored):
+        raise capsule_not_stored(beat.capsule, answer)
+    return answer
 
 
 def _note(taken: Taken, *, sent: bool) -> str | None:

@@ -20,6 +20,7 @@ READ = (
     " FROM monitor m LEFT JOIN owner o ON o.lineage = m.owner WHERE m.id "
 )
 ALL_OF_JSON = "IN (SELECT value FROM json_each(?))"  # a fixed text
+LAST_CAPSULES = "SELECT m.id, c.body FROM monitor m JOIN capsule c ON c.monitor_id = m.id AND c.seq = m.last_seq WHERE m.id "
 WRITE = "UPDATE monitor SET {values} WHERE id = {key}"
 KEEP = (
     "INSERT INTO capsule (monitor_id, slot, number, seq, at, body) VALUES ({values})"
@@ -32,7 +33,7 @@ class Sheet:
     """A monitor while the beats of one transaction are entered into it, one after the other.
 
     `keeps_until` is when its owner's key ends, none without an owner; `kept` are the capsules to store: slot, number, seq,
-    time and JSON.
+    time and JSON. `last_capsule` is the one that was stored under `last_seq`, where it is asked for.
     """
 
     id: str
@@ -53,6 +54,7 @@ class Sheet:
     changed: bool = False
     kept: list[tuple[int, int, int | None, datetime, bytes]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
+    last_capsule: bytes | None = None
 
 
 def read_sheets(connection: Connection, ids: Iterable[str]) -> dict[str, Sheet]:
@@ -62,6 +64,18 @@ def read_sheets(connection: Connection, ids: Iterable[str]) -> dict[str, Sheet]:
     else:
         found = connection.exec_driver_sql(READ + ALL_OF_JSON, (json_of(ids),))
     return {row[0]: _sheet(row) for row in found.fetchall()}
+
+
+def read_last_capsules(connection: Connection, sheets: Sequence[Sheet]) -> None:
+    """Add the capsule that is stored under each sheet's last seq."""
+    query, names = LAST_CAPSULES, [sheet.id for sheet in sheets]
+    if is_postgres(connection):
+        found = connection.exec_driver_sql(query + "= ANY($1)", (names,))
+    else:
+        found = connection.exec_driver_sql(query + ALL_OF_JSON, (json_of(names),))
+    bodies = dict(tuple(row) for row in found.fetchall())
+    for sheet in sheets:
+        sheet.last_capsule = bodies.get(sheet.id)
 
 
 def _sheet(row: Sequence[Any]) -> Sheet:

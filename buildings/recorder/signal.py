@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
+from buildings.recorder.capsule import Unstored
 from buildings.recorder.moments import EPOCH, MICROSECOND
 from buildings.recorder.status import Event
 
@@ -24,14 +25,14 @@ NO_RUN, LONGEST_RUN = -1, 2**31 - 1
 
 
 class Beat(NamedTuple):
-    """A sign of life as it arrived; `capsule` is its JSON."""
+    """A sign of life as it arrived; `capsule` is its JSON, or why it cannot be stored."""
 
     monitor_id: str
     secret_digest: bytes
     at: datetime
     status: Status
     next_in: timedelta | None = None
-    capsule: bytes | None = None
+    capsule: bytes | Unstored | None = None
     seq: int | None = None
 
 

@@ -14,12 +14,12 @@ from starlette.types import Scope
 from campus.access import Offer
 from campus.errors import StorageUnavailable
 from campus.frames.paid import PaidCalls
-from campus.frames.refusals import as_invalid, as_problem, refusal, refuse_hostile
+from campus.frames.refusals import as_invalid, as_problem, refusal, without_hostile
 from campus.paywall import ADMISSION, Paywall
 from campus.problems import storage_unavailable
 from campus.schemas import with_refusals
 from campus.site import ROUTE, SITE, Site
-from twins import Operation, Problem
+from twins import Operation, Problem, hostile
 
 
 class PaywallFrame(Middleware):
@@ -69,7 +69,8 @@ class PaywallFrame(Middleware):
                 if self._paid is None:
                     raise
                 return await self._paid.answer(offer, refused, context, call_next, scope)
-            refuse_hostile(context.message.arguments)
+            if hostile(context.message.arguments) is not None:
+                context = context.copy(message=without_hostile(context.message, self._operations[name]))
             result = await call_next(context)
         except StorageUnavailable:  # while the caller's key was looked up, or a payment noted
             return refusal(storage_unavailable(), scope)

@@ -14,7 +14,7 @@ from starlette.types import Scope
 from campus.errors import EXPLAINED_AT, StorageUnavailable
 from campus.payments.terms import PaymentRequired
 from campus.problems import storage_unavailable
-from twins import Operation, Problem, hostile
+from twins import Operation, Problem, hostile, storable
 from twins.fastmcp_internals import is_elsewhere
 from twins.refusals import refusal_of, too_late, upstream_failed
 
@@ -23,6 +23,13 @@ def refuse_hostile(arguments: Any) -> None:
     """Refuse values that no JSON reader of the HTTP frame would let through: lone surrogates, NUL, endless numbers."""
     if (reason := hostile(arguments)) is not None:
         raise Problem(400, "invalid_json", reason)
+
+
+def without_hostile(message: mcp_types.CallToolRequestParams, operation: Operation) -> mcp_types.CallToolRequestParams:
+    """The message with such values marked as unstorable where the tool's route is lenient; else they are refused."""
+    if not operation.route.lenient:
+        refuse_hostile(message.arguments)
+    return message.model_copy(update={"arguments": storable(message.arguments, operation.route.lenient)})
 
 
 def as_problem(error: ToolError, tool: Tool) -> Problem:

@@ -6,9 +6,11 @@ from typing import Annotated, Any
 import pytest
 from fastmcp import FastMCP
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
+from fastmcp.tools import Tool
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from twins import Problem, Twins, route
+from twins import Problem, Twins, Unstorable, route
+from twins.operation import operation_of
 from twins.refusals import refusal_of
 
 pytestmark = pytest.mark.anyio
@@ -240,3 +242,37 @@ async def test_a_body_may_not_repeat_what_the_path_says(fronts: Any) -> None:
     async with fronts(server()) as each:
         answer = await each.http.post("/beat/m1/s1", json={"id": "m2"})
         assert [error["pointer"] for error in answer.json()["errors"]] == ["/body/id"]
+
+
+async def test_a_lenient_argument_that_cannot_be_stored_reaches_the_tool_as_such(fronts: Any) -> None:
+    mcp: FastMCP[Any] = FastMCP("lenient")
+
+    @mcp.tool(meta=route("GET|POST /take", lenient=["value"]))
+    async def take(value: Any = None, other: Any = None) -> str:
+        """Take it."""
+        return value.reason if isinstance(value, Unstorable) else repr(value)
+
+    headers = {"Content-Type": "application/json"}
+    bodies = {
+        r'{"value": "\u0000"}': "a text holds the character NUL",
+        '{"value": {"a": [NaN, Infinity]}}': "a number is too large, or not a number (NaN)",
+        r'{"value": "\udcff", "other": 1}': "a text holds half of a character (a lone surrogate)",
+        '{"value": ' + "[" * 300 + "]" * 300 + "}": "it is nested too deeply",
+        '{"value": 1e5, "other": 12345678901234567890123}': None,
+        '{"other": NaN}': None,
+        '{"value": NaN': None,
+        "NaN": None,
+    }
+    async with fronts(mcp) as each:
+        for body, reason in bodies.items():
+            answer = await each.http.post("/take", content=body, headers=headers)
+            assert answer.json().get("result") == reason, body
+            assert answer.status_code == (400 if reason is None else 200), body
+        assert (await each.http.get("/take?value=%00")).json()["result"] == "a text holds the character NUL"
+        assert (await each.http.get("/take?other=%00")).status_code == 422
+    with pytest.raises(ValueError, match="lenient= 'nothing' is none of its arguments"):
+        operation_of(Tool.from_function(take_none, meta=route("/x", lenient=["nothing"])), server="s", default_prefix="/v1/s")
+
+
+def take_none() -> None:
+    """Take none."""

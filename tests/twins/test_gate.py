@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 def server(ran: list[Any]) -> FastMCP[Any]:
     mcp: FastMCP[Any] = FastMCP("gated")
 
-    @mcp.tool(meta=route("GET|POST /paid/{id}", cache="public"))
+    @mcp.tool(meta=route("GET|POST /paid/{id}", cache="public"), annotations={"readOnlyHint": True})
     async def paid(id: int, fail: bool = False) -> dict[str, int]:
         """Worth its price."""
         ran.append(id)

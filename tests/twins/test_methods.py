@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 def server() -> FastMCP[Any]:
     mcp: FastMCP[Any] = FastMCP("methods")
 
-    @mcp.tool(meta=route("GET|POST /both"))
+    @mcp.tool(meta=route("GET|POST /both"), annotations={"readOnlyHint": True})
     async def both() -> str:
         """Both."""
         return "both"
@@ -28,12 +28,29 @@ def server() -> FastMCP[Any]:
         """Put."""
         return f"{id}={value}"
 
-    @mcp.tool(meta=route("GET /things/first"))
+    @mcp.tool(meta=route("GET /things/first"), annotations={"readOnlyHint": True})
     async def first() -> str:
         """The first one."""
         return "first"
 
     return mcp
+
+
+async def test_a_head_calls_nothing_that_may_change_something(fronts: Any) -> None:
+    mcp: FastMCP[Any] = FastMCP("counting")
+    counted: list[str] = []
+
+    @mcp.tool(meta=route("GET|POST /counted"))
+    async def count() -> str:
+        """Count one more."""
+        counted.append("one")
+        return "counted"
+
+    async with fronts(mcp) as each:
+        head = await each.http.head("/counted")
+        assert (head.status_code, head.headers["allow"], head.content) == (405, "GET, POST, OPTIONS", b"")
+        assert (await each.http.get("/counted")).status_code == 200
+    assert counted == ["one"]
 
 
 async def test_every_get_answers_head_with_the_same_headers_and_no_body(fronts: Any) -> None:

@@ -85,7 +85,7 @@ def returning(annotation: Any, value: Any, **options: Any) -> FastMCP[Any]:
 
     tool.__annotations__["return"] = annotation
     server: FastMCP[Any] = FastMCP("results")
-    server.tool(**({"meta": route("GET|POST /tool")} | options))(tool)
+    server.tool(**({"meta": route("GET|POST /tool"), "annotations": {"readOnlyHint": True}} | options))(tool)
     return server
 
 

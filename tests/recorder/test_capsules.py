@@ -1,0 +1,147 @@
+"""Capsules that cannot be stored, and the beats that they came with: a live agent is not declared dead for what it carries."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.anyio
+TOO_LARGE = "x" * 41_208
+RECORDED = "heartbeat recorded; capsule not stored: "
+UNSTORABLE = {
+    "NUL": r'{"out": "a\u0000b"}',
+    "NaN": '{"loss": NaN}',
+    "infinite": "[1e999]",
+    "half a character": r'{"path": "\udcff"}',
+    "half a character in a name": r'{"\udcff": 1}',
+    "a long integer": '{"n": 99999999999999999999}',
+    "deep": "[" * 400 + "]" * 400,
+}
+
+
+async def capsules(recorder: Any, monitor: Any, key: str) -> list[Any]:
+    found = (await recorder.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+    return [one["capsule"] for one in (found["last"], *found["earlier"]) if one is not None]
+
+
+async def test_a_beat_whose_capsule_is_too_large_counts_and_says_so(both_ways: Any) -> None:
+    key = await both_ways.town.key("recorder")
+    monitor = await both_ways.register(key=key)
+    await both_ways.beat(monitor, capsule={"step": 1})
+    await both_ways.pass_time(minutes=50)
+    reply = await both_ways.beat(monitor, capsule=TOO_LARGE)
+    assert (reply.status, reply.code) == (413, "capsule_too_large")
+    assert reply.data["detail"].startswith(f"{RECORDED}41,210 bytes, the limit is 32,768")
+    assert (reply.data["heartbeat_recorded"], reply.data["state"]) == (True, "alive")
+    assert (reply.data["received_at"], reply.data["deadline_at"]) == ("2026-08-21T12:50:00Z", "2026-08-21T13:55:00Z")
+    row = await both_ways.row(monitor)
+    assert (row.beats, row.deadline_at) == (2, both_ways.clock() + timedelta(minutes=65))
+    assert await capsules(both_ways, monitor, key) == [{"step": 1}]
+
+
+async def test_a_failure_with_a_capsule_that_is_too_large_is_reported(both_ways: Any) -> None:
+    for number, key in enumerate((None, "recorder")):
+        monitor = await both_ways.register(f"https://localhost/{number}", key=key)
+        reply = await both_ways.beat(monitor, status="fail", capsule=TOO_LARGE)
+        assert (reply.code, reply.data["state"]) == ("capsule_too_large", "dead")
+        assert await both_ways.alerts(monitor) == [("failed", 1)]
+
+
+async def test_an_agent_that_is_behind_gets_no_beat_by_a_capsule_that_cannot_be_stored(both_ways: Any) -> None:
+    monitor = await both_ways.register(key="recorder")
+    await both_ways.beat(monitor, capsule={"step": 5}, seq=5)
+    for capsule in (TOO_LARGE, "a\0b"):
+        assert (await both_ways.beat(monitor, capsule=capsule, seq=4)).code == "stale_seq"
+    wrong = {**monitor, "secret": "x" * 32}
+    assert (await both_ways.beat(wrong, capsule=TOO_LARGE)).code == "monitor_not_found"
+    assert (await both_ways.row(monitor)).beats == 1
+
+
+@pytest.mark.parametrize("text", UNSTORABLE.values(), ids=UNSTORABLE)
+async def test_a_beat_whose_capsule_cannot_be_stored_counts_and_says_why(recorder: Any, text: str) -> None:
+    monitor = await recorder.register(key="recorder")
+    body, headers = f'{{"status": "fail", "capsule": {text}}}', {"Content-Type": "application/json"}
+    answer = await recorder.town.http.post(monitor["beat_url"], content=body, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (422, "capsule_not_storable")
+    assert answer.json()["detail"].startswith(RECORDED)
+    row = await recorder.row(monitor)
+    assert (row.beats, row.capsules, row.mode) == (1, 0, "failed")
+
+
+async def test_a_text_with_nul_counts_over_both_ways(both_ways: Any) -> None:
+    monitor = await both_ways.register(key="recorder")
+    reply = await both_ways.beat(monitor, capsule={"out": ["a\0b"]})
+    assert (reply.status, reply.code) == (422, "capsule_not_storable")
+    assert reply.data["detail"].startswith(f"{RECORDED}a text holds the character NUL")
+    assert ((await both_ways.row(monitor)).beats, reply.data["heartbeat_recorded"]) == (1, True)
+
+
+async def test_what_is_wrong_beside_the_capsule_still_refuses_the_call(recorder: Any) -> None:
+    monitor = await recorder.register(key="recorder")
+    headers = {"Content-Type": "application/json"}
+    nul, half = r'"a\u0000"', r'"\ud800"'
+    for body in (f'{{"status": {nul}}}', '{"seq": NaN, "capsule": 1}', f'{{"capsule": {half}, "status": {half}}}', '{"capsule": "broken'):
+        answer = await recorder.town.http.post(monitor["beat_url"], content=body, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_json"), body
+    assert (await recorder.row(monitor)).beats == 0
+
+
+async def test_null_is_a_capsule_and_none_is_none(both_ways: Any) -> None:
+    key = await both_ways.town.key("recorder")
+    monitor = await both_ways.register(key=key)
+    await both_ways.beat(monitor, capsule={"step": 1})
+    assert (await both_ways.beat(monitor)).data["capsule_stored"] is False
+    assert (await both_ways.beat(monitor, capsule=None)).data["capsule_stored"] is True
+    assert await capsules(both_ways, monitor, key) == [None, {"step": 1}]
+
+
+async def test_a_capsule_in_the_query_is_a_text(recorder: Any) -> None:
+    key = await recorder.town.key("recorder")
+    monitor = await recorder.register(key=key)
+    http = recorder.town.http
+    assert (await http.get(monitor["beat_url"])).json()["capsule_stored"] is False
+    assert (await http.get(monitor["beat_url"], params={"capsule": "step 1"})).json()["capsule_stored"] is True
+    refused = await http.get(monitor["beat_url"], params={"capsule": "a\0b"})
+    assert (refused.status_code, refused.json()["code"]) == (422, "capsule_not_storable")
+    assert await capsules(recorder, monitor, key) == ["step 1"]
+    assert (await recorder.row(monitor)).beats == 3
+
+
+async def test_leaving_the_capsule_out_is_no_value_that_a_schema_shows(recorder: Any) -> None:
+    opened = next(one for one in recorder.town.campus.plan.opened if one.name == "recorder")
+    tool = opened.tools["heartbeat"]
+    assert "capsule" not in tool.parameters["required"]
+    assert "default" not in tool.parameters["properties"]["capsule"]
+    document = json.dumps((await recorder.town.http.get("/v1/recorder/openapi.json")).json())
+    assert "MISSING" not in document + json.dumps(tool.parameters)
+
+
+async def test_a_seq_is_for_one_capsule(both_ways: Any) -> None:
+    key = await both_ways.town.key("recorder")
+    monitor = await both_ways.register(key=key)
+    await both_ways.beat(monitor, capsule={"step": 1, "of": 2}, seq=1)
+    again = await both_ways.beat(monitor, capsule={"of": 2, "step": 1}, seq=1)
+    assert (again.status, again.data["capsule_stored"]) == (200, True)
+    for capsule in ({"step": 2}, None, {"step": 1, "of": 2.0}, TOO_LARGE):
+        other = await both_ways.beat(monitor, capsule=capsule, seq=1, status="fail")
+        assert (other.status, other.code, other.data["last_seq"]) == (409, "seq_reused", 1)
+    row = await both_ways.row(monitor)
+    assert (row.beats, row.mode, row.capsules) == (2, "up", 1)
+    assert await capsules(both_ways, monitor, key) == [{"step": 1, "of": 2}]
+    assert (await both_ways.beat(monitor, capsule={"step": 2}, seq=2)).status == 200
+
+
+async def test_a_seq_that_two_beats_of_one_group_use_is_for_the_first(anywhere: Any) -> None:
+    from buildings.recorder.beats import Taken, take_beats
+    from buildings.recorder.secrets import digest_of
+    from buildings.recorder.signal import Beat
+    from buildings.recorder.transactions import in_transaction
+
+    monitor = await anywhere.register(key="recorder")
+    digest = digest_of(monitor["secret"])
+    said = [(b"1", 7), (b"2", 7), (b"1", 7), (b"3", 8)]
+    beats = [Beat(monitor["monitor_id"], digest, anywhere.clock(), "ok", capsule=body, seq=seq) for body, seq in said]
+    results = await in_transaction(anywhere.town.site.storage, lambda connection: take_beats(connection, beats))
+    assert [isinstance(one, Taken) for one in results] == [True, False, True, True]
+    assert (await anywhere.row(monitor)).capsules == 2
