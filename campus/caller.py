@@ -34,7 +34,8 @@ class Caller:
 
     `key` is set only when it is valid and its scope covers the building that is called; `payer` and `payment` only while
     a call runs that is paid for: the address that pays, and the id of the payment, which is charged once the tool has answered.
-    `frame` is the way in, `address` the network address at the other end.
+    `frame` is the way in, `address` the network address at the other end. `key_ignored` says why a key that was sent does
+    not count, where the tool is free without one: key_expired, key_revoked or key_unknown.
     """
 
     key: Key | None
@@ -42,6 +43,7 @@ class Caller:
     frame: Frame
     address: str
     payment: str | None = None
+    key_ignored: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

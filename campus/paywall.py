@@ -134,7 +134,7 @@ class Paywall:
 
 def keyless(frame: Frame, address: str, key_ignored: str | None) -> Admission:
     """The admission of a call without a key that counts."""
-    return Admission(Caller(None, None, frame, address), key_ignored)
+    return Admission(Caller(None, None, frame, address, key_ignored=key_ignored), key_ignored)
 
 
 def bearer(scope: Scope) -> str | None:

@@ -42,6 +42,10 @@ class Registered(Answer):
     tier: Literal["free", "key"] = Field(
         description="key: yours by your key, with capsules, fleet_status and e-mail. free: controlled by its secret."
     )
+    key_ignored: str | None = Field(
+        default=None,
+        description="Why the key that was sent does not count: key_expired, key_revoked or key_unknown. Null: it counts, or none was sent.",
+    )
     badge_url: str = Field(description="A public picture of the state, for a README or dashboard; it holds no secret.")
     resume_url: str | None = Field(
         description="Where a replacement fetches the last capsule with the owning key; it holds no secret. Null on the free tier."

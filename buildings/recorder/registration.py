@@ -16,6 +16,12 @@ from buildings.recorder.targets import Address, Claimed, ask_to_confirm, claim_t
 from campus import Key
 
 UNCONFIRMED = "An e-mail was sent to alert_email: until its link is confirmed no alert goes there."
+IGNORED = {
+    "key_expired": "The key that was sent has expired and was ignored",
+    "key_revoked": "The key that was sent was revoked and is ignored",
+    "key_unknown": "The key that was sent is not known here and was ignored",
+}
+FREE = "{why}: this is a free monitor, which no key owns. To have it owned, delete it and register it again with a valid key."
 KEYLESS = "Without a key capsules are not stored, and a monitor that is silent for 30 days is removed."
 
 
@@ -30,6 +36,7 @@ class Wish:
     key: Key | None
     url: str
     warning: str | None = None
+    key_ignored: str | None = None
 
     @property
     def owner(self) -> str | None:
@@ -76,7 +83,9 @@ def _answer(
 ) -> Registered:
     at = Addresses(wish.url, monitor_id)
     signs = webhook is not None and wish.webhook is not None and wish.webhook.kind == "webhook"
+    ignored = IGNORED.get(wish.key_ignored or "")
     said = {
+        FREE.format(why=ignored): ignored is not None,
         wish.warning: wish.warning is not None,
         UNCONFIRMED: email is not None and not email.confirmed,
         KEYLESS: wish.owner is None,
@@ -92,6 +101,7 @@ def _answer(
         grace_minutes=wish.terms.grace / timedelta(minutes=1),
         deadline_at=deadline_at,
         tier="key" if wish.owner else "free",
+        key_ignored=wish.key_ignored,
         badge_url=badge_address(wish.url, badge_id),
         resume_url=at.capsule if wish.owner else None,
         notes=tuple(note for note, holds in said.items() if note and holds),

@@ -79,7 +79,9 @@ async def register_monitor(
     webhook, email = _targets(alert_webhook, alert_email, site, caller)
     warning = await check_webhook(webhook, site.web) if webhook else None
     terms = Terms(minutes(period_minutes), minutes(grace_minutes))
-    wish = Wish(name=name, terms=terms, webhook=webhook, email=email, key=caller.key, url=site.url, warning=warning)
+    wish = Wish(
+        name=name, terms=terms, webhook=webhook, email=email, key=caller.key, url=site.url, warning=warning, key_ignored=caller.key_ignored
+    )
     asked = to_json([name, period_minutes, grace_minutes, alert_webhook, alert_email])
     repeatable = Repeatable(lineage_of(caller) or caller.address, repeat_key, asked) if repeat_key else None
     now, entropy = site.now(), site.state.entropy

@@ -16,6 +16,7 @@ UNSTORABLE = {
     "half a character": r'{"path": "\udcff"}',
     "half a character in a name": r'{"\udcff": 1}',
     "a long integer": '{"n": 99999999999999999999}',
+    "a very long integer": "9" * 5_000,
     "deep": "[" * 400 + "]" * 400,
 }
 

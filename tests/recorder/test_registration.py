@@ -186,3 +186,20 @@ async def test_deleting_leaves_nothing_behind(recorder: Any) -> None:
         assert await count(recorder, table) == 0, table.name
     owner = await in_snapshot(recorder.town.site.storage, lambda connection: connection.execute(select(OWNERS)).one())
     assert owner.monitors == 0
+
+
+async def test_a_key_that_does_not_count_is_named_in_the_answer(both_ways: Any) -> None:
+    keys = both_ways.town.campus.keys
+    expired, revoked = await keys.issue("recorder"), await keys.issue("recorder")
+    await keys.revoke(revoked[0].id)
+    await both_ways.pass_time(days=31)
+    sent = {"key_expired": expired[1], "key_revoked": revoked[1], "key_unknown": "campus_live_nonsense"}
+    for code, token in sent.items():
+        answer = await both_ways.register(f"https://localhost/{code}", key=token)
+        assert (answer["tier"], answer["key_ignored"]) == ("free", code)
+        assert "free monitor" in answer["notes"][0]
+        assert ("has expired" in answer["notes"][0]) == (code == "key_expired")
+    for number, token in enumerate((None, "recorder")):
+        answer = await both_ways.register(f"https://localhost/{number}", key=token)
+        assert answer["key_ignored"] is None
+        assert not any("free monitor" in note for note in answer["notes"])
