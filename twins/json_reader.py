@@ -15,6 +15,7 @@ from twins.problems import Problem
 SUSPICIOUS = re.compile(rb"\\u0000|\d{19}|\d[eE]")
 SURROGATE = re.compile("[\ud800-\udfff]")
 LONGEST_INTEGER = 2**63
+MANY_DIGITS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +92,15 @@ def _obstacle(value: Any) -> str | None:
     return None
 
 
+def _integer(digits: str) -> int:
+    """The integer; of more digits than Python converts, one that is as little storable."""
+    return int(digits[:MANY_DIGITS])
+
+
 def _tolerantly_read(raw: bytes) -> dict[str, Any] | None:
     """The object of a JSON text that may hold NaN, infinities, lone surrogates and deep nesting; None for broken JSON."""
     try:
-        value = json.loads(raw.decode())
+        value = json.loads(raw.decode(), parse_int=_integer)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
