@@ -33,7 +33,7 @@ TERMS = {
             "properties": {
                 "unlock": {"type": "array", "items": {"type": "object"}, "description": "Each way in, with its price."},
                 "x402Version": {"type": "integer", "enum": [1], "description": "The members beside it are x402 v1's terms."},
-                "error": {"type": "string"},
+                "error": {"type": "string", "description": "Why, in a word or a sentence."},
                 "accepts": {"type": "array", "items": {"type": "object"}, "description": "What may be paid, to whom, in which token."},
             },
         },
@@ -80,7 +80,7 @@ def extras(offers: Offers, cashier: Cashier | None) -> Callable[[Operation], dic
         if access.key == "optional":
             return {"security": [{"key": []}, {}]}
         if access.is_free:
-            return {}
+            return {"security": []}
         by_key: list[dict[str, list[str]]] = [] if access.key == "never" else [{"key": []}]
         if cashier is None or not cashier.sells(offer):
             return {"security": by_key} if by_key else {}

@@ -20,7 +20,7 @@ class Route:
 
     `query` renames arguments for the query string (argument → name there). `cache` is the Cache-Control value of
     an answer that may be kept by others, None where it may not. `lenient` names arguments of which a value that
-    cannot be stored does not refuse the call.
+    cannot be stored does not refuse the call. `any_of` names arguments of which a call wants one.
     """
 
     methods: tuple[str, ...]
@@ -29,6 +29,7 @@ class Route:
     status: int = 200
     cache: str | None = None
     lenient: tuple[str, ...] = ()
+    any_of: tuple[str, ...] = ()
 
     @cached_property
     def placeholders(self) -> tuple[str, ...]:
@@ -42,6 +43,7 @@ def route(
     status: int = 200,
     cache: str | None = None,
     lenient: Sequence[str] = (),
+    any_of: Sequence[str] = (),
 ) -> dict[str, Any]:
     """A tool's HTTP route, for its meta: `@mcp.tool(meta=route("GET|POST /v1/beat/{id}", query={"secret": "s"}))`.
 
@@ -50,6 +52,8 @@ def route(
     304 answers to If-None-Match. Without it an answer is `private, no-store`. HEAD is served beside GET where the tool
     is annotated readOnlyHint. `lenient` names arguments whose value may be one that cannot be stored (a NUL character,
     NaN): the tool is called all the same, with Unstorable(reason) in its place, and says itself what it makes of it.
+    `any_of` names arguments of which a call in a body must bring at least one: the OpenAPI document says so, and the
+    tool refuses a call without.
     """
     said: dict[str, Any] = {"route": spec}
     if query:
@@ -60,6 +64,8 @@ def route(
         said["cache"] = cache
     if lenient:
         said["lenient"] = list(lenient)
+    if any_of:
+        said["any_of"] = list(any_of)
     return {KEY: said}
 
 
@@ -72,7 +78,8 @@ def route_of(tool: Tool, *, default_prefix: str) -> Route:
     spec = said.pop("route", f"{default_prefix}/{tool.name}")
     try:
         methods, path = _methods_and_path(spec, by_default="GET" if reads_only(tool) else "POST")
-        return Route(methods, path, lenient=tuple(said.pop("lenient", ())), **said)
+        said |= {name: tuple(said.get(name, ())) for name in ("lenient", "any_of")}
+        return Route(methods, path, **said)
     except (TypeError, ValueError) as error:
         raise ValueError(f"tool {tool.name!r}: {error}") from error
 

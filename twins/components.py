@@ -1,9 +1,11 @@
-"""The named schemas of an OpenAPI document: met again they keep their name, another of the same name gets a number."""
+"""The named schemas of an OpenAPI document: met again they keep their name, another of the same name is named after its tool too."""
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any
 
+from twins.operation import Operation
 from twins.problems import problem_schema
 from twins.schema_3_0 import Schema, to_3_0
 
@@ -17,38 +19,67 @@ class Components:
         self.schemas: dict[str, Any] = {PROBLEM: problem_schema(), **given}
         self._sources: dict[str, Any] = {}
 
-    def inline(self, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Schema:
-        """A schema in OpenAPI's words, for the place where it is used; what it refers to in `root` becomes components."""
-        return to_3_0(schema, self._names_for(schema, root).__getitem__)
+    def inline(self, schema: Mapping[str, Any], operation: Operation) -> Schema:
+        """An argument's schema in OpenAPI's words, for the place where it is used; what it refers to becomes components."""
+        return to_3_0(schema, self._names_for(schema, operation.tool.parameters, operation).__getitem__)
 
-    def named(self, name: str, schema: Mapping[str, Any]) -> Schema:
+    def named(self, name: str, schema: Mapping[str, Any], operation: Operation) -> Schema:
         """A whole schema as a component of about this name: what comes back refers to it."""
-        names = self._names_for(schema, schema)
-        own = self._name(name, {"": schema})
-        self.schemas[own] = to_3_0(schema, names.__getitem__)
+        definitions = schema.get("$defs", {})
+        names = self._names_for(schema, schema, operation)
+        whole = _untitled(to_3_0(schema))
+        # a schema that leads to itself is among its own definitions
+        own = next((names[each] for each in names if _untitled(to_3_0(definitions[each])) == whole), None)
+        if own is None:
+            own = self._name(name, _meant({**definitions, "": schema}, [""]), operation)
+            self.schemas[own] = _untitled(to_3_0(schema, names.__getitem__))
         return {"$ref": f"#/components/schemas/{own}"}
 
-    def _names_for(self, schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, str]:
+    def _names_for(self, schema: Mapping[str, Any], root: Mapping[str, Any], operation: Operation) -> dict[str, str]:
         """Component names of all definitions that a schema reaches; they are added on the way."""
         definitions = root.get("$defs", {})
-        names = {name: self._name(name, _closure(name, definitions)) for name in _reached(schema, definitions)}
+        reached = _reached(schema, definitions)
+        names = {name: self._name(name, _meant(definitions, [name]), operation) for name in reached}
         for name, own in names.items():
-            self.schemas[own] = to_3_0(definitions[name], names.__getitem__)
+            self.schemas[own] = _untitled(to_3_0(definitions[name], names.__getitem__))
         return names
 
-    def _name(self, wanted: str, source: Any) -> str:
-        """A free name, or the one under which the same source was added; `source` holds all that the schema means."""
-        base = re.sub(r"[^A-Za-z0-9._-]", "_", wanted)
-        number = 1
-        while True:
-            name = base if number == 1 else f"{base}{number}"
-            if self._sources.get(name) == source:
+    def _name(self, wanted: str, meant: Any, operation: Operation) -> str:
+        """A free name, or the one under which the same was added; `meant` holds all that the schema leads to."""
+        for name in _candidates(wanted, operation):
+            if self._sources.get(name) == meant:
                 return name
             if name not in self.schemas:
-                self._sources[name] = source
+                self._sources[name] = meant
                 self.schemas[name] = {}
                 return name
-            number += 1
+        raise AssertionError("there is always a number")
+
+
+def _candidates(wanted: str, operation: Operation) -> Iterator[str]:
+    """The name itself, then with its server's before it, then with its tool's too, then with a number."""
+    base = re.sub(r"[^A-Za-z0-9._-]", "_", wanted)
+    server, tool = in_capitals(operation.server), in_capitals(operation.name)
+    yield base
+    yield f"{server}{base}"
+    yield f"{server}{tool}{base}"
+    yield from (f"{server}{tool}{base}{number}" for number in count(2))
+
+
+def in_capitals(name: str) -> str:
+    """A name as those of classes are written: `fleet_status` as `FleetStatus`."""
+    return "".join(word[:1].upper() + word[1:] for word in re.split(r"[^A-Za-z0-9]+", name))
+
+
+def _untitled(schema: Schema) -> Schema:
+    """A component is called by its name; generators take a title for another, and two may have one."""
+    return {key: value for key, value in schema.items() if key != "title"}
+
+
+def _meant(definitions: Mapping[str, Any], names: list[str]) -> dict[str, Schema]:
+    """Definitions with all that they lead to: what they mean, whatever else their document defines."""
+    reached = {*names}.union(*(_reached(definitions[name], definitions) for name in names))
+    return {name: _untitled(to_3_0(definitions[name])) for name in sorted(reached)}
 
 
 def _reached(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
@@ -61,11 +92,6 @@ def _reached(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
                 found.add(name)
                 waiting.append(definitions[name])
     return found
-
-
-def _closure(name: str, definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition with all that it leads to: what it means, whatever else its document defines."""
-    return {each: definitions[each] for each in _reached(definitions[name], definitions) | {name}}
 
 
 def _references(node: Any) -> Iterator[str]:

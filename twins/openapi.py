@@ -5,10 +5,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from twins.components import PROBLEM, Components
+from twins.components import PROBLEM, Components, in_capitals
 from twins.operation import IN_QUERY, Operation, Parameter
 from twins.problems import PROBLEM_JSON, title_of
-from twins.schema_3_0 import Schema
+from twins.schema_3_0 import Schema, without_null, without_own_title
 
 JSON = "application/json"
 Additions = Callable[[Operation], Mapping[str, Any]]
@@ -91,7 +91,9 @@ def _operation(operation: Operation, method: str, book: Components) -> dict[str,
 
 
 def _parameter(parameter: Parameter, operation: Operation, book: Components) -> dict[str, Any]:
-    schema = book.inline(parameter.schema, operation.tool.parameters)
+    # Nothing spells null: whoever means it leaves the parameter out.
+    sent = parameter.schema if parameter.spelling.as_json else without_null(parameter.schema)
+    schema = book.inline(without_own_title(parameter.name, sent), operation)
     said: dict[str, Any] = {
         "name": parameter.wire,
         "in": "path" if parameter.in_path else "query",
@@ -101,9 +103,6 @@ def _parameter(parameter: Parameter, operation: Operation, book: Components) -> 
         said["description"] = description
     if parameter.spelling.as_json:
         return said | {"content": {JSON: {"schema": schema}}}
-    # Nothing spells null: whoever means it leaves the parameter out.
-    if schema.pop("nullable", False) and schema.get("default", False) is None:
-        del schema["default"]
     return said | {"schema": schema or {"type": "string"}}
 
 
@@ -111,18 +110,30 @@ def _body(sent: Sequence[Parameter], operation: Operation, book: Components) -> 
     required = [each.name for each in sent if each.required]
     schema: Schema = {
         "type": "object",
-        "properties": {each.name: book.inline(each.schema, operation.tool.parameters) for each in sent},
+        "properties": {each.name: book.inline(without_own_title(each.name, each.schema), operation) for each in sent},
     }
     if required:
         schema["required"] = required
+    if operation.route.any_of:
+        schema["allOf"] = [{"anyOf": [_with_argument(each, operation, book) for each in sent if each.name in operation.route.any_of]}]
     if not operation.takes_more:
         schema["additionalProperties"] = False
     return {"required": bool(required), "content": {JSON: {"schema": schema}}}
 
 
+def _with_argument(parameter: Parameter, operation: Operation, book: Components) -> Schema:
+    """An object that has this argument, and not as null.
+
+    Within an allOf: an anyOf beside the properties makes openapi-python-client forget these.
+    """
+    schema = book.inline(without_null(parameter.schema), operation)
+    said = {name: value for name, value in schema.items() if name not in ("description", "title")}
+    return {"type": "object", "required": [parameter.name], "properties": {parameter.name: said}}
+
+
 def _responses(operation: Operation, method: str, book: Components) -> dict[str, Any]:
     output = operation.tool.output_schema
-    schema = book.named(_result_name(operation), output) if output else {"type": "object"}
+    schema = book.named(_result_name(operation), output, operation) if output else {"type": "object"}
     found: dict[str, Any] = {str(operation.status): {"description": title_of(operation.status), "content": {JSON: {"schema": schema}}}}
     return found | {"default": problem_response("Why the call was not answered.")}
 
@@ -132,4 +143,4 @@ def _result_name(operation: Operation) -> str:
     kind = operation.tool.return_type
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind.__name__
-    return "".join(word.capitalize() for word in operation.name.replace("-", "_").split("_")) + "Result"
+    return f"{in_capitals(operation.name)}Result"

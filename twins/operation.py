@@ -87,8 +87,13 @@ def operation_of(tool: Tool, *, server: str, default_prefix: str) -> Operation:
     """The twin of a tool. Raises ValueError, with a sentence that names the tool, where it cannot be served."""
     route = route_of(tool, default_prefix=default_prefix)
     schemas: Mapping[str, Any] = tool.parameters.get("properties", {})
-    named = (("the placeholder", route.placeholders), ("query=", tuple(route.query)), ("lenient=", route.lenient))
-    for kind, names in named:
+    named = {
+        "the placeholder": route.placeholders,
+        "query=": tuple(route.query),
+        "lenient=": route.lenient,
+        "any_of=": route.any_of,
+    }
+    for kind, names in named.items():
         if missing := set(names) - set(schemas):
             known = ", ".join(schemas) or "none"
             raise ValueError(f"tool {tool.name!r}: {kind} {missing.pop()!r} is none of its arguments; there are: {known}")

@@ -14,6 +14,8 @@ WORDS_KEPT = """
 """
 KEPT = frozenset(WORDS_KEPT.split())
 LISTS = ("anyOf", "oneOf", "allOf")
+# 3.0.3 takes `nullable` only beside a type, and null only where an enum lists it too.
+NULL: Mapping[str, Any] = {"type": "object", "nullable": True, "enum": [None]}
 
 
 def to_3_0(schema: Mapping[str, Any] | bool, rename: Callable[[str], str] = lambda name: name) -> Schema:
@@ -64,7 +66,7 @@ def _convert_parts(converted: Schema, schema: Mapping[str, Any], rename: Callabl
     if "not" in schema:
         converted["not"] = to_3_0(schema["not"], rename)
     if "properties" in schema:
-        converted["properties"] = {name: to_3_0(part, rename) for name, part in schema["properties"].items()}
+        converted["properties"] = {name: to_3_0(without_own_title(name, part), rename) for name, part in schema["properties"].items()}
     more = schema.get("additionalProperties")
     if isinstance(more, bool):
         converted["additionalProperties"] = more
@@ -100,33 +102,64 @@ def _with_reference(beside: Schema, address: str) -> Schema:
 
 
 def _without_null_arm(converted: Schema) -> Schema:
-    """An alternative that is null becomes `nullable`; a lone alternative left is merged or wrapped."""
+    """An alternative that is null becomes `nullable` of another; a lone alternative left is merged or wrapped."""
     for name in ("anyOf", "oneOf"):
         arms = converted.get(name, [])
-        left = [arm for arm in arms if not _is_null(arm)]
+        left = [arm for arm in arms if arm != NULL]
         if len(left) == len(arms):
             continue
-        rest = {key: value for key, value in converted.items() if key != name} | {"nullable": True}
-        if len(left) != 1:
-            return rest | {name: left}
-        return {"allOf": left, **rest} if "$ref" in left[0] else left[0] | rest
+        rest = {key: value for key, value in converted.items() if key != name}
+        return _or_null(left[0] if len(left) == 1 else {name: left}) | rest if left else dict(NULL) | rest
     return converted
-
-
-def _is_null(arm: Schema) -> bool:
-    return arm.get("enum") == [None]
 
 
 def _with_type(converted: Schema) -> Schema:
     """3.0 takes one type, and no null: several become alternatives, null becomes `nullable`."""
     said = converted.get("type")
     types = [said] if isinstance(said, str) else list(said or ())
-    if "null" not in types and len(types) < 2:
-        return converted if isinstance(said, str | None) else converted | {"type": types[0]}
     rest = {name: value for name, value in converted.items() if name != "type"}
-    if "null" in types:
-        rest["nullable"] = True
-        types.remove("null")
-    if not types:
-        return rest | {"enum": [None]}
-    return rest | ({"type": types[0]} if len(types) == 1 else {"anyOf": [{"type": each} for each in types]})
+    left = [each for each in types if each != "null"]
+    if not left:
+        return rest | dict(NULL) if types else rest
+    found = rest | ({"type": left[0]} if len(left) == 1 else {"anyOf": [{"type": each} for each in left]})
+    return _or_null(found) if len(left) < len(types) and None in converted.get("enum", [None]) else found
+
+
+def _or_null(schema: Schema) -> Schema:
+    """The schema, true of null as well; anything is true of it already."""
+    if "type" in schema:
+        values = schema.get("enum", [None])
+        return schema | {"nullable": True} | ({} if None in values else {"enum": [*values, None]})
+    for name in ("anyOf", "oneOf"):
+        if name in schema and "discriminator" not in schema:
+            return schema | {name: _arms_or_null(schema[name])}
+    return {"anyOf": [schema, dict(NULL)]} if {"$ref", *LISTS} & schema.keys() else schema
+
+
+def _arms_or_null(arms: Sequence[Schema]) -> list[Schema]:
+    typed = next((index for index, arm in enumerate(arms) if "type" in arm), None)
+    if typed is None:
+        return [*arms, dict(NULL)]
+    return [_or_null(arm) if index == typed else arm for index, arm in enumerate(arms)]
+
+
+def without_own_title(name: str, schema: Any) -> Any:
+    """The schema of a member without the title that pydantic makes of the member's name."""
+    if isinstance(schema, Mapping) and schema.get("title") == name.replace("_", " ").title():
+        return {key: value for key, value in schema.items() if key != "title"}
+    return schema
+
+
+def without_null(schema: Mapping[str, Any]) -> Schema:
+    """What is left of a schema, as pydantic writes it, where null cannot be sent."""
+    found = dict(schema)
+    if found.get("default", ...) is None:
+        del found["default"]
+    if isinstance(found.get("type"), list):
+        found["type"] = [each for each in found["type"] if each != "null"]
+    if "enum" in found:
+        found["enum"] = [value for value in found["enum"] if value is not None]
+    for name in ("anyOf", "oneOf"):
+        arms = [without_null(arm) for arm in found.pop(name, ()) if arm.get("type") != "null"]
+        found = {**arms[0], **found} if len(arms) == 1 else found | ({name: arms} if arms else {})
+    return found

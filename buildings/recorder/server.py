@@ -58,7 +58,11 @@ mcp = FastMCP(
 )
 
 
-@mcp.tool(title="Register a monitor", annotations=WRITES, meta=route("POST /v1/recorder/monitors") | access(key="optional"))
+@mcp.tool(
+    title="Register a monitor",
+    annotations=WRITES,
+    meta=route("POST /v1/recorder/monitors", any_of=("alert_webhook", "alert_email")) | access(key="optional"),
+)
 async def register_monitor(
     name: Name,
     period_minutes: Period = 60,

@@ -1,6 +1,7 @@
 """A served campus as the conformance checks want it: a list made from the shipped sample, and a key in every state."""
 
-from collections.abc import AsyncIterator, Iterator
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -42,6 +43,18 @@ nvd_url = "{feeds}/nvd.json"
 [web]
 allowed_hosts = ["127.0.0.1"]
 """
+CHECKOUT = """
+[buildings.checkout]
+grants = ["keys"]
+[payments]
+"""
+NOBODY_PAYS = {
+    "network": "eip155:8453",
+    "pay_to": "0xABaBaBaBABabABabAbAbABAbABabababaBaBABaB",
+    "facilitator_url": "http://127.0.0.1:9",
+    "rpc_url": "http://127.0.0.1:9",
+}
+"""Payments whose terms are shown, and which nobody takes."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +84,15 @@ class Town:
 
 
 @contextmanager
-def open_town(folder: Path) -> Iterator[Town]:
-    """Serve a campus from `folder` until the block ends; its feeds are gone by then, so that its list stays as it is."""
-    config = write_config(folder, CONFIG.format(feeds=SAMPLE), port=1)
+def open_town(folder: Path, *, payments: Mapping[str, str] | None = None) -> Iterator[Town]:
+    """Serve a campus from `folder` until the block ends; its feeds are gone by then, so that its list stays as it is.
+
+    With a table of `payments` there is a checkout too.
+    """
+    text = CONFIG + CHECKOUT + "".join(f"{name} = {json.dumps(value)}\n" for name, value in payments.items()) if payments else CONFIG
+    config = write_config(folder, text.format(feeds=SAMPLE), port=1)
     tokens, day = anyio.run(prepare, config)
-    with serving(folder, CONFIG.format(feeds=NOWHERE)) as served:
+    with serving(folder, text.format(feeds=NOWHERE)) as served:
         yield Town(served, tokens, day)
 
 

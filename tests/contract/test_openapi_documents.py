@@ -1,19 +1,29 @@
 """The OpenAPI documents: valid, true to the interface, and nothing left undescribed."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from conformance.town import Town
+from openapi_schema_validator import OAS30Validator
 from openapi_spec_validator import OpenAPIV30SpecValidator, validate
 
-DOCUMENTS = ("/openapi.json", "/gateway/openapi.json", "/cve/openapi.json", "/recorder/openapi.json", "/v1/openapi.json")
+DOCUMENTS = (
+    "/openapi.json",
+    "/gateway/openapi.json",
+    "/cve/openapi.json",
+    "/recorder/openapi.json",
+    "/checkout/openapi.json",
+    "/v1/openapi.json",
+)
 FREE = "/v1/brief/teaser"
 PAID = {"/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/archive/{date}"}
 RECORDER = "/v1/recorder"
 BY_KEY = {f"{RECORDER}/capsule/{{monitor_id}}", f"{RECORDER}/fleet", f"{RECORDER}/monitors/{{monitor_id}}/takeover"}
-KEY, OR_NONE = {"key": []}, dict[str, list[str]]()
+PURCHASE = "/v1/checkout/keys"
+KEY, PAYMENT, OR_NONE = {"key": []}, {"x402": []}, dict[str, list[str]]()
 
 
 def read(town: Town, path: str) -> dict[str, Any]:
@@ -67,18 +77,28 @@ def test_the_document_of_cve_has_exactly_the_five_routes_of_the_interface(town: 
     assert [server["url"] for server in document["servers"]] == [town.url]
 
 
+def opened_by(path: str) -> list[dict[str, list[str]]]:
+    """What opens a route; nothing need open a free one."""
+    if path in PAID:
+        return [KEY, PAYMENT]
+    if path in BY_KEY:
+        return [KEY]
+    if path.startswith(f"{RECORDER}/monitors"):
+        return [KEY, OR_NONE]
+    return [PAYMENT] if path == PURCHASE else []
+
+
 @pytest.mark.parametrize("path", DOCUMENTS)
-def test_402_and_the_key_stand_on_the_paid_routes_and_on_no_other(town: Town, path: str) -> None:
+def test_402_and_what_opens_it_stand_on_every_route(town: Town, path: str) -> None:
     document = read(town, path)
     for label, operation in operations(document).items():
-        path_there = label.partition(" ")[2]
-        is_paid = path_there in PAID | BY_KEY
-        more_by_key = path_there.startswith(f"{RECORDER}/monitors") and not is_paid
+        wanted = opened_by(label.partition(" ")[2])
+        is_paid = bool(wanted) and OR_NONE not in wanted
         assert set(operation["responses"]) == {"200", "default", *({"402"} if is_paid else ())}, label
-        assert operation.get("security", []) == ([KEY] if is_paid else [KEY, OR_NONE] if more_by_key else []), label
+        assert operation["security"] == wanted, label
+        assert ("x-payment-info" in operation) is (PAYMENT in wanted), label
         assert set(operation["responses"]["default"]["content"]) == {"application/problem+json"}
-    schemes = document["components"].get("securitySchemes", {})
-    assert not any("402" in one["responses"] for one in operations(document).values()) or schemes["key"]["scheme"] == "bearer"
+    assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
 
 
 def test_the_document_of_everything_holds_what_the_others_hold(town: Town) -> None:
@@ -88,3 +108,56 @@ def test_the_document_of_everything_holds_what_the_others_hold(town: Town) -> No
     for part in parts:
         for label, operation in operations(part).items():
             assert set(operations(everything)[label]["responses"]) == set(operation["responses"])
+
+
+def schemas_in(node: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema of a document, with the place where it stands."""
+    if isinstance(node, list):
+        for index, one in enumerate(node):
+            yield from schemas_in(one, f"{place}/{index}")
+    elif isinstance(node, dict):
+        if {"type", "enum", "nullable", "anyOf", "oneOf", "allOf", "$ref"} & node.keys() and not place.endswith("/properties"):
+            yield place, node
+        for name, one in node.items():
+            yield from schemas_in(one, f"{place}/{name}")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_null_is_said_as_openapi_3_0_3_says_it(town: Town, path: str) -> None:
+    document = read(town, path)
+    nullable = {place: schema for place, schema in schemas_in(document) if schema.get("nullable")}
+    assert nullable or path == "/gateway/openapi.json"
+    assert [place for place, schema in nullable.items() if "type" not in schema] == []
+    assert [place for place, schema in nullable.items() if None not in schema.get("enum", [None])] == []
+    assert [place for place, schema in schemas_in(document) if None in schema.get("enum", ()) and not schema.get("nullable")] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_one_schema_is_one_component_and_two_have_two_telling_names(town: Town, path: str) -> None:
+    document = read(town, path)
+    components = document["components"]["schemas"]
+    assert [name for name in components if name[-1].isdigit()] == []
+    assert [name for name, schema in components.items() if "title" in schema] == []
+    written = [json.dumps(schema, sort_keys=True) for schema in components.values()]
+    assert len(set(written)) == len(written)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_every_parameter_has_a_type(town: Town, path: str) -> None:
+    for label, operation in operations(read(town, path)).items():
+        for parameter in operation.get("parameters", ()):
+            assert {"type", "anyOf"} & parameter["schema"].keys(), f"{label}: {parameter['name']}"
+
+
+def test_a_monitor_without_a_target_is_refused_by_the_document_as_by_the_tool(town: Town) -> None:
+    document = read(town, "/recorder/openapi.json")
+    schema = document["paths"][f"{RECORDER}/monitors"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    document_says = OAS30Validator(schema)
+    for targets, status in (
+        ({}, 422),
+        ({"alert_webhook": None, "alert_email": None}, 422),
+        ({"alert_webhook": "http://127.0.0.1:9/1"}, 200),
+    ):
+        answer = httpx.post(f"{town.url}{RECORDER}/monitors", json={"name": "m", **targets})
+        assert answer.status_code == status, answer.text
+        assert document_says.is_valid({"name": "m", **targets}) is (status == 200)

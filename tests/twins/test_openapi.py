@@ -1,13 +1,15 @@
 """The OpenAPI document: valid, complete, and told once."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from fastmcp import FastMCP
+from openapi_schema_validator import OAS30Validator
 from openapi_spec_validator import validate
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
 from twins import Twins, openapi, problem_response, route
+from twins.schema_3_0 import NULL
 
 pytestmark = pytest.mark.anyio
 
@@ -92,9 +94,7 @@ async def test_an_operation_says_what_its_tool_says() -> None:
             "name": "where",
             "in": "query",
             "required": False,
-            "content": {
-                "application/json": {"schema": {"allOf": [{"$ref": "#/components/schemas/Entry"}], "nullable": True, "default": None}}
-            },
+            "content": {"application/json": {"schema": {"anyOf": [{"$ref": "#/components/schemas/Entry"}, NULL], "default": None}}},
         },
         {"name": "tags", "in": "query", "required": False, "schema": {"type": "array", "items": {"type": "string"}}},
     ]
@@ -123,12 +123,65 @@ async def test_head_is_not_listed_and_a_title_is_the_summary() -> None:
     assert set(paths["/brief/{day}"]["delete"]["responses"]) == {"202", "default"}
 
 
-async def test_results_are_components_and_two_schemas_of_one_name_stay_two() -> None:
+async def test_results_are_components_and_two_schemas_of_one_name_have_two_telling_names() -> None:
     schemas = (await document())["components"]["schemas"]
-    assert {"Brief", "News", "Entry", "Entry2", "Problem"} <= set(schemas)
-    assert {"rank"} in (set(schemas["Entry"]["properties"]), set(schemas["Entry2"]["properties"]))
+    assert set(schemas) == {"Brief", "News", "Entry", "NewsStandEntry", "Problem"}
+    assert (set(schemas["Entry"]["properties"]), set(schemas["NewsStandEntry"]["properties"])) == ({"title"}, {"rank"})
     assert schemas["Brief"]["properties"]["day"]["description"] == "The day, YYYY-MM-DD."
     validate(await document())
+
+
+async def test_a_third_schema_of_one_name_is_named_after_its_tool_and_what_a_tool_calls_problem_is_told_apart() -> None:
+    mcp: FastMCP[Any] = FastMCP("Zoo")
+    for name in ("lions", "bears", "night_owls", "big-cats", "problems"):
+        kind = create_model("Problem" if name == "problems" else "Animal", **{name.replace("-", ""): (int, 1)})  # type: ignore[call-overload]  # its members' names are data
+
+        async def tool() -> None: ...
+
+        tool.__annotations__["return"] = kind
+        mcp.tool(tool, name=name, description="Some.")
+    made = openapi((await Twins.open(mcp)).operations, title="T", version="1")
+    assert list(made["components"]["schemas"]) == ["Problem", "Animal", "ZooAnimal", "ZooNightOwlsAnimal", "ZooBigCatsAnimal", "ZooProblem"]
+    validate(made)
+
+
+async def test_an_argument_that_may_be_anything_is_a_text_in_the_query_and_anything_in_a_body() -> None:
+    mcp: FastMCP[Any] = FastMCP("Store")
+
+    @mcp.tool(meta=route("GET|POST /store"))
+    async def store(value: Any = None) -> None:
+        """Store a value."""
+
+    said = openapi((await Twins.open(mcp)).operations, title="T", version="1")["paths"]["/store"]
+    assert said["get"]["parameters"] == [{"name": "value", "in": "query", "required": False, "schema": {"type": "string"}}]
+    assert said["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"] == {"value": {"default": None}}
+
+
+async def test_arguments_of_which_one_is_wanted_are_said_beside_the_properties() -> None:
+    mcp: FastMCP[Any] = FastMCP("Post")
+
+    @mcp.tool(meta=route("/letters", any_of=("street", "box")))
+    async def send(text: str, street: Annotated[str, Field(min_length=3)] | None = None, box: int | None = None) -> None:
+        """Send a letter."""
+
+    made = openapi((await Twins.open(mcp)).operations, title="T", version="1")
+    schema = made["paths"]["/letters"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert set(schema["properties"]) == {"text", "street", "box"}
+    says = OAS30Validator(schema).is_valid
+    assert [says({"text": "a", **to}) for to in ({"street": "abc"}, {"box": 1}, {"street": "abc", "box": None})] == [True] * 3
+    assert [says({"text": "a", **to}) for to in ({}, {"street": None}, {"street": "ab"}, {"box": None})] == [False] * 4
+    validate(made)
+
+
+async def test_a_rule_about_an_argument_that_is_none_is_refused() -> None:
+    mcp: FastMCP[Any] = FastMCP("Post")
+
+    @mcp.tool(meta=route("/letters", any_of=("street", "town")))
+    async def send(street: str) -> None:
+        """Send a letter."""
+
+    with pytest.raises(ValueError, match="tool 'send': any_of= 'town' is none of its arguments; there are: street"):
+        await Twins.open(mcp)
 
 
 async def test_a_schema_met_again_keeps_its_one_name() -> None:

@@ -10,7 +10,7 @@ import pytest
 from openapi_spec_validator import validate
 from pydantic import BaseModel, Field, TypeAdapter
 
-from twins.schema_3_0 import to_3_0
+from twins.schema_3_0 import NULL, to_3_0, without_null
 
 
 @pytest.mark.parametrize(
@@ -18,18 +18,30 @@ from twins.schema_3_0 import to_3_0
     [
         ({"type": ["string", "null"]}, {"type": "string", "nullable": True}),
         ({"type": ["string", "integer"]}, {"anyOf": [{"type": "string"}, {"type": "integer"}]}),
-        ({"type": "null"}, {"nullable": True, "enum": [None]}),
+        ({"type": "null"}, {"type": "object", "nullable": True, "enum": [None]}),
         (
             {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": None},
             {"type": "integer", "minimum": 1, "default": None, "nullable": True},
         ),
-        ({"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}, {"allOf": [{"$ref": "#/components/schemas/A"}], "nullable": True}),
+        ({"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}, {"anyOf": [{"$ref": "#/components/schemas/A"}, NULL]}),
+        (
+            {"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}, {"type": "null"}]},
+            {"anyOf": [{"$ref": "#/components/schemas/A"}, {"$ref": "#/components/schemas/B"}, NULL]},
+        ),
+        ({"anyOf": [{}, {"type": "null"}], "description": "d"}, {"description": "d"}),
+        ({"anyOf": [{"type": "null"}]}, NULL),
         (
             {"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]},
-            {"anyOf": [{"type": "string"}, {"type": "integer"}], "nullable": True},
+            {"anyOf": [{"type": "string", "nullable": True}, {"type": "integer"}]},
         ),
         ({"const": "a", "type": "string"}, {"enum": ["a"], "type": "string"}),
         ({"const": 1}, {"enum": [1], "type": "integer"}),
+        (
+            {"anyOf": [{"enum": ["a", "b"], "type": "string"}, {"type": "null"}]},
+            {"enum": ["a", "b", None], "type": "string", "nullable": True},
+        ),
+        ({"enum": ["a"], "type": ["string", "null"]}, {"enum": ["a"], "type": "string"}),
+        ({"const": None, "type": "null"}, NULL),
         ({"enum": ["a", None]}, {"enum": ["a", None], "type": "string", "nullable": True}),
         ({"enum": [1, "a"]}, {"enum": [1, "a"], "anyOf": [{"type": "integer"}, {"type": "string"}]}),
         ({"type": "number", "exclusiveMinimum": 0, "maximum": 1}, {"type": "number", "minimum": 0, "exclusiveMinimum": True, "maximum": 1}),
@@ -41,6 +53,10 @@ from twins.schema_3_0 import to_3_0
             {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]}, "minItems": 3, "maxItems": 3},
         ),
         ({"type": "array"}, {"type": "array", "items": {}}),
+        (
+            {"type": "object", "properties": {"last_beat": {"type": "string", "title": "Last Beat"}, "a": {"title": "Its own"}}},
+            {"type": "object", "properties": {"last_beat": {"type": "string"}, "a": {"title": "Its own"}}},
+        ),
         ({"type": "array", "items": False}, {"type": "array", "items": {"not": {}}}),
         (
             {"type": "object", "additionalProperties": {"type": ["integer", "null"]}},
@@ -57,6 +73,24 @@ from twins.schema_3_0 import to_3_0
 )
 def test_a_schema_says_the_same_in_the_older_words(schema: Any, older: Any) -> None:
     assert to_3_0(schema) == older
+
+
+@pytest.mark.parametrize(
+    ("schema", "left"),
+    [
+        ({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": None}, {"type": "integer", "minimum": 1}),
+        ({"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}], "title": "T"}, {"$ref": "#/$defs/A", "title": "T"}),
+        (
+            {"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}], "default": 1},
+            {"anyOf": [{"type": "string"}, {"type": "integer"}], "default": 1},
+        ),
+        ({"type": ["string", "null"], "enum": ["a", None]}, {"type": ["string"], "enum": ["a"]}),
+        ({"default": None}, {}),
+        ({"type": "string"}, {"type": "string"}),
+    ],
+)
+def test_what_is_left_where_null_cannot_be_sent(schema: Any, left: Any) -> None:
+    assert without_null(schema) == left
 
 
 class Color(enum.Enum):

@@ -1,0 +1,65 @@
+"""One good call of every tool, in an order in which each can answer, for clients that were generated from the documents."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+NOWHERE = "http://127.0.0.1:9/alerts"
+MONITOR = {"monitor_id": "monitor_id", "secret": "secret"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool, by its operationId in its server's own document; what it is given; and what is taken from its answer.
+
+    `known` names arguments whose values were learned before, or are the town's. A `status` that is no success wants the
+    `code` beside it.
+    """
+
+    tool: str
+    given: Mapping[str, Any] = field(default_factory=dict)
+    known: Mapping[str, str] = field(default_factory=dict)
+    learns: tuple[str, ...] = ()
+    status: int = 200
+    code: str | None = None
+
+    def arguments(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """All its arguments."""
+        return {**self.given, **{argument: known[name] for argument, name in self.known.items()}}
+
+    def learned(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """What later calls want of its answer."""
+        return {name: answer[name] for name in self.learns}
+
+
+CALLS = (
+    Call("list_buildings"),
+    Call("how_to_pay"),
+    Call("about_service"),
+    Call("brief_teaser"),
+    Call("top_cves_today"),
+    Call("kev_fresh"),
+    Call("cve_verdict", {"cve_id": "CVE-2021-44228"}),
+    Call("cve_verdict", {"cve_id": "CVE-1999-0001"}),
+    Call("archived_brief", known={"date": "day"}),
+    Call("register_monitor", {"name": "generated", "period_minutes": 30, "alert_webhook": NOWHERE}, learns=("monitor_id", "secret")),
+    Call("heartbeat", {"capsule": {"step": 7, "done": ["a"]}, "seq": 1}, MONITOR),
+    Call("heartbeat_get", {"capsule": "a text", "seq": 2, "next_in": 1.5}, MONITOR),
+    Call("heartbeat", {"status": 0}, MONITOR),
+    Call("pause_monitor", {}, {"monitor_id": "monitor_id"}),
+    Call("resume_monitor", {}, {"monitor_id": "monitor_id"}),
+    Call("fetch_capsule", {}, {"monitor_id": "monitor_id", "s": "secret"}),
+    Call("fleet_status", {"limit": 20}),
+    Call("heartbeat_get", {"status": "fail"}, MONITOR),
+    Call("takeover", {}, {"monitor_id": "monitor_id"}, learns=("secret",)),
+    Call("delete_monitor", {}, {"monitor_id": "monitor_id", "s": "secret"}),
+    Call("list_products"),
+    Call("buy_key", {"product": "cve"}, status=402, code="access_required"),
+)
+
+
+def answered_otherwise(call: Call, status: int, answer: Mapping[str, Any]) -> str | None:
+    """How an answer differs from the one that the call is to get; None where it does not."""
+    if (status, answer.get("code")) == (call.status, call.code):
+        return None
+    return f"{call.tool} answered {status} {answer.get('code') or ''} instead of {call.status} {call.code or ''}"

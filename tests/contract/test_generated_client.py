@@ -1,0 +1,108 @@
+"""A client that openapi-python-client makes of the documents: nothing is left out of it, and it calls every tool."""
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import httpx
+import pytest
+from conformance.every_tool import CALLS, answered_otherwise
+from conformance.town import Town
+
+DOCUMENTS = {"whole": "/v1/openapi.json", "first": "/openapi.json", "monitors": "/recorder/openapi.json"}
+GENERATE_SECONDS = 100
+
+
+@dataclass
+class Generated:
+    """A generated client of one document; `called` are the operations that it called."""
+
+    package: str
+    document: Mapping[str, Any]
+    client: Any
+    called: set[str] = field(default_factory=set)
+
+    @property
+    def operations(self) -> dict[str, Mapping[str, Any]]:
+        """Each operation by its id."""
+        return {each["operationId"]: each for item in self.document["paths"].values() for each in item.values()}
+
+    def call(self, identity: str, arguments: Mapping[str, Any]) -> Any:
+        """Call an operation; what cannot be an argument of it goes into its body."""
+        module = self._module(identity)
+        known = {name: value for name, value in arguments.items() if name in module.sync_detailed.__annotations__}
+        if body := module.sync_detailed.__annotations__.get("body"):
+            kind = next(one for one in (body, *get_args(body)) if hasattr(one, "from_dict"))
+            known["body"] = kind.from_dict({name: value for name, value in arguments.items() if name not in known})
+        else:
+            assert known == dict(arguments)
+        self.called.add(identity)
+        return module.sync_detailed(**known, client=self.client)
+
+    def _module(self, identity: str) -> ModuleType:
+        group = next(iter(self.operations[identity].get("tags", ["default"])))
+        return importlib.import_module(f"{self.package}.api.{group}.{identity}")
+
+
+def generate(folder: Path, documents: Mapping[str, Mapping[str, Any]]) -> None:
+    """A package for each document, made at the same time; whatever the generator does not understand is a failure."""
+    (folder / "options.json").write_text(json.dumps({"post_hooks": []}))
+    running = []
+    for package, document in documents.items():
+        (folder / f"{package}.json").write_text(json.dumps(document))
+        words = ["--path", f"{package}.json", "--output-path", package, "--meta", "none", "--config", "options.json", "--fail-on-warning"]
+        command = [sys.executable, "-m", "openapi_python_client", "generate", *words]
+        running.append(subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    said = [process.communicate(timeout=GENERATE_SECONDS)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * len(running), "\n".join(said)
+
+
+@pytest.fixture(scope="module")
+def packages(town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[str, Mapping[str, Any]]]]:
+    """The package made of each document, and the document, by its path."""
+    folder = tmp_path_factory.mktemp("clients")
+    documents = {path: (f"generated_{name}", httpx.get(town.url + path).json()) for name, path in DOCUMENTS.items()}
+    generate(folder, dict(documents.values()))
+    sys.path.insert(0, str(folder))
+    yield documents
+    sys.path.remove(str(folder))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS.values())
+def test_a_generated_client_calls_every_tool_and_reads_every_answer(town: Town, packages: Mapping[str, Any], path: str) -> None:
+    package, document = packages[path]
+    made = importlib.import_module(package).AuthenticatedClient(town.url, town.tokens.campus_pass, timeout=httpx.Timeout(60))
+    known: dict[str, Any] = {"day": str(town.day)}
+    with made as client:
+        generated = Generated(package, document, client)
+        for call in CALLS:
+            for identity in named(call.tool, generated.operations):
+                answer = generated.call(identity, call.arguments(known))
+                raw = json.loads(answer.content)
+                assert answered_otherwise(call, answer.status_code, raw) is None, raw
+                assert unread(answer.parsed.to_dict(), raw) == [], identity
+                known |= call.learned(raw)
+    assert generated.called == set(generated.operations)
+
+
+def named(tool: str, identities: Mapping[str, Any]) -> Sequence[str]:
+    """The operation of a tool, with its server's name before it or not; none where another document has it."""
+    return [each for each in identities if each == tool or each.partition("_")[2] == tool]
+
+
+def unread(parsed: Any, raw: Any, place: str = "") -> list[str]:
+    """Where what the client read differs from what was sent; times are written in two ways."""
+    if isinstance(raw, dict) and isinstance(parsed, dict):
+        if parsed.keys() != raw.keys():
+            return [f"{place}: {sorted(parsed.keys() ^ raw.keys())}"]
+        return [each for name in raw for each in unread(parsed[name], raw[name], f"{place}/{name}")]
+    if isinstance(raw, list) and isinstance(parsed, list) and len(raw) == len(parsed):
+        return [each for index, one in enumerate(raw) for each in unread(parsed[index], one, f"{place}/{index}")]
+    is_time = isinstance(raw, str) and isinstance(parsed, str) and raw[10:11] == "T"
+    return [] if parsed == raw or (is_time and parsed[:19] == raw[:19]) else [f"{place}: {parsed!r} is not {raw!r}"]
