@@ -126,3 +126,14 @@ class Offer:
             return "the price of the product"
         ways = [] if self.access.key == "never" else ["key"]
         return " or ".join(ways + ([f"${self.price} per call"] if self.price and per_call else [])) or "closed: it is sold per call only"
+
+    def needs(self, *, per_call: bool) -> str:
+        """What a call needs, in a sentence; `per_call` says whether payments are accepted here."""
+        if self.access.is_free:
+            return f"Free; a key of scope {self.scope} adds more." if self.access.key == "optional" else "Free."
+        if per_call and self.access.sells:
+            return "Costs the price of the product."
+        price = f"${self.price} per call" if per_call and self.price else ""
+        if self.access.key == "never":
+            return f"Costs {price}." if price else "Sold per call only, and payments are not available here."
+        return f"Needs a key of scope {self.scope}, or {price}." if price else f"Needs a key of scope {self.scope}."

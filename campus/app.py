@@ -218,7 +218,7 @@ async def _state_of(opened: Opened, site: Site[Any, Any], stack: AsyncExitStack)
 async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
     """The app of a campus: both frames around every building's tools, the pages beside them, the edge around all."""
     plan, config = campus.plan, campus.plan.config
-    paywall = Paywall(campus.keys, plan.products, per_call=plan.cashier is not None)
+    paywall = Paywall(campus.keys, plan.products, per_call=plan.cashier is not None, guide=plan.directory.guide())
     door = door_of(campus)
     with errors_as_raised():
         async with AsyncExitStack() as stack:

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
+GUIDE = "how_to_pay"
+"""The tool that explains payment, as the interface names it."""
+
 
 class Entry(BaseModel):
     """Base of the directory's entries."""
@@ -14,51 +17,53 @@ class Entry(BaseModel):
 class ToolEntry(Entry):
     """One tool."""
 
-    name: str = Field(description="The tool's name over MCP.")
-    summary: str = Field(description="What it does, in a sentence.")
-    tier: str = Field(description="How it may be called: free, key, or a price per call.")
-    free: bool = Field(description="Whether it answers without a key or payment.")
-    price: str | None = Field(description="US dollars per call; payable where the tier says so.")
-    sells: str | None = Field(
-        default=None, description="The argument that names the product which a call buys, for a tool that sells keys."
+    name: str = Field(description="Name of the MCP tool.")
+    summary: str = Field(description="What it does, in one sentence.")
+    tier: str = Field(description="What a call needs: free, key, or a price per call.")
+    free: bool = Field(description="True if it needs neither key nor payment.")
+    price: str | None = Field(description="Price per call in US dollars; null if calls cannot be paid for one by one.")
+    sells: str | None = Field(default=None, description="For a tool that sells keys: the argument that names the product. Else null.")
+    key_scope: str | None = Field(
+        description="Key scope that unlocks it or adds to what it does; a key of scope all works too. Null if no key does."
     )
-    key_scope: str | None = Field(description="The key scope that unlocks it or gives more; a key of scope all does too.")
-    http: tuple[str, ...] = Field(description="Its HTTP twin: method and address, as in 'GET https://host/v1/brief/today'.")
+    http: tuple[str, ...] = Field(
+        description="HTTP routes of the same tool: method and address, such as 'GET https://host/v1/brief/today'."
+    )
 
 
 class ProductEntry(Entry):
     """A key that can be bought."""
 
-    name: str = Field(description="The product's name.")
-    scope: str = Field(description="The scope of the key: a building's, or all.")
-    price: str = Field(description="US dollars, once; nothing renews by itself.")
-    term: str = Field(description="How long the key is valid, from purchase.")
+    name: str = Field(description="Name of the product.")
+    scope: str = Field(description="Scope of the key: that of one server, or all.")
+    price: str = Field(description="Price in US dollars, paid once; nothing renews automatically.")
+    term: str = Field(description="How long the key is valid, counted from the purchase.")
     get: str = Field(description="Where it can be bought.")
 
 
 class BuildingEntry(Entry):
     """One server."""
 
-    name: str = Field(description="The building's name.")
-    title: str = Field(description="What it calls itself.")
-    about: str = Field(description="What it offers, and where its data comes from.")
-    mcp: str = Field(description="The address to add to an MCP client (streamable HTTP).")
-    description: str = Field(description="This entry as JSON.")
-    openapi: str = Field(description="Its HTTP routes as an OpenAPI 3.0.3 document.")
-    key_scope: str | None = Field(description="The key scope that unlocks its paid tools; null when all are free.")
-    unlocked_by: tuple[str, ...] = Field(description="The products whose key unlocks it.")
-    free_tier: str = Field(description="What can be had without a key.")
-    tools: tuple[ToolEntry, ...] = Field(description="Every tool.")
+    name: str = Field(description="Name of the server.")
+    title: str = Field(description="Title of the server.")
+    about: str = Field(description="What it does, and where its data comes from.")
+    mcp: str = Field(description="Address to add to an MCP client (streamable HTTP).")
+    description: str = Field(description="Address of this entry as JSON.")
+    openapi: str = Field(description="Address of the OpenAPI 3.0.3 document of its HTTP routes.")
+    key_scope: str | None = Field(description="Key scope that unlocks its paid tools; null if all are free.")
+    unlocked_by: tuple[str, ...] = Field(description="Names of the products whose key unlocks it.")
+    free_tier: str = Field(description="Names of the tools that need neither key nor payment.")
+    tools: tuple[ToolEntry, ...] = Field(description="All its tools.")
 
 
 class PaymentEntry(Entry):
     """How a call is paid for."""
 
-    scheme: str = Field(description="x402's scheme.")
-    network: str = Field(description="The network, in CAIP-2.")
-    network_name: str = Field(description="The network's name.")
-    asset: str = Field(description="The contract of the token that is taken.")
-    pay_to: str = Field(description="Who is paid.")
+    scheme: str = Field(description="x402 payment scheme.")
+    network: str = Field(description="Network id (CAIP-2).")
+    network_name: str = Field(description="Name of the network.")
+    asset: str = Field(description="Contract address of the accepted token.")
+    pay_to: str = Field(description="Address that receives the payment.")
 
 
 class Directory:
@@ -94,7 +99,13 @@ class Directory:
             return None
         return next(((entry, tool) for entry in self._buildings.values() for tool in entry.tools if tool.sells), None)
 
+    def guide(self) -> str | None:
+        """Where callers read how to unlock paid tools, over MCP; None where no building that is open explains it."""
+        found = (entry.mcp for entry in self._buildings.values() for tool in entry.tools if tool.name == GUIDE and tool.free)
+        address = next(found, None)
+        return address and f"The tool {GUIDE} at {address} has the steps."
+
     def price(self, building: str, tool: str) -> str | None:
-        """US dollars per call, such as "0.02"; None when the tool is not open or not sold per call."""
+        """US dollars per call, such as "0.02"; None when the tool is not open or cannot be paid for per call."""
         entry = self.tool(building, tool)
         return entry.price if entry else None

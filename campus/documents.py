@@ -11,18 +11,18 @@ from twins.openapi import problem_response
 OPENAPI_VERSION = "0.2.0"
 Offers = Mapping[str, Mapping[str, Offer]]
 
-NO_KEY = "No valid key and no payment: the body says which keys open it, their prices, and where to get them."
-NO_PAYMENT = "No valid key and no payment, or one that cannot be taken: the body says which keys open it, and what one call costs."
-KEY = {"type": "http", "scheme": "bearer", "description": "A key, bought once for a fixed term."}
+NO_KEY = "No valid key was sent. The body lists the keys that unlock the tool, their prices, and where to buy them."
+NO_PAYMENT = "No valid key and no acceptable payment was sent. The body lists the keys that unlock the tool, and the price of this call."
+KEY = {"type": "http", "scheme": "bearer", "description": "A key, bought once, valid for a fixed term."}
 PAYMENT = {
     "type": "apiKey",
     "in": "header",
     "name": "PAYMENT-SIGNATURE",
-    "description": "x402 v2: a payment that was signed for the terms of the 402, base64 of JSON. X-PAYMENT of x402 v1 is taken too.",
+    "description": "x402 v2: the payment signed for the terms of the 402, as base64-encoded JSON. X-PAYMENT of x402 v1 is accepted too.",
 }
 TERMS_HEADER = {
-    "PAYMENT-REQUIRED": {"description": "The terms in x402 v2: base64 of JSON.", "schema": {"type": "string"}},
-    "WWW-Authenticate": {"description": "That a key opens it too.", "schema": {"type": "string"}},
+    "PAYMENT-REQUIRED": {"description": "Payment terms of x402 v2, as base64-encoded JSON.", "schema": {"type": "string"}},
+    "WWW-Authenticate": {"description": "Says that a key unlocks it too.", "schema": {"type": "string"}},
 }
 TERMS = {
     "allOf": [
@@ -31,10 +31,14 @@ TERMS = {
             "type": "object",
             "required": ["x402Version", "accepts", "error"],
             "properties": {
-                "unlock": {"type": "array", "items": {"type": "object"}, "description": "Each way in, with its price."},
-                "x402Version": {"type": "integer", "enum": [1], "description": "The members beside it are x402 v1's terms."},
-                "error": {"type": "string", "description": "Why, in a word or a sentence."},
-                "accepts": {"type": "array", "items": {"type": "object"}, "description": "What may be paid, to whom, in which token."},
+                "unlock": {"type": "array", "items": {"type": "object"}, "description": "The ways to unlock the tool, with prices."},
+                "x402Version": {"type": "integer", "enum": [1], "description": "The payment terms in this body are those of x402 v1."},
+                "error": {"type": "string", "description": "Why, as a code or a sentence."},
+                "accepts": {
+                    "type": "array",
+                    "items": {"type": "object"},
+                    "description": "Accepted payments: amount, recipient, token and network.",
+                },
             },
         },
     ]
@@ -45,11 +49,11 @@ TERMS_RESPONSE = {
     "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/PaymentRequired"}}},
 }
 INSTRUCTIONS = (
-    "Call a resource without payment: the 402 holds the terms of that very call, and rules where it differs from this list. "
-    "Sign them (scheme exact, EIP-3009, no gas), and send the same request again with PAYMENT-SIGNATURE, or X-PAYMENT for x402 v1. "
-    "A call that fails is not charged. The same payment sent again within 15 minutes gives the same answer again."
+    "Call a resource without payment: the 402 response contains the terms of that call, and they apply where they differ from this list. "
+    "Sign them (scheme exact, EIP-3009, no gas) and send the same request again with PAYMENT-SIGNATURE, or X-PAYMENT for x402 v1. "
+    "A call that fails is not charged. The same payment sent again within 15 minutes returns the same answer."
 )
-KEYS_ONLY = "No payments per call are taken here at the moment; a paid resource answers which keys open it, and where to get them."
+KEYS_ONLY = "Payments per call are not available here. A paid resource returns which keys unlock it, and where to buy them."
 
 
 def components(cashier: Cashier | None) -> dict[str, Any]:

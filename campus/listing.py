@@ -63,7 +63,7 @@ def _tool_entry(tool: Tool, offer: Offer, routes: tuple[str, ...], *, per_call: 
         summary=summary_of(tool),
         tier=offer.tier(per_call=per_call),
         free=offer.access.is_free,
-        price=str(offer.price) if offer.price else None,
+        price=str(offer.price) if offer.price and per_call else None,
         sells=offer.access.sells,
         key_scope=None if offer.access.key == "never" else offer.scope,
         http=routes,

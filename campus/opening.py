@@ -1,5 +1,6 @@
 """From a loaded building to campus's own server over its tools: the operator's word applied, every tool with its offer."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from fastmcp.server.transforms import Transform
 from fastmcp.tools import Tool
 
 from campus.access import FREE, META, Access, Offer, access_of
-from campus.config import ToolTable
+from campus.config import BuildingTable, ToolTable
 from campus.errors import ConfigError, LoadError
 from campus.loader import Loaded
 from twins import route
@@ -22,11 +23,17 @@ from twins.fastmcp_internals import author_lifespan, author_middleware, every_to
 
 
 class OperatorsWord(Transform):
-    """What campus.toml says of a building's tools: price, key rule, route, hidden; and that nothing else shows unless opened."""
+    """What campus.toml says of a building's tools: price, key rule, route, hidden; and that nothing else shows unless opened.
 
-    def __init__(self, words: Mapping[str, ToolTable], exposed: Sequence[str]) -> None:
-        self._words = words
-        self._exposed = exposed
+    Each tool's description ends with what a call needs; `per_call` says whether payments are accepted.
+    """
+
+    def __init__(self, building: str, scope: str, table: BuildingTable, *, per_call: bool) -> None:
+        self._building = building
+        self._scope = scope
+        self._per_call = per_call
+        self._words: Mapping[str, ToolTable] = table.tools
+        self._exposed: Sequence[str] = table.expose
         self._applied: dict[str, tuple[Tool, Tool | None]] = {}  # by key, for the tool that it was made of: asked for each call
 
     def word_on(self, tool: str) -> ToolTable:
@@ -64,7 +71,11 @@ class OperatorsWord(Transform):
             meta[META] = kept | word.model_dump(include={"price", "key", "scope", "free"}, exclude_defaults=True)
         if word.route:
             meta |= route(word.route)
-        return tool if meta == (tool.meta or {}) else tool.model_copy(update={"meta": meta})
+        shown = tool if meta == (tool.meta or {}) else tool.model_copy(update={"meta": meta})
+        return shown.model_copy(update={"description": described(shown, self._offer(shown).needs(per_call=self._per_call))})
+
+    def _offer(self, tool: Tool) -> Offer:
+        return offer_of(self._building, self._scope, tool.name, said_access(self._building, tool))
 
     async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
         return [shown for tool in tools if (shown := self.applied(tool))]
@@ -114,20 +125,23 @@ class Opened:
         return f"{path.rstrip('/')}/mcp"
 
 
-async def open_server(loaded: Loaded) -> Opened:
-    """Open campus's own server over the author's tools, which stay as they are; LoadError when it may not be served."""
+async def open_server(loaded: Loaded, *, per_call: bool) -> Opened:
+    """Open campus's own server over the author's tools, which stay as they are; LoadError when it may not be served.
+
+    `per_call` says whether payments are accepted here.
+    """
     author, name = loaded.server, loaded.name
     if author.auth is not None:
         raise LoadError(f"building {name!r} carries auth=, which shuts out keys and free tools; take it away: campus guards the tools")
-    word = OperatorsWord(loaded.table.tools, loaded.table.expose)
+    scope = loaded.table.scope or name
+    word = OperatorsWord(name, scope, loaded.table, per_call=per_call)
     server = own_server(author, word)
     tools = {tool.name: tool for tool in await every_tool(server)}
     if unheard := word.unheard():
         there_are = ", ".join(sorted(tools))
-        raise ConfigError(f"[buildings.{name}.tools] names {unheard[0]!r}, and no tool is called so; there are: {there_are}")
+        raise ConfigError(f"[buildings.{name}.tools] names {unheard[0]!r}, and no tool has that name; the tools are: {there_are}")
     if not tools:
         raise LoadError(f"building {name!r} has no tools; if it is a remote server or a command, see that it runs")
-    scope = loaded.table.scope or name
     return Opened(loaded, scope, server, tools, offers_of(name, scope, tools))
 
 
@@ -169,17 +183,31 @@ def guard(server: FastMCP[Any], frame: Middleware) -> None:
 
 def offers_of(building: str, scope: str, tools: Mapping[str, Tool]) -> dict[str, Offer]:
     """Every tool's offer; where any tool says its access, all must: nothing is free by forgetting."""
-    said = {name: _said(building, tool) for name, tool in tools.items()}
+    said = {name: said_access(building, tool) for name, tool in tools.items()}
     silent = sorted(name for name, access in said.items() if access is None)
     if silent and len(silent) < len(said):
         raise LoadError(
             f"in building {building!r} {', '.join(silent)} say neither access() nor free(), while others do; "
             f"say it in the tool's meta, or in [buildings.{building}.tools]"
         )
-    return {name: Offer(building, name, access or FREE, (access and access.scope) or scope) for name, access in said.items()}
+    return {name: offer_of(building, scope, name, access) for name, access in said.items()}
 
 
-def _said(building: str, tool: Tool) -> Access | None:
+def offer_of(building: str, scope: str, tool: str, access: Access | None) -> Offer:
+    """A tool's offer: of the scope that it names itself, else of its building's."""
+    return Offer(building, tool, access or FREE, (access and access.scope) or scope)
+
+
+def described(tool: Tool, needs: str) -> str:
+    """The tool's description, and after it what a call needs; what a key adds is left to a text that tells of keys itself."""
+    text = (tool.description or "").strip() or tool.title or tool.name
+    if needs.startswith("Free; ") and re.search(r"\bkeys?\b", text, re.IGNORECASE):
+        needs = "Free."
+    return f"{text}\n\n{needs}"
+
+
+def said_access(building: str, tool: Tool) -> Access | None:
+    """What a tool says of its access; LoadError where it makes no sense."""
     try:
         return access_of(tool.meta)
     except ValueError as error:

@@ -20,6 +20,8 @@ ADMISSION = "campus.admission"
 ABSENT = Credential("absent")
 USELESS = frozenset(("unknown", "expired", "revoked"))
 """States of a credential of which a caller is told even where the tool is free."""
+NO_HEADERS = "If you cannot set headers, ask your user to add the key to this server's configuration."
+"""For an agent over MCP: its host sends the headers, from a configuration that only its user changes."""
 ADDRESSES = 4_096
 """Whose admissions are kept, for most calls without a key are the next of the same caller."""
 
@@ -33,14 +35,18 @@ class Admission:
 
 
 class Paywall:
-    """Admits calls by key; refuses with the ways to unlock. `per_call` says whether payments are taken here."""
+    """Admits calls by key; refuses with the ways to unlock.
 
-    def __init__(self, keys: KeyRing, products: Sequence[ProductEntry], *, per_call: bool = False) -> None:
+    `per_call` says whether payments are accepted here; `guide` is a sentence that says where payment is explained over MCP.
+    """
+
+    def __init__(self, keys: KeyRing, products: Sequence[ProductEntry], *, per_call: bool = False, guide: str | None = None) -> None:
         self._keys = keys
         self._products = products
         self._per_call = per_call
+        self._guide = guide
         self._keyless = lru_cache(maxsize=ADDRESSES)(keyless)
-        self._told: dict[tuple[str, str], tuple[str, list[dict[str, Any]]]] = {}  # as long as there are tools
+        self._told: dict[tuple[str, str, Frame], tuple[str, list[dict[str, Any]]]] = {}  # as long as there are tools
 
     async def admit(self, offer: Offer, scope: Scope, *, frame: Frame) -> Admission:
         """Let the request in `scope` call the tool, and note it there; Problem 402 or 403 when it may not.
@@ -62,69 +68,73 @@ class Paywall:
             if credential.key.scope in (offer.scope, ALL):
                 return Admission(Caller(credential.key, None, frame, address))
             if not offer.access.is_free or offer.access.key == "optional":
-                raise self._wrong_scope(offer, credential.key.scope)
+                raise self._wrong_scope(offer, credential.key.scope, frame)
         if not offer.access.is_free:
-            raise self._refusal(offer, credential)
+            raise self._refusal(offer, credential, frame)
         return self._keyless(frame, address, f"key_{credential.state}" if credential.state in USELESS else None)
 
-    def _refusal(self, offer: Offer, credential: Credential) -> Problem:
+    def _refusal(self, offer: Offer, credential: Credential, frame: Frame) -> Problem:
         code, why = self._reason(offer, credential)
         challenge = REALM if code == "access_required" else f'{REALM}, error="invalid_token"'
-        ways, unlock = self._ways_in(offer)
+        ways, unlock = self._ways_in(offer, frame)
         return Problem(402, code, f"{why} {ways}", headers={"WWW-Authenticate": challenge}, unlock=unlock)
 
     def _reason(self, offer: Offer, credential: Credential) -> tuple[str, str]:
         ended = credential.key.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ") if credential.key else ""
         reasons = {
-            "unknown": "The key that was sent is not known here; check that it was copied whole.",
-            "expired": f"The key that was sent ended on {ended}.",
-            "revoked": "The key that was sent was revoked.",
+            "unknown": "The key in this call is unknown; check that it was copied completely.",
+            "expired": f"The key in this call expired on {ended}.",
+            "revoked": "The key in this call was revoked.",
         }
         if credential.state in reasons:
             return f"key_{credential.state}", reasons[credential.state]
         return "access_required", f"{offer.tool} is not free."
 
-    def _wrong_scope(self, offer: Offer, scope: str) -> Problem:
-        ways, unlock = self._ways_in(offer)
+    def _wrong_scope(self, offer: Offer, scope: str, frame: Frame) -> Problem:
+        ways, unlock = self._ways_in(offer, frame)
         return Problem(
             403,
             "insufficient_scope",
-            f"The key that was sent has the scope {scope}, and {offer.tool} needs {offer.scope}. {ways}",
+            f"The key in this call has scope {scope}, but {offer.tool} needs a key of scope {offer.scope}. {ways}",
             headers={"WWW-Authenticate": f'{REALM}, error="insufficient_scope", scope="{offer.scope}"'},
             unlock=unlock,
         )
 
-    def _ways_in(self, offer: Offer) -> tuple[str, list[dict[str, Any]]]:
-        """The same to everybody, so made once for each tool: in words, and as data."""
-        found = self._told.get((offer.building, offer.tool))
+    def _ways_in(self, offer: Offer, frame: Frame) -> tuple[str, list[dict[str, Any]]]:
+        """The same for everybody, so made once for each tool and frame: in words, and as data."""
+        found = self._told.get((offer.building, offer.tool, frame))
         if found is None:
-            found = self._told[offer.building, offer.tool] = self._ways(offer), self._unlock(offer)
+            found = self._told[offer.building, offer.tool, frame] = self._ways(offer, frame), self._unlock(offer)
         return found
 
-    def _ways(self, offer: Offer) -> str:
-        ways = " ".join(way for way in (self._by_key(offer), self._by_payment(offer)) if way)
-        return ways or "It is sold per call only, and payments are not open here; ask the operator."
+    def _ways(self, offer: Offer, frame: Frame) -> str:
+        ways = [way for way in (self._by_key(offer, frame), self._by_payment(offer)) if way]
+        if not ways:
+            ways = ["It is sold per call only, and payments are not available here; ask the operator."]
+        return " ".join([*ways, self._guide] if frame == "mcp" and self._guide else ways)
 
-    def _by_key(self, offer: Offer) -> str:
+    def _by_key(self, offer: Offer, frame: Frame) -> str:
         if offer.access.key == "never":
             return ""
         keys = [f"{one.name} (${one.price}, {one.term})" for one in self._opening(offer)]
         if not keys:
-            return f"No key for the scope {offer.scope} is sold at the moment; ask the operator."
-        return f"Send a key of scope {offer.scope} or {ALL} as 'Authorization: Bearer KEY'. Keys that open it: {'; '.join(keys)}."
+            return f"No key of scope {offer.scope} is sold at the moment; ask the operator."
+        header = f"Send a key of scope {offer.scope} or {ALL} in the header 'Authorization: Bearer KEY'."
+        asked = f" {NO_HEADERS}" if frame == "mcp" else ""
+        return f"{header}{asked} Keys that unlock it: {'; '.join(keys)}."
 
     def _by_payment(self, offer: Offer) -> str:
         if not self._per_call or not offer.is_sold_per_call:
             return ""
         price = "the price of the product" if offer.price is None else f"${offer.price}"
-        return f"Pay {price} for this call by x402: sign the terms in this answer and send the call again."
+        return f"Pay {price} for this call with x402: sign the payment terms in this answer and send the call again."
 
     def _unlock(self, offer: Offer) -> list[dict[str, Any]]:
         """Each product whose key opens the tool: what it is, what it costs, where to get it; and the price per call."""
         keys = [{"product": one.name, **one.model_dump(exclude={"name"})} for one in self._opening(offer)]
         if not self._per_call or offer.price is None:
             return keys
-        return [*keys, {"per_call": str(offer.price), "get": "by x402: pay the terms that this call answers when it carries no payment"}]
+        return [*keys, {"per_call": str(offer.price), "get": "with x402: pay the terms that this call returns when it contains no payment"}]
 
     def _opening(self, offer: Offer) -> list[ProductEntry]:
         if offer.access.key == "never":

@@ -49,7 +49,7 @@ async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
     if not config.buildings:
         raise ConfigError("campus.toml opens no building; add a table such as [buildings.gateway]")
     loaded = [load(name, table, config.secrets, installed) for name, table in config.buildings.items()]
-    opened = tuple([await open_server(one) for one in loaded])
+    opened = tuple([await open_server(one, per_call=config.payments is not None) for one in loaded])
     operations = {one.name: _operations(one) for one in opened}
     _check_addresses(opened, operations)
     _check_jobs(opened)

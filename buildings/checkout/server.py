@@ -18,25 +18,25 @@ BUYS = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False
 
 mcp = FastMCP(
     "Checkout",
-    instructions="Keys for the paid tools of this campus, bought with USDC by x402; no account, and nothing renews by itself. "
-    "Call list_products first: it says what there is, what it opens and costs, and what to set up before you pay.",
+    instructions="Sells keys for the paid tools of this service, paid in USDC with x402; no account, and nothing renews automatically. "
+    "Call list_products first: it returns the keys, their prices, what each unlocks, and what to set up before you pay.",
 )
 
 
 def is_key_id(text: str | None) -> str | None:
     """Refuse anything else, a key above all, with what to send."""
     if text is not None and not re.fullmatch(KEY_ID, text):
-        raise ValueError("is no key's id: that is key_ and 12 characters, as buy_key gave it; never send the key itself here")
+        raise ValueError("is not a key id: a key id is key_ and 12 characters, as returned by buy_key; never send the key itself here")
     return text
 
 
-ProductName = Annotated[str, Field(min_length=1, max_length=64, description="What to buy: a name from list_products.")]
+ProductName = Annotated[str, Field(min_length=1, max_length=64, description="Name of the product to buy, from list_products.")]
 KeyId = Annotated[
     str | None,
     AfterValidator(is_key_id),
     Field(
         json_schema_extra={"pattern": KEY_ID},
-        description="The id of a key that gets more time instead of a new key: key_ and 12 characters. Never the key itself.",
+        description="Id of a key to extend instead of buying a new one: key_ and 12 characters, from buy_key. Never the key itself.",
     ),
 ]
 IdempotencyKey = Annotated[
@@ -49,9 +49,12 @@ IdempotencyKey = Annotated[
 ]
 
 
-@mcp.tool(title="What is for sale", annotations=READS, meta=route("GET /v1/checkout/products") | free())
+@mcp.tool(title="List the keys for sale", annotations=READS, meta=route("GET /v1/checkout/products") | free())
 async def list_products(site: Site = CurrentSite()) -> Products:
-    """List every key that can be bought: scope, price, term and what it opens, and how to buy one step by step. Free."""
+    """List the keys that can be bought: name, scope, price, term and the servers that each unlocks.
+
+    Call it before buy_key. `how_to_buy` has the steps of a purchase, including the settings that your x402 client needs.
+    """
     products = tuple(
         ProductForSale(
             name=one.name, scope=one.scope, price=one.price, term=one.term, opens=tuple(each.name for each in opened_by(one.name, site))
@@ -79,7 +82,7 @@ async def buy_key(
     call gives a lost answer again for 24 hours and charges nothing, without it never. Sales are final; a refused call costs nothing.
     """
     if caller.payment is None:
-        raise Problem(402, "access_required", "A key is bought with a payment (x402), and this call carried none.")
+        raise Problem(402, "access_required", "buy_key needs a payment (x402), and this call contained none.")
     try:
         sold = await site.keys.sell(product, payment=caller.payment, renew=renew)
     except KeyRefused as refused:
@@ -102,8 +105,8 @@ def usage_of(product: str, site: Site) -> Usage:
     """How a key of the product is sent, and where."""
     return Usage(
         header="Authorization: Bearer KEY",
-        http="Send the header with every request to a route of the servers below.",
-        mcp="Add a server's address to your MCP client with the header; every call of its tools then carries the key.",
+        http="Send this header with every request to the routes of the servers below.",
+        mcp="Add the server's address to your MCP client with this header; the client then sends the key with every call.",
         opens=tuple(Opens(name=one.name, mcp=one.mcp, openapi=one.openapi) for one in opened_by(product, site)),
     )
 

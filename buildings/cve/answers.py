@@ -147,23 +147,24 @@ def cause_of_miss(edition: Edition, cve_id: str) -> MissCause:
     record, removal = edition.facts.nvd.get(cve_id), edition.facts.removed.get(cve_id)
     if record and record.is_rejected:
         return MissCause(
-            reason="rejected", explanation=f"{cve_id} was rejected: the identifier is withdrawn and stands for no vulnerability."
+            reason="rejected",
+            explanation=f"{cve_id} was rejected: the identifier is withdrawn and names no vulnerability. Remove it from your lists.",
         )
     if removal:
         return MissCause(
             reason="removed_from_kev",
-            explanation=f"CISA listed {cve_id} in KEV on {removal.date_added} and took it out again: it is missing since the list of "
-            f"{removal.noticed_on}. EPSS does not score it.",
+            explanation=f"CISA added {cve_id} to KEV on {removal.date_added} and removed it again: it is absent since the list of "
+            f"{removal.noticed_on}. EPSS has no score for it.",
         )
     if record:
         return MissCause(
             reason="not_yet_scored",
-            explanation=f"NVD knows {cve_id}, KEV does not list it, and EPSS has not scored it yet: that takes some 48 hours. Ask again.",
+            explanation=f"NVD lists {cve_id}, KEV does not, and EPSS has not scored it yet, which takes about 48 hours. Try again later.",
         )
     return MissCause(
         reason="unknown",
-        explanation=f"Neither KEV nor EPSS knows {cve_id}. It may be younger than 48 hours, reserved, rejected, or never assigned: "
-        f"check the number, or ask again in two days.",
+        explanation=f"Neither KEV nor EPSS lists {cve_id}. It may be newer than 48 hours, reserved, rejected, or never assigned: "
+        f"check the number, or try again in two days.",
     )
 
 

@@ -16,7 +16,7 @@ def cve_id(value: Any) -> str:
     """The identifier in upper case; Problem 400 for anything else."""
     found = canonical(value) if isinstance(value, str) else None
     if found is None:
-        raise Problem(400, "invalid_cve_id", "this is no CVE identifier; write it as CVE-<year>-<number>, such as CVE-2021-44228")
+        raise Problem(400, "invalid_cve_id", "cve_id is not a CVE identifier; write it as CVE-<year>-<number>, such as CVE-2021-44228")
     return found
 
 
@@ -29,7 +29,7 @@ def day(value: Any) -> date:
             return date.fromisoformat(value)
     except ValueError:
         pass  # such as 2026-02-30: refused like any other
-    raise Problem(400, "invalid_date", "this is no date; write it as YYYY-MM-DD, such as 2026-08-21")
+    raise Problem(400, "invalid_date", "date is not a calendar date; write it as YYYY-MM-DD, such as 2026-08-21")
 
 
 CveId = Annotated[
@@ -39,7 +39,7 @@ CveId = Annotated[
         {
             "type": "string",
             "pattern": PATTERN,
-            "description": "The CVE identifier, CVE-<year>-<number>; lower case is taken too.",
+            "description": "CVE identifier in the form CVE-<year>-<number>, upper or lower case.",
             "examples": ["CVE-2021-44228"],
         }
     ),
@@ -48,5 +48,7 @@ CveId = Annotated[
 Day = Annotated[
     date,
     BeforeValidator(day),
-    WithJsonSchema({"type": "string", "format": "date", "description": "The UTC day of the list, YYYY-MM-DD.", "examples": ["2026-08-21"]}),
+    WithJsonSchema(
+        {"type": "string", "format": "date", "description": "Day of the list (UTC), as YYYY-MM-DD.", "examples": ["2026-08-21"]}
+    ),
 ]

@@ -91,7 +91,7 @@ class Latest:
 
     def _shown(self) -> tuple[Edition, Brief]:
         if self.edition is None or self._brief is None:
-            detail = "no list was made yet: the first one comes as soon as the feeds were read; try again in some minutes"
+            detail = "no list has been made yet: the first one follows as soon as the feeds have been read; try again in a few minutes"
             raise Problem(503, "no_list_yet", detail, headers={"Retry-After": str(RETRY_SECONDS)})
         return self.edition, self._brief
 

@@ -1,5 +1,7 @@
 """The MCP server of the daily list: five tools, and their HTTP routes and prices."""
 
+from decimal import Decimal
+
 from fastmcp import FastMCP
 
 from buildings.cve.arguments import CveId, Day
@@ -13,69 +15,73 @@ TEASER_CACHE = "public, max-age=300, stale-if-error=86400"
 
 mcp = FastMCP(
     "Daily CVE prioritization",
-    instructions="Which vulnerabilities to fix first: every day all CVEs are ranked by known exploitation (CISA KEV), the probability of "
-    "exploitation (EPSS) and days since the KEV listing. Begin with brief_teaser, which is free; top_cves_today is the day's list of 25 "
-    "with its methodology, kev_fresh the week's additions to KEV, cve_verdict one CVE's rank and why, archived_brief a past day's list.",
+    instructions="Which vulnerabilities to fix first: once a day all CVEs are ranked by known exploitation (CISA KEV), the probability of "
+    "exploitation (EPSS) and the days since the KEV listing. Start with brief_teaser, the top three. top_cves_today returns the day's list "
+    "of 25 with its methodology, kev_fresh the week's additions to KEV, cve_verdict the rank of one CVE and why, and archived_brief the "
+    "list of a past day.",
 )
 
 
-@mcp.tool(title="Today's top three", annotations=READ_ONLY, meta=route("GET /v1/brief/teaser", cache=TEASER_CACHE) | free())
+@mcp.tool(title="Today's top 3 CVEs", annotations=READ_ONLY, meta=route("GET /v1/brief/teaser", cache=TEASER_CACHE) | free())
 async def brief_teaser(site: Here = CurrentSite()) -> Teaser:
-    """The three CVEs that matter most today, free.
+    """Return the three CVEs to fix first today. Use it to see what the daily list looks like before you unlock it.
 
-    Gives the day of the list and, in rank order, each CVE's identifier, vendor, product and severity, without scores;
-    `full_list` says where all 25 are had with scores, and for how much.
+    Returns the day of the list and, in rank order, the identifier, vendor, product and severity of each CVE, without
+    scores. `full_list` says how to get all 25 with scores, and at what price.
     """
     return _answers(site).teaser
 
 
-@mcp.tool(title="Today's 25", annotations=READ_ONLY, meta=route("GET /v1/brief/today") | access(price="0.02"))
+@mcp.tool(title="Today's 25 CVEs to fix first", annotations=READ_ONLY, meta=route("GET /v1/brief/today") | access(price="0.02"))
 async def top_cves_today(site: Here = CurrentSite()) -> Brief:
-    """Today's 25 CVEs to fix first, ranked by real-world exploitation.
+    """Return today's 25 CVEs to fix first, ranked by real-world exploitation. Use it to plan which patches come first.
 
-    Each entry has rank, score (0 to 100) and the points it is made of, KEV status with dates and ransomware use, EPSS,
-    severity and CVSS with their source, patch status with its evidence, vendor and product. The answer also has the
-    methodology with its evidence and limits, and each feed's version and age. All 25 are known to be exploited.
+    Each entry has rank, score (0 to 100) and the points that make it up, KEV status with dates and ransomware use, EPSS,
+    severity and CVSS with their source, patch status with its evidence, vendor and product. All 25 are known to be
+    exploited. The answer also contains the methodology with its evidence and limits, and the version and age of each
+    feed. The list changes once a day: call it once per day. For a CVE that is not listed, call cve_verdict.
     """
     return _answers(site).brief
 
 
-@mcp.tool(title="New in KEV", annotations=READ_ONLY, meta=route("GET /v1/kev/fresh") | access(price="0.01"))
+@mcp.tool(title="CVEs added to KEV in the last 7 days", annotations=READ_ONLY, meta=route("GET /v1/kev/fresh") | access(price="0.01"))
 async def kev_fresh(site: Here = CurrentSite()) -> FreshList:
-    """Every CVE that CISA added to its catalog of known exploited vulnerabilities (KEV) in the last seven days.
+    """Return every CVE that CISA added to its Known Exploited Vulnerabilities catalog (KEV) in the last seven days.
 
-    Gives the window and, in rank order, each CVE with rank and score in today's ranked set and the same details as
-    top_cves_today. Some weeks bring none: the list is then empty, and `count` is 0.
+    Use it to learn what has newly become exploited. Returns the window and, in rank order, each CVE with its rank and
+    score in today's ranked set and the same details as top_cves_today. In a week without additions the list is empty
+    and `count` is 0.
     """
     return _answers(site).fresh
 
 
 @mcp.tool(
-    title="One CVE's verdict",
+    title="Rank and score of one CVE",
     annotations=READ_ONLY,
     output_schema=either(Verdict, Miss),
     meta=route("GET /v1/cve/{cve_id}") | access(price="0.005"),
 )
 async def cve_verdict(cve_id: CveId, site: Here = CurrentSite()) -> Verdict | Miss:
-    """How urgent one CVE is: its rank and score among all 360,000 and more that are ranked today, and why.
+    """Return how urgent one CVE is: its rank and score among the more than 360,000 CVEs ranked today, and why.
 
-    With `found: true` come rank, of how many, score and its factors, KEV status and dates, EPSS, severity, patch status
-    with evidence, vendor and product. With `found: false` comes `miss`: whether it was removed from KEV, is not yet
-    scored, was rejected, or is unknown. A miss is an answer and is charged like one; a malformed identifier is refused
-    and costs nothing.
+    Use it to decide on a CVE that you already know. With `found: true` the answer has rank, `of` (how many are ranked),
+    score and its factors, KEV status and dates, EPSS, severity, patch status with evidence, vendor and product. With
+    `found: false` it has `miss`: removed from KEV, not yet scored, rejected, or unknown. A miss is an answer and costs
+    the same; a malformed identifier is refused and costs nothing.
     """
     return site.state.verdict(cve_id, now=site.now())
 
 
-@mcp.tool(title="A past day's 25", annotations=READ_ONLY, meta=route("GET /v1/archive/{date}") | access(price="0.05"))
+@mcp.tool(title="The 25 CVEs of a past day", annotations=READ_ONLY, meta=route("GET /v1/archive/{date}") | access(price="0.05"))
 async def archived_brief(date: Day, site: Here = CurrentSite()) -> Brief:
-    """The full list of a past day as it was published: what top_cves_today said then.
+    """Return the full list of a past day as published then. Use it to compare days or to check an earlier decision.
 
-    A day without a list, or before the archive begins, is refused with the days that there are and costs nothing.
+    Same shape as top_cves_today. A day without a list is refused, with the range of days in the archive, and costs
+    nothing.
     """
     brief = await site.state.archived(date) if date >= site.settings.archive_start else None
     if brief is None:
-        raise Problem(404, "no_data_for_date", f"there is no list of {date}; {await _what_there_is(site)}")
+        raise Problem(404, "no_data_for_date", f"there is no list for the date {date}; {await _what_there_is(site)}")
     return brief
 
 
@@ -87,14 +93,21 @@ def _full_list(site: Here) -> str:
     """Where the full list is had and at what price, as the operator set it."""
     tool = site.directory.tool(site.name, "top_cves_today")
     if tool is None:
-        return "The full list is not offered here."
-    ways = ["free"] if tool.free else [f"${tool.price} per call"] if tool.price else []
-    ways += [f"with a key of scope {tool.key_scope}"] if tool.key_scope and not tool.free else []
-    return f"All 25 with scores, factors and methodology: {tool.http[0]} or the MCP tool {tool.name}, {' or '.join(ways)}."
+        return "The full list is not available here."
+    ways = [f"with a key of scope {tool.key_scope}{_cheapest(site, tool.key_scope)}"] if tool.key_scope else []
+    ways += [f"${tool.price} per call"] if tool.price else []
+    price = "free" if tool.free else ", or ".join(ways) or "not sold at the moment"
+    return f"All 25 CVEs with scores, factors and methodology: {tool.http[0]}, or the MCP tool {tool.name}; {price}."
+
+
+def _cheapest(site: Here, scope: str) -> str:
+    """The price of the cheapest key of the scope, or of all."""
+    prices = [one.price for one in site.directory.products if one.scope in (scope, "all")]
+    return f" (from ${min(prices, key=Decimal)})" if prices else ""
 
 
 async def _what_there_is(site: Here) -> str:
     start, days = site.settings.archive_start, await archived_days(site.storage)
     if days is None or days[1] < start:
-        return f"the archive begins on {start} and is empty so far"
-    return f"there are lists from {max(days[0], start)} to {days[1]}, one for each day on which one was made"
+        return f"the archive starts on {start} and has no lists yet"
+    return f"the archive has lists from {max(days[0], start)} to {days[1]}; days on which no list was made are missing"

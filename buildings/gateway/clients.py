@@ -9,13 +9,13 @@ from campus import BuildingEntry
 
 
 class ClientSetup(BaseModel):
-    """What to type or to write for one client."""
+    """The configuration for one MCP client."""
 
     model_config = ConfigDict(frozen=True)
 
-    client: str = Field(description="The client's name.")
-    where: str = Field(description="A shell, or the file to write to.")
-    text: str = Field(description="What to type or to write.")
+    client: str = Field(description="Name of the client.")
+    where: str = Field(description="Where the text goes: shell, or a file path.")
+    text: str = Field(description="The command to run, or the text to write to the file.")
 
 
 def client_setups(entries: Sequence[BuildingEntry]) -> tuple[ClientSetup, ...]:

@@ -61,8 +61,7 @@ def payment_door(directory: Directory) -> Door:
         return Door(
             name="x402",
             open=False,
-            how="A payment per call in USDC by the x402 protocol. This campus takes keys only at the moment; "
-            "the prices per call in list_buildings apply once payments are open.",
+            how="A payment per call in USDC with the x402 protocol. It is not available here: this service accepts keys only.",
         )
     return Door(
         name="x402",

@@ -7,7 +7,10 @@ from buildings.gateway.clients import ClientSetup, client_setups
 from buildings.gateway.doors import Door, doors
 from campus import BuildingEntry, CurrentSite, ProductEntry, Site, free
 
-mcp = FastMCP("Campus gateway", instructions="The directory: what is open here, what it costs and how to pay. Start with list_buildings.")
+mcp = FastMCP(
+    "Campus gateway",
+    instructions="Directory of this service: its servers and tools, what they cost, and how to pay. Start with list_buildings.",
+)
 
 READ_ONLY = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 
@@ -17,24 +20,26 @@ class Result(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    ok: bool = Field(default=True, description="Always true.")
+    ok: bool = Field(default=True, description="Always true: a refused call returns an error instead.")
 
 
 class Buildings(Result):
     """Every server of this campus."""
 
-    name: str = Field(description="What this service is called.")
-    url: str = Field(description="Its public address.")
-    count: int = Field(description="How many servers are open.")
-    buildings: tuple[BuildingEntry, ...] = Field(description="Every server with its tools and prices.")
+    name: str = Field(description="Name of this service.")
+    url: str = Field(description="Public address of this service.")
+    count: int = Field(description="Number of servers.")
+    buildings: tuple[BuildingEntry, ...] = Field(description="All servers with their tools and prices.")
 
 
 class HowToPay(Result):
     """The ways to unlock paid tools, and what they cost."""
 
-    doors: tuple[Door, ...] = Field(description="The key, and the payment per call (x402).")
-    products: tuple[ProductEntry, ...] = Field(description="Every key that can be bought.")
-    clients: tuple[ClientSetup, ...] = Field(description="How to add a server with a key to common MCP clients; KEY stands for your key.")
+    doors: tuple[Door, ...] = Field(description="The two ways to unlock paid tools: a key, or a payment per call (x402).")
+    products: tuple[ProductEntry, ...] = Field(description="All keys that can be bought.")
+    clients: tuple[ClientSetup, ...] = Field(
+        description="How to add each server with a key to common MCP clients; replace KEY with your key."
+    )
 
 
 class Offering(BaseModel):
@@ -42,58 +47,70 @@ class Offering(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    name: str = Field(description="The building's name.")
-    title: str = Field(description="What it calls itself.")
-    about: str = Field(description="What it offers, and where its data comes from.")
-    free: tuple[str, ...] = Field(description="Its free tools.")
-    paid: tuple[str, ...] = Field(description="Its paid tools, each with how it opens.")
+    name: str = Field(description="Name of the server.")
+    title: str = Field(description="Title of the server.")
+    about: str = Field(description="What it does, and where its data comes from.")
+    free: tuple[str, ...] = Field(description="Names of its free tools.")
+    paid: tuple[str, ...] = Field(description="Its paid tools, each with what it needs.")
 
 
 class AboutService(Result):
     """What this service is."""
 
-    name: str = Field(description="What this service is called.")
-    url: str = Field(description="Its public address.")
-    sold: tuple[Offering, ...] = Field(description="Every server: what it does, where its data comes from, what is free.")
-    how_agents_buy: str = Field(description="How an agent gets at paid tools.")
-    terms: str = Field(description="What a purchase means.")
+    name: str = Field(description="Name of this service.")
+    url: str = Field(description="Public address of this service.")
+    sold: tuple[Offering, ...] = Field(
+        description="All servers: what each does, where its data comes from, which tools are free and which paid."
+    )
+    how_agents_buy: str = Field(description="How an agent unlocks paid tools.")
+    terms: str = Field(description="Terms of a purchase.")
 
 
-@mcp.tool(annotations=READ_ONLY, meta=free())
+@mcp.tool(title="List servers, tools and prices", annotations=READ_ONLY, meta=free())
 async def list_buildings(site: Site = CurrentSite()) -> Buildings:
-    """List every server (building) of this campus: its tools, what each costs, what is free,
-    which key scope unlocks it, its MCP address and the HTTP twin of each tool. Free."""
+    """List all servers (buildings) of this service with their tools and prices. Call it first to find a tool.
+
+    Returns for each server its MCP address, the key scope that unlocks it, and its tools; for each tool a summary, what it
+    costs, whether it is free, and its HTTP route. Next: add a server's address to your MCP client or call a route, and call
+    how_to_pay for tools that are not free.
+    """
     entries = site.directory.buildings()
     return Buildings(name=site.directory.name, url=site.url, count=len(entries), buildings=entries)
 
 
-@mcp.tool(annotations=READ_ONLY, meta=free())
+@mcp.tool(title="How to unlock paid tools", annotations=READ_ONLY, meta=free())
 async def how_to_pay(site: Site = CurrentSite()) -> HowToPay:
-    """Explain the two ways to use paid tools, a key or a payment per call (x402), list every key
-    that can be bought with price and term, and show how to add a key to common MCP clients. Free."""
+    """Explain how to unlock paid tools: with a key, or with a payment per call (x402) where payments are open.
+
+    Call it after a tool was refused, or before you buy. Returns the steps of each way, all keys with price and term, and
+    the configuration that adds each server with a key to common MCP clients.
+    """
     entries = site.directory.buildings()
     return HowToPay(doors=doors(site.directory), products=site.directory.products, clients=client_setups(entries))
 
 
-@mcp.tool(annotations=READ_ONLY, meta=free())
+@mcp.tool(title="About this service", annotations=READ_ONLY, meta=free())
 async def about_service(site: Site = CurrentSite()) -> AboutService:
-    """Say what is sold here, how agents buy it, where the data comes from, and what a purchase means. Free."""
+    """Describe this service: what each server does, where its data comes from, how agents buy access, and on what terms.
+
+    Use it to decide whether this service is useful to you; list_buildings has the details.
+    """
     return AboutService(
         name=site.directory.name,
         url=site.url,
         sold=tuple(offering(entry) for entry in site.directory.buildings()),
         how_agents_buy=how_agents_buy(per_call=site.directory.payment is not None),
-        terms="No accounts and nothing that renews by itself. A key is valid from purchase until its term ends. Sales are final.",
+        terms="There are no accounts, and nothing renews automatically. A key is valid from purchase until its term ends. Sales are final.",
     )
 
 
 def how_agents_buy(*, per_call: bool) -> str:
     """The way from a free call to a paid one."""
     first = (
-        "Call a free tool first. A paid tool called without access answers which keys open it, at what price and where to get them; "
-        "how_to_pay says the same for all. Then send the key with every call"
+        "Call a free tool first. A paid tool that is called without access returns which keys unlock it, their prices and where to buy "
+        "them; how_to_pay lists them all. Buy a key and send it with every call"
     )
-    return f"{first}, or pay call by call: the same answer holds the x402 terms." if per_call else f"{first}."
+    return f"{first}, or pay for each call: the same error contains the x402 payment terms." if per_call else f"{first}."
 
 
 def offering(entry: BuildingEntry) -> Offering:

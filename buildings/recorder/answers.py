@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from buildings.recorder.signal import Status
 from buildings.recorder.status import State
 
-STATE = "alive: beats come. late: the expected beat has not come, and the grace is running. dead: the deadline passed, or it said fail."
+STATE = "alive: beats arrive. late: the expected beat is missing, the grace is running. dead: the deadline passed, or a beat reported fail."
 
 
 class Part(BaseModel):
@@ -20,177 +20,187 @@ class Part(BaseModel):
 class Answer(Part):
     """Base of a whole answer."""
 
-    ok: Literal[True] = Field(default=True, description="True: the call did what it says.")
+    ok: Literal[True] = Field(default=True, description="Always true: a refused call returns an error instead.")
 
 
 class Registered(Answer):
     """A new monitor. The secrets are shown here and nowhere else."""
 
-    monitor_id: str = Field(description="Names the monitor in every other call.")
-    secret: str = Field(description="Authorizes heartbeat and delete_monitor for this monitor. Keep it: it cannot be shown again.")
+    monitor_id: str = Field(description="Id of the monitor, for every other call.")
+    secret: str = Field(
+        description="Authorizes heartbeat, pause_monitor, resume_monitor and delete_monitor. Store it: it is not shown again."
+    )
     webhook_secret: str | None = Field(
-        description="Verifies the signatures of this webhook's alerts (Standard Webhooks); null without a webhook of your own."
+        description="Secret that verifies the signatures of alerts to your webhook (Standard Webhooks). Null for Discord and e-mail."
     )
-    beat_url: str = Field(description="GET or POST it to beat; it holds the secret.")
-    cron: str = Field(
-        description="A shell command that beats: put it at the end of a scheduled job. It retries while the service restarts."
-    )
+    beat_url: str = Field(description="Address that records a beat on GET or POST. It contains the secret.")
+    cron: str = Field(description="Shell command that sends a beat; append it to a scheduled job. It retries while the service restarts.")
     state: State = Field(description=STATE)
-    period_minutes: float = Field(description="A beat is expected this often.")
-    grace_minutes: float = Field(description="How long after a missed beat the alert waits.")
-    deadline_at: datetime = Field(description="An alert goes out when no beat has come by then. The clock runs already.")
+    period_minutes: float = Field(description="Longest expected time between two beats, in minutes.")
+    grace_minutes: float = Field(description="Time between a missed beat and the alert, in minutes.")
+    deadline_at: datetime = Field(description="The alert is sent unless a beat arrives before this time (UTC). The first period has begun.")
     tier: Literal["free", "key"] = Field(
-        description="key: yours by your key, with capsules, fleet_status and e-mail. free: controlled by its secret."
+        description="key: owned by your key, with capsules, fleet_status and e-mail. free: controlled by its secret."
     )
     key_ignored: str | None = Field(
         default=None,
-        description="Why the key that was sent does not count: key_expired, key_revoked or key_unknown. Null: it counts, or none was sent.",
+        description="Why the key that was sent was ignored: key_expired, key_revoked or key_unknown. Null if it was valid or absent.",
     )
-    badge_url: str = Field(description="A public picture of the state, for a README or dashboard; it holds no secret.")
+    badge_url: str = Field(description="Public image of the state, for a README or dashboard. It contains no secret.")
     resume_url: str | None = Field(
-        description="Where a replacement fetches the last capsule with the owning key; it holds no secret. Null on the free tier."
+        description="Address where a replacement reads the last capsule with the owning key. It contains no secret. Null without a key."
     )
-    notes: tuple[str, ...] = Field(description="What else is to be known or done, such as confirming an e-mail address.")
+    notes: tuple[str, ...] = Field(description="Further notes and steps, such as confirming an e-mail address.")
 
 
 class Beaten(Answer):
-    """A beat that is on disk."""
+    """A recorded beat."""
 
-    monitor_id: str = Field(description="The monitor that was beaten for.")
+    monitor_id: str = Field(description="Id of the monitor.")
     state: State = Field(description=STATE)
-    received_at: datetime = Field(description="When the beat arrived; that is its time.")
-    deadline_at: datetime = Field(description="The next beat must come before this, or an alert goes out.")
-    capsule_stored: bool = Field(description="Whether a capsule came along and is on disk.")
-    note: str | None = Field(default=None, description="Why a capsule was not stored, or that the monitor sleeps.")
+    received_at: datetime = Field(description="When the beat arrived (UTC); this counts as its time.")
+    deadline_at: datetime = Field(description="Send the next beat before this time (UTC), or the alert is sent.")
+    capsule_stored: bool = Field(description="True if this beat carried a capsule and it was stored.")
+    note: str | None = Field(default=None, description="Why the capsule was not stored, or that alerts are off because the key expired.")
 
 
 class Call(Part):
     """One call to make."""
 
-    why: str = Field(description="What it is for.")
-    tool: str = Field(description="The tool over MCP.")
-    arguments: dict[str, Any] = Field(description="Its arguments.")
-    http: str = Field(description="The same over HTTP.")
+    why: str = Field(description="Purpose of the call.")
+    tool: str = Field(description="Name of the MCP tool.")
+    arguments: dict[str, Any] = Field(description="Arguments of the tool.")
+    http: str = Field(description="The same call over HTTP: method and address.")
 
 
 class Resume(Part):
-    """How a replacement goes on."""
+    """How a replacement continues the work."""
 
-    words: str = Field(description="What to do, step by step.")
+    words: str = Field(description="Instructions, step by step.")
     calls: tuple[Call, ...] = Field(description="The calls to make, in order.")
 
 
 class CapsuleView(Part):
     """A stored capsule."""
 
-    seq: int | None = Field(description="The number that its agent gave it.")
-    stored_at: datetime = Field(description="When it arrived.")
-    size: int = Field(description="Bytes of compact JSON.")
-    capsule: Any = Field(description="The state that the agent sent, as it sent it.")
+    seq: int | None = Field(description="Sequence number that the agent gave it; null if none.")
+    stored_at: datetime = Field(description="When it was stored (UTC).")
+    size: int = Field(description="Size as compact JSON, in bytes.")
+    capsule: Any = Field(description="The state exactly as the agent sent it.")
 
 
 class CapsuleAnswer(Answer):
-    """The last capsule of a monitored agent, and how to go on from it."""
+    """The last capsule of a monitored agent, and how to continue from it."""
 
-    monitor_id: str = Field(description="The monitor.")
-    name: str = Field(description="Its name.")
+    monitor_id: str = Field(description="Id of the monitor.")
+    name: str = Field(description="Name of the monitor.")
     state: State = Field(description=STATE)
-    last_beat_at: datetime | None = Field(description="When its agent last beat; null before the first beat.")
-    fence: int = Field(description="How often a replacement has taken over.")
-    found: bool = Field(description="Whether there is a capsule.")
-    last: CapsuleView | None = Field(description="The last capsule; null when none was ever stored.")
-    earlier: tuple[CapsuleView, ...] = Field(description="Up to four before it, the latest first.")
-    resume: Resume = Field(description="How to go on.")
+    last_beat_at: datetime | None = Field(description="When the last beat arrived (UTC); null before the first beat.")
+    fence: int = Field(description="Number of takeovers so far.")
+    found: bool = Field(description="True if a capsule is stored.")
+    last: CapsuleView | None = Field(description="The last capsule; null if none was ever stored.")
+    earlier: tuple[CapsuleView, ...] = Field(description="Up to four earlier capsules, the latest first.")
+    resume: Resume = Field(description="How to continue the work.")
 
 
 class Taken(Answer):
-    """A monitor that is yours now; the old secret is retired."""
+    """A monitor that you have taken over; its old secret is invalid."""
 
-    monitor_id: str = Field(description="The monitor; its id stays.")
-    name: str = Field(description="Its name.")
-    secret: str = Field(description="The new secret; only who has it can beat. It cannot be shown again.")
-    fence: int = Field(description="Grows with every takeover: hand it to systems that must refuse your predecessor.")
-    beat_url: str = Field(description="GET or POST it to beat; it holds the secret.")
-    cron: str = Field(description="A shell command that beats.")
+    monitor_id: str = Field(description="Id of the monitor; a takeover does not change it.")
+    name: str = Field(description="Name of the monitor.")
+    secret: str = Field(description="The new secret, required for heartbeat. Store it: it is not shown again.")
+    fence: int = Field(
+        description="Number of takeovers so far. Pass it to other systems as a fencing token, so that they refuse your predecessor."
+    )
+    beat_url: str = Field(description="Address that records a beat on GET or POST. It contains the secret.")
+    cron: str = Field(description="Shell command that sends a beat.")
     state: State = Field(description=STATE)
-    deadline_at: datetime = Field(description="Beat before this, or your own death is reported.")
-    last: CapsuleView | None = Field(description="Where your predecessor stopped; null when it stored no capsule.")
-    words: str = Field(description="What to do now.")
+    deadline_at: datetime = Field(description="Send a beat before this time (UTC), or you are reported dead.")
+    last: CapsuleView | None = Field(description="Your predecessor's last capsule; null if it stored none.")
+    words: str = Field(description="What to do next.")
 
 
 class BeatView(Part):
     """One past beat."""
 
-    at: datetime = Field(description="When it arrived.")
-    status: Status = Field(description="What it said: ok, start, fail or an exit code.")
-    run_seconds: float | None = Field(description="How long the run took that it ended, from the beat that said start.")
+    at: datetime = Field(description="When it arrived (UTC).")
+    status: Status = Field(description="What it reported: ok, start, fail or an exit code.")
+    run_seconds: float | None = Field(
+        description="Duration in seconds of the run that it ended, measured from the start beat; null if it ended none."
+    )
 
 
 class Preview(Part):
     """The beginning of a capsule."""
 
-    seq: int | None = Field(description="The number that its agent gave it.")
-    stored_at: datetime = Field(description="When it arrived.")
-    size: int = Field(description="Bytes of compact JSON.")
-    text: str = Field(description="The beginning of its JSON.")
+    seq: int | None = Field(description="Sequence number that the agent gave it; null if none.")
+    stored_at: datetime = Field(description="When it was stored (UTC).")
+    size: int = Field(description="Size as compact JSON, in bytes.")
+    text: str = Field(description="The first 200 characters of its JSON.")
 
 
 class TargetView(Part):
-    """Where alerts go."""
+    """An alert target."""
 
-    kind: Literal["webhook", "discord", "email"] = Field(description="How they are sent.")
-    address: str = Field(description="Where to; of a webhook only the host, for the rest may be a secret.")
-    state: Literal["ready", "unconfirmed", "failing", "disabled"] = Field(description="Whether alerts reach it.")
-    reason: str | None = Field(description="Why not, and what to do.")
-    undelivered: int = Field(description="Alerts of this monitor that wait to be delivered there.")
+    kind: Literal["webhook", "discord", "email"] = Field(description="How alerts are sent.")
+    address: str = Field(description="Its address; for a webhook only the host, because the rest may be secret.")
+    state: Literal["ready", "unconfirmed", "failing", "disabled"] = Field(
+        description="ready: alerts are delivered. unconfirmed: the recipient has not confirmed. failing: being retried. disabled: given up."
+    )
+    reason: str | None = Field(description="Why alerts do not reach it, and what to do; null if they do.")
+    undelivered: int = Field(description="Number of this monitor's alerts that are not delivered to it yet.")
 
 
 class Entry(Part):
     """One monitor of the fleet."""
 
-    monitor_id: str = Field(description="The monitor.")
-    name: str = Field(description="Its name.")
+    monitor_id: str = Field(description="Id of the monitor.")
+    name: str = Field(description="Name of the monitor.")
     state: State = Field(description=STATE)
-    paused: bool = Field(description="True when it raises no alerts: you paused it, or its key ended a week ago.")
-    since: datetime = Field(description="Since when it is up, down or paused.")
-    reason: str | None = Field(description="Why it is dead: timeout or fail; null when it is not.")
-    last_beat_at: datetime | None = Field(description="When it last beat; null before the first beat.")
-    expected_at: datetime = Field(description="When the next beat is expected.")
-    deadline_at: datetime = Field(description="When it is reported dead without one.")
-    unverified: bool = Field(description="True when the service itself was down, and a beat may have been lost: its deadline was moved.")
-    period_minutes: float = Field(description="A beat is expected this often.")
-    grace_minutes: float = Field(description="How long after a missed beat the alert waits.")
-    registered_at: datetime = Field(description="When it was registered.")
-    uptime: float | None = Field(description="The share of the watched time since then that it was not down, 0 to 1.")
-    beats: int = Field(description="How often it has beaten.")
-    last_beats: tuple[BeatView, ...] = Field(description="Up to 20, the latest first.")
-    capsule: Preview | None = Field(description="The beginning of the last capsule; fetch_capsule gives all of it.")
-    fence: int = Field(description="How often a replacement has taken over.")
-    targets: tuple[TargetView, ...] = Field(description="Where its alerts go, and whether they arrive.")
-    undelivered: int = Field(description="Alerts that wait to be delivered.")
-    badge_url: str = Field(description="A public picture of the state.")
-    resume_url: str = Field(description="Where a replacement fetches the last capsule, with the key.")
+    paused: bool = Field(description="True while alerts are suppressed: you paused it, or its key expired a week ago.")
+    since: datetime = Field(description="When it became up, down or paused (UTC).")
+    reason: str | None = Field(description="Why it is dead: timeout or fail; null if it is not dead.")
+    last_beat_at: datetime | None = Field(description="When the last beat arrived (UTC); null before the first beat.")
+    expected_at: datetime = Field(description="When the next beat is expected (UTC).")
+    deadline_at: datetime = Field(description="When it is reported dead if no beat arrives (UTC).")
+    unverified: bool = Field(description="True if this service was down and may have missed a beat; the deadline was then extended.")
+    period_minutes: float = Field(description="Longest expected time between two beats, in minutes.")
+    grace_minutes: float = Field(description="Time between a missed beat and the alert, in minutes.")
+    registered_at: datetime = Field(description="When it was registered (UTC).")
+    uptime: float | None = Field(
+        description="Share of the monitored time since registration in which it was not down, 0 to 1; null if none."
+    )
+    beats: int = Field(description="Number of beats so far.")
+    last_beats: tuple[BeatView, ...] = Field(description="Up to 20 beats, the latest first.")
+    capsule: Preview | None = Field(description="Preview of the last capsule; fetch_capsule returns all of it. Null if none.")
+    fence: int = Field(description="Number of takeovers so far.")
+    targets: tuple[TargetView, ...] = Field(description="Its alert targets, and whether alerts reach them.")
+    undelivered: int = Field(description="Number of alerts that are not delivered yet.")
+    badge_url: str = Field(description="Public image of the state. It contains no secret.")
+    resume_url: str = Field(description="Address where a replacement reads the last capsule with the owning key. It contains no secret.")
 
 
 class Fleet(Answer):
     """The monitors of the calling key."""
 
-    count: int = Field(description="How many monitors the key owns; 20 at most.")
-    monitors: tuple[Entry, ...] = Field(description="Those of this page, by monitor_id.")
-    next: str | None = Field(description="Give it as `after` for the next page; null on the last one.")
+    count: int = Field(description="Number of monitors that the key owns, at most 20.")
+    monitors: tuple[Entry, ...] = Field(description="The monitors of this page, ordered by monitor_id.")
+    next: str | None = Field(description="Pass it as `after` for the next page; null on the last page.")
 
 
 class Watched(Answer):
     """A monitor after pause_monitor or resume_monitor."""
 
-    monitor_id: str = Field(description="The monitor.")
+    monitor_id: str = Field(description="Id of the monitor.")
     state: State = Field(description=STATE)
-    paused: bool = Field(description="Whether it raises no alerts now.")
-    deadline_at: datetime | None = Field(description="When it is reported dead without a beat; null while it is paused.")
+    paused: bool = Field(description="True while alerts are suppressed.")
+    deadline_at: datetime | None = Field(description="When it is reported dead if no beat arrives (UTC); null while it is paused.")
 
 
 class Deleted(Answer):
-    """A monitor that is gone."""
+    """A deleted monitor."""
 
-    monitor_id: str = Field(description="The monitor that was.")
-    deleted: Literal[True] = Field(default=True, description="It, its capsules, its history and its waiting alerts are gone.")
+    monitor_id: str = Field(description="Id of the deleted monitor.")
+    deleted: Literal[True] = Field(
+        default=True, description="Always true: the monitor, its capsules, its history and its undelivered alerts are deleted."
+    )

@@ -13,49 +13,65 @@ def one_line(name: str) -> str:
     """The name without space around it; ValueError when nothing, or more than a line, is left."""
     text = name.strip()
     if not text or not text.isprintable():
-        raise ValueError("a name is one line of printable characters")
+        raise ValueError("must be one line of printable characters")
     return text
 
 
 Name = Annotated[
     str,
-    Field(min_length=1, max_length=LONGEST_NAME, description="What the monitor is called in alerts, such as 'nightly backup'."),
+    Field(
+        min_length=1,
+        max_length=LONGEST_NAME,
+        description="Name of the monitor, shown in alerts, such as 'nightly backup'; 1 to 100 characters.",
+    ),
     AfterValidator(one_line),
 ]
 Period = Annotated[
-    float, Field(ge=LEAST_PERIOD, le=LONGEST, description="How often a beat is expected, in minutes; 0.1 to 525600, fractions allowed.")
+    float,
+    Field(
+        ge=LEAST_PERIOD, le=LONGEST, description="Longest expected time between two beats, in minutes: 0.1 to 525600, fractions allowed."
+    ),
 ]
-Grace = Annotated[float, Field(ge=0, le=LONGEST, description="How long after a missed beat the alert waits, in minutes; 0 to 525600.")]
+Grace = Annotated[
+    float, Field(ge=0, le=LONGEST, description="Time between a missed beat and the alert, in minutes: 0 to 525600, fractions allowed.")
+]
 Webhook = Annotated[
     str | None,
     Field(
         max_length=2048,
-        description="Where alerts are posted: a public https:// URL, signed JSON (Standard Webhooks), or a Discord webhook's URL.",
+        description="URL that alerts are sent to: a public https:// address, which receives signed JSON (Standard Webhooks), or a Discord "
+        "webhook.",
     ),
 ]
 Email = Annotated[
     str | None,
-    Field(max_length=254, description="Where alerts are mailed; needs a recorder key, and a click on the link that is sent there first."),
+    Field(
+        max_length=254,
+        description="E-mail address that alerts are sent to. Needs a recorder key; the recipient must first confirm by e-mail.",
+    ),
 ]
 MonitorId = Annotated[str, Field(min_length=1, max_length=64, description="The monitor_id that register_monitor returned.")]
-Secret = Annotated[str, Field(min_length=1, max_length=128, description="The secret that register_monitor, or takeover, returned.")]
+Secret = Annotated[str, Field(min_length=1, max_length=128, description="The secret that register_monitor or takeover returned.")]
 OptionalSecret = Annotated[
     str | None,
-    Field(max_length=128, description="The monitor's secret; not needed with the owning key, and when given it must be right."),
+    Field(
+        max_length=128,
+        description="The monitor's secret. Not needed when you call with the key that owns the monitor; if passed, it must be correct.",
+    ),
 ]
 ExitCode = Annotated[int, Strict(), Field(ge=0, le=255)]
 Status = Annotated[
     Literal["ok", "start", "fail"] | ExitCode,
     Field(
-        description="ok: alive. start: a run begins, the next ok or fail ends it and gives its duration. fail: it failed, alert now."
-        " Or a process's exit code, 0 to 255: 0 is ok, any other fail."
+        description="ok: alive. start: a run begins; the next ok or fail ends it, and its duration is recorded. fail: it failed, send the"
+        " alert now. Or the exit code of a process, 0 to 255: 0 means ok, any other value fail."
     ),
 ]
 CapsuleValue = Annotated[
     Any,
     Field(
-        description="Your state as JSON, up to 32,768 bytes, for whoever goes on if you die, such as"
-        ' {"step": 7, "done": ["a"], "next": "b"}. Kept for monitors owned by a key: the last five.'
+        description="Your state as JSON, at most 32,768 bytes, for a replacement that continues your work, such as"
+        ' {"step": 7, "done": ["a"], "next": "b"}. Stored for monitors that a key owns: the last five.'
         " Leave it out to send none; null is stored as null."
     ),
 ]
@@ -64,18 +80,16 @@ Seq = Annotated[
     Field(
         ge=0,
         le=2**53,
-        description="A number that grows with each capsule: one below the last, or the last one with another capsule, is refused, so that"
-        " a stale copy of you overwrites nothing.",
+        description="Sequence number of the capsule, increased by you with each one. A number below the last stored one, or the same with"
+        " another capsule, is refused, so that a stale copy of you overwrites nothing.",
     ),
 ]
 NextIn = Annotated[
     float | None,
-    Field(
-        ge=LEAST_PERIOD, le=LONGEST, description="Minutes until the next beat, this once, in place of the period: for a long step ahead."
-    ),
+    Field(ge=LEAST_PERIOD, le=LONGEST, description="Minutes until the next beat, once, in place of the period; use it before a long step."),
 ]
-After = Annotated[str | None, Field(max_length=64, description="The `next` of the page before; leave it out for the first page.")]
-Limit = Annotated[int, Field(ge=1, le=100, description="Monitors per page.")]
+After = Annotated[str | None, Field(max_length=64, description="`next` from the previous page. Leave it out for the first page.")]
+Limit = Annotated[int, Field(ge=1, le=100, description="Number of monitors per page, 1 to 100.")]
 
 
 def minutes(number: float) -> timedelta:

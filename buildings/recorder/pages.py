@@ -38,7 +38,7 @@ async def badge(request: Request, site: Here) -> Response:
     """A monitor's name and state as a picture, by an id that nobody guesses."""
     row = await in_snapshot(site.storage, partial(_by_badge, badge_id=request.path_params["badge_id"]))
     if row is None:
-        raise Problem(404, "badge_not_found", "there is no such badge; badge_url of register_monitor and fleet_status is its address")
+        raise Problem(404, "badge_not_found", "no badge has this address; register_monitor and fleet_status return it as badge_url")
     standing = standing_of(row)
     word = "paused" if standing.mode in STILL else state_of(standing, site.now())
     return Response(drawn(row.name, word), media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=30"})
@@ -77,7 +77,7 @@ async def _target_of(request: Request, site: Here, purpose: str) -> Row[Any]:
     )
     expected = token_for(purpose, row.secret if row else b"")
     if not hmac.compare_digest(expected.encode(), token.encode()) or row is None:
-        raise Problem(404, "link_not_found", "this link leads nowhere any more; see that it was copied whole")
+        raise Problem(404, "link_not_found", "this link is not valid; check that it was copied completely")
     return row
 
 

@@ -15,8 +15,8 @@ def monitor_not_found() -> Problem:
     return Problem(
         404,
         "monitor_not_found",
-        "there is no such monitor, or it is not yours: give the monitor_id and the secret that register_monitor returned,"
-        " or the key that owns it",
+        "no monitor of yours has this monitor_id: send the monitor_id and secret that register_monitor returned, or call with the key"
+        " that owns the monitor",
     )
 
 
@@ -25,7 +25,7 @@ def taken_over() -> Problem:
     return Problem(
         409,
         "taken_over",
-        "another agent has taken over this monitor and its work, and this secret is retired: stop what you are doing, it is being done",
+        "another agent has taken over this monitor and its work, and this secret is no longer valid: stop your work",
     )
 
 
@@ -34,7 +34,7 @@ def stale_seq(seq: int, last_seq: int) -> Problem:
     return Problem(
         409,
         "stale_seq",
-        f"a capsule with seq {last_seq} is stored, and {seq} is older: nothing was stored or counted; another copy of this agent is ahead",
+        f"seq {seq} is lower than the stored seq {last_seq}: nothing was recorded; another copy of this agent is ahead of you",
         last_seq=last_seq,
     )
 
@@ -66,7 +66,7 @@ def too_many_beats(now: datetime, *, limit: int) -> Problem:
     return Problem(
         429,
         "too_many_beats",
-        f"a monitor takes {limit} beats a minute; beat again in {wait} s",
+        f"this monitor sent more than {limit} beats in this minute; send the next one in {wait} s",
         headers={
             "Retry-After": str(wait),
             "RateLimit-Policy": f'"monitor";q={limit};w=60',
@@ -85,8 +85,8 @@ def target_in_use() -> Problem:
     return Problem(
         409,
         "target_in_use",
-        "another monitor without a key already alerts this webhook, and each may have one: delete that one with its secret, give another"
-        " webhook (its query and fragment do not make it another), or send a recorder key for 20 monitors",
+        "another monitor already uses this alert_webhook, and without a key each webhook can have one monitor: delete that monitor with its"
+        " secret, send another webhook (a different query or fragment is not enough), or send a recorder key for 20 monitors",
     )
 
 
@@ -95,7 +95,7 @@ def monitor_limit_reached() -> Problem:
     return Problem(
         409,
         "monitor_limit_reached",
-        f"this key owns {MONITORS_PER_KEY} monitors, and that is all it may: delete one with delete_monitor (fleet_status lists them)",
+        f"this key owns {MONITORS_PER_KEY} monitors, the maximum: delete one with delete_monitor (fleet_status lists them)",
     )
 
 
@@ -104,7 +104,7 @@ def not_dead(state: str) -> Problem:
     return Problem(
         409,
         "not_dead",
-        f"this monitor is {state}: its agent lives, or another replacement has just taken over; only a dead monitor can be taken over",
+        f"this monitor is {state}, and only a dead one can be taken over: its agent is alive, or another replacement has just taken over",
     )
 
 
@@ -113,7 +113,8 @@ def neither_target() -> Problem:
     return Problem(
         422,
         "invalid_request",
-        "send alert_webhook, an https:// or Discord webhook URL, or alert_email with a recorder key: alerts must go somewhere",
+        "alert_webhook or alert_email is required: send an https:// URL or a Discord webhook as alert_webhook, or alert_email with a"
+        " recorder key",
     )
 
 
@@ -123,8 +124,8 @@ def key_needed_for_email(products: Sequence[ProductEntry]) -> Problem:
     return Problem(
         402,
         "access_required",
-        "alert_email needs a recorder key, sent as 'Authorization: Bearer KEY'; without one send alert_webhook instead."
-        f" Keys that open it: {keys}",
+        "alert_email needs a recorder key, sent in the header 'Authorization: Bearer KEY' (over MCP, your user adds it to this server's"
+        f" configuration); without a key, send alert_webhook instead. Keys that unlock it: {keys}",
         headers={"WWW-Authenticate": 'Bearer realm="campus"'},
         unlock=[{"product": one.name, **one.model_dump(exclude={"name"})} for one in products],
     )
@@ -132,4 +133,4 @@ def key_needed_for_email(products: Sequence[ProductEntry]) -> Problem:
 
 def no_mail_here() -> Problem:
     """For alerts by e-mail where none can be sent."""
-    return Problem(422, "no_mail_here", "this service sends no e-mail; send alert_webhook instead of alert_email")
+    return Problem(422, "no_mail_here", "alert_email cannot be used: this service sends no e-mail; send alert_webhook instead")

@@ -15,14 +15,14 @@ from buildings.recorder.tables import MONITORS, OWNERS
 from buildings.recorder.targets import Address, Claimed, ask_to_confirm, claim_target
 from campus import Key
 
-UNCONFIRMED = "An e-mail was sent to alert_email: until its link is confirmed no alert goes there."
+UNCONFIRMED = "An e-mail was sent to alert_email: no alert is sent there until its recipient confirms through the link."
 IGNORED = {
     "key_expired": "The key that was sent has expired and was ignored",
     "key_revoked": "The key that was sent was revoked and is ignored",
-    "key_unknown": "The key that was sent is not known here and was ignored",
+    "key_unknown": "The key that was sent is unknown and was ignored",
 }
-FREE = "{why}: this is a free monitor, which no key owns. To have it owned, delete it and register it again with a valid key."
-KEYLESS = "Without a key capsules are not stored, and a monitor that is silent for 30 days is removed."
+FREE = "{why}: no key owns this monitor. To have a key own it, delete it and register it again with a valid key."
+KEYLESS = "Registered without a key: capsules are not stored, and the monitor is deleted after 30 days without a beat."
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class _IdempotencyKey(Instant[str | None]):
             return None
         if not 0 < len(found) <= LONGEST_KEY:
             raise Problem(
-                422, "invalid_request", f"the Idempotency-Key has {len(found)} characters; send 1 to {LONGEST_KEY}, a UUID for one"
+                422, "invalid_request", f"the header Idempotency-Key has {len(found)} characters; send 1 to {LONGEST_KEY}, such as a UUID"
             )
         key: str = found.decode("latin-1")
         return key
@@ -72,7 +72,7 @@ def once(connection: Connection, repeatable: Repeatable | None, work: Callable[[
             raise Problem(
                 422,
                 "idempotency_key_reused",
-                "this Idempotency-Key was sent before with another body; take a new one for a new registration",
+                "this Idempotency-Key was already sent with a different body; use a new one for a new registration",
             )
         return repeatable.seal.decrypt(row.sealed[:NONCE_BYTES], row.sealed[NONCE_BYTES:], None)
     answer, nonce = work(), entropy(NONCE_BYTES)

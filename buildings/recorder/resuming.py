@@ -16,18 +16,18 @@ from buildings.recorder.status import State, state_of
 from buildings.recorder.tables import CAPSULES
 
 DEAD = (
-    "The agent is dead. If you are its replacement: 1. call takeover; it gives you this capsule again with a new secret, and whoever still"
-    " has the old one is refused. 2. Go on from the capsule: what it says is done is done. 3. Call heartbeat with the new secret at least"
-    " every {period:g} minutes, each time with a capsule of your own, whose seq is above {seq}."
+    "The agent is dead. If you are its replacement: 1. Call takeover; it returns this capsule with a new secret, and the old secret"
+    " becomes invalid. 2. Continue from the capsule; do not repeat what it lists as done. 3. Call heartbeat with the new secret at least"
+    " every {period:g} minutes, each time with a capsule of your own and a seq above {seq}."
 )
 ALIVE = (
-    "The agent is {state}, and takeover is refused while it is: two agents at one work undo each other. Come back when the state is dead,"
-    " which is at {deadline} at the earliest, or wait for the alert."
+    "The agent is {state}. takeover works only when it is dead, so that no two agents do the same work. Try again when the state is dead,"
+    " at {deadline} at the earliest, or wait for the alert."
 )
 TAKEN = (
-    "The work is yours. Go on from the capsule: what it says is done is done. Call heartbeat with the new secret before deadline_at, and"
-    " then at least every {period:g} minutes, each time with a capsule of your own, whose seq is above {seq}. Whoever has the old secret"
-    " is refused with 409 taken_over."
+    "You have taken over the work. Continue from the capsule; do not repeat what it lists as done. Call heartbeat with the new secret"
+    " before deadline_at and then at least every {period:g} minutes, each time with a capsule of your own and a seq above {seq}. Calls with"
+    " the old secret are refused with 409 taken_over."
 )
 
 
@@ -76,14 +76,14 @@ def _views(connection: Connection, monitor_id: str) -> tuple[CapsuleView, ...]:
 
 def _resume(row: Row[Any], state: State, url: str) -> Resume:
     at = Addresses(url, row.id)
-    take = Call(why="Take the work over.", tool="takeover", arguments={"monitor_id": row.id}, http=f"POST {at.takeover}")
+    take = Call(why="Take over the work.", tool="takeover", arguments={"monitor_id": row.id}, http=f"POST {at.takeover}")
     beat = Call(
-        why="Say that you live, with the secret that takeover gave.",
+        why="Report that you are alive, with the secret that takeover returned.",
         tool="heartbeat",
         arguments={"monitor_id": row.id, "secret": "SECRET", "capsule": {}, "seq": (row.last_seq or 0) + 1},
         http=f"POST {at.beat('SECRET')}",
     )
-    look = Call(why="Look again.", tool="fetch_capsule", arguments={"monitor_id": row.id}, http=f"GET {at.capsule}")
+    look = Call(why="Check the state again.", tool="fetch_capsule", arguments={"monitor_id": row.id}, http=f"GET {at.capsule}")
     if state == "dead":
         return Resume(words=DEAD.format(period=_minutes(row), seq=row.last_seq or 0), calls=(take, beat))
     return Resume(words=ALIVE.format(state=state, deadline=f"{row.deadline_at:%Y-%m-%dT%H:%M:%SZ}"), calls=(look,))

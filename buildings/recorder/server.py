@@ -50,11 +50,11 @@ REMOVES = SETS | {"destructiveHint": True}
 
 mcp = FastMCP(
     "Agent monitor",
-    instructions="A dead-man switch for agents and scheduled jobs. register_monitor gives a monitor_id and a secret; call heartbeat at "
-    "least once per period. When no beat comes until period plus grace have passed, or a beat says fail, your webhook or mailbox is told "
-    "within a minute, and again when beats come back. With a recorder key a beat can carry a capsule, the state of your work: when you "
-    "die, your replacement reads it with fetch_capsule and claims the work with takeover, which locks you out should you come back. "
-    "fleet_status shows all monitors of the key. The minute holds while this service runs; its own outages raise no alerts about you.",
+    instructions="A dead-man switch for agents and scheduled jobs. register_monitor returns a monitor_id and a secret; then call heartbeat "
+    "at least once per period. When no beat arrives within period plus grace, or a beat reports a failure, an alert is sent to your "
+    "webhook or mailbox within a minute, and another when beats resume. With a recorder key, a beat can carry a capsule, the state of "
+    "your work: if you die, your replacement reads it with fetch_capsule and claims the work with takeover, which makes your secret "
+    "invalid. fleet_status lists all monitors of the key. An outage of this service itself raises no alerts about you.",
 )
 
 
@@ -73,12 +73,13 @@ async def register_monitor(
     caller: Caller = CurrentCaller(),
     repeat_key: str | None = CurrentIdempotencyKey(),
 ) -> Registered:
-    """Register a monitor that raises an alert when beats stop coming. It is armed at once: beat before deadline_at.
+    """Register a monitor that sends an alert when heartbeats stop. Use it once for each agent or scheduled job.
 
-    Give alert_webhook, alert_email or both. Free: one monitor per webhook address. With a recorder key the monitor is the
-    key's: 20 of them, stored capsules, fleet_status, takeover and e-mail. Keep monitor_id and secret: then call
-    heartbeat(monitor_id, secret) within every period, or put the `cron` line at the end of a scheduled job. Over HTTP an
-    Idempotency-Key header makes a retry give the same monitor.
+    Pass alert_webhook, alert_email or both. Without a key: one monitor per webhook address. With a recorder key, the key
+    owns the monitor: up to 20 monitors, stored capsules, fleet_status, takeover and e-mail alerts. Returns monitor_id and
+    secret (store both: the secret is not shown again), beat_url, and `cron`, a shell command. The monitor is active at
+    once. Next: call heartbeat(monitor_id, secret) before deadline_at and then at least once per period, or append the
+    `cron` command to the scheduled job. Over HTTP, send an Idempotency-Key header so that a retry returns the same monitor.
     """
     webhook, email = _targets(alert_webhook, alert_email, site, caller)
     warning = await check_webhook(webhook, site.web) if webhook else None
@@ -118,7 +119,7 @@ def _targets(webhook: str | None, email: str | None, site: Here, caller: Caller)
 
 
 @mcp.tool(
-    title="Beat",
+    title="Send a heartbeat",
     annotations=WRITES,
     meta=route("POST|GET /v1/recorder/beat/{monitor_id}/{secret}", lenient=["capsule"]) | free(),
 )
@@ -131,11 +132,13 @@ async def heartbeat(
     next_in: NextIn = None,
     site: Here = CurrentSite(),
 ) -> Beaten:
-    """Say that you live. Call it at least once per period; the answer means that the beat is on disk.
+    """Report that you are alive. Call it at least once per period.
 
-    status "fail" reports a failure at once, "start" and then "ok" time a run. Send your state as `capsule`, with a growing
-    `seq`, so that a replacement can go on where you stopped. A capsule that is too large or cannot be stored is refused, and
-    the beat counts all the same. If you get `taken_over`, another agent has your work: stop.
+    status "fail" reports a failure and sends the alert at once; "start", then "ok", measures the duration of a run. Pass
+    your state as `capsule`, with an increasing `seq`, so that a replacement can continue where you stopped; it is stored
+    for monitors that a key owns. Returns after the beat is on disk: state, deadline_at (send the next beat before it) and
+    capsule_stored. If the capsule is too large or cannot be stored, the call is refused, but the beat counts. On the
+    error `taken_over`, another agent has your work: stop.
     """
     beat = Beat(
         monitor_id,
@@ -164,38 +167,42 @@ async def heartbeat(
 
 def _note(taken: Taken, *, sent: bool) -> str | None:
     if taken.asleep:
-        return "the key that owns this monitor has ended, and it raises no alerts until the key is renewed"
+        return "the key that owns this monitor has expired: no alerts are sent until the key is renewed"
     if not sent or taken.kept:
         return None
     if taken.owned:
-        return "the capsule was not stored: the key that owns this monitor has ended"
-    return "the capsule was not stored: that takes a monitor that was registered with a recorder key"
+        return "capsule not stored: the key that owns this monitor has expired; renew it"
+    return "capsule not stored: only a monitor that was registered with a recorder key stores capsules"
 
 
 @mcp.tool(
-    title="Fetch a capsule",
+    title="Fetch an agent's capsule",
     annotations=READS,
     meta=route("GET /v1/recorder/capsule/{monitor_id}", query={"secret": "s"}) | access(),
 )
 async def fetch_capsule(
     monitor_id: MonitorId, secret: OptionalSecret = None, site: Here = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> CapsuleAnswer:
-    """The last state capsule of a monitored agent, up to four before it, and how to go on from there.
+    """Return the last capsule (saved state) of a monitored agent and up to four earlier ones. Changes nothing.
 
-    Needs the key that owns the monitor. Reading changes nothing: when the agent is dead and you replace it, call takeover.
+    Use it to inspect an agent's state, or before you replace an agent. Only the key that owns the monitor can read it.
+    `resume` says what to do next: if the agent is dead and you replace it, call takeover.
     """
     claim = Claim(monitor_id, lineage_of(caller), secret)
     return await in_snapshot(site.storage, partial(read_capsules, claim=claim, url=site.url, now=site.now()))
 
 
-@mcp.tool(title="Take over", annotations=WRITES, meta=route("POST /v1/recorder/monitors/{monitor_id}/takeover") | access())
+@mcp.tool(
+    title="Take over a dead agent's work", annotations=WRITES, meta=route("POST /v1/recorder/monitors/{monitor_id}/takeover") | access()
+)
 async def takeover(
     monitor_id: MonitorId, secret: OptionalSecret = None, site: Here = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> TakenAnswer:
-    """Claim a dead agent's work: you get its last capsule and a new secret, and the old secret is refused from then on.
+    """Claim a dead agent's work: returns its last capsule and a new secret; the old secret is invalid from then on.
 
-    Needs the key that owns the monitor, and a monitor that is dead. Of several replacements that ask at once exactly one
-    gets it; the others are told `not_dead`. The clock runs from now: beat with the new secret before deadline_at.
+    Use it when you replace an agent whose state is dead. Only the key that owns the monitor can claim it. Of several
+    replacements that call at once, exactly one succeeds; the others get the error `not_dead`. Next: continue from the
+    capsule, and call heartbeat with the new secret before deadline_at.
     """
     claim, now = Claim(monitor_id, lineage_of(caller), secret), site.now()
 
@@ -208,12 +215,13 @@ async def takeover(
     return answer
 
 
-@mcp.tool(title="The fleet", annotations=READS, meta=route("GET /v1/recorder/fleet") | access())
+@mcp.tool(title="List the monitors of a key", annotations=READS, meta=route("GET /v1/recorder/fleet") | access())
 async def fleet_status(limit: Limit = 20, after: After = None, site: Here = CurrentSite(), caller: Caller = CurrentCaller()) -> Fleet:
-    """All monitors of your key, as they stand now: alive, late or dead, and paused beside it.
+    """List the monitors that your key owns, with their current states: alive, late or dead, and whether paused.
 
-    Each with its last beat, deadline, uptime, last 20 beats with durations, a preview of its capsule, where its alerts go,
-    and alerts that could not be delivered yet.
+    Use it for an overview, or to find a dead agent to replace. Each entry has the last beat, the deadline, the uptime, the
+    last 20 beats with durations, a capsule preview, the alert targets, and how many alerts are not delivered yet. Returns
+    `limit` monitors per page: pass `next` as `after` for the next page. For a whole capsule call fetch_capsule.
     """
     lineage = cast(str, lineage_of(caller))
     page = partial(read_fleet, lineage=lineage, after=after or "", limit=limit, url=site.url, now=site.now())
@@ -224,7 +232,10 @@ async def fleet_status(limit: Limit = 20, after: After = None, site: Here = Curr
 async def pause_monitor(
     monitor_id: MonitorId, secret: OptionalSecret = None, site: Here = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Watched:
-    """Raise no alerts for a monitor until resume_monitor, or until its next beat. Give its secret, or the owning key."""
+    """Suppress the alerts of a monitor until resume_monitor is called or its next beat arrives.
+
+    Use it before planned downtime. Pass the monitor's secret, or call with the key that owns it. Returns its state.
+    """
     return await _set(Claim(monitor_id, lineage_of(caller), secret), site, pause=True)
 
 
@@ -232,7 +243,10 @@ async def pause_monitor(
 async def resume_monitor(
     monitor_id: MonitorId, secret: OptionalSecret = None, site: Here = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Watched:
-    """Watch a paused monitor again; a whole period and grace from now it is due. Give its secret, or the owning key."""
+    """Resume a paused monitor: the next beat is due one period from now, and the alert is sent one grace later.
+
+    Pass the monitor's secret, or call with the key that owns it. Returns its state and the new deadline_at.
+    """
     return await _set(Claim(monitor_id, lineage_of(caller), secret), site, pause=False)
 
 
@@ -257,6 +271,9 @@ async def _set(claim: Claim, site: Here, *, pause: bool) -> Watched:
 async def delete_monitor(
     monitor_id: MonitorId, secret: OptionalSecret = None, site: Here = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Deleted:
-    """Remove a monitor with its capsules, history and waiting alerts, for good. Give its secret, or the owning key."""
+    """Delete a monitor with its capsules, its history and its undelivered alerts. This cannot be undone.
+
+    Use it when a job or agent is retired. Pass the monitor's secret, or call with the key that owns it.
+    """
     await in_transaction(site.storage, partial(delete, claim=Claim(monitor_id, lineage_of(caller), secret)))
     return Deleted(monitor_id=monitor_id)

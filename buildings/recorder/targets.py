@@ -19,7 +19,9 @@ from campus import Problem, TargetRefused, Web
 Kind = Literal["webhook", "discord", "email"]
 EMAIL = re.compile(r"[^\s@]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 DISCORD_PATH = re.compile(r"/api(/v\d+)?/webhooks/\d+/[\w-]+")
-UNREACHABLE = "The host of alert_webhook cannot be found or reached just now: see that its name is right, or no alert will arrive."
+UNREACHABLE = (
+    "The host of alert_webhook cannot be found or reached at the moment. Check its name: alerts are lost unless it can be reached."
+)
 ASK_AGAIN = timedelta(days=1)
 ASKED_A_DAY = 20
 """Addresses that one key may have asked for confirmation in a day: more would make a relay for unwanted mail of us."""
@@ -67,7 +69,7 @@ def webhook_address(url: str, web: Web, *, discord_hosts: Sequence[str]) -> Addr
 def email_address(text: str) -> Address:
     """An e-mail address; Problem 422 for what is none."""
     if not EMAIL.fullmatch(text) or len(text) > 254:
-        raise Problem(422, "invalid_request", "alert_email is no e-mail address; write it as name@host.example")
+        raise Problem(422, "invalid_request", "alert_email is not an e-mail address; write it as name@host.example")
     return Address("email", text)
 
 
@@ -85,7 +87,10 @@ async def check_webhook(address: Address, web: Web) -> str | None:
         return UNREACHABLE
     if answer is not None and answer.is_client_error:
         raise Problem(
-            422, "target_refused", f"alert_webhook: Discord answers {answer.status_code} for this webhook; make a new one", rule="discord"
+            422,
+            "target_refused",
+            f"alert_webhook cannot be used: Discord returns {answer.status_code} for this webhook; create a new one",
+            rule="discord",
         )
     return None
 
@@ -131,7 +136,11 @@ def ask_to_confirm(connection: Connection, target_id: str, owner: str, *, monito
         if connection.execute(counted.where(where).values(**values).returning(OWNERS.c.lineage)).all():
             break
     else:
-        raise Problem(429, "too_many_confirmations", f"this key had {ASKED_A_DAY} e-mail addresses asked today; register more tomorrow")
+        raise Problem(
+            429,
+            "too_many_confirmations",
+            f"this key has had confirmation e-mails sent to {ASKED_A_DAY} addresses today, the maximum; register more tomorrow",
+        )
     connection.execute(update(TARGETS).where(TARGETS.c.id == target_id).values(asked_at=now))
     raise_alerts(connection, [Notice([target_id], monitor_id, 0, "confirm", now, now, None, "registration", None)], now=now)
 

@@ -41,7 +41,7 @@ async def test_without_the_sample_there_is_no_list_yet(open_town) -> None:
             assert (reply.status, reply.code) == (503, "no_list_yet")
             assert int(reply.headers["Retry-After"]) > 0
         assert (
-            "the archive begins on 2026-08-19 and is empty so far"
+            "the archive starts on 2026-08-19 and has no lists yet"
             in (await town.call("archived_brief", key="cve", date="2026-08-21")).data["detail"]
         )
 

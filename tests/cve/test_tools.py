@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from terms.samples import PAYMENTS
 
 from campus.testing import Clock
 
@@ -69,7 +70,7 @@ async def test_the_whole_day_through_every_tool(feeds, open_town, frame, storage
         }
         assert [one["rank"] for one in teaser["teaser"]] == ["1", "2", "3"]
         assert "http://campus.test/v1/brief/today" in teaser["full_list"]
-        assert "$0.02" in teaser["full_list"]
+        assert teaser["full_list"].endswith("; with a key of scope cve (from $19).")
 
         brief = (await town.call("top_cves_today", key=key)).data
         assert list(brief) == ["ok", "day", "generated_at", "stale", "source", "count", "entries", "methodology", "feeds", "notices"]
@@ -177,7 +178,7 @@ async def test_malformed_names_and_days_without_a_list_are_refused_by_code(feeds
         for day in ("2026-08-20", "2026-08-22", "0001-01-01"):
             reply = await town.call("archived_brief", key=key, date=day)
             assert (reply.status, reply.code) == (404, "no_data_for_date"), day
-            assert "there are lists from 2026-08-21 to 2026-08-21" in reply.data["detail"]
+            assert "the archive has lists from 2026-08-21 to 2026-08-21" in reply.data["detail"]
 
 
 @pytest.mark.parametrize("tool", ["top_cves_today", "kev_fresh"])
@@ -224,10 +225,15 @@ async def test_another_process_serves_the_new_list_after_its_reload(feeds, open_
 
 
 async def test_the_teaser_names_the_price_that_the_operator_set(feeds, open_town) -> None:
-    for word, expected in [({"price": "0.07"}, "$0.07 per call"), ({"free": True}, ", free."), ({"hidden": True}, "not offered here")]:
-        async with open_town(feeds.url, tools={"top_cves_today": word}) as town:
+    for word, tables, expected in [
+        ({"price": "0.07"}, PAYMENTS, "; with a key of scope cve (from $19), or $0.07 per call."),
+        ({"price": "0.07"}, {}, "; with a key of scope cve (from $19)."),
+        ({"free": True}, {}, "; free."),
+        ({"hidden": True}, {}, "not available here."),
+    ]:
+        async with open_town(feeds.url, tools={"top_cves_today": word}, tables=tables) as town:
             await town.run("refresh")
-            assert expected in (await town.call("brief_teaser")).data["full_list"]
+            assert (await town.call("brief_teaser")).data["full_list"].endswith(expected)
 
 
 async def test_every_member_of_every_answer_is_described(open_town) -> None:

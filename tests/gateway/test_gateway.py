@@ -46,7 +46,7 @@ async def test_every_building_is_listed_with_tools_prices_and_addresses(frame: F
     assert (found["mcp"], found["key_scope"], found["free_tier"]) == ("http://campus.test/library/mcp", "library", "shelves")
     assert found["unlocked_by"] == ["library", "all"]
     tools = {tool["name"]: tool for tool in found["tools"]}
-    assert tools["book"]["price"] == "0.25"
+    assert (tools["book"]["tier"], tools["book"]["price"]) == ("key", None)
     assert tools["book"]["http"] == ["GET http://campus.test/v1/library/book"]
     assert tools["shelves"]["summary"] == "The shelves."
 

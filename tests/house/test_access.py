@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from campus import access, free
 from campus.access import Price, access_of
-from campus.config import ToolTable
+from campus.config import BuildingTable, ToolTable
 from campus.opening import OperatorsWord
 
 
@@ -45,8 +45,7 @@ def test_a_tool_that_says_nothing_is_told_apart_from_a_free_one() -> None:
 
 
 def test_the_most_specific_pattern_wins() -> None:
-    word = OperatorsWord(
-        {"*": ToolTable(price="1"), "get_*": ToolTable(price="2"), "get_article": ToolTable(price="3"), "*_article": ToolTable(price="4")},
-        (),
-    )
+    words = {"*": "1", "get_*": "2", "get_article": "3", "*_article": "4"}
+    table = BuildingTable(tools={pattern: ToolTable(price=price) for pattern, price in words.items()})
+    word = OperatorsWord("wiki", "wiki", table, per_call=False)
     assert [word.word_on(tool).price for tool in ("other", "get_links", "get_article", "an_article")] == ["1", "2", "3", "4"]

@@ -28,7 +28,7 @@ async def test_a_key_that_ends_takes_capsules_and_mail_along_and_its_monitors_wa
         assert (refused.status, refused.code) == (402, "key_expired")
         beaten = await recorder.beat(monitor, capsule=2)
         assert beaten.data["capsule_stored"] is False
-        assert "ended" in beaten.data["note"]
+        assert "expired" in beaten.data["note"]
         await recorder.beat(monitor, status="fail")
         await recorder.deliver()
         assert "until 2026-09-27" in receiver.requests[-1].json["notice"]

@@ -16,7 +16,7 @@ async def test_an_address_is_asked_before_the_first_alert_and_gets_it_after_the_
     async with open_recorder(mailbox=mailbox) as recorder:
         key = await recorder.town.key("recorder")
         monitor = await recorder.register(None, alert_email=ME, key=key, name="nightly backup")
-        assert "confirmed" in monitor["notes"][0]
+        assert "confirms" in monitor["notes"][0]
         await recorder.deliver()
         (question,) = mailbox.messages
         assert question["To"] == ME

@@ -197,9 +197,9 @@ async def test_a_key_that_does_not_count_is_named_in_the_answer(both_ways: Any) 
     for code, token in sent.items():
         answer = await both_ways.register(f"https://localhost/{code}", key=token)
         assert (answer["tier"], answer["key_ignored"]) == ("free", code)
-        assert "free monitor" in answer["notes"][0]
+        assert "no key owns this monitor" in answer["notes"][0]
         assert ("has expired" in answer["notes"][0]) == (code == "key_expired")
     for number, token in enumerate((None, "recorder")):
         answer = await both_ways.register(f"https://localhost/{number}", key=token)
         assert answer["key_ignored"] is None
-        assert not any("free monitor" in note for note in answer["notes"])
+        assert not any("no key owns this monitor" in note for note in answer["notes"])

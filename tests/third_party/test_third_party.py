@@ -67,15 +67,18 @@ def served(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield campus
 
 
-def test_the_directory_shows_both_with_their_prices(served: Served) -> None:
+def test_the_directory_shows_both_and_no_price_that_cannot_be_paid(served: Served) -> None:
     buildings = {one["name"]: one for one in httpx.get(f"{served.url}/v1/gateway/list_buildings").json()["buildings"]}
     assert list(buildings) == ["gateway", "cve", "tides", "wiki"]
-    assert {tool["name"]: tool["price"] for tool in buildings["tides"]["tools"]} == {"day_of": "0.002", "ports": None}
+    assert {tool["name"]: (tool["tier"], tool["price"]) for tool in buildings["tides"]["tools"]} == {
+        "day_of": ("key", None),
+        "ports": ("free", None),
+    }
     assert buildings["tides"]["unlocked_by"] == ["tides", "all"]
     wiki = {tool["name"]: tool for tool in buildings["wiki"]["tools"]}
-    assert wiki["get_article"]["price"] == "0.002"
+    assert (wiki["get_article"]["tier"], wiki["get_article"]["price"]) == ("key", None)
     assert wiki["get_article"]["http"] == [f"GET {served.url}/v1/wiki/article/{{title}}"]
-    assert wiki["get_summary"]["price"] == "0.001"
+    assert wiki["get_summary"]["tier"] == "key"
     assert "test_wikipedia_connectivity" not in wiki
 
 

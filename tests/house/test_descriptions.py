@@ -1,0 +1,143 @@
+"""What a tool's description and a refusal say of keys and prices: what campus.toml says, and no price that cannot be paid."""
+
+import json
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+from terms.samples import PAYMENTS
+
+from buildings.checkout import building as checkout
+from buildings.cve import building as cve
+from buildings.gateway import building as gateway
+from campus import Building, access, free
+from campus.testing import Frame, Town, open_campus
+
+pytestmark = pytest.mark.anyio
+
+WAYS = {
+    "open_shelf": "Free.",
+    "both": "Needs a key of scope library, or $0.25 per call.",
+    "key_only": "Needs a key of scope library.",
+    "paid_only": "Costs $0.05 per call.",
+    "more_with_one": "Free; a key of scope library adds more.",
+    "says_it_itself": "Free.",
+    "undescribed": "Free.",
+}
+WITHOUT_PAYMENTS = WAYS | {"both": "Needs a key of scope library.", "paid_only": "Sold per call only, and payments are not available here."}
+
+
+def library() -> Building:
+    mcp: FastMCP[Any] = FastMCP("Library")
+
+    def add(name: str, text: str, meta: dict[str, Any]) -> None:
+        def tool() -> str:
+            return name
+
+        tool.__doc__ = text
+        mcp.tool(tool, name=name, annotations={"readOnlyHint": True}, meta=meta)
+
+    add("open_shelf", "The open shelf.", free())
+    add("both", "A book. And more.", access(price="0.25"))
+    add("key_only", "A card.", access())
+    add("paid_only", "A copy.", access(price="0.05", key="never"))
+    add("more_with_one", "A seat.", access(key="optional"))
+    add("says_it_itself", "A seat; by the window with a key.", access(key="optional"))
+    add("undescribed", "", free())
+    return Building(mcp)
+
+
+async def listed(town: Town, building: str | None = None) -> dict[str, str]:
+    async with town.mcp(building) as client:
+        return {tool.name: tool.description or "" for tool in await client.list_tools()}
+
+
+@pytest.mark.parametrize(("tables", "expected"), [(None, WITHOUT_PAYMENTS), (PAYMENTS, WAYS)], ids=["keys only", "payments"])
+async def test_a_tools_description_ends_with_what_a_call_needs(tables: Any, expected: dict[str, str]) -> None:
+    async with open_campus(library=library(), tables=tables) as town:
+        texts = await listed(town)
+        assert {name: text.rpartition("\n\n")[2] for name, text in texts.items()} == expected
+        document = (await town.http.get("/library/openapi.json")).json()
+        written = {said["operationId"]: said["description"] for path in document["paths"].values() for said in path.values()}
+        assert written == texts
+        entries = (await town.http.get("/v1/library")).json()["tools"]
+    assert {one["name"]: one["summary"] for one in entries} | {"undescribed": ""} == {
+        "open_shelf": "The open shelf.",
+        "both": "A book.",
+        "key_only": "A card.",
+        "paid_only": "A copy.",
+        "more_with_one": "A seat.",
+        "says_it_itself": "A seat; by the window with a key.",
+        "undescribed": "",
+    }
+
+
+async def test_the_operators_word_is_what_the_description_says() -> None:
+    words = {"open_shelf": {"price": "0.50"}, "both": {"free": True}, "key_only": {"scope": "cards"}}
+    building = library()
+    async with open_campus(library=building, tools=words, tables=PAYMENTS) as town:
+        texts = await listed(town)
+    assert texts["open_shelf"] == "The open shelf.\n\nNeeds a key of scope library, or $0.50 per call."
+    assert texts["both"].endswith("\n\nFree.")
+    assert texts["key_only"].endswith("\n\nNeeds a key of scope cards.")
+    own = await building.server.get_tool("both")  # type: ignore[union-attr]  # it is a server, not a factory
+    assert own is not None
+    assert own.description == "A book. And more."
+
+
+async def test_a_refusal_over_mcp_tells_an_agent_that_sets_no_headers_whom_to_ask() -> None:
+    async with open_campus(frame="mcp", library=library(), other=library(), gateway=gateway) as town:
+        for key, tool in ((None, "both"), ("other", "both"), (None, "key_only"), ("campus_live_" + "a" * 38, "both")):
+            said = (await town.call(tool, key=key)).data["detail"]
+            assert "ask your user to add the key to this server's configuration" in said
+            assert "'Authorization: Bearer KEY'" in said
+            assert "The tool how_to_pay at http://campus.test/gateway/mcp has the steps." in said
+        assert "how_to_pay" in (await town.call("paid_only")).data["detail"]
+
+
+async def test_how_to_pay_is_pointed_to_only_where_it_is_open() -> None:
+    async with open_campus(frame="mcp", library=library()) as town:
+        assert "how_to_pay" not in (await town.call("both")).data["detail"]
+    async with open_campus(frame="mcp", gateway=gateway, library=library(), tools={"how_to_pay": {"hidden": True}}) as town:
+        assert "how_to_pay" not in (await town.call("both", building="library")).data["detail"]
+
+
+async def test_over_http_the_header_is_named_and_nobody_else_is_to_be_asked() -> None:
+    async with open_campus(frame="http", library=library(), gateway=gateway) as town:
+        said = (await town.call("both")).data["detail"]
+    assert "'Authorization: Bearer KEY'" in said
+    assert "ask your user" not in said
+
+
+async def everything_said(town: Town) -> str:
+    """All that a caller can read of this campus without paying: documents, directory, lists of tools, answers and refusals."""
+    paths = ["/openapi.json", "/v1/openapi.json", "/.well-known/x402", *town.campus.plan.documents]
+    paths += [f"/v1/{one.name}" for one in town.campus.plan.opened]
+    texts = [(await town.http.get(path)).text for path in paths]
+    for one in town.campus.plan.opened:
+        texts.append(json.dumps(await listed(town, one.name)))
+        for operation in town.campus.plan.operations[one.name]:
+            arguments = dict.fromkeys(operation.route.placeholders, "2026-01-02")
+            reply = await town.call(operation.name, building=one.name, **arguments)
+            texts.append(f"{reply.data} {dict(reply.headers)}")
+    return "\n".join(texts)
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_no_price_per_call_is_named_while_payments_are_off(frame: Frame) -> None:
+    prices = ["0.25", "0.05", "0.02", "0.01", "0.005"]
+    async with open_campus(frame=frame, cve=cve, gateway=gateway, library=library()) as town:
+        said = await everything_said(town)
+    assert [price for price in prices if f'"{price}"' in said or f"'{price}'" in said or f"${price}" in said] == []
+    assert "apply once payments are open" not in said
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_each_price_per_call_is_named_while_payments_are_on(frame: Frame) -> None:
+    async with open_campus(frame=frame, cve=cve, gateway=gateway, checkout=checkout, tables=selling()) as town:
+        said = await everything_said(town)
+    assert all(f"${price} per call" in said for price in ("0.02", "0.01", "0.005", "0.05"))
+
+
+def selling() -> dict[str, Any]:
+    return {**PAYMENTS, "buildings": {"cve": {}, "gateway": {}, "checkout": {"grants": ["keys"]}}}
