@@ -4,7 +4,8 @@ import re
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+LOOPBACK_PROXIES = ("127.0.0.1", "::1")
+"""The proxies that are trusted unless campus.toml says otherwise: those of this machine."""
 IPV6_SITE_BITS = 64
 LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})")
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from campus.access import Price, read_access
-from campus.addresses import Listen, read_listen, read_network, url_host
+from campus.addresses import LOOPBACK_PROXIES, Listen, read_listen, read_network, url_host
 from campus.errors import ConfigError
 from campus.keys.term import Term
 from campus.payments.networks import Network, network_of
@@ -22,7 +22,6 @@ RPC_URL = "CAMPUS_PAYMENTS_RPC_URL"
 Exposed = Literal["resources", "prompts", "routes"]
 Grant = Literal["keys"]
 NOBODY = f"0x{'0' * 40}"
-LOOPBACK_PROXIES = ("127.0.0.1", "::1")
 
 
 def _as_text(price: Any) -> Any:

@@ -13,9 +13,12 @@ from httptools import parse_url
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from campus.addresses import plain_address
 from campus.edge.exchange import Exchange
 
 HEAD_SECONDS = 10.0
+MAPPED = "::ffff:"
+"""How a socket for both families reports an IPv4 address."""
 
 
 class Connection(HttpToolsProtocol):
@@ -26,6 +29,8 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
         """Start the clock."""
         super().connection_made(transport)
+        if self.client and self.client[0].startswith(MAPPED):
+            self.client = (plain_address(self.client[0]), self.client[1])
         self._running: RequestResponseCycle | None = None
         self._deadline, self._owes_head = self.loop.time() + self.head_seconds, True
         self._timer = self.loop.call_at(self._deadline, self._look_at_clock)

@@ -7,11 +7,12 @@ from time import perf_counter
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from campus.addresses import LOOPBACK_PROXIES
 from campus.edge.cors import READABLE, open_to_all
-from campus.edge.forwarded import LOOPBACK_PROXIES, believe
 from campus.edge.hosts import Hosts
-from campus.edge.identity import random_ids, request_id_of, trace_id_of
+from campus.edge.identity import caller_of, random_ids, request_id_of, trace_id_of
 from campus.edge.limits import BODY_BYTES, BODY_SECONDS, CALLS, BodyGuard, body_problem, has_body, too_many
+from campus.edge.proxies import Proxies
 from campus.edge.reply import Dressing, Reply, careful_headers
 from campus.errors import StorageUnavailable
 from campus.problems import storage_unavailable
@@ -27,7 +28,8 @@ SHOWN_SEGMENTS = 2
 class Edge:
     """Guards `app`: its Host, its sizes, its crashes; and dresses what it answers.
 
-    It sets `scope["request_id"]`, and reads `scope["campus.route"]`, the template of the route that answered, for the log.
+    It sets `scope["request_id"]`, and reads `scope["campus.route"]`, the template of the route that answered, for the log;
+    where that is not set, the route that Starlette found.
     Paths themselves are never logged: they hold secrets. `probes`, by exact path, are answered whatever the Host
     and however busy the server.
     """
@@ -50,7 +52,7 @@ class Edge:
         """`calls` is how many may run at once; more get 503. `port` is the one that is listened on.
 
         `cross_origin` lets web pages of any origin read the answers; without it browsers keep them from all but the app's own.
-        X-Forwarded-For is believed when a connection comes from an address of `trusted_proxies`.
+        X-Forwarded-For is believed when a connection comes from an address or network of `trusted_proxies`.
         """
         self._app = app
         self._from_other_origin = open_to_all(app) if cross_origin else app
@@ -63,7 +65,7 @@ class Edge:
         self._body_seconds = body_seconds
         self._calls_limit = calls
         self._calls = 0
-        self._trusted_proxies = trusted_proxies
+        self._proxies = Proxies(trusted_proxies)
         self._new_id = new_id or random_ids()
         self._clock = clock
 
@@ -73,7 +75,7 @@ class Edge:
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if b"x-forwarded-for" in headers or b"x-forwarded-proto" in headers:
-            believe(scope, self._trusted_proxies)
+            await self._proxies.read(scope)
         foreign = b"origin" in headers
         sent_id = headers.get(b"x-request-id")
         scope["request_id"] = request_id = request_id_of(sent_id, self._new_id) if sent_id else self._new_id()
@@ -116,15 +118,25 @@ class Edge:
         await reply.refuse(problem)
 
     def _note(self, scope: Scope, headers: dict[bytes, bytes], reply: Reply, seconds: float) -> None:
-        data = {"method": scope["method"], "status": reply.status or GONE, "ms": round(seconds * 1000, 1), "request_id": reply.request_id}
-        if route := scope.get("campus.route"):
-            data["route"] = route
+        data = {
+            "client": caller_of(scope.get("client")),
+            "method": scope["method"],
+            "route": route_of(scope) or "-",
+            "status": reply.status or GONE,
+            "ms": round(seconds * 1000, 1),
+            "request_id": reply.request_id,
+        }
         if trace := trace_id_of(headers.get(b"traceparent")):
             data["trace"] = trace
         access.info("request", extra=data)
 
 
+def route_of(scope: Scope) -> str | None:
+    """The template of the route that answered: a twin's, a page's, an MCP endpoint's, or `building:tool` over MCP."""
+    route: str | None = scope.get("campus.route") or getattr(scope.get("route"), "path", None)
+    return route
+
+
 def place_of(scope: Scope) -> str:
     """Where a call went, as far as may be logged: the route's template, else the first segments of the path."""
-    route: str | None = scope.get("campus.route")
-    return route or "/".join(scope["path"].split("/")[: SHOWN_SEGMENTS + 1])
+    return route_of(scope) or "/".join(scope["path"].split("/")[: SHOWN_SEGMENTS + 1])

@@ -1,4 +1,4 @@
-"""What names a request in the log and in its answer: its own id, and the caller's trace."""
+"""What names a request in the log and in its answer: its own id, the caller's address, and the caller's trace."""
 
 import re
 from collections.abc import Callable
@@ -29,3 +29,8 @@ def trace_id_of(traceparent: bytes | None) -> str | None:
     """The trace that a W3C traceparent header names; None without one that is well formed."""
     found = TRACEPARENT.fullmatch(traceparent or b"")
     return found[1].decode("ascii") if found else None
+
+
+def caller_of(client: tuple[str, int] | None) -> str:
+    """The caller's address for the log; `-` where the server does not know it."""
+    return client[0] if client else "-"

@@ -9,6 +9,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from campus.edge.connection import Connection
+from campus.edge.identity import caller_of
 from campus.edge.refusal import last_answer
 from twins import Problem
 
@@ -103,7 +104,7 @@ class GuardedProtocol(Connection):
     def _refuse(self, problem: Problem) -> None:
         """Answer and close; a while later, since closing with unread data would destroy the answer on its way."""
         self._refused, self._deadline = True, inf
-        access.info("refused", extra={"status": problem.status, "code": problem.code})
+        access.info("refused", extra={"client": caller_of(self.client), "status": problem.status, "code": problem.code})
         if self._tell_running() and not self._is_about(self._running):
             self.transport.close()
             return

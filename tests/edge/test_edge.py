@@ -3,11 +3,13 @@
 import logging
 
 import anyio
+import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from campus.edge.edge import Edge
 from campus.edge.health import Health
 from campus.edge.reply import KEPT
 from campus.errors import StorageUnavailable
@@ -15,6 +17,7 @@ from campus.errors import StorageUnavailable
 pytestmark = pytest.mark.anyio
 
 START: Message = {"type": "http.response.start", "status": 200, "headers": ((b"content-length", b"5"),)}
+PATIENCE = 20.0  # seconds after which a wait is given up: a bound, not an expectation
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
@@ -168,22 +171,24 @@ async def test_a_crash_in_the_middle_of_an_answer_cuts_it_off(serving, caplog) -
 
 async def test_a_caller_that_leaves_is_no_error(serving, caplog) -> None:
     caplog.set_level(logging.INFO)
-    done = anyio.Event()
+    begun, done = anyio.Event(), anyio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await Request(scope, receive).body()
+            async for part in Request(scope, receive).stream():
+                assert part == b"ab"
+                begun.set()
         finally:
             done.set()
 
     async with serving(app) as served:
-        async with served.connected() as connection:
-            await connection.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nab")
-            await anyio.sleep(0.05)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
+            async with served.connected() as connection:
+                await connection.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nab")
+                await begun.wait()
             await done.wait()
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert records(caplog, "campus.access")[0]["status"] == 499
+    assert [line["status"] for line in records(caplog, "campus.access")] == [499]
 
 
 async def test_the_log_has_one_line_for_each_request_as_data_and_no_path(serving, caplog) -> None:
@@ -191,7 +196,8 @@ async def test_the_log_has_one_line_for_each_request_as_data_and_no_path(serving
     async with serving(hello) as served:
         await served.get("/hello/s3cr3t?s=t0k3n", "X-Request-Id: mine", f"traceparent: 00-{TRACE}-b7ad6b7169203331-01")
     [line] = records(caplog, "campus.access")
-    assert (line["method"], line["status"], line["request_id"], line["route"], line["trace"]) == (
+    assert (line["client"], line["method"], line["status"], line["request_id"], line["route"], line["trace"]) == (
+        "127.0.0.1",
         "GET",
         200,
         "mine",
@@ -223,7 +229,19 @@ async def test_what_was_refused_before_it_was_a_request_is_logged_too(serving, c
     caplog.set_level(logging.INFO)
     async with serving(hello) as served:
         await served.ask(b"GARBAGE\r\n\r\n")
-    assert [(line["status"], line["code"]) for line in records(caplog, "campus.access")] == [(400, "invalid_http")]
+    [line] = records(caplog, "campus.access")
+    assert (line["client"], line["status"], line["code"]) == ("127.0.0.1", 400, "invalid_http")
+
+
+async def test_the_log_has_the_callers_address_behind_a_proxy_and_a_dash_for_no_route(serving, caplog) -> None:
+    async def silent(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(b"")(scope, receive, send)
+
+    caplog.set_level(logging.INFO)
+    async with serving(silent) as served:
+        await served.get("/s3cr3t", "X-Forwarded-For: 2001:db8::7")
+    [line] = records(caplog, "campus.access")
+    assert (line["client"], line["route"]) == ("2001:db8::7", "-")
 
 
 async def test_one_call_too_many_is_503_while_the_probes_still_answer(serving) -> None:
@@ -238,7 +256,8 @@ async def test_one_call_too_many_is_503_while_the_probes_still_answer(serving) -
     inside, release = anyio.Event(), anyio.Event()
     async with serving(app, calls=1, probes=Health(all_well).probes) as served, served.connected() as first:
         await first.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await inside.wait()
+        with anyio.fail_after(PATIENCE):  # for ever, if the limit were one lower
+            await inside.wait()
         refused, healthy = await served.get(), await served.get("/healthz")
         release.set()
         assert (await first.answer()).body == b"hello"
@@ -257,7 +276,19 @@ FORWARDED = {
     "198.51.100.7, unknown": "127.0.0.1",
     "'; DROP TABLE": "127.0.0.1",
     "": "127.0.0.1",
+    "198.51.100.7:4711": "198.51.100.7",
+    "[2001:db8::7]:4711": "2001:db8::7",
+    "198.51.100.7, [::1]:80": "198.51.100.7",
+    "198.51.100.7, ::ffff:127.0.0.1": "198.51.100.7",  # a proxy that listens on both families in one socket
+    "::ffff:198.51.100.7": "198.51.100.7",
+    "198.51.100.7, 10.1.2.3": "198.51.100.7",
+    "198.51.100.7, ::ffff:10.1.2.3": "198.51.100.7",
+    "198.51.100.7, 11.1.2.3": "11.1.2.3",
+    "198.51.100.7, 127.0.0.1, 10.9.9.9": "198.51.100.7",
+    "198.51.100.7, unknown, 10.9.9.9": "127.0.0.1",
+    "1" * 5_000: "127.0.0.1",
 }
+PROXIES = ("127.0.0.1", "::1", "10.0.0.0/8")
 
 
 async def caller(scope: Scope, receive: Receive, send: Send) -> None:
@@ -266,9 +297,21 @@ async def caller(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.mark.parametrize(("sent", "address"), FORWARDED.items())
 async def test_a_proxy_on_this_machine_is_believed(serving, sent: str, address: str) -> None:
-    async with serving(caller) as served:
+    async with serving(caller, trusted_proxies=PROXIES) as served:
         answer = await served.get("/", f"X-Forwarded-For: {sent}", "X-Forwarded-Proto: https")
     assert answer.body.decode() == f"{address} https"
+
+
+async def test_where_the_server_knows_no_peer_nobody_is_believed() -> None:
+    async def from_nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+        await edge({**scope, "client": None}, receive, send)
+
+    async def told(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(str(scope["client"]))(scope, receive, send)
+
+    edge = Edge(told, public_url="http://localhost", port=80)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(from_nowhere), base_url="http://localhost") as client:
+        assert (await client.get("/", headers={"X-Forwarded-For": "198.51.100.7"})).text == "None"
 
 
 async def test_a_proxy_that_is_not_trusted_is_not_believed(serving) -> None:
@@ -277,7 +320,7 @@ async def test_a_proxy_that_is_not_trusted_is_not_believed(serving) -> None:
     assert answer.body == b"127.0.0.1 http"
 
 
-@pytest.mark.parametrize("sent", ["ftp", "javascript", "", "http, ftp"])
+@pytest.mark.parametrize("sent", ["ftp", "javascript", "", "http, ftp", "wss", "ws"])
 async def test_a_proxy_speaks_http_or_https(serving, sent: str) -> None:
     async with serving(caller) as served:
         assert (await served.get("/", f"X-Forwarded-Proto: {sent}")).body == b"127.0.0.1 http"

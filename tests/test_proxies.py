@@ -1,0 +1,244 @@
+"""The proxies that the README shows, each run in front of a served campus: what a caller gets through them is what campus means."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
+from recorder.tls import Authority, make_authority
+from serving import Served, free_port, serving
+
+pytestmark = pytest.mark.anyio
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+CALLER = "127.0.0.2"  # not a trusted proxy, unlike 127.0.0.1
+START_SECONDS = 60
+SLOW = """
+from pathlib import Path
+from time import monotonic
+import anyio
+from fastmcp import Context, FastMCP
+mcp = FastMCP("Slow")
+
+@mcp.tool(annotations={"readOnlyHint": True})
+async def wait_for(file: str, context: Context) -> str:
+    "Report progress, then wait until a file is there."
+    await context.report_progress(1, 2)
+    until = monotonic() + 20
+    while monotonic() < until:
+        if Path(file).exists():
+            return "seen while it ran"
+        await anyio.sleep(0.02)
+    return "never"
+
+@mcp.tool
+def size_of(text: str) -> int:
+    "Measure a text."
+    return len(text)
+"""
+CONFIG = """
+public_url = "https://localhost:{port}"
+openapi = "slow"
+[buildings.gateway]
+path = "/"
+[buildings.slow]
+server = "slow_building:mcp"
+tools = {{ "*" = {{ free = true }} }}
+"""
+NGINX = """
+{user}
+daemon off;
+pid {folder}/nginx.pid;
+error_log {folder}/proxy.log;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    {block}
+}}
+"""
+CADDY = """
+{{
+    admin off
+    auto_https disable_redirects
+}}
+{block}
+"""
+
+
+def block(language: str) -> str:
+    """The README's block for a proxy."""
+    [found] = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    return str(found)
+
+
+def replaced(text: str, *changes: tuple[str, str]) -> str:
+    """The text with what a test has elsewhere; each change must find its place."""
+    for before, after in changes:
+        assert before in text, before
+        text = text.replace(before, after)
+    return text
+
+
+def nginx_command(folder: Path, program: str, port: int, upstream: str, certificate: Path) -> list[str]:
+    """The README's block with this test's ports and certificate, in the file that stands around it."""
+    text = replaced(
+        block("nginx"),
+        ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
+        ("listen [::]:443 ssl", f"listen [::1]:{port} ssl" if socket.has_dualstack_ipv6() else f"listen 127.0.0.3:{port} ssl"),
+        ("/etc/ssl/campus.example.pem", str(certificate)),
+        ("/etc/ssl/campus.example.key", str(certificate)),
+        ("campus.example", "localhost"),
+        ("127.0.0.1:8000", upstream),
+    )
+    user = "user root;" if os.geteuid() == 0 else ""
+    (folder / "nginx.conf").write_text(NGINX.format(user=user, folder=folder, block=text))
+    return [program, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "proxy.log")]
+
+
+def caddy_command(folder: Path, program: str, port: int, upstream: str, certificate: Path) -> list[str]:
+    """The same for Caddy."""
+    text = replaced(
+        block("caddyfile"),
+        ("campus.example {", f"https://localhost:{port} {{\n    tls {certificate} {certificate}"),
+        ("127.0.0.1:8000", upstream),
+    )
+    (folder / "Caddyfile").write_text(CADDY.format(block=text))
+    return [program, "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
+
+
+COMMANDS = {"nginx": nginx_command, "caddy": caddy_command}
+
+
+@dataclass(frozen=True)
+class Proxied:
+    """A campus behind a proxy."""
+
+    url: str
+    campus: Served
+    authority: Authority
+
+    def client(self) -> httpx.Client:
+        """A caller from an address that is no proxy's."""
+        transport = httpx.HTTPTransport(verify=self.authority.client, local_address=CALLER)
+        return httpx.Client(base_url=self.url, transport=transport, timeout=30)
+
+    def mcp(self, path: str) -> Client[StreamableHttpTransport]:
+        """An MCP client, to be opened."""
+
+        def made(**options: Any) -> httpx2.AsyncClient:
+            return httpx2.AsyncClient(**{**options, "verify": self.authority.client})
+
+        return Client(StreamableHttpTransport(self.url + path, httpx_client_factory=made))
+
+
+@contextmanager
+def running(command: list[str], folder: Path, port: int) -> Iterator[None]:
+    """Run a proxy until the block ends."""
+    home = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    with (folder / "output.log").open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **home})
+    try:
+        wait_until_it_listens(process, port, folder / "output.log")
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    give_up_at = time.monotonic() + START_SECONDS
+    while True:
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < give_up_at, log.read_text()
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+
+
+@pytest.fixture(scope="module", params=["nginx", "caddy"])
+def proxied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+    program = shutil.which(request.param) or shutil.which(request.param, path="/usr/sbin")
+    if program is None:
+        pytest.skip(f"{request.param} is not installed")
+    folder = tmp_path_factory.mktemp(request.param)
+    (folder / "slow_building.py").write_text(SLOW)
+    authority, port = make_authority(folder), free_port()
+    config = CONFIG.format(port=port)
+    with serving(folder, config, environ={"PYTHONPATH": str(folder)}, words=["--access-log"]) as campus:
+        upstream = campus.url.removeprefix("http://")
+        command = COMMANDS[request.param](folder, program, port, upstream, authority.file)
+        with running(command, folder, port):
+            yield Proxied(f"https://localhost:{port}", campus, authority)
+
+
+def logged(campus: Served, request_id: str) -> str:
+    """The access log's line for a request."""
+    give_up_at = time.monotonic() + 20
+    while not (lines := [line for line in campus.log.splitlines() if f"request_id={request_id}" in line]):
+        assert time.monotonic() < give_up_at, campus.log
+        time.sleep(0.02)
+    return lines[0]
+
+
+def test_campus_sees_the_caller_whatever_the_caller_says_of_itself(proxied: Proxied) -> None:
+    with proxied.client() as client:
+        for number, claimed in enumerate(({}, {"X-Forwarded-For": "203.0.113.9"}, {"X-Forwarded-For": "203.0.113.9, 127.0.0.1"})):
+            request_id = f"caller-{number}"
+            assert client.get("/v1/slow", headers={"X-Request-Id": request_id, **claimed}).status_code == 200
+            line = logged(proxied.campus, request_id)
+            assert f"client={CALLER} " in line
+            assert "route=/v1/{building} " in line
+
+
+def test_links_are_the_public_address_and_other_hosts_are_refused(proxied: Proxied) -> None:
+    with proxied.client() as client:
+        listed = client.get("/v1/gateway/list_buildings")
+        assert f"{proxied.url}/slow/mcp" in listed.text
+        assert "http://" not in listed.text
+        assert listed.headers["strict-transport-security"]
+        assert client.get("/v1/slow").json()["ok"] is True
+
+
+def test_a_body_of_the_limit_passes_and_one_over_it_is_413(proxied: Proxied) -> None:
+    with proxied.client() as client:
+        text = "x" * (1024 * 1024 - len('{"text":""}'))
+        taken = client.post("/v1/slow/size_of", content=f'{{"text":"{text}"}}', headers={"Content-Type": "application/json"})
+        assert (taken.status_code, taken.json()) == (200, {"result": len(text)})
+        assert client.post("/v1/slow/size_of", json={"text": text + "xx"}).status_code == 413
+
+
+async def test_an_mcp_client_works_and_what_a_tool_reports_arrives_while_it_runs(proxied: Proxied, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        seen.touch()
+
+    async with proxied.mcp("/slow/mcp") as client:
+        assert {tool.name for tool in await client.list_tools()} == {"wait_for", "size_of"}
+        result = await client.call_tool("wait_for", {"file": str(seen)}, progress_handler=on_progress)
+    assert result.data == "seen while it ran"
+
+
+def test_both_proxies_wait_ninety_seconds_and_keep_no_connection_longer_than_campus() -> None:
+    assert {"proxy_read_timeout 90s;", "proxy_send_timeout 90s;", "keepalive_timeout 10s;"} <= set(re.findall(r"\w+ \d+s;", block("nginx")))
+    assert {"response_header_timeout 90s", "keepalive 10s"} <= set(re.findall(r"\w+ \d+s", block("caddyfile")))
