@@ -8,6 +8,7 @@ from campus.building import Building, Check, Job, Page, Settings
 from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
 from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
+from campus.idempotency import check_idempotency_key
 from campus.mail import Mail
 from campus.redaction import origin_of
 from campus.site import CurrentCaller, CurrentSite, Site
@@ -46,6 +47,7 @@ __all__ = [
     "UtcDateTime",
     "Web",
     "access",
+    "check_idempotency_key",
     "free",
     "origin_of",
     "registry",

@@ -87,7 +87,7 @@ async def register_monitor(
     wish = Wish(
         name=name, terms=terms, webhook=webhook, email=email, key=caller.key, url=site.url, warning=warning, key_ignored=caller.key_ignored
     )
-    asked = to_json([name, period_minutes, grace_minutes, alert_webhook, alert_email])
+    asked = to_json([name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None])
     repeatable = Repeatable(lineage_of(caller) or caller.address, repeat_key, asked) if repeat_key else None
     now, entropy = site.now(), site.state.entropy
     answer = await in_transaction(

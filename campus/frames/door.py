@@ -7,8 +7,10 @@ from typing import Any
 from starlette.types import Scope
 
 from campus.access import Offer
+from campus.addresses import site_of
 from campus.caller import Caller, Frame
-from campus.payments.cashier import Cashier, keeps_secret
+from campus.idempotency import HOW_TO_MAKE_ONE, weakness_of
+from campus.payments.cashier import Cashier
 from campus.payments.payment import Goods, Payment, Sale, Sold
 from campus.payments.service import Seller
 from campus.paywall import ADMISSION, Admission
@@ -24,25 +26,46 @@ class PaymentDoor:
     till: Seller
     offered: Callable[[str, str, str], None]
 
-    def terms(self, refusal: Problem, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str) -> Problem:
-        """The refusal, with what must be paid; as it is where a key of another scope was sent."""
+    def terms(
+        self,
+        refusal: Problem,
+        offer: Offer,
+        arguments: Mapping[str, Any] | None,
+        *,
+        frame: Frame,
+        method: str,
+        idempotency_key: str | None = None,
+    ) -> Problem:
+        """The refusal, with what must be paid, and with a warning if that key would be refused; as it is for a key of another scope."""
         if refusal.status != 402:
             return refusal
         self.offered(offer.building, offer.tool, frame)
-        return self.cashier.refusal(refusal, offer, arguments, frame=frame, method=method)
+        return self.cashier.refusal(_warned(refusal, idempotency_key), offer, arguments, frame=frame, method=method)
 
     async def recalled(
         self, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str, idempotency_key: str | None
     ) -> Sold | None:
         """What a call without a payment bought before, by its Idempotency-Key: its caller lost the answer, and is not to pay again."""
-        if arguments is None or not keeps_secret(idempotency_key) or not self.cashier.names_purchase(offer, arguments):
+        if (
+            arguments is None
+            or idempotency_key is None
+            or weakness_of(idempotency_key)
+            or not self.cashier.names_purchase(offer, arguments)
+        ):
             return None
         sale = self.cashier.sale(offer, arguments, frame=frame, method=method, idempotency_key=idempotency_key)
         return await self.till.recall(sale)
 
+    def sale(
+        self, offer: Offer, arguments: Mapping[str, Any], *, scope: Scope, frame: Frame, method: str, idempotency_key: str | None
+    ) -> Sale:
+        """A call that came with a payment, as it is sold to the address that it came from."""
+        client = site_of(_address(scope))
+        return self.cashier.sale(offer, arguments, frame=frame, method=method, idempotency_key=idempotency_key, client=client)
+
     async def sell(self, payment: Payment, sale: Sale, run: Callable[[], Awaitable[Goods]], *, scope: Scope, frame: Frame) -> Sold:
         """Let the call run for its payment; the tool sees who pays, and by which payment."""
-        caller = Caller(None, payment.payer, frame, (scope.get("client") or ("",))[0])
+        caller = Caller(None, payment.payer, frame, _address(scope))
         scope[ADMISSION] = Admission(caller)
 
         async def paid(payment_id: str) -> Goods:
@@ -50,3 +73,17 @@ class PaymentDoor:
             return await run()
 
         return await self.till.sell(payment, sale, paid)
+
+
+def _address(scope: Scope) -> str:
+    address: str = (scope.get("client") or ("",))[0]
+    return address
+
+
+def _warned(refusal: Problem, idempotency_key: str | None) -> Problem:
+    if idempotency_key is None or (reason := weakness_of(idempotency_key)) is None:
+        return refusal
+    warning = f"The Idempotency-Key that was sent {reason}, and a payment that comes with it would be refused. {HOW_TO_MAKE_ONE}."
+    return Problem(
+        refusal.status, refusal.code, f"{refusal.detail} {warning}", errors=refusal.errors, headers=refusal.headers, **refusal.more
+    )

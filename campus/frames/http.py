@@ -51,10 +51,12 @@ async def paid(call: Call, offer: Offer, refusal: Problem, door: PaymentDoor | N
     payment = payment_in_headers(scope)
     if payment is None:
         sent = await call.sent()
-        again = await door.recalled(offer, sent, frame="http", method=method, idempotency_key=idempotency_key_in(scope, sent))
+        key = idempotency_key_in(scope, sent)
+        again = await door.recalled(offer, sent, frame="http", method=method, idempotency_key=key)
         if again is not None:
             return delivered(again, call)
-        raise door.terms(refusal, offer, scope["path_params"] if sent is None else sent, frame="http", method=method)
+        shown = scope["path_params"] if sent is None else sent
+        raise door.terms(refusal, offer, shown, frame="http", method=method, idempotency_key=key)
     return await bought(call, offer, payment, door, method=method)
 
 
@@ -63,7 +65,7 @@ async def bought(call: Call, offer: Offer, payment: Payment, door: PaymentDoor, 
     await call.arguments()
     sent = await call.sent() or {}
     key = idempotency_key_in(call.scope, sent)
-    sale = door.cashier.sale(offer, sent, frame="http", method=method, idempotency_key=key)
+    sale = door.sale(offer, sent, scope=call.scope, frame="http", method=method, idempotency_key=key)
     # whoever pays gets the whole answer, not word that it is the one that he has
     call.scope["headers"] = [header for header in call.scope["headers"] if header[0] != b"if-none-match"]
 

@@ -55,11 +55,11 @@ class PaidCalls:
             key = idempotency_key_in(scope, meta, readable)
             if (again := await self._door.recalled(offer, readable, frame="mcp", method=method, idempotency_key=key)) is not None:
                 return self._delivered(again, offer)
-            raise self._door.terms(refused, offer, readable, frame="mcp", method=method)
+            raise self._door.terms(refused, offer, readable, frame="mcp", method=method, idempotency_key=key)
         refuse_hostile(arguments)
         self._validate(offer.tool, arguments)
         key = idempotency_key_in(scope, meta, arguments)
-        sale = self._door.cashier.sale(offer, arguments, frame="mcp", method=method, idempotency_key=key)
+        sale = self._door.sale(offer, arguments, scope=scope, frame="mcp", method=method, idempotency_key=key)
         made: list[ToolResult] = []
 
         async def run() -> Goods:

@@ -43,7 +43,7 @@ async def wipe(storage: Storage, *, now: datetime) -> None:
     """Forget the answers that are given no more."""
     async with storage.write() as session:
         past = update(PaymentRow).where(col(PaymentRow.answer_until) <= now)
-        await (await session.connection()).execute(past.values(answer=None, answer_until=None, purchase=None))
+        await (await session.connection()).execute(past.values(answer=None, answer_until=None, purchase=None, client=None))
 
 
 def _cipher(idempotency_key: str) -> AESGCM:

@@ -6,6 +6,7 @@ from typing import Any
 
 from campus.access import Offer, Price
 from campus.caller import Frame
+from campus.idempotency import HOW_TO_MAKE_ONE, check_idempotency_key
 from campus.payments.bazaar import http_extension, mcp_extension
 from campus.payments.payment import Sale
 from campus.payments.resource import resource_of
@@ -15,7 +16,6 @@ from twins.problems import invalid_request
 
 MCP = "mcp"
 KEY_ARGUMENT = "idempotency_key"
-SHORTEST_KEY, LONGEST_KEY = 22, 255
 AGAIN_SECONDS = {"payment_unverified": "5"}
 """After which codes the very same payment is to be sent again, and when."""
 
@@ -92,14 +92,26 @@ class Cashier:
             told = self._kept[key] = self.terms(offer, None, frame=frame, method=method).told(refusal.code)
         return PaymentRequired(refusal, told)
 
-    def sale(self, offer: Offer, arguments: Mapping[str, Any], *, frame: Frame, method: str, idempotency_key: str | None = None) -> Sale:
-        """A call that is being paid for.
+    def sale(
+        self,
+        offer: Offer,
+        arguments: Mapping[str, Any],
+        *,
+        frame: Frame,
+        method: str,
+        idempotency_key: str | None = None,
+        client: str = "",
+    ) -> Sale:
+        """A call from the address `client` that is being paid for.
 
-        Its answer can be found again by a good `idempotency_key`. Problem 400 `idempotency_key_required` where the answer is a secret and
-        there is none, 422 where the product that it costs is not named.
+        Its answer can be found again by the `idempotency_key`. Problem 400 `idempotency_key_required` where the answer is a secret and
+        there is none, `weak_idempotency_key` for one that others may send too; 422 where the product that it costs is not named.
         """
         if offer.access.sells:
             self._check_product(offer.access.sells, arguments)
+            if not idempotency_key:
+                raise key_required()
+        if idempotency_key is not None:
             check_idempotency_key(idempotency_key)
         terms = self.terms(offer, arguments, frame=frame, method=method)
 
@@ -117,7 +129,8 @@ class Cashier:
             amount=int(requirements["amount"]),
             requirements=requirements,
             refused=refused,
-            idempotency_key=idempotency_key if keeps_secret(idempotency_key) else None,
+            idempotency_key=idempotency_key,
+            client=client,
         )
 
     def _check_product(self, argument: str, arguments: Mapping[str, Any]) -> None:
@@ -126,18 +139,12 @@ class Cashier:
             raise invalid_request([FieldError(f"/body/{argument}", "unknown", f"there is no such product; there are: {there_are}")])
 
 
-def keeps_secret(key: str | None) -> bool:
-    """Whether nobody can guess the key."""
-    return key is not None and SHORTEST_KEY <= len(key) <= LONGEST_KEY and key.isascii()
-
-
-def check_idempotency_key(key: str | None) -> None:
-    """Refuse a sale whose answer could be had by whoever reads the payment on chain."""
-    if not keeps_secret(key):
-        raise Problem(
-            400,
-            "idempotency_key_required",
-            "The answer to this call is a secret, and its payment can be read on chain by anyone. Send an Idempotency-Key that only "
-            f"you know, {SHORTEST_KEY} to {LONGEST_KEY} random characters (128 bits): the same call with the same key gives the answer "
-            "again if it is lost. Nothing is charged.",
-        )
+def key_required() -> Problem:
+    """400: the answer could be had by whoever reads the payment on chain."""
+    return Problem(
+        400,
+        "idempotency_key_required",
+        "The answer to this call is a secret, and its payment can be read on chain by anyone. Send an Idempotency-Key that only you know, "
+        "over HTTP as the header Idempotency-Key, over MCP as the argument idempotency_key or in _meta: the same call with the same key "
+        f"gives the answer again if it is lost. {HOW_TO_MAKE_ONE}. Nothing is charged.",
+    )

@@ -37,7 +37,8 @@ class Sale:
 
     `resource` is the call's canonical URL, arguments and all. `requirements` is the one entry of the terms' `accepts` (x402 v2)
     that this call wants. `refused(code, reason)` gives the 402 with fresh terms. `idempotency_key` is the caller's:
-    the answer is sealed under it, and found again by it.
+    the answer is sealed under it, and found again by it. `client` is the caller's address (IPv6: its /64): without a key
+    the answer is given again to that address alone.
     """
 
     building: str
@@ -49,6 +50,7 @@ class Sale:
     requirements: Mapping[str, Any]
     refused: Callable[[str, str], Problem]
     idempotency_key: str | None = None
+    client: str = ""
 
     @property
     def digest(self) -> bytes:
@@ -57,7 +59,7 @@ class Sale:
 
     @property
     def purchase(self) -> bytes | None:
-        """What a purchase is found by, whatever payment it came with: its Idempotency-Key tells, which cannot be had from this."""
+        """What the purchases made with the Idempotency-Key are found by, one for each payer; the key cannot be had from this."""
         return None if self.idempotency_key is None else sha256(f"find\n{self.idempotency_key}".encode()).digest()
 
 

@@ -16,12 +16,34 @@ def already_used() -> Problem:
     )
 
 
+def used_elsewhere() -> Problem:
+    """409: the payment came from another address before, without an Idempotency-Key; it stands on the chain for all to read."""
+    return Problem(
+        409,
+        "payment_used_elsewhere",
+        "this payment was used before by a call from another network address, and without an Idempotency-Key its answer is given again to"
+        " that address alone, because a settled payment can be read on the chain by everyone. If it is yours, send the same call from the"
+        " address that it was first sent from, within 15 minutes, and send an Idempotency-Key with the next one; else sign a new payment",
+    )
+
+
 def key_reused() -> Problem:
     """422: the Idempotency-Key is that of another purchase."""
     return Problem(
         422,
         "idempotency_key_reused",
         "this Idempotency-Key was sent before with another purchase; nothing was charged. Make a new one for a new purchase",
+    )
+
+
+def key_ambiguous() -> Problem:
+    """409: several wallets have bought with this Idempotency-Key, and the call does not say which one is meant."""
+    return Problem(
+        409,
+        "idempotency_key_ambiguous",
+        "more than one wallet has bought with this Idempotency-Key, and this call carries no payment. Send it with a payment signed by the"
+        " wallet that paid: the answer is given again, and nothing is charged. A key that others send too is no secret: make a new one for"
+        " each purchase",
     )
 
 

@@ -57,7 +57,7 @@ class Reservations:
         self._entropy = entropy
 
     async def find(self, payment: Payment | None, sale: Sale) -> Sequence[PaymentRow]:
-        """What is known of the payment's authorization, and of the purchase where it has an Idempotency-Key."""
+        """What is known of the payment's authorization, and of its payer's purchase, or everybody's, by the Idempotency-Key."""
         async with self._storage.read() as session:
             return await _found(session, payment, sale)
 
@@ -165,7 +165,7 @@ class Reservations:
         if row is not None and row.state == "reserved":
             session.add(entry(row, "admitted", at=row.reserved_at))
         if (row := await _turned(session, payment_id, "released", reason)) is not None:
-            row.answer = row.purchase = None
+            row.answer = row.purchase = row.client = None
             session.add(entry(row, event, reason, at=self._now()))
             await self._on_released(session, payment_id)
             log.info("payment released: %s", reason, extra={"payment": payment_id})
@@ -185,6 +185,7 @@ def _new_row(payment: Payment, sale: Sale, leases: Leases, *, payment_id: str, n
         payment=payment.digest,
         resource=sale.digest,
         purchase=sale.purchase,
+        client=sale.client,
         building=sale.building,
         tool=sale.tool,
         frame=sale.frame,
@@ -210,6 +211,7 @@ async def forget(storage: Storage, *, now: datetime) -> None:
 async def _found(session: AsyncSession, payment: Payment | None, sale: Sale) -> Sequence[PaymentRow]:
     known = [] if sale.purchase is None else [col(PaymentRow.purchase) == sale.purchase]
     if payment is not None:
+        known = [and_(one, col(PaymentRow.payer) == payment.payer) for one in known]
         token = and_(col(PaymentRow.network) == sale.requirements["network"], col(PaymentRow.asset) == sale.asset.lower())
         known.append(and_(token, col(PaymentRow.payer) == payment.payer, col(PaymentRow.nonce) == payment.nonce))
     return (await session.exec(select(PaymentRow).where(or_(*known)))).all() if known else ()

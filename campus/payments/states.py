@@ -14,7 +14,11 @@ released    it was not charged, and may be reserved again
 A reserved or settling payment is worked on by the process that keeps its lease. One whose lease is past belongs to nobody: when it was
 reserved it is as good as released, when it was settling it is unknown.
 
-A purchase with an Idempotency-Key is known by that key too: sent again with another payment, or with none, it is the same purchase.
+A purchase with an Idempotency-Key is known by that key too: sent again with another payment of its payer, or with none, it is the same
+purchase. Two payers who send the same key make two purchases, of which the key alone finds neither.
+
+Without a key the payment alone finds its answer, and a settled payment can be read on the chain by everybody. So it is given again only
+to the address that it came from.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +29,7 @@ from campus.payments.payment import Payment, Sale
 from campus.payments.tables import PaymentRow
 
 State = Literal["reserved", "settling", "settled", "unknown", "released"]
-Step = Literal["reserve", "wait", "resolve", "look", "replay", "refuse", "reused"]
+Step = Literal["reserve", "wait", "resolve", "look", "replay", "refuse", "reused", "elsewhere", "ambiguous"]
 
 AFTER: Mapping[str, tuple[State, ...]] = {
     "reserved": ("settling", "released"),
@@ -43,8 +47,11 @@ LONGEST_WINDOW = 600
 
 def next_step(rows: Iterable[PaymentRow], payment: Payment | None, sale: Sale, *, now: datetime) -> tuple[Step, PaymentRow | None]:
     """What to do with a payment, or with a purchase that came with none, given all that is known of the two; and the row that decides."""
-    steps = ((step_for(row, payment, sale, now=now), row) for row in rows)
-    return next((found for found in steps if found[0] != "reserve"), ("reserve", None))
+    steps: list[tuple[Step, PaymentRow | None]] = [(step_for(row, payment, sale, now=now), row) for row in rows]
+    deciding = [found for found in steps if found[0] != "reserve"]
+    if payment is None and len(deciding) > 1:
+        return "ambiguous", None
+    return deciding[0] if deciding else ("reserve", None)
 
 
 def step_for(row: PaymentRow | None, payment: Payment | None, sale: Sale, *, now: datetime) -> Step:
@@ -55,9 +62,12 @@ def step_for(row: PaymentRow | None, payment: Payment | None, sale: Sale, *, now
     if row.state == "reserved" and not is_worked_on:
         return "reserve"
     is_resend = payment is not None and row.payment == payment.digest
-    is_same_purchase = sale.purchase is not None and row.purchase == sale.purchase
+    is_its_payer = payment is None or row.payer == payment.payer
+    is_same_purchase = sale.purchase is not None and row.purchase == sale.purchase and is_its_payer
     if not (is_resend or is_same_purchase):
         return "refuse"
+    if not is_same_purchase and row.purchase is None and row.client is not None and row.client != sale.client:
+        return "elsewhere"
     if row.resource != sale.digest:
         return "reused" if is_same_purchase else "refuse"
     if row.state == "settled":

@@ -12,11 +12,15 @@ class PaymentRow(House, table=True):
 
     `state`: see states.py. `holder` and `lease_until` say which process works on it; each reservation has an `id` of its own.
     `payment` and `resource` are SHA-256 digests of what was sent and of what it buys; `answer` is sealed where it is a secret,
-    and wiped when `answer_until` is past. `purchase` is what a purchase is found by for so long, where it has an Idempotency-Key.
+    and wiped when `answer_until` is past. `purchase` is what a payer's purchase is found by for so long, where it has an
+    Idempotency-Key; `client` is the address that it came from, kept as long.
     """
 
     __tablename__ = "payments"
-    __table_args__ = (UniqueConstraint("network", "asset", "payer", "nonce", name="uq_payments_authorization"),)
+    __table_args__ = (
+        UniqueConstraint("network", "asset", "payer", "nonce", name="uq_payments_authorization"),
+        UniqueConstraint("purchase", "payer", name="uq_payments_purchase_payer"),
+    )
 
     id: str = Field(primary_key=True)
     network: str
@@ -40,7 +44,8 @@ class PaymentRow(House, table=True):
     answer: bytes | None = None
     answer_until: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
     sealed: bool = False
-    purchase: bytes | None = Field(default=None, unique=True)
+    purchase: bytes | None = None
+    client: str | None = None
     reason: str = ""
 
 

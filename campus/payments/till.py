@@ -29,7 +29,7 @@ from campus.payments.leases import Leases
 from campus.payments.ledger import Event, Ledger
 from campus.payments.outcome import Facilitator
 from campus.payments.payment import Goods, Payment, Sale, Sold
-from campus.payments.refusals import already_used, in_flight, key_reused, refused, unverified
+from campus.payments.refusals import already_used, in_flight, key_ambiguous, key_reused, refused, unverified, used_elsewhere
 from campus.payments.reservations import Reservations
 from campus.payments.states import mismatch_of, next_step
 from campus.payments.tables import PaymentRow
@@ -89,6 +89,8 @@ class Till:
                     await self._charges.look(row)
                 case "refuse":
                     raise already_used()
+                case "elsewhere":
+                    raise used_elsewhere()
                 case "reused":
                     raise key_reused()
             if anyio.current_time() >= give_up_at:
@@ -109,6 +111,8 @@ class Till:
                 return None
             case "reused":
                 raise key_reused()
+            case "ambiguous":
+                raise key_ambiguous()
             case _:
                 raise in_flight()
 

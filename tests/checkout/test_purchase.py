@@ -171,15 +171,32 @@ async def test_what_is_no_key_id_is_refused_before_anything_is_reserved(buyer: B
     assert await buyer.spent() == 0
 
 
-@pytest.mark.parametrize("idempotency_key", [None, "", "short", "0" * 21])
+@pytest.mark.parametrize("idempotency_key", [None, "", "short", "0" * 22, "my-idempotency-key-for-today"])
 async def test_a_payment_without_an_idempotency_key_worth_the_name_is_not_taken(buyer: Buyer, idempotency_key: str | None) -> None:
     payment = await buyer.pays(product="dice")
     for frame in FRAMES:
         reply = await buyer.sends(payment, frame=frame, product="dice", idempotency_key=idempotency_key)
-        assert (reply.status, reply.code) == (400, "idempotency_key_required")
+        assert (reply.status, reply.code) == (400, "weak_idempotency_key" if idempotency_key else "idempotency_key_required")
+        assert "token_urlsafe" in reply.data["detail"]
     assert await buyer.spent() == 0
-    taken = await buyer.sends(payment, product="dice", idempotency_key="0" * 22)
+    taken = await buyer.sends(payment, product="dice", idempotency_key=fresh_key())
     assert taken.status == 200, "the payment is as good as before"
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_two_buyers_with_one_idempotency_key_get_a_key_each_and_neither_the_others(buyer: Buyer, chain: Chain, frame: Frame) -> None:
+    other, idempotency_key = await buyer_at(buyer.town, chain), fresh_key()
+    wanted = {"product": "dice", "idempotency_key": idempotency_key}
+    bought = [await one.sends(await one.pays(product="dice"), frame=frame, **wanted) for one in (buyer, other)]
+    assert [one.status for one in bought] == [200, 200]
+    assert bought[0].data["key"] != bought[1].data["key"]
+    assert [await one.spent() for one in (buyer, other)] == [DOLLAR // 2] * 2
+    for one, first in zip((buyer, other), bought, strict=True):
+        again = await one.sends(await one.pays(product="dice"), frame=frame, **wanted)
+        assert (again.status, again.data) == (200, first.data)
+    by_key_alone = await replace(buyer.town, frame=frame).call("buy_key", **wanted)
+    assert (by_key_alone.status, by_key_alone.code) == (409, "idempotency_key_ambiguous")
+    assert "campus_live_" not in str(by_key_alone.data)
 
 
 @pytest.mark.parametrize("first_frame", ["http", "mcp"])

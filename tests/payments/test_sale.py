@@ -1,6 +1,7 @@
 """One payment is charged once and buys one answer: at once, again, elsewhere, and when the tool fails."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from payments.shop import PRICE, URL, Shop, read
 
 from campus.payments.payment import Goods, Payment, Sale, Sold
+from campus.testing import money
 from twins import Problem
 
 pytestmark = pytest.mark.anyio
@@ -266,3 +268,46 @@ async def test_a_secret_answer_is_stored_sealed_and_opens_to_its_key_alone(shop:
     for other in (OTHER_KEY, None):
         assert (await shop.refusal(payment, keyed(shop, other))).code == "payment_already_used"
     assert len(shop.runs) == 1
+
+
+async def test_when_its_answer_is_wiped_the_same_idempotency_key_buys_anew(shop: Shop) -> None:
+    await shop.sell(shop.pay(), keyed(shop, KEY))
+    shop.clock.ahead = timedelta(hours=24, seconds=1)
+    await shop.job("campus.wipe_answers")
+    assert [(row.answer, row.purchase, row.client) for row in await shop.rows()] == [(None, None, None)]
+    assert await shop.payments.till.recall(keyed(shop, KEY)) is None
+    sold = await shop.sell(shop.pay(valid_before=int(shop.clock().timestamp()) + 200), keyed(shop, KEY))
+    assert not sold.replayed
+    assert len(shop.runs) == 2
+
+
+async def test_an_idempotency_key_finds_the_purchase_of_its_payer_and_of_no_other(shop: Shop, chain: money.Chain) -> None:
+    other, before = money.new_wallet(), await shop.takings()
+    await chain.mint(other.address, PRICE)
+    first = await shop.sell(shop.pay(), keyed(shop, KEY))
+    assert (await shop.payments.till.recall(keyed(shop, KEY))) is not None
+    second = await shop.sell(shop.pay(by=other), keyed(shop, KEY))
+    assert (first.goods, second.goods, second.replayed) == (Goods(b'{"answer": 1}'), Goods(b'{"answer": 2}'), False)
+    assert await shop.takings() == before + 2 * PRICE
+    assert (await shop.sell(shop.pay(), keyed(shop, KEY))).goods == first.goods
+    with pytest.raises(Problem) as refused:
+        await shop.payments.till.recall(keyed(shop, KEY))
+    assert (refused.value.status, refused.value.code) == (409, "idempotency_key_ambiguous")
+
+
+async def test_without_a_key_a_payment_finds_its_answer_from_the_address_that_bought_it_alone(shop: Shop) -> None:
+    payment, here, there = shop.pay(), replace(shop.sale(), client="192.0.2.7"), replace(shop.sale(), client="192.0.2.8")
+    codes: list[str] = []
+
+    async def run(payment_id: str) -> Goods:
+        codes.append((await shop.refusal(payment, there)).code)
+        return await shop.run(payment_id)
+
+    first = await shop.sell(payment, here, run=run)
+    assert (await shop.sell(payment, here)).goods == first.goods
+    codes.append((await shop.refusal(payment, there)).code)
+    assert codes == ["payment_used_elsewhere"] * 2
+    shop.clock.ahead = timedelta(minutes=16)
+    await shop.job("campus.wipe_answers")
+    assert (await shop.row(payment)).client is None
+    assert (await shop.refusal(payment, there)).code == "payment_already_used"

@@ -117,6 +117,25 @@ def test_of_an_authorization_and_a_purchase_that_which_stands_in_the_way_decides
     assert next_step([free], PAYMENT, SECRET, now=NOW) == ("reserve", None)
 
 
+@pytest.mark.parametrize("state", ["settling", "unknown", "settled"])
+def test_another_payer_and_another_address_find_nothing(state: str) -> None:
+    mine = row(state, answer=b"{}", answer_until=AHEAD, client="192.0.2.7", purchase=SECRET.purchase)
+    stranger = replace(OTHER, payer="0x" + "99" * 20)
+    assert step_for(mine, stranger, SECRET, now=NOW) == "refuse"
+    assert step_for(mine, OTHER, SECRET, now=NOW) != "refuse"
+    mine.purchase = None
+    assert step_for(mine, PAYMENT, replace(SALE, client="192.0.2.8"), now=NOW) == "elsewhere"
+    assert step_for(mine, PAYMENT, replace(SECRET, client="192.0.2.8"), now=NOW) == "elsewhere"
+    assert step_for(mine, PAYMENT, replace(SALE, client="192.0.2.7"), now=NOW) in ("resolve", "replay")
+
+
+def test_a_key_without_a_payment_finds_nothing_where_two_payers_used_it() -> None:
+    mine, others = (row("settled", purchase=SECRET.purchase, answer=b"{}", answer_until=AHEAD, payer=payer) for payer in ("0x1", "0x2"))
+    assert next_step([mine, others], None, SECRET, now=NOW) == ("ambiguous", None)
+    others.state = "released"
+    assert next_step([mine, others], None, SECRET, now=NOW) == ("replay", mine)
+
+
 @given(
     state=st.sampled_from(sorted(AFTER)),
     lease=st.integers(-5, 5),

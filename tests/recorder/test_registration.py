@@ -165,7 +165,7 @@ async def test_a_repeated_registration_is_one_registration(recorder: Any) -> Non
 async def test_two_keys_do_not_share_an_idempotency_key(recorder: Any) -> None:
     body, ids = {"name": "a", "alert_webhook": TARGET}, set()
     for _ in range(2):
-        headers = {"Idempotency-Key": "1", "Authorization": f"Bearer {await recorder.town.key('recorder')}"}
+        headers = {"Idempotency-Key": "fV3k9Zq0tLx7Rw2uBn5sYd8A", "Authorization": f"Bearer {await recorder.town.key('recorder')}"}
         ids.add((await recorder.town.http.post("/v1/recorder/monitors", json=body, headers=headers)).json()["monitor_id"])
     assert len(ids) == 2
 
@@ -203,3 +203,33 @@ async def test_a_key_that_does_not_count_is_named_in_the_answer(both_ways: Any) 
         answer = await both_ways.register(f"https://localhost/{number}", key=token)
         assert answer["key_ignored"] is None
         assert not any("no key owns this monitor" in note for note in answer["notes"])
+
+
+WEAK_KEYS = ("a" * 22, "1", "1234567890123456789012", "idempotency-key-000001", "registration-2026-11-22")
+
+
+async def test_a_weak_idempotency_key_registers_nothing_and_gives_nobody_anothers_secret(both_ways: Any) -> None:
+    body = {"name": "a", "alert_webhook": TARGET}
+    for key in WEAK_KEYS:
+        headers = {"Idempotency-Key": key}
+        if both_ways.town.frame == "http":
+            answer = await both_ways.town.http.post("/v1/recorder/monitors", json=body, headers=headers)
+            status, said = answer.status_code, answer.json()
+        else:
+            async with both_ways.town.mcp(headers=headers) as client:
+                result = await client.call_tool("register_monitor", body, raise_on_error=False)
+            said = result.structured_content
+            status = said["status"] if result.is_error else 200
+        assert (status, said.get("code")) == (400, "weak_idempotency_key"), key
+        assert "secrets.token_urlsafe" in said["detail"]
+    assert await count(both_ways, MONITORS) == 0
+
+
+async def test_what_a_registration_leaves_out_and_its_default_are_one_request(recorder: Any) -> None:
+    http, headers = recorder.town.http, {"Idempotency-Key": "7d1c6c1e-0f0a-4f0e-9d7b-1f2d3c4b5a69"}
+    body = {"name": "a", "alert_webhook": TARGET}
+    same = (body, body | {"period_minutes": 60, "grace_minutes": 5.0}, body | {"alert_email": None}, body | {"name": " a "})
+    answers = [await http.post("/v1/recorder/monitors", json=one, headers=headers) for one in same]
+    assert [one.status_code for one in answers] == [200] * len(same), [one.json().get("code") for one in answers]
+    assert len({one.content for one in answers}) == 1
+    assert await count(recorder, MONITORS) == 1

@@ -155,7 +155,7 @@ async def test_the_terms_name_the_public_address_whatever_the_host_says() -> Non
 async def test_a_payment_that_fits_but_is_not_signed_moves_nothing_even_for_the_dearest_thing() -> None:
     async with open_market() as market:
         await market.chain.mint(market.payer.wallet.address, 20 * DOLLAR)
-        body, key = {"product": "stall"}, {"Idempotency-Key": "0123456789abcdef0123456789abcdef"}
+        body, key = {"product": "stall"}, {"Idempotency-Key": "d0c5b2f9e6a34871b5f2e9c06d1a7384"}
         terms = terms_of(await market.town.http.post("/v1/stall/buy", json=body))
         forged = Payer(market.payer.wallet, max_dollars=50).payload(terms, signature="0x" + "11" * 65)
         answer = await market.town.http.post("/v1/stall/buy", json=body, headers=headers_of(forged) | key)

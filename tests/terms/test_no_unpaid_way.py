@@ -17,7 +17,7 @@ PAYMENTS: tuple[dict[str, str], ...] = (
     {"X-PAYMENT": header(V1)},
     {"PAYMENT-SIGNATURE": header(V1), "X-PAYMENT": header(V2)},
     {"PAYMENT-RESPONSE": header({"success": True}), "X-PAYMENT-RESPONSE": header({"success": True})},
-    {"PAYMENT-REQUIRED": header(TERMS), "Idempotency-Key": "0123456789abcdef0123456789abcdef"},
+    {"PAYMENT-REQUIRED": header(TERMS), "Idempotency-Key": "d0c5b2f9e6a34871b5f2e9c06d1a7384"},
 )
 
 

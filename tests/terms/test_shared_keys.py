@@ -1,0 +1,105 @@
+"""One Idempotency-Key in two hands, and keys that anybody could have made: nobody gets another's answer by them."""
+
+from typing import Any
+
+import httpx
+import pytest
+from terms.market import DAY, DOLLAR, PATH, Market, open_market
+
+from campus.testing import ORIGIN
+from campus.testing.money import PAYMENT, Payer, headers_of, new_wallet, terms_of
+
+pytestmark = pytest.mark.anyio
+BUY = "/v1/stall/buy"
+STRONG = "fV3k9Zq0tLx7Rw2uBn5sYd8A"
+WEAK = ("a" * 22, "1234567890123456789012", "abcabcabcabcabcabcabcabc", "0000-0001-0002-0003-0004", "idempotency-key-000001", "short")
+FRAMES = ("http", "mcp")
+
+
+async def second_payer(market: Market) -> Payer:
+    payer = Payer(new_wallet(), max_dollars=50)
+    await market.chain.mint(payer.wallet.address, 100 * DOLLAR)
+    return payer
+
+
+async def call(market: Market, frame: str, key: str, payment: Any = None, **body: Any) -> tuple[int, dict[str, Any]]:
+    """Buy the product of the body, or the sentence of the day; the status and what is said."""
+    paid = {} if payment is None else {PAYMENT: payment}
+    if frame == "http":
+        headers = {"Idempotency-Key": key} | ({} if payment is None else headers_of(payment))
+        answer = await (market.town.http.post(BUY, json=body, headers=headers) if body else market.town.http.get(PATH, headers=headers))
+        return answer.status_code, answer.json()
+    async with market.mcp() as client:
+        tool, arguments = ("buy", body) if body else ("text_of", DAY)
+        result = await client.call_tool(tool, arguments, meta={"idempotency-key": key, **paid}, raise_on_error=False)
+    said = result.structured_content or {}
+    return (said["status"] if result.is_error else 200), said
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+async def test_two_wallets_with_one_idempotency_key_are_two_purchases(frame: str) -> None:
+    async with open_market() as market:
+        first, second = market.payer, await second_payer(market)
+        for payer in (first, second):
+            status, said = await call(market, frame, STRONG, payer.payload(await market.terms()))
+            assert (status, "text" in said) == (200, True)
+        assert await market.earned() == 40_000, "the second was given what the first had paid for"
+        for payer in (first, second):
+            status, _ = await call(market, frame, STRONG, payer.payload(await market.terms()))
+            assert status == 200
+        assert await market.earned() == 40_000, "each finds its own again by a new payment, uncharged"
+        status, said = await call(market, frame, STRONG)
+        assert (status, said["code"]) == (409, "idempotency_key_ambiguous")
+        assert "payment" in said["detail"]
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+async def test_a_key_that_anybody_could_make_buys_nothing_and_says_how_to_make_one(frame: str) -> None:
+    async with open_market() as market:
+        await market.chain.mint(market.payer.wallet.address, 100 * DOLLAR)
+        payer = Payer(market.payer.wallet, max_dollars=50)
+        dear = terms_of(await market.town.http.post(BUY, json={"product": "stall"}))
+        for key in WEAK:
+            for terms, body in ((dear, {"product": "stall"}), (await market.terms(), {})):
+                status, said = await call(market, frame, key, payer.payload(terms), **body)
+                assert (status, said["code"]) == (400, "weak_idempotency_key"), key
+                assert "secrets.token_urlsafe" in said["detail"]
+        status, said = await call(market, frame, WEAK[0])
+        assert (status, said["code"]) == (402, "access_required")
+        assert "Idempotency-Key" in said["detail"], "who only asks for the terms is told before he pays"
+        assert await market.earned() == 0
+        assert market.facilitator.calls == []
+
+
+async def test_an_answer_without_a_key_is_given_again_to_the_address_that_bought_it_and_to_no_other() -> None:
+    async with open_market() as market:
+
+        def at(address: str) -> httpx.AsyncClient:
+            return httpx.AsyncClient(transport=httpx.ASGITransport(market.town.app, client=(address, 4000)), base_url=ORIGIN)
+
+        async with at("192.0.2.7") as buyer, at("192.0.2.8") as watcher, at("2001:db8:1:2::7") as six, at("2001:db8:1:2::8") as its_other:
+            payment = headers_of(market.payer.payload(await market.terms()))
+            assert (await buyer.get(PATH, headers=payment)).status_code == 200
+            assert (await buyer.get(PATH, headers=payment)).status_code == 200
+            for key in ({}, {"Idempotency-Key": STRONG}):
+                refused = await watcher.get(PATH, headers=payment | key)
+                assert (refused.status_code, refused.json()["code"]) == (409, "payment_used_elsewhere"), "the payment stands on the chain"
+                assert "Idempotency-Key" in refused.json()["detail"]
+            payment = headers_of(market.payer.payload(await market.terms()))
+            assert (await six.get(PATH, headers=payment)).status_code == 200
+            assert (await its_other.get(PATH, headers=payment)).status_code == 200, "one subscriber has a /64"
+            payment = headers_of(market.payer.payload(await market.terms())) | {"Idempotency-Key": STRONG}
+            assert (await buyer.get(PATH, headers=payment)).status_code == 200
+            assert (await watcher.get(PATH, headers=payment)).status_code == 200, "who has the key has the answer"
+        assert await market.earned() == 60_000
+
+
+async def test_over_mcp_too_an_answer_without_a_key_stays_with_the_address_that_bought_it() -> None:
+    async with open_market() as market, market.mcp() as client:
+        payment = market.payer.payload(await market.terms())
+        assert not (await client.call_tool("text_of", DAY, meta={PAYMENT: payment}, raise_on_error=False)).is_error
+        transport = httpx.ASGITransport(market.town.app, client=("192.0.2.8", 4000))
+        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as watcher:
+            refused = await watcher.get(PATH, headers=headers_of(payment))
+        assert refused.json()["code"] == "payment_used_elsewhere"
+        assert await market.earned() == 20_000
