@@ -5,8 +5,9 @@ from pathlib import Path
 
 import anyio
 
-from campus.app import assemble, open_app
+from campus.app import assemble
 from campus.config import read_config
+from campus.endpoints import open_app
 
 HEAVY = {"x402", "web3", "eth_abi", "eth_account", "eth_keys", "eth_typing", "eth_utils", "hexbytes"}
 

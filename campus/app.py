@@ -2,9 +2,9 @@
 
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -18,32 +18,23 @@ from campus.checks import Findings, ask_buildings, readiness, server_findings, u
 from campus.config import Config
 from campus.counters import Counters
 from campus.directory import Directory
-from campus.edge.edge import Edge
 from campus.edge.health import Health
-from campus.errors import EXPLAINED_AT, CampusError, LoadError
+from campus.errors import CampusError, LoadError
 from campus.feeds import feeds_client
 from campus.foundation import Foundation, lay_foundation, utc_now
-from campus.frames.door import PaymentDoor
-from campus.frames.http import gate
-from campus.frames.mcp import PaywallFrame
-from campus.frames.paid import PaidCalls, validators
 from campus.jobs import Scheduler
 from campus.keys.desk import KeyDesk
 from campus.keys.keyring import KeyRing
-from campus.loader import Installed, installed_buildings, told
+from campus.loader import Installed, Loaded, installed_buildings, told
 from campus.mail import Mail, open_mail
-from campus.opening import Opened, guard
 from campus.oversights import free_writes, unsold
-from campus.pages import exposed_routes, own_routes, page_entries, pages_app
 from campus.payments.service import PaymentService
-from campus.paywall import ALL, Paywall
+from campus.paywall import ALL
 from campus.plan import Plan, make_plan
-from campus.routing import Router
 from campus.site import Site
 from campus.storage import NoStorage
 from campus.tasks import tasks_of
 from campus.web.client import Web, web_client
-from twins import RouteTable, Twins, serve_schemas
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +83,8 @@ class Campus:
         if on == "check":
             for one in self.plan.opened:
                 found[one.name] = [*found[one.name], *free_writes(one), *await unwritten(one, self.sites[one.name])]
+        for remote in self.plan.remotes.values() if on == "check" else ():
+            found[remote.name] = [*remote.findings(), *found.get(remote.name, ())]
         return own | found
 
     async def _own_findings(self) -> Findings:
@@ -100,7 +93,11 @@ class Campus:
             found["[payments]"] = await self.payments.check()
         if wrong := server_findings(self.plan.config.server):
             found["[server]"] = wrong
-        scopes = {ALL, *(offer.scope for one in self.plan.opened for offer in one.offers.values())}
+        scopes = {
+            ALL,
+            *(one.table.scope or one.name for one in self.plan.closed),
+            *(offer.scope for one in self.plan.opened for offer in one.offers.values()),
+        }
         if idle := [one.name for one in self.plan.products if one.scope not in scopes]:
             found["[products]"] = [f"{', '.join(idle)} would open nothing: no open building has the scope"]
         sells = any(offer.access.sells for one in self.plan.opened for offer in one.offers.values())
@@ -148,10 +145,10 @@ async def assemble(
             counters=Counters(),
         )
         payments = await stack.enter_async_context(service(config, ground, now=clock, trust=trust)) if config.payments else None
-        sites = {one.name: await stack.enter_async_context(around.site(one)) for one in plan.opened}
+        sites = {one.name: await stack.enter_async_context(around.site(one)) for one in plan.loaded}
         tasks = tasks_of(plan.opened, sites, ground.keys, more=payments.tasks if payments else ())
         scheduler = Scheduler(tasks, ground.storage, now=clock)
-        health = Health(readiness(plan.opened, sites, ground.storage, scheduler, payments), needed=["storage"])
+        health = Health(readiness(plan, sites, ground.storage, scheduler, payments), needed=["storage"])
         yield Campus(plan, ground, around.counters, mail, sites, scheduler, health, payments)
         await ground.keys.flush_last_used()
 
@@ -178,98 +175,43 @@ class Surroundings:
     counters: Counters
 
     @asynccontextmanager
-    async def site(self, opened: Opened) -> AsyncIterator[Site[Any, Any]]:
+    async def site(self, loaded: Loaded) -> AsyncIterator[Site[Any, Any]]:
         """A building's site, its tables migrated and its state made."""
-        building = opened.loaded.building
+        building = loaded.building
         tables = building.tables
-        storage = await self.ground.vault.room(opened.name, tables) if tables else NoStorage(opened.name)
+        storage = await self.ground.vault.room(loaded.name, tables) if tables else NoStorage(loaded.name)
         site: Site[Any, Any] = Site(
-            name=opened.name,
+            name=loaded.name,
             url=self.plan.config.url,
-            settings=opened.loaded.settings,
+            settings=loaded.settings,
             state=None,
             storage=storage,
             feeds=self.feeds,
             web=self.web,
             mail=self.mail,
-            keys=KeyDesk(self.ground.keys, building=opened.name, may_sell="keys" in opened.loaded.table.grants),
+            keys=KeyDesk(self.ground.keys, building=loaded.name, may_sell="keys" in loaded.table.grants),
             directory=self.plan.directory,
-            log=logging.getLogger(f"campus.{opened.name}"),
+            log=logging.getLogger(f"campus.{loaded.name}"),
             clock=self.clock,
             counters=self.counters,
         )
         async with AsyncExitStack() as stack:
-            yield replace(site, state=await _state_of(opened, site, stack))
+            yield replace(site, state=await _state_of(loaded, site, stack))
 
 
-async def _state_of(opened: Opened, site: Site[Any, Any], stack: AsyncExitStack) -> object:
+async def _state_of(loaded: Loaded, site: Site[Any, Any], stack: AsyncExitStack) -> object:
     """What a building's state() gives: a value, or what a context manager gives that is entered on the stack."""
-    make = opened.loaded.building.state
+    make = loaded.building.state
     try:
         made = make(site) if make else None
         return await stack.enter_async_context(made) if isinstance(made, AbstractAsyncContextManager) else made
     except CampusError:
         raise
     except Exception as error:  # the border to an author's code: the operator is told whose it is
-        raise LoadError(f"building {opened.name!r} cannot make its state: {told(error)}") from error
-
-
-@asynccontextmanager
-async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
-    """The app of a campus: both frames around every building's tools, the pages beside them, the edge around all."""
-    plan, config = campus.plan, campus.plan.config
-    paywall = Paywall(campus.keys, plan.products, per_call=plan.cashier is not None, guide=plan.directory.guide())
-    door = door_of(campus)
-    with errors_as_raised():
-        async with AsyncExitStack() as stack:
-            servers = {one.mcp_path: await stack.enter_async_context(open_mcp(campus, one, paywall, door)) for one in plan.opened}
-            twins = [await open_twins(campus, one, paywall, door) for one in plan.opened]
-            pages = RouteTable(entry for one in plan.opened for entry in page_entries(one, campus.sites[one.name]))
-            table = RouteTable.merged([*(one.table for one in twins), pages])
-            own = own_routes(plan.directory, plan.documents, plan.problems)
-            exposed = [route for one in plan.opened for route in exposed_routes(one)]
-            router = Router(table, servers, pages_app([*own, *exposed], plan.directory))
-            server = config.server
-            yield Edge(router, public_url=config.url, port=server.port, probes=campus.health.probes, trusted_proxies=server.trusted_proxies)
+        raise LoadError(f"building {loaded.name!r} cannot make its state: {told(error)}") from error
 
 
 def open_admin(campus: Campus) -> ASGIApp:
     """The operator's app of a campus, for a listener of its own."""
     server = campus.plan.config.server
     return admin_app(campus.counters, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=server.trusted_proxies)
-
-
-def door_of(campus: Campus) -> PaymentDoor | None:
-    """The second way in, where campus.toml opens it."""
-    cashier, payments = campus.plan.cashier, campus.payments
-    return PaymentDoor(cashier, payments.till, payments.ledger.offered) if cashier and payments else None
-
-
-@asynccontextmanager
-async def open_mcp(campus: Campus, opened: Opened, paywall: Paywall, door: PaymentDoor | None) -> AsyncIterator[ASGIApp]:
-    """A building's MCP endpoint, the paywall before everything else that its server does."""
-    operations = {each.name: each for each in campus.plan.operations[opened.name]}
-    paid = PaidCalls(door, operations, validators(opened.server, operations)) if door else None
-    guard(opened.server, PaywallFrame(campus.sites[opened.name], opened.offers, operations, paywall, paid))
-    await serve_schemas(opened.server)
-    app = opened.server.http_app(path=opened.mcp_path, stateless_http=True)
-    async with app.router.lifespan_context(app):
-        yield app
-
-
-async def open_twins(campus: Campus, opened: Opened, paywall: Paywall, door: PaymentDoor | None) -> Twins:
-    """A building's HTTP twins, the paywall before every call."""
-    guarded, listed = gate(campus.sites[opened.name], opened.offers, paywall, door), tuple(opened.tools.values())
-    return await Twins.open(opened.server, name=opened.name, gate=guarded, listed=listed, problem_types=EXPLAINED_AT)
-
-
-@contextmanager
-def errors_as_raised() -> Iterator[None]:
-    """An error of the body as it is: the task groups of the MCP servers wrap it into groups of one."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
-        raise error from None

@@ -10,6 +10,7 @@ from campus.errors import CampusError
 from campus.jobs import Scheduler
 from campus.opening import Opened
 from campus.payments.service import PaymentService
+from campus.plan import Plan
 from campus.site import Site
 from campus.storage import Storage, try_write
 
@@ -65,7 +66,7 @@ async def unwritten(opened: Opened, site: Site[Any, Any]) -> Sequence[str]:
 
 
 def readiness(
-    opened: Sequence[Opened],
+    plan: Plan,
     sites: Mapping[str, Site[Any, Any]],
     storage: Storage,
     scheduler: Scheduler,
@@ -77,7 +78,10 @@ def readiness(
         own: Findings = {"storage": await _write_test(storage), "jobs": scheduler.findings()}
         if payments:
             own["payments"] = payments.findings()
-        return own | await ask_buildings(opened, sites, "ready")
+        asked = await ask_buildings(plan.opened, sites, "ready")
+        for name, remote in plan.remotes.items():
+            asked[name] = [*remote.findings(), *asked.get(name, ())]
+        return own | asked
 
     return findings
 

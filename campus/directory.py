@@ -67,7 +67,7 @@ class PaymentEntry(Entry):
 
 
 class Directory:
-    """The entries of all open buildings; made once, when the campus opens. `payment` is None where only keys are taken."""
+    """The entries of all open buildings. `payment` is None where only keys are taken."""
 
     def __init__(self, name: str, url: str, products: Sequence[ProductEntry], payment: PaymentEntry | None = None) -> None:
         self.name = name
@@ -79,6 +79,10 @@ class Directory:
     def add(self, entry: BuildingEntry) -> None:
         """List one more building."""
         self._buildings[entry.name] = entry
+
+    def take(self, other: "Directory") -> None:
+        """List what another directory of the same campus lists: a building was opened late."""
+        self._buildings = dict(other._buildings)
 
     def buildings(self) -> tuple[BuildingEntry, ...]:
         """Every open building, in the order of campus.toml."""

@@ -3,6 +3,7 @@
 CampusError                 the command line prints it and exits with 2
 ├── ConfigError             campus.toml or the environment is wrong
 ├── LoadError               a building cannot be opened
+│   └── Unreachable         … for its server, elsewhere, does not answer just now
 ├── ServeError              the address cannot be served
 ├── KeyRefused              a key command asks for what is not there
 ├── JobRefused              a job cannot be run now
@@ -28,6 +29,10 @@ class ConfigError(CampusError):
 
 class LoadError(CampusError):
     """A building cannot be opened."""
+
+
+class Unreachable(LoadError):
+    """A building's server is elsewhere and does not answer just now; it may later."""
 
 
 class ServeError(CampusError):

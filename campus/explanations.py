@@ -36,6 +36,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "input_required": "The tool asks its caller back, which HTTP has no way for; call it over MCP.",
     "tool_error": "The tool refused the call; `detail` says why.",
     "timeout": "The tool took too long.",
+    "upstream_unavailable": "The tool is another server's, which cannot be reached just now. Try again after the time in Retry-After.",
     "upstream_failed": "The tool is another server's, which did not answer as it should. Try again later.",
     "internal_error": "The fault is on this side. `request_id` names the request in the server's log.",
     "storage_unavailable": "The data cannot be reached at the moment; try again after the time in Retry-After.",

@@ -8,7 +8,6 @@ from traceback import extract_tb
 from typing import Any, Protocol, get_args
 
 from fastmcp import FastMCP
-from fastmcp.server import create_proxy
 from pydantic import SecretStr, ValidationError
 
 from campus.building import Building, Settings
@@ -34,6 +33,27 @@ class Installed(Protocol):
         ...
 
 
+class Elsewhere(Protocol):
+    """A server that is not of this process: see campus.remotes, which is imported only where there is one."""
+
+    name: str
+    address: str
+    server: FastMCP[Any]
+    refusal: str | None
+
+    def findings(self) -> Sequence[str]:
+        """Why it cannot be reached or served; nothing while all is well."""
+        ...
+
+    async def open(self, *, seconds: float) -> None:
+        """List its tools; Unreachable when it does not answer in time."""
+        ...
+
+    async def watch(self) -> None:
+        """Ask now and then whether it answers, until cancelled."""
+        ...
+
+
 @dataclass(frozen=True)
 class Loaded:
     """A building that campus.toml names, with its settings, not yet opened."""
@@ -43,6 +63,8 @@ class Loaded:
     building: Building
     settings: Any
     server: FastMCP[Any]
+    remote: Elsewhere | None = None
+    """The server elsewhere, where the tools are another server's."""
 
 
 def installed_buildings() -> Sequence[Installed]:
@@ -54,6 +76,9 @@ def load(name: str, table: BuildingTable, secrets: Mapping[str, SecretStr], inst
     """Find one building and read its settings; ConfigError or LoadError says what is wrong and what there is."""
     if name in RESERVED:
         raise ConfigError(f"a building cannot be called {name!r}: campus keeps that name for itself")
+    if isinstance(table.server, dict):
+        remote = _remote(name, table, table.server)
+        return Loaded(name, table, Building(remote.server), Settings(), remote.server, remote)
     if table.server is not None:
         return Loaded(name, table, Building(server := wrapped(name, table)), Settings(), server)
     building = find(name, installed)
@@ -88,17 +113,8 @@ def made_server(name: str, building: Building, settings: Settings) -> FastMCP[An
 
 
 def wrapped(name: str, table: BuildingTable) -> FastMCP[Any]:
-    """Any FastMCP server by configuration: a module's, a command's or a remote one."""
+    """Any FastMCP server of an installed module."""
     target = table.server
-    if isinstance(target, dict):
-        if not target.keys() & {"command", "url"}:
-            raise ConfigError(f"buildings.{name}.server has neither command nor url; write {REMOTE_FORMS}")
-        if table.settings:
-            raise ConfigError(
-                f"unknown key {min(table.settings)!r} in [buildings.{name}]; there are: {', '.join(BuildingTable.model_fields)}"
-            )
-        _check_remote(name, target)
-        return create_proxy({"mcpServers": {name: target}}, mode="auto", name=name)
     module, _, attribute = str(target).partition(":")
     if not attribute:
         raise ConfigError(f"buildings.{name}.server = {target!r} names no server of a module; write {REMOTE_FORMS}")
@@ -109,6 +125,18 @@ def wrapped(name: str, table: BuildingTable) -> FastMCP[Any]:
     if isinstance(found, FastMCP) and table.settings:
         raise ConfigError(f"{target} is a server, not a factory: it takes no keys, but [buildings.{name}] has {min(table.settings)!r}")
     return found if isinstance(found, FastMCP) else _server_from(name, found, **table.settings)
+
+
+def _remote(name: str, table: BuildingTable, target: Mapping[str, Any]) -> Elsewhere:
+    """A server elsewhere: a command's, or one with an address."""
+    from campus.remotes import Remote  # a quarter of a second, spared where no such building is opened
+
+    if not target.keys() & {"command", "url"}:
+        raise ConfigError(f"buildings.{name}.server has neither command nor url; write {REMOTE_FORMS}")
+    if table.settings:
+        raise ConfigError(f"unknown key {min(table.settings)!r} in [buildings.{name}]; there are: {', '.join(BuildingTable.model_fields)}")
+    _check_remote(name, target)
+    return Remote(name, target)
 
 
 def _check_remote(name: str, target: Mapping[str, Any]) -> None:

@@ -120,28 +120,36 @@ class Opened:
 
     @property
     def mcp_path(self) -> str:
-        """Where its MCP server answers: /mcp for the building at /, else /<name>/mcp."""
-        path = self.loaded.table.path or f"/{self.name}"
-        return f"{path.rstrip('/')}/mcp"
+        """Where its MCP server answers."""
+        return mcp_path_of(self.loaded)
 
 
-async def open_server(loaded: Loaded, *, per_call: bool) -> Opened:
+def mcp_path_of(loaded: Loaded) -> str:
+    """Where a building's MCP server answers: /mcp for the building at /, else /<name>/mcp."""
+    path = loaded.table.path or f"/{loaded.name}"
+    return f"{path.rstrip('/')}/mcp"
+
+
+async def open_server(loaded: Loaded, *, per_call: bool, seconds: float = 10.0) -> Opened:
     """Open campus's own server over the author's tools, which stay as they are; LoadError when it may not be served.
 
-    `per_call` says whether payments are accepted here.
+    `per_call` says whether payments are accepted here. Unreachable when its tools are another server's that does not answer
+    within `seconds`.
     """
     author, name = loaded.server, loaded.name
     if author.auth is not None:
         raise LoadError(f"building {name!r} carries auth=, which shuts out keys and free tools; take it away: campus guards the tools")
+    if loaded.remote is not None:
+        await loaded.remote.open(seconds=seconds)
     scope = loaded.table.scope or name
     word = OperatorsWord(name, scope, loaded.table, per_call=per_call)
     server = own_server(author, word)
     tools = {tool.name: tool for tool in await every_tool(server)}
+    if not tools:
+        raise LoadError(f"building {name!r} has no tools; {'see its server' if loaded.remote else 'see its module'}")
     if unheard := word.unheard():
         there_are = ", ".join(sorted(tools))
         raise ConfigError(f"[buildings.{name}.tools] names {unheard[0]!r}, and no tool has that name; the tools are: {there_are}")
-    if not tools:
-        raise LoadError(f"building {name!r} has no tools; if it is a remote server or a command, see that it runs")
     return Opened(loaded, scope, server, tools, offers_of(name, scope, tools))
 
 

@@ -4,16 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
+
 from campus.building import Job
 from campus.config import Config
 from campus.directory import Directory, ProductEntry
 from campus.documents import OPENAPI_VERSION, components, extras, payment_terms, responses
-from campus.errors import ConfigError, LoadError
+from campus.errors import ConfigError, LoadError, Unreachable
 from campus.explanations import EXPLANATIONS
 from campus.jobs import Task
 from campus.listing import building_entry, counter_of, payment_entry, product_entries
-from campus.loader import RESERVED, Installed, load
-from campus.opening import Opened, open_server
+from campus.loader import RESERVED, Elsewhere, Installed, Loaded, load
+from campus.opening import Opened, mcp_path_of, open_server
 from campus.payments.cashier import Cashier
 from campus.selling import open_cashier
 from twins import Operation, openapi
@@ -32,6 +34,25 @@ class Plan:
     directory: Directory
     documents: Mapping[str, dict[str, Any]]
     cashier: Cashier | None = None
+    closed: tuple[Loaded, ...] = ()
+    """Buildings whose tools are another server's that does not answer."""
+
+    @property
+    def loaded(self) -> Iterator[Loaded]:
+        """Every building that campus.toml names, open or closed."""
+        yield from (one.loaded for one in self.opened)
+        yield from self.closed
+
+    @property
+    def remotes(self) -> dict[str, Elsewhere]:
+        """The servers elsewhere, by the name of their building."""
+        return {one.name: one.remote for one in self.loaded if one.remote is not None}
+
+    def with_opened(self, late: Opened) -> "Plan":
+        """The plan with one building more, at its place in campus.toml; LoadError when it does not fit in."""
+        order = list(self.config.buildings)
+        opened = sorted([*self.opened, late], key=lambda one: order.index(one.name))
+        return plan_of(self.config, opened, [one for one in self.closed if one.name != late.name])
 
     @property
     def jobs(self) -> dict[str, Job]:
@@ -45,13 +66,43 @@ class Plan:
 
 
 async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
-    """Load and open every building's server; ConfigError or LoadError says what cannot be."""
+    """Load and open every building's server; ConfigError or LoadError says what cannot be.
+
+    A building whose tools are another server's that does not answer is left `closed`: the rest is served meanwhile.
+    """
     if not config.buildings:
         raise ConfigError("campus.toml opens no building; add a table such as [buildings.gateway]")
     loaded = [load(name, table, config.secrets, installed) for name, table in config.buildings.items()]
-    opened = tuple([await open_server(one, per_call=config.payments is not None) for one in loaded])
+    async with anyio.create_task_group() as tasks:  # servers elsewhere are waited for together
+        found: dict[str, Opened | Exception | None] = dict.fromkeys(one.name for one in loaded)
+        for one in loaded:
+            if one.remote is None:
+                found[one.name] = await _opened(one, per_call=config.payments is not None)
+            else:
+                tasks.start_soon(_open_into, found, one, config.payments is not None)
+    if errors := [one for one in found.values() if isinstance(one, Exception)]:
+        raise errors[0]
+    return plan_of(config, [one for one in found.values() if isinstance(one, Opened)], [one for one in loaded if found[one.name] is None])
+
+
+async def _open_into(found: dict[str, Opened | Exception | None], loaded: Loaded, per_call: bool) -> None:
+    found[loaded.name] = await _opened(loaded, per_call=per_call)
+
+
+async def _opened(loaded: Loaded, *, per_call: bool) -> Opened | Exception | None:
+    """None when its server does not answer; an error is returned, or the task group would wrap it."""
+    try:
+        return await open_server(loaded, per_call=per_call)
+    except Unreachable:
+        return None
+    except Exception as error:
+        return error
+
+
+def plan_of(config: Config, opened: Sequence[Opened], closed: Sequence[Loaded] = ()) -> Plan:
+    """The plan of these servers, checked as a whole."""
     operations = {one.name: _operations(one) for one in opened}
-    _check_addresses(opened, operations)
+    _check_addresses(opened, operations, closed)
     _check_jobs(opened)
     _check_problems(opened)
     cashier = open_cashier(config, opened, operations)
@@ -61,7 +112,7 @@ async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
     for one in opened:
         directory.add(building_entry(one, operations[one.name], url=config.url, products=products, per_call=cashier is not None))
     documents = _documents(config, opened, operations, cashier)
-    return Plan(config, opened, operations, products, directory, documents, cashier)
+    return Plan(config, tuple(opened), operations, products, directory, documents, cashier, tuple(closed))
 
 
 def _operations(opened: Opened) -> tuple[Operation, ...]:
@@ -71,9 +122,10 @@ def _operations(opened: Opened) -> tuple[Operation, ...]:
         raise LoadError(f"building {opened.name!r}: {error}") from None
 
 
-def _check_addresses(opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]]) -> None:
-    taken = {("POST", one.mcp_path): f"the MCP server of {one.name}" for one in opened}
-    if len(taken) < len(opened):
+def _check_addresses(opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]], closed: Sequence[Loaded]) -> None:
+    loaded = [*(one.loaded for one in opened), *closed]
+    taken = {("POST", mcp_path_of(one)): f"the MCP server of {one.name}" for one in loaded}
+    if len(taken) < len(loaded):
         raise ConfigError("two buildings have the same path; each needs one of its own")
     descriptions = {
         "/openapi.json",
@@ -135,6 +187,6 @@ def _documents(
     documents["/v1/openapi.json"] = document(operations, config.server.name, "Every tool of every building.")
     if config.server.openapi in by_name:
         documents["/openapi.json"] = by_name[config.server.openapi]
-    elif "openapi" in config.server.model_fields_set:
+    elif "openapi" in config.server.model_fields_set and config.server.openapi not in config.buildings:
         raise ConfigError(f"[server] openapi = {config.server.openapi!r} is no open building; there are: {', '.join(by_name)}")
     return documents

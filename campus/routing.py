@@ -12,6 +12,10 @@ class Router:
     """Exact addresses first: what is not listed here reaches no tool."""
 
     def __init__(self, twins: RouteTable, mcp: Mapping[str, ASGIApp], pages: ASGIApp) -> None:
+        self.replace(twins, mcp, pages)
+
+    def replace(self, twins: RouteTable, mcp: Mapping[str, ASGIApp], pages: ASGIApp) -> None:
+        """Serve these from now on; requests that are being answered go on as they began."""
         self._twins = twins
         self._mcp = mcp
         self._pages = pages

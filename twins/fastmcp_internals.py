@@ -81,7 +81,7 @@ def _wraps_calls(middleware: Middleware) -> bool:
 
 def is_elsewhere(tool: Tool) -> bool:
     """Whether a tool is another server's, reached by a proxy. To import its class would take a quarter of a second."""
-    return type(tool).__module__ == "fastmcp.server.providers.proxy"
+    return any(kind.__module__ == "fastmcp.server.providers.proxy" for kind in type(tool).__mro__)
 
 
 class Standing:

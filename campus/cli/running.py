@@ -14,12 +14,13 @@ import anyio
 from anyio.abc import TaskGroup
 from cyclopts import App, CycloptsError, Parameter
 
-from campus.app import Campus, assemble, open_admin, open_app
+from campus.app import Campus, assemble, open_admin
 from campus.building import Job
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import Config, read_config
 from campus.edge.server import bind
 from campus.edge.server import serve as serve_app
+from campus.endpoints import open_app
 from campus.errors import CampusError, JobRefused
 from campus.foundation import lay_foundation
 from campus.loader import installed_buildings

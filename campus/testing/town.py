@@ -17,9 +17,10 @@ from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 from starlette.types import ASGIApp
 
-from campus.app import Campus, assemble, open_admin, open_app
+from campus.app import Campus, assemble, open_admin
 from campus.building import Building
 from campus.config import Config
+from campus.endpoints import open_app
 from campus.site import Site
 from campus.web.client import Web
 from twins import Operation

@@ -18,11 +18,14 @@ pytestmark = pytest.mark.anyio
 REMOTE = """
 import sys
 from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
 mcp = FastMCP("Tides")
 
 @mcp.tool(annotations={"readOnlyHint": True})
 def tide(port: str) -> str:
     "The tide at a port."
+    if port == "Paris":
+        raise ToolError("Paris has no sea")
     return f"high at {port}"
 
 mcp.run(transport="http", host="127.0.0.1", port=int(sys.argv[1]), show_banner=False)
@@ -66,5 +69,5 @@ async def test_a_remote_building_is_served_and_its_absence_is_told_over_both_fra
         elsewhere.kill()
         elsewhere.wait()
         answer, told = asked(f"{campus.url}/v1/tide?port=Brest"), await over_mcp(campus.url)
-        assert (answer.status_code, answer.json()["code"]) == (told["status"], told["code"]) == (502, "upstream_failed")
+        assert (answer.status_code, answer.json()["code"]) == (told["status"], told["code"]) == (503, "upstream_unavailable")
         assert "HTTP Request" not in campus.log

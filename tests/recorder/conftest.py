@@ -27,8 +27,9 @@ from buildings.recorder.sweep import keep_time
 from buildings.recorder.tables import ALERTS, MONITORS, TARGETS, TICKS
 from buildings.recorder.transactions import in_snapshot, in_transaction
 from buildings.recorder.watch import deliver_now, sweep_now
-from campus.app import assemble, open_app
+from campus.app import assemble
 from campus.config import Config
+from campus.endpoints import open_app
 from campus.testing import ORIGIN, Built, Clock, Frame, Reply, Town
 from campus.web.client import web_client
 

@@ -1,0 +1,174 @@
+"""Both frames of every building beside campus's own pages; a building whose server was away is added when it answers."""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+
+import anyio
+from starlette.types import ASGIApp
+
+from campus.absence import absent_routes, absent_server
+from campus.app import Campus
+from campus.edge.edge import Edge
+from campus.errors import EXPLAINED_AT, CampusError, Unreachable
+from campus.frames.door import PaymentDoor
+from campus.frames.http import gate
+from campus.frames.mcp import PaywallFrame
+from campus.frames.paid import PaidCalls, validators
+from campus.loader import Elsewhere, Loaded
+from campus.opening import Opened, guard, mcp_path_of, open_server
+from campus.pages import exposed_routes, own_routes, page_entries, pages_app
+from campus.paywall import Paywall
+from campus.routing import Router
+from twins import RouteTable, Twins, serve_schemas
+
+FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
+LATE_SECONDS = 60.0
+"""How long a server that was away at start is waited for at each try: a command may have to fetch itself first."""
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
+    """The app of a campus: both frames around every building's tools, the pages beside them, the edge around all."""
+    plan, server = campus.plan, campus.plan.config.server
+    with errors_as_raised():
+        async with AsyncExitStack() as stack:
+            endpoints = Endpoints(campus)
+            for opened in plan.opened:
+                await stack.enter_async_context(endpoints.opened(opened))
+            for closed in plan.closed:
+                await stack.enter_async_context(endpoints.closed(closed))
+            router = endpoints.routed()
+            async with anyio.create_task_group() as tasks:
+                for one in plan.loaded:
+                    if one.remote is not None:
+                        tasks.start_soon(endpoints.follow, one, one.remote)
+                yield Edge(
+                    router,
+                    public_url=plan.config.url,
+                    port=server.port,
+                    probes=campus.health.probes,
+                    trusted_proxies=server.trusted_proxies,
+                )
+                tasks.cancel_scope.cancel()
+
+
+class Endpoints:
+    """What is served of every building, and the router over all of it."""
+
+    def __init__(self, campus: Campus) -> None:
+        self._campus = campus
+        plan = campus.plan
+        self._paywall = Paywall(campus.keys, plan.products, per_call=plan.cashier is not None, guide=plan.directory.guide())
+        self._servers: dict[str, ASGIApp] = {}
+        self._twins: dict[str, Twins] = {}
+        self._router: Router | None = None
+        self._growing = anyio.Lock()
+
+    @asynccontextmanager
+    async def opened(self, opened: Opened) -> AsyncIterator[None]:
+        """Both frames of an open building."""
+        campus, door = self._campus, door_of(self._campus)
+        async with open_mcp(campus, opened, self._paywall, door) as app:
+            self._twins[opened.name] = await open_twins(campus, opened, self._paywall, door)
+            self._servers[opened.mcp_path] = app
+            yield
+
+    @asynccontextmanager
+    async def closed(self, loaded: Loaded) -> AsyncIterator[None]:
+        """The MCP endpoint of a building whose server is away."""
+        path = mcp_path_of(loaded)
+        app = absent_server(loaded.name).http_app(path=path, stateless_http=True)
+        async with app.router.lifespan_context(app):
+            self._servers[path] = app
+            yield
+
+    def routed(self) -> Router:
+        """The router over what is served now; the same object each time."""
+        plan = self._campus.plan
+        pages = RouteTable(entry for one in plan.opened for entry in page_entries(one, self._campus.sites[one.name]))
+        table = RouteTable.merged([*(self._twins[one.name].table for one in plan.opened), pages])
+        absent = [route for one in plan.closed for route in absent_routes(one, documents=plan.config.server.openapi)]
+        exposed = [route for one in plan.opened for route in exposed_routes(one)]
+        own = pages_app([*absent, *own_routes(plan.directory, plan.documents, plan.problems), *exposed], plan.directory)
+        if self._router is None:
+            self._router = Router(table, dict(self._servers), own)
+        self._router.replace(table, dict(self._servers), own)
+        return self._router
+
+    async def follow(self, loaded: Loaded, remote: Elsewhere) -> None:
+        """Open a building when its server answers, if it is closed; then watch the server, until cancelled."""
+        async with AsyncExitStack() as stack:
+            if loaded in self._campus.plan.closed:
+                late = await self._awaited(loaded, remote)
+                async with self._growing:
+                    remote.refusal = await self._add(late, stack)
+            await remote.watch()
+
+    async def _awaited(self, loaded: Loaded, remote: Elsewhere) -> Opened:
+        wait = FIRST_WAIT
+        while True:
+            await anyio.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT)
+            try:
+                return await open_server(loaded, per_call=self._campus.plan.cashier is not None, seconds=LATE_SECONDS)
+            except Unreachable:
+                remote.refusal = None
+            except CampusError as error:  # it answers, and what it offers cannot be served as campus.toml says
+                remote.refusal = _logged(loaded.name, error)
+
+    async def _add(self, late: Opened, stack: AsyncExitStack) -> str | None:
+        """Serve it from now on; why not, where its tools do not fit in with the others."""
+        try:
+            plan = self._campus.plan.with_opened(late)
+        except CampusError as error:
+            return _logged(late.name, error)
+        self._campus.plan.directory.take(plan.directory)  # the sites have it
+        self._campus = replace(self._campus, plan=replace(plan, directory=self._campus.plan.directory))
+        await stack.enter_async_context(self.opened(late))
+        self.routed()
+        log.info("building opened", extra={"building": late.name})
+        return None
+
+
+def _logged(building: str, error: CampusError) -> str:
+    log.error("building cannot be opened", extra={"building": building, "reason": str(error)})
+    return str(error)
+
+
+def door_of(campus: Campus) -> PaymentDoor | None:
+    """The second way in, where campus.toml opens it."""
+    cashier, payments = campus.plan.cashier, campus.payments
+    return PaymentDoor(cashier, payments.till, payments.ledger.offered) if cashier and payments else None
+
+
+@asynccontextmanager
+async def open_mcp(campus: Campus, opened: Opened, paywall: Paywall, door: PaymentDoor | None) -> AsyncIterator[ASGIApp]:
+    """A building's MCP endpoint, the paywall before everything else that its server does."""
+    operations = {each.name: each for each in campus.plan.operations[opened.name]}
+    paid = PaidCalls(door, operations, validators(opened.server, operations)) if door else None
+    guard(opened.server, PaywallFrame(campus.sites[opened.name], opened.offers, operations, paywall, paid))
+    await serve_schemas(opened.server)
+    app = opened.server.http_app(path=opened.mcp_path, stateless_http=True)
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+async def open_twins(campus: Campus, opened: Opened, paywall: Paywall, door: PaymentDoor | None) -> Twins:
+    """A building's HTTP twins, the paywall before every call."""
+    guarded, listed = gate(campus.sites[opened.name], opened.offers, paywall, door), tuple(opened.tools.values())
+    return await Twins.open(opened.server, name=opened.name, gate=guarded, listed=listed, problem_types=EXPLAINED_AT)
+
+
+@contextmanager
+def errors_as_raised() -> Iterator[None]:
+    """An error of the body as it is: the task groups of the MCP servers wrap it into groups of one."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from None

@@ -1,0 +1,135 @@
+"""Buildings that are another server's, which is down: at start, later, and when it comes back."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from commands import command_of
+from fastmcp import Client
+from serving import Served, asked, free_port, serving, write_config
+
+from tests.house.test_remote_building import CONFIG, remote
+
+pytestmark = pytest.mark.anyio
+
+OTHERS = """
+[buildings.gateway]
+path = "/"
+"""
+SILENT = """
+[buildings.tides]
+server = {{ url = "http://jane:hunter2@127.0.0.1:{port}/mcp?token=hush" }}
+tools = {{ "*" = {{ free = true }} }}
+"""
+PATIENCE = 90.0
+
+
+def until(answers: Callable[[], bool], served: Served) -> None:
+    """Ask until it holds; the log, when it never does."""
+    give_up_at = time.monotonic() + PATIENCE
+    while not answers():
+        assert time.monotonic() < give_up_at, served.log
+        time.sleep(0.1)
+
+
+def tide(served: Served) -> httpx.Response:
+    return asked(f"{served.url}/v1/tide?port=Brest")
+
+
+def findings(served: Served) -> list[str]:
+    found: list[str] = asked(f"{served.admin}/readyz").json()["checks"]["tides"]
+    return found
+
+
+async def called(served: Served, **arguments: Any) -> Any:
+    async with Client(f"{served.url}/tides/mcp") as client:
+        result = await client.call_tool_mcp("tide", arguments)
+    assert result.is_error
+    return result.structured_content
+
+
+async def test_a_remote_that_is_down_at_start_is_opened_when_it_answers(tmp_path: Path) -> None:
+    port = free_port()
+    with serving(tmp_path, OTHERS + CONFIG.format(port=port)) as campus:
+        assert asked(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
+        for path in ("/v1/tide?port=Brest", "/v1/tides/anything", "/v1/tides"):
+            answer = asked(campus.url + path)
+            assert (answer.status_code, answer.json()["code"]) == (503, "upstream_unavailable"), path
+            assert answer.headers["retry-after"]
+        assert (await called(campus, port="Brest"))["status"] == 503
+        async with Client(f"{campus.url}/tides/mcp") as client:
+            with pytest.raises(Exception, match="cannot be reached"):
+                await client.list_tools()
+        (sentence,) = findings(campus)
+        assert f"http://127.0.0.1:{port}" in sentence
+        assert asked(f"{campus.url}/readyz").status_code == 200
+        with remote(tmp_path, port):
+            until(lambda: tide(campus).status_code == 200, campus)
+            assert tide(campus).json() == {"result": "high at Brest"}
+            async with Client(f"{campus.url}/tides/mcp") as client:
+                assert [tool.name for tool in await client.list_tools()] == ["tide"]
+                assert (await client.call_tool("tide", {"port": "Brest"})).data == "high at Brest"
+            listed = asked(f"{campus.url}/v1/gateway/list_buildings").json()["buildings"]
+            assert [one["name"] for one in listed] == ["gateway", "tides"]
+            assert "/v1/tide" in asked(f"{campus.url}/tides/openapi.json").json()["paths"]
+            assert "/v1/tide" in asked(f"{campus.url}/v1/openapi.json").json()["paths"]
+            assert asked(f"{campus.url}/v1/tides").json()["ok"]
+            assert findings(campus) == []
+
+
+async def test_a_remote_that_goes_down_later_keeps_its_tools_listed_and_comes_back(tmp_path: Path) -> None:
+    port = free_port()
+    with remote(tmp_path, port) as elsewhere, serving(tmp_path, CONFIG.format(port=port)) as campus:
+        assert tide(campus).status_code == 200
+        elsewhere.kill()
+        elsewhere.wait()
+        answer, told = tide(campus), await called(campus, port="Brest")
+        assert (answer.status_code, answer.json()["code"]) == (told["status"], told["code"]) == (503, "upstream_unavailable")
+        async with Client(f"{campus.url}/tides/mcp") as client:
+            assert [tool.name for tool in await client.list_tools()] == ["tide"]
+        (sentence,) = findings(campus)
+        assert f"http://127.0.0.1:{port}" in sentence
+        with remote(tmp_path, port):
+            until(lambda: tide(campus).status_code == 200, campus)
+            assert findings(campus) == []
+
+
+async def test_what_a_remote_refuses_is_the_same_over_both_frames(tmp_path: Path) -> None:
+    port = free_port()
+    with remote(tmp_path, port), serving(tmp_path, CONFIG.format(port=port)) as campus:
+        wrong, told = asked(f"{campus.url}/v1/tide"), await called(campus)
+        assert (wrong.status_code, wrong.json()["code"]) == (told["status"], told["code"]) == (422, "invalid_request")
+        assert "port" in wrong.text
+        dry, told = asked(f"{campus.url}/v1/tide?port=Paris"), await called(campus, port="Paris")
+        assert (dry.status_code, dry.json()["code"]) == (told["status"], told["code"]) == (400, "tool_error")
+        assert dry.json()["detail"] == told["detail"] == "Paris has no sea"
+
+
+def test_a_late_building_whose_routes_are_taken_is_told_and_stops_nothing(tmp_path: Path) -> None:
+    port = free_port()
+    text = OTHERS + CONFIG.format(port=port).replace("GET /v1/tide", "GET /v1/gateway/list_buildings")
+    with serving(tmp_path, text) as campus, remote(tmp_path, port):
+        until(lambda: "two of them have the route" in " ".join(findings(campus)), campus)
+        assert asked(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
+
+
+def test_a_command_that_cannot_be_started_leaves_the_rest_to_be_served(tmp_path: Path) -> None:
+    text = OTHERS + '[buildings.tides]\nserver = { command = "/nowhere/tides-server", args = ["--token", "hush"] }\n'
+    with serving(tmp_path, text) as campus:
+        assert asked(f"{campus.url}/v1/gateway/list_buildings").status_code == 200
+        assert asked(f"{campus.url}/v1/tides/tide").status_code == 503
+        (sentence,) = findings(campus)
+        assert "/nowhere/tides-server" in sentence
+        assert "hush" not in sentence + campus.log
+
+
+def test_the_check_names_the_address_and_none_of_its_secrets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    answer = command_of(capsys)("check", "--config", str(write_config(tmp_path, SILENT.format(port=port), port=8000)))
+    assert answer.code == 1
+    assert f"http://127.0.0.1:{port}" in answer.out
+    assert "hunter2" not in answer.out + answer.err
+    assert "token" not in answer.out + answer.err
