@@ -35,6 +35,16 @@ class Connection(HttpToolsProtocol):
         self._deadline, self._owes_head = self.loop.time() + self.head_seconds, True
         self._timer = self.loop.call_at(self._deadline, self._look_at_clock)
 
+    @property
+    def idle_since(self) -> float:
+        """When it began to wait for a request; infinite while one is answered."""
+        return self._deadline - (self.head_seconds if self._owes_head else self.timeout_keep_alive)
+
+    def dismiss(self) -> None:
+        """Close it for another's sake; no request is lost that had begun to be answered."""
+        self._deadline = inf
+        self.transport.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clock."""
         self._timer.cancel()

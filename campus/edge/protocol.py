@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Container
 from math import inf
 from typing import Any
 
@@ -10,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from campus.edge.connection import Connection
 from campus.edge.identity import caller_of
+from campus.edge.peers import Peers
 from campus.edge.refusal import last_answer
 from twins import Problem
 
@@ -18,6 +20,9 @@ access = logging.getLogger("campus.access")
 HEAD_BYTES = 32 * 1024
 LINGER_SECONDS = 1.0
 CONNECTIONS = 4_000
+CONNECTIONS_PER_ADDRESS = 256
+TOLD = 64
+"""How many connections beyond the limit are told so; more are closed without a word, since each takes a file while it is told."""
 PIPELINED = 32
 LARGEST_READ = 256 * 1024  # what uvloop and asyncio hand over at once
 
@@ -32,18 +37,25 @@ class GuardedProtocol(Connection):
     head_bytes = HEAD_BYTES
     linger_seconds = LINGER_SECONDS
     connections_limit = CONNECTIONS
+    connections_per_address = CONNECTIONS_PER_ADDRESS
+    peers: Peers
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
-        """One connection too many is told so."""
+        """One connection too many, of all or of its address, takes the place of an idle one; it is refused when all are busy."""
         super().connection_made(transport)
         self._received = 0
         self._refused = False
         self._problem = Problem(400, "invalid_http", "The request is not HTTP/1.1.")
-        if len(self.connections) > self.connections_limit:
+        if not self.peers.enter(self):
+            if len(self.connections) - len(self.peers) > TOLD:
+                self._refused = True
+                transport.abort()
+                return
             self._refuse(Problem(503, "overloaded", "Too many connections are open; try again soon.", headers={"Retry-After": "5"}))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Uvicorn tells the last request's app that the caller has gone; the one that runs may be an earlier one."""
+        self.peers.leave(self)
         self._tell_running()
         super().connection_lost(exc)
 
@@ -126,5 +138,11 @@ class GuardedProtocol(Connection):
 
 
 def guarded(**limits: Any) -> type[GuardedProtocol]:
-    """The protocol with other limits: head_seconds, head_bytes, linger_seconds, connections_limit."""
+    """The protocol with other limits: head_seconds, head_bytes, linger_seconds, connections_limit, connections_per_address."""
     return type("GuardedProtocol", (GuardedProtocol,), limits)
+
+
+def served(protocol: type[GuardedProtocol], *, trusted_proxies: Container[str]) -> type[GuardedProtocol]:
+    """The protocol of one listener, which counts its connections."""
+    peers = Peers(limit=protocol.connections_limit, share=protocol.connections_per_address, exempt=trusted_proxies)
+    return type(protocol.__name__, (protocol,), {"peers": peers})

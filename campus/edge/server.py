@@ -4,15 +4,16 @@ import errno
 import logging
 import resource
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 import anyio
 import uvicorn
 from starlette.types import ASGIApp
 
-from campus.addresses import Listen
-from campus.edge.protocol import CONNECTIONS, GuardedProtocol, guarded
+from campus.addresses import LOOPBACK_PROXIES, Listen
+from campus.edge.protocol import CONNECTIONS, GuardedProtocol, guarded, served
+from campus.edge.proxies import Proxies
 from campus.errors import ServeError
 
 log = logging.getLogger(__name__)
@@ -56,16 +57,19 @@ async def serve(
     grace_seconds: int = GRACE_SECONDS,
     protocol: type[GuardedProtocol] | None = None,
     takes_signals: bool = True,
+    trusted_proxies: Collection[str] = LOOPBACK_PROXIES,
 ) -> None:
     """Serve until SIGTERM, SIGINT or cancellation; then let calls finish, for `grace_seconds` at most, and return.
 
-    Of several servers in one process only one `takes_signals`; cancel the others when it has returned.
+    Of several servers in one process only one `takes_signals`; cancel the others when it has returned. Each address has a
+    share of the connections, but for the addresses and networks of `trusted_proxies`.
 
     Run it on uvloop. No ASGI lifespan is run: what the app needs is opened around this call, and is closed after it.
     """
+    protocol = protocol or guarded(connections_limit=min(CONNECTIONS, _files_allowed() - OTHER_FILES))
     config = uvicorn.Config(
         app,
-        http=protocol or guarded(connections_limit=min(CONNECTIONS, _files_allowed() - OTHER_FILES)),
+        http=served(protocol, trusted_proxies=Proxies(trusted_proxies)),
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -117,7 +121,7 @@ class _Server(uvicorn.Server):
 def _files_allowed() -> int:
     """How many files the process may open, once it may open as many as connections can need and the system lets it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CONNECTIONS + OTHER_FILES
+    wanted = CONNECTIONS + BACKLOG + OTHER_FILES  # those that take the place of others are there a moment before these are gone
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

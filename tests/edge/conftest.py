@@ -81,8 +81,9 @@ class Served:
         return f"http://127.0.0.1:{self.port}"
 
     @asynccontextmanager
-    async def connected(self) -> AsyncIterator[Connection]:
-        async with await anyio.connect_tcp("127.0.0.1", self.port) as stream:
+    async def connected(self, address: str = "127.0.0.1") -> AsyncIterator[Connection]:
+        """A connection from this address of the machine."""
+        async with await anyio.connect_tcp("127.0.0.1", self.port, local_host=address) as stream:
             yield Connection(stream)
 
     async def ask(self, request: bytes | str) -> Answer:
@@ -106,7 +107,8 @@ async def _serving(app: ASGIApp, *, protocol: type[GuardedProtocol] | None = Non
     started = anyio.Event()
     edge = Edge(app, **{"public_url": f"http://127.0.0.1:{port}", "port": port} | options)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: serve(edge, listener, on_started=started.set, protocol=protocol, grace_seconds=2))
+        more = {name: value for name, value in options.items() if name == "trusted_proxies"}
+        tasks.start_soon(lambda: serve(edge, listener, on_started=started.set, protocol=protocol, grace_seconds=2, **more))
         with anyio.fail_after(PATIENCE):
             await started.wait()
         yield Served(port)

@@ -15,6 +15,8 @@ pytestmark = pytest.mark.anyio
 QUICK = guarded(head_seconds=0.3, linger_seconds=0.2)
 HEAD_BYTES = 8_000
 SMALL = guarded(head_bytes=HEAD_BYTES, linger_seconds=0.2)
+PATIENCE = 20.0
+PATIENT = guarded(linger_seconds=2 * PATIENCE)
 GET = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -173,23 +175,24 @@ async def test_too_many_requests_sent_ahead_end_the_connection(serving) -> None:
 
 
 async def test_a_caller_that_sends_ahead_and_leaves_makes_no_error(serving, caplog) -> None:
-    done = anyio.Event()
+    ran, begun, done = [], anyio.Event(), anyio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            for _ in range(10):
-                await anyio.sleep(0.05)
-                await send({"type": "http.response.body", "body": b"x" * 1_000, "more_body": True})
-        finally:
-            done.set()
+        ran.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        begun.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        await send({"type": "http.response.body", "body": b"x" * 1_000})
+        done.set()
 
     async with serving(app) as served:
-        async with served.connected() as connection:
-            await connection.send(GET % b"first" + GET % b"x" * 3)
-            await anyio.sleep(0.02)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
+            async with served.connected() as connection:
+                await connection.send(GET % b"first" + GET % b"x" * 3)
+                await begun.wait()
             await done.wait()
+    assert ran == ["/first"]
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
@@ -212,34 +215,45 @@ async def test_what_is_not_http_is_400(serving, garbage: bytes) -> None:
     assert (answer.status, answer.json()["code"]) == (400, "invalid_http")
 
 
+CHUNK = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
+
+
 async def test_a_broken_chunk_is_400_and_the_app_is_told_that_the_caller_has_gone(serving) -> None:
-    seen = []
+    seen, begun, done = [], anyio.Event(), anyio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         seen.append((await receive())["type"])
+        begun.set()
         seen.append((await receive())["type"])
+        done.set()
 
-    async with serving(app, protocol=SMALL) as served, served.connected() as connection:
-        await connection.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
-        await anyio.sleep(0.05)
-        await connection.send(b"nonsense\r\n")
+    async with serving(app, protocol=PATIENT) as served, served.connected() as connection:
+        await connection.send(CHUNK)
+        with anyio.fail_after(PATIENCE):
+            await begun.wait()
+            await connection.send(b"nonsense\r\n")
+            await done.wait()
         assert (await connection.answer()).status == 400
-        await connection.rest()
     assert seen == ["http.request", "http.disconnect"]
 
 
 async def test_a_broken_chunk_puts_no_second_answer_into_one_that_has_begun(serving) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"10")]})
         await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        begun.set()
         while (await receive())["type"] != "http.disconnect":
             pass
 
+    begun = anyio.Event()
     async with serving(app, protocol=SMALL) as served, served.connected() as connection:
-        await connection.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
-        await anyio.sleep(0.05)
+        await connection.send(CHUNK)
+        with anyio.fail_after(PATIENCE):
+            await begun.wait()
         await connection.send(b"nonsense\r\n")
         answer = await connection.rest()
+    assert answer.count(b"HTTP/1.1") == 1
     assert answer.endswith(b"half")
 
 

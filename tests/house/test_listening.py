@@ -1,6 +1,7 @@
 """`campus serve` on IPv6: it binds, its links put the address in brackets, and callers reach it under their spellings of it."""
 
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -9,6 +10,7 @@ from fastmcp import Client
 from serving import asked, serving
 
 from campus.config import Config
+from campus.edge.protocol import CONNECTIONS_PER_ADDRESS
 
 GATEWAY = '[buildings.gateway]\npath = "/"\n'
 
@@ -41,3 +43,13 @@ def test_all_addresses_of_ipv6_are_served_and_those_of_ipv4_too(tmp_path: Path) 
 def test_campus_toml_may_write_it_with_brackets_or_without(host: str) -> None:
     config = Config.model_validate({"server": {"host": host, "port": 8123}})
     assert (config.server.host, config.url) == ("::1", "http://[::1]:8123")
+
+
+def test_idle_connections_of_one_address_shut_out_nobody_and_no_proxy_is_trusted_that_is_not_named(tmp_path: Path) -> None:
+    with serving(tmp_path, f"trusted_proxies = []\n{GATEWAY}") as campus, ExitStack() as stack:
+        there = ("127.0.0.1", urlsplit(campus.url).port or 0)
+        idle = [stack.enter_context(socket.create_connection(there, timeout=20)) for _ in range(CONNECTIONS_PER_ADDRESS + 40)]
+        assert asked(f"{campus.url}/v1/gateway").status_code == 200
+        assert [each.recv(1) for each in idle[:41]] == [b""] * 41, "the oldest made room for the rest and for the one that asked"
+        idle[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert idle[-1].recv(12) == b"HTTP/1.1 200"

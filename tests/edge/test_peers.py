@@ -1,0 +1,194 @@
+"""Many connections: each address has its share, and an idle one makes room for one that has something to ask."""
+
+from collections import Counter
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from math import inf
+
+import anyio
+import pytest
+from edge.conftest import Connection, Served
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.types import Receive, Scope, Send
+
+from campus.edge.peers import Peers
+from campus.edge.protocol import guarded
+from campus.edge.server import KEEP_ALIVE_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+PATIENCE = 20.0
+GET = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
+NO_PROXIES: tuple[str, ...] = ()
+TIGHT = guarded(connections_limit=6, connections_per_address=3, linger_seconds=0.2, head_seconds=60)
+
+
+async def hello(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+@dataclass
+class Crowd:
+    """Connections that stay open until the test ends."""
+
+    served: Served
+    stack: AsyncExitStack
+
+    async def joined(self, address: str = "127.0.0.1", *, asks: bool = True) -> Connection:
+        """One more, which has asked once when `asks`."""
+        connection = await self.stack.enter_async_context(self.served.connected(address))
+        if asks:
+            assert await self.is_served(connection)
+        return connection
+
+    @staticmethod
+    async def is_closed(connection: Connection) -> bool:
+        """Whether it was closed long before its keep-alive time was over."""
+        with anyio.fail_after(KEEP_ALIVE_SECONDS / 2):
+            return await connection.rest() == b""
+
+    @staticmethod
+    async def is_served(connection: Connection) -> bool:
+        """Whether it is answered."""
+        await connection.send(GET % b"again")
+        return (await connection.answer()).status == 200
+
+
+async def test_the_longest_idle_connection_of_an_address_makes_room_for_its_next(serving) -> None:
+    async with serving(hello, protocol=TIGHT, trusted_proxies=NO_PROXIES) as served, AsyncExitStack() as stack:
+        crowd = Crowd(served, stack)
+        first, second, third = [await crowd.joined() for _ in range(3)]
+        assert await crowd.is_served(first), "now the second is idle for the longest time"
+        fourth = await crowd.joined()
+        assert await crowd.is_closed(second)
+        for connection in (first, third, fourth):
+            assert await crowd.is_served(connection)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:"], ids=["nothing", "half a head"])
+async def test_connections_that_ask_nothing_shut_nobody_out(serving, sent: bytes) -> None:
+    async with serving(hello, protocol=TIGHT, trusted_proxies=NO_PROXIES) as served, AsyncExitStack() as stack:
+        crowd = Crowd(served, stack)
+        for _ in range(40):
+            silent = await crowd.joined("127.0.0.2", asks=False)
+            await silent.send(sent) if sent else None
+        assert await crowd.is_served(await crowd.joined("127.0.0.3"))
+        assert await crowd.is_served(await crowd.joined("127.0.0.2"))
+
+
+async def test_where_the_whole_is_full_the_address_with_the_most_gives_way(serving) -> None:
+    async with serving(hello, protocol=TIGHT, trusted_proxies=NO_PROXIES) as served, AsyncExitStack() as stack:
+        crowd = Crowd(served, stack)
+        alone = await crowd.joined("127.0.0.5")
+        two = [await crowd.joined("127.0.0.4") for _ in range(2)]
+        three = [await crowd.joined("127.0.0.3") for _ in range(3)]
+        newcomer = await crowd.joined("127.0.0.6")
+        assert await crowd.is_closed(three[0]), "though the others are idle for longer"
+        for connection in (alone, *two, *three[1:], newcomer):
+            assert await crowd.is_served(connection)
+
+
+async def test_a_connection_that_is_answered_is_never_closed_for_another(serving) -> None:
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/slow":
+            begun.release()
+            await release.wait()
+        await hello(scope, receive, send)
+
+    begun, release = anyio.Semaphore(0), anyio.Event()
+    async with serving(slow, protocol=TIGHT, trusted_proxies=NO_PROXIES) as served, AsyncExitStack() as stack:
+        crowd = Crowd(served, stack)
+        busy = [await crowd.joined(asks=False) for _ in range(3)]
+        with anyio.fail_after(PATIENCE):
+            for connection in busy:
+                await connection.send(GET % b"slow")
+                await begun.acquire()
+        refused = await (await crowd.joined(asks=False)).answer()
+        assert (refused.status, refused.json()["code"], refused.headers["retry-after"]) == (503, "overloaded", "5")
+        assert await crowd.is_served(await crowd.joined("127.0.0.2"))
+        release.set()
+        for connection in busy:
+            assert (await connection.answer()).body == b"hello"
+
+
+async def test_connections_of_a_trusted_proxy_are_not_counted_as_one_callers(serving) -> None:
+    async with serving(hello, protocol=TIGHT, trusted_proxies=("127.0.0.0/29",)) as served, AsyncExitStack() as stack:
+        crowd = Crowd(served, stack)
+        behind_proxies = [await crowd.joined() for _ in range(5)]
+        stranger = await crowd.joined("127.0.0.9")
+        assert await crowd.is_served(await crowd.joined("127.0.0.10"))
+        assert await crowd.is_closed(stranger), "the only one that is no proxy's"
+        for connection in behind_proxies:
+            assert await crowd.is_served(connection)
+
+
+async def test_of_many_refused_connections_few_are_kept_until_they_have_read_why(serving) -> None:
+    async def stuck(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    begun = anyio.Event()
+    protocol = guarded(connections_limit=1, linger_seconds=PATIENCE)
+    async with serving(stuck, protocol=protocol) as served, AsyncExitStack() as stack:
+        crowd = Crowd(served, stack)
+        await (await crowd.joined(asks=False)).send(GET % b"")
+        with anyio.fail_after(PATIENCE):
+            await begun.wait()
+        answers = Counter()
+        for _ in range(80):
+            connection = await crowd.joined(asks=False)
+            with anyio.fail_after(PATIENCE):
+                try:
+                    answers[(await connection.stream.receive())[:12]] += 1
+                except (anyio.EndOfStream, anyio.BrokenResourceError):
+                    answers["closed"] += 1
+        assert answers == {b"HTTP/1.1 503": 64, "closed": 16}
+
+
+@dataclass(eq=False)
+class Paper:
+    """A connection on paper."""
+
+    client: tuple[str, int] | None
+    idle_since: float
+    dismissed: list[bool] = field(default_factory=list)
+
+    def dismiss(self) -> None:
+        self.dismissed.append(True)
+
+
+def test_an_ipv6_subscriber_is_one_address_and_a_mapped_ipv4_address_is_ipv4() -> None:
+    peers = Peers(limit=100, share=2)
+    one, two, three = [Paper((f"2001:db8:0:7::{number}", 1), number) for number in (1, 2, 3)]
+    elsewhere, plain, mapped, third = [Paper((a, 1), 9) for a in ("2001:db8:0:8::1", "192.0.2.1", "::ffff:192.0.2.1", "192.0.2.1")]
+    assert all(peers.enter(each) for each in (one, two, elsewhere, plain, mapped))
+    assert not any(each.dismissed for each in (one, two, elsewhere, plain, mapped))
+    assert peers.enter(three)
+    assert (one.dismissed, two.dismissed) == ([True], [])
+    plain.idle_since = inf
+    assert peers.enter(third)
+    assert (plain.dismissed, mapped.dismissed) == ([], [True])
+
+
+PROXY = "192.0.2.9"
+ADDRESSES = st.sampled_from(["10.0.0.1", "10.0.0.2", "10.0.0.3", "::1", "", PROXY])
+MOVES = st.lists(st.tuples(ADDRESSES, st.floats(0, 9) | st.just(inf), st.booleans()), max_size=60)
+
+
+@given(MOVES)
+def test_no_limit_is_ever_exceeded_and_only_idle_strangers_are_dismissed(moves: list[tuple[str, float, bool]]) -> None:
+    peers, inside = Peers(limit=7, share=3, exempt={PROXY}), []
+    for address, idle_since, leaves in moves:
+        newcomer = Paper((address, 1) if address else None, idle_since)
+        before = [each for each in inside if each.idle_since < inf and each.client != (PROXY, 1)]
+        entered = peers.enter(newcomer)
+        gone = [each for each in inside if each.dismissed]
+        assert all(each in before for each in gone)
+        inside = [each for each in inside if not each.dismissed] + ([newcomer] if entered else [])
+        if leaves and inside:
+            peers.leave(inside.pop(0))
+        sizes = Counter(each.client for each in inside)
+        assert len(peers) == len(inside) <= 7
+        assert all(count <= 3 for client, count in sizes.items() if client != (PROXY, 1))
