@@ -69,5 +69,7 @@ def _check_seller(offer: Offer, operation: Operation) -> None:
     if argument not in operation.by_name:
         there_are = ", ".join(operation.by_name) or "none"
         raise LoadError(f"{where} says sells={argument!r}, and has no such argument; there are: {there_are}")
+    if not operation.by_name[argument].required:
+        raise LoadError(f"{where} says sells={argument!r}, which has a default; take the default away: a purchase names what it buys")
     if KEY_ARGUMENT in operation.by_name and operation.methods != ("POST",):
         raise LoadError(f"{where} takes {KEY_ARGUMENT}, a secret that must not stand in an address; serve it by POST alone")

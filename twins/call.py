@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope
 
 from twins.arguments import read_arguments
+from twins.canonical import without_nulls
 from twins.direct import Direct
 from twins.fastmcp_internals import Standing, Surroundings, is_crash, is_elsewhere, leave, skips_nothing
 from twins.operation import Operation
@@ -49,6 +50,15 @@ class Way:
             return sent
         try:
             return self._direct.validate(sent)
+        except ValidationError as error:
+            raise refusal_of(error, self.operation, method, sent) from None
+
+    def canonical(self, sent: dict[str, Any], *, method: str) -> dict[str, Any]:
+        """The call in one form; where the server is to validate it, as it was sent without nulls."""
+        if self._direct is None:
+            return without_nulls(sent)
+        try:
+            return self._direct.canonical(sent)
         except ValidationError as error:
             raise refusal_of(error, self.operation, method, sent) from None
 
@@ -108,22 +118,29 @@ class Call:
 
     async def sent(self) -> dict[str, Any] | None:
         """The arguments as they were sent, not validated, for a gate that names them as it refuses; None where they cannot be read."""
-        if self._sent is None:
-            way = self._way
-            try:
-                self._sent = await read_arguments(way.operation, self.scope, self._receive, body_limit=way.body_limit)
-            except Problem:
-                return None
-        return self._sent
+        try:
+            return await self._read()
+        except Problem:
+            return None
 
     async def arguments(self) -> dict[str, Any]:
         """The tool's arguments, read and validated once. Raises the Problem of arguments that do not fit."""
         if self._arguments is None:
             way = self._way
-            if self._sent is None:
+            if self._sent is None:  # as in _read, and one coroutine less for every call
                 self._sent = await read_arguments(way.operation, self.scope, self._receive, body_limit=way.body_limit)
             self._arguments = way.validated(self._sent, method=self.scope["method"])
         return self._arguments
+
+    async def _read(self) -> dict[str, Any]:
+        if self._sent is None:
+            way = self._way
+            self._sent = await read_arguments(way.operation, self.scope, self._receive, body_limit=way.body_limit)
+        return self._sent
+
+    async def canonical(self) -> dict[str, Any]:
+        """The arguments in one form, however they were spelled. Raises the Problem of arguments that do not fit."""
+        return self._way.canonical(await self._read(), method=self.scope["method"])
 
     async def answer(self) -> Answer:
         """Run the tool. Raises a Problem, or whatever else the tool raises: nothing then is to be charged."""

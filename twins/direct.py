@@ -19,6 +19,7 @@ from pydantic_core import to_json
 from starlette.types import Scope
 from uncalled_for import get_dependency_parameters
 
+from twins.canonical import canonical_call
 from twins.fastmcp_internals import Surroundings, leave, shared_scope
 from twins.injection import Instant
 from twins.refusals import timed_out
@@ -35,6 +36,7 @@ class Direct:
         self._instants = {name: value for name, value in injected.items() if isinstance(value, Instant)}
         self._needs_resolution = len(self._instants) < len(injected)
         self._validator = argument_adapter(tool.fn, without=injected).validator
+        self._required = frozenset(tool.parameters.get("required", ()))
         self._strict = server.strict_input_validation
         self._is_async = inspect.iscoroutinefunction(_innermost(tool.fn))
         self._in_thread = not self._is_async and tool.run_in_thread and not inspect.isasyncgenfunction(tool.fn)
@@ -46,6 +48,13 @@ class Direct:
             return dict(self._validator.validate_json(to_json(arguments), strict=True))
         validated: dict[str, Any] = self._validator.validate_python(arguments)
         return validated
+
+    def canonical(self, sent: dict[str, Any]) -> dict[str, Any]:
+        """The call in one form, as JSON values: two that the function cannot tell apart are the same. Raises as `validate` does."""
+        needed = {name: value for name, value in sent.items() if name in self._required}
+        validated = self.validate(sent)
+        defaults = validated if len(needed) == len(sent) else self.validate(needed)
+        return canonical_call(sent, validated, defaults, required=self._required)
 
     async def run(self, arguments: Mapping[str, Any], scope: Scope) -> Any:
         """What the function returns for validated arguments, generators consumed.

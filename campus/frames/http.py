@@ -51,21 +51,28 @@ async def paid(call: Call, offer: Offer, refusal: Problem, door: PaymentDoor | N
     payment = payment_in_headers(scope)
     if payment is None:
         sent = await call.sent()
-        key = idempotency_key_in(scope, sent)
-        again = await door.recalled(offer, sent, frame="http", method=method, idempotency_key=key)
+        key, said = idempotency_key_in(scope, sent), None if sent is None else await as_far_as_valid(call, sent)
+        again = await door.recalled(offer, said, frame="http", method=method, idempotency_key=key)
         if again is not None:
             return delivered(again, call)
-        shown = scope["path_params"] if sent is None else sent
+        shown = scope["path_params"] if said is None else said
         raise door.terms(refusal, offer, shown, frame="http", method=method, idempotency_key=key)
     return await bought(call, offer, payment, door, method=method)
 
 
+async def as_far_as_valid(call: Call, sent: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The call in its one form, in which a payment will be compared; as it was sent, where that fits no tool and buys nothing."""
+    try:
+        return await call.canonical()
+    except Problem:
+        return sent
+
+
 async def bought(call: Call, offer: Offer, payment: Payment, door: PaymentDoor, *, method: str) -> Answer:
     """Arguments that do not fit are refused before anything is reserved."""
-    await call.arguments()
-    sent = await call.sent() or {}
-    key = idempotency_key_in(call.scope, sent)
-    sale = door.sale(offer, sent, scope=call.scope, frame="http", method=method, idempotency_key=key)
+    arguments = await call.canonical()
+    key = idempotency_key_in(call.scope, await call.sent())
+    sale = door.sale(offer, arguments, scope=call.scope, frame="http", method=method, idempotency_key=key)
     # whoever pays gets the whole answer, not word that it is the one that he has
     call.scope["headers"] = [header for header in call.scope["headers"] if header[0] != b"if-none-match"]
 

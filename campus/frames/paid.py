@@ -18,6 +18,7 @@ from campus.frames.refusals import refuse_hostile
 from campus.payments.payment import Goods, Sold
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
 from twins import Operation, Problem, hostile
+from twins.canonical import without_nulls
 from twins.direct import Direct
 from twins.fastmcp_internals import skips_nothing
 from twins.refusals import refusal_of
@@ -53,13 +54,13 @@ class PaidCalls:
         if payment is None:
             readable = None if hostile(arguments) else arguments
             key = idempotency_key_in(scope, meta, readable)
-            if (again := await self._door.recalled(offer, readable, frame="mcp", method=method, idempotency_key=key)) is not None:
+            said = None if readable is None else self._as_far_as_valid(offer.tool, readable)
+            if (again := await self._door.recalled(offer, said, frame="mcp", method=method, idempotency_key=key)) is not None:
                 return self._delivered(again, offer)
-            raise self._door.terms(refused, offer, readable, frame="mcp", method=method, idempotency_key=key)
+            raise self._door.terms(refused, offer, said, frame="mcp", method=method, idempotency_key=key)
         refuse_hostile(arguments)
-        self._validate(offer.tool, arguments)
         key = idempotency_key_in(scope, meta, arguments)
-        sale = self._door.sale(offer, arguments, scope=scope, frame="mcp", method=method, idempotency_key=key)
+        sale = self._door.sale(offer, self._canonical(offer.tool, arguments), scope=scope, frame="mcp", method=method, idempotency_key=key)
         made: list[ToolResult] = []
 
         async def run() -> Goods:
@@ -81,15 +82,21 @@ class PaidCalls:
         result.meta = {**(result.meta or {}), RECEIPT_META: dict(sold.receipt)}
         return result
 
-    def _validate(self, tool: str, arguments: dict[str, Any]) -> None:
-        """Arguments that do not fit are refused before anything is reserved."""
+    def _canonical(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The call in its one form, which is the HTTP twin's too; arguments that do not fit are refused before anything is reserved."""
         if (direct := self._validators.get(tool)) is None:
-            return
+            return without_nulls(arguments)
         try:
-            direct.validate(arguments)
+            return direct.canonical(arguments)
         except ValidationError as error:
             operation = self._operations[tool]
             raise refusal_of(error, operation, operation.methods[0], arguments) from None
+
+    def _as_far_as_valid(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._canonical(tool, arguments)
+        except Problem:
+            return arguments
 
 
 def validators(server: FastMCP[Any], operations: Mapping[str, Operation]) -> dict[str, Direct]:

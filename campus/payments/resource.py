@@ -13,7 +13,7 @@ LONGEST_QUERY = 1_000
 
 
 def resource_of(operation: Operation, url: str, arguments: Mapping[str, Any] | None, *, without: Collection[str] = ()) -> str:
-    """The canonical URL of a call: `url` is the public address, `arguments` as they were sent, None where they cannot be read.
+    """The canonical URL of a call: `url` is the public address, `arguments` in their one form, None where they cannot be read.
 
     The twin's path with its placeholders filled, and every other argument as a query member, sorted, whatever the method.
     A text stands as it is, anything else as compact JSON; what is long is there by its SHA-256. A placeholder without

@@ -1,0 +1,132 @@
+"""One form of a call: what a tool cannot tell apart is the same, and what it can is not."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any
+
+import pytest
+from fastmcp import FastMCP
+from fastmcp.tools import FunctionTool
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import AfterValidator, BaseModel, Field, SecretStr
+
+from twins.canonical import plain
+from twins.direct import Direct
+from twins.fastmcp_internals import every_tool
+
+pytestmark = pytest.mark.anyio
+
+
+class Colour(Enum):
+    """A word of few."""
+
+    RED = "red"
+
+
+class Box(BaseModel):
+    """A model with a default of its own."""
+
+    width: int
+    height: int = 2
+
+
+@dataclass
+class Point:
+    """A dataclass."""
+
+    x: float
+
+
+async def order(
+    day: date,
+    count: int = 3,
+    period: float = 60,
+    name: Annotated[str, AfterValidator(str.strip)] = "a",
+    tags: frozenset[str] = frozenset(),
+    box: Box | None = None,
+    limit: int | None = 20,
+    colour: Colour = Colour.RED,
+    size: Annotated[int, Field(default=7)] = 7,
+) -> str:
+    """A tool with defaults of every kind."""
+    return "x"
+
+
+@pytest.fixture
+async def direct() -> Direct:
+    server: FastMCP[Any] = FastMCP("Orders")
+    server.tool(order)
+    [tool] = await every_tool(server)
+    assert isinstance(tool, FunctionTool)
+    return Direct(server, tool)
+
+
+DAY = {"day": "2026-01-02"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        ({}, {}),
+        ({"count": 3}, {}),
+        ({"count": "3"}, {}),
+        ({"period": 60}, {}),
+        ({"period": 60.0}, {}),
+        ({"period": "60.5"}, {"period": 60.5}),
+        ({"name": " a "}, {}),
+        ({"name": " b "}, {"name": "b"}),
+        ({"tags": []}, {}),
+        ({"tags": ["y", "x", "y"]}, {"tags": ["x", "y"]}),
+        ({"box": None}, {}),
+        ({"box": {"width": "1"}}, {"box": {"width": 1, "height": 2}}),
+        ({"limit": None}, {"limit": None}),
+        ({"limit": 20}, {}),
+        ({"colour": "red"}, {}),
+        ({"size": 7}, {}),
+    ],
+    ids=str,
+)
+async def test_what_is_as_its_default_is_left_out_and_the_rest_is_as_the_tool_takes_it(
+    direct: Direct, sent: dict[str, Any], said: dict[str, Any]
+) -> None:
+    assert direct.canonical(DAY | sent) == DAY | said
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "count": st.integers(2, 4) | st.integers(2, 4).map(str),
+    "period": st.sampled_from([60, 60.0, "60", 61]),
+    "name": st.sampled_from(["a", " a", "b"]),
+    "tags": st.lists(st.sampled_from("xy"), max_size=3),
+    "box": st.none() | st.fixed_dictionaries({"width": st.integers(1, 2)}, optional={"height": st.integers(1, 2)}),
+    "limit": st.none() | st.integers(19, 20),
+}
+CALLS = st.fixed_dictionaries({}, optional=VALUES).map(lambda more: DAY | more)
+
+
+@given(CALLS, CALLS)
+async def test_two_calls_have_one_form_exactly_where_the_tool_is_given_the_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    server: FastMCP[Any] = FastMCP("Orders")
+    server.tool(order)
+    [tool] = await every_tool(server)
+    assert isinstance(tool, FunctionTool)
+    direct = Direct(server, tool)
+    assert (direct.canonical(one) == direct.canonical(other)) == (direct.validate(one) == direct.validate(other))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({Colour.RED: {3, 1, 2}}, {"red": [1, 2, 3]}),
+        (Point(5.0), {"x": 5}),
+        ((Decimal("1.50"), b"\xff"), ["1.50", "_w=="]),
+        (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00Z"),
+        ([True, 1, None], [True, 1, None]),
+        (SecretStr("hush"), "hush"),
+    ],
+    ids=str,
+)
+def test_values_of_every_kind_are_json(value: Any, said: Any) -> None:
+    assert plain(value) == said
