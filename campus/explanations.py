@@ -14,6 +14,8 @@ EXPLANATIONS: Mapping[str, str] = {
     "payment_unverified": "The facilitator cannot be asked just now. Nothing is charged; send the same payment again after Retry-After.",
     "payment_in_flight": "The payment is being worked on, or its outcome is not known yet. Send the very same one again after Retry-After.",
     "payment_already_used": "The payment was spent: on another call, with another key, or too long ago. Sign a new one.",
+    "too_many_payments": "Too many payments of the caller's address wait to be checked. Nothing is charged; send fewer at once.",
+    "payments_busy": "The payment's turn to be checked did not come in time. Nothing is charged; send it again after Retry-After.",
     "payment_used_elsewhere": "The payment was spent by a call from another address, without an Idempotency-Key. Resend from that address.",
     "idempotency_key_required": "The answer is a secret, so a payment for it wants an Idempotency-Key of 22 or more random characters.",
     "weak_idempotency_key": "Others may send the same Idempotency-Key; use random characters. Nothing was done or charged.",

@@ -28,7 +28,6 @@ from campus.payments.proof import TRANSACTION
 
 VERIFY_SECONDS = 10.0
 SETTLE_SECONDS = 30.0
-MOST_AT_ONCE = 64
 LOST = "settlement_unknown"
 PENDING = "settlement_pending"
 NEVER_SENT = ("insufficient_funds", "unsupported_scheme", "network_mismatch", "missing_eip712_domain", "asset_not_deployed_contract")
@@ -95,7 +94,6 @@ class Engine:
         self._server.register(network, scheme())
         self._server.initialize()
         self.trouble: str | None = None
-        self._verifying = 0
 
     async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
         """See Facilitator."""
@@ -110,16 +108,7 @@ class Engine:
         return None
 
     async def verify(self, payment: Payment, sale: Sale) -> Verdict:
-        """See Facilitator. Anybody can have payments verified: too many at once would keep a slow facilitator from the good ones."""
-        if self._verifying >= MOST_AT_ONCE:
-            return Verdict(valid=False, reason="too many payments are being verified", reachable=False)
-        self._verifying += 1
-        try:
-            return await self._verified(payment, sale)
-        finally:
-            self._verifying -= 1
-
-    async def _verified(self, payment: Payment, sale: Sale) -> Verdict:
+        """See Facilitator."""
         try:
             with anyio.fail_after(self._verify_seconds):
                 answer = await self._server.verify_payment(_payload(payment, sale), _requirements(sale))

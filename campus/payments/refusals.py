@@ -58,6 +58,28 @@ def in_flight() -> Problem:
     )
 
 
+def too_many_of_one() -> Problem:
+    """429: as many payments of one client address wait to be checked as may."""
+    return Problem(
+        429,
+        "too_many_payments",
+        "too many payments from your network address are waiting to be checked; nothing was charged. Send fewer at once, and the very same"
+        " payment again in a few seconds",
+        headers=RETRY_AFTER,
+    )
+
+
+def too_many_payments() -> Problem:
+    """503: the payment's turn to be checked did not come in time."""
+    return Problem(
+        503,
+        "payments_busy",
+        "the payment could not be checked in time, because many others are being checked; nothing was charged. Send the very same payment"
+        " again in a few seconds",
+        headers=RETRY_AFTER,
+    )
+
+
 def refused(sale: Sale, reason: str) -> Problem:
     """402: the payment is no good; nothing was charged."""
     return sale.refused("payment_refused", reason)

@@ -29,6 +29,7 @@ from campus.payments.leases import Leases
 from campus.payments.ledger import Event, Ledger
 from campus.payments.outcome import Facilitator
 from campus.payments.payment import Goods, Payment, Sale, Sold
+from campus.payments.queue import FairQueue
 from campus.payments.refusals import already_used, in_flight, key_ambiguous, key_reused, refused, unverified, used_elsewhere
 from campus.payments.reservations import Reservations
 from campus.payments.states import mismatch_of, next_step
@@ -56,6 +57,7 @@ class Till:
         *,
         now: Callable[[], datetime],
         patience: float = PATIENCE_SECONDS,
+        queue: FairQueue | None = None,
     ) -> None:
         self._reservations = reservations
         self._leases = leases
@@ -64,6 +66,7 @@ class Till:
         self._charges = charges
         self._now = now
         self._patience = patience
+        self._queue = queue or FairQueue()
 
     async def sell(self, payment: Payment, sale: Sale, run: Run) -> Sold:
         """The answer that the payment buys, and its receipt; `run(payment_id)` makes the answer, and is called at most once.
@@ -155,7 +158,8 @@ class Till:
         return goods
 
     async def _verify(self, payment: Payment, sale: Sale) -> None:
-        verdict = await self._facilitator.verify(payment, sale)
+        async with self._queue.turn(sale.client, payment.payer):
+            verdict = await self._facilitator.verify(payment, sale)
         if not verdict.reachable:
             raise unverified(sale)
         if not verdict.valid:

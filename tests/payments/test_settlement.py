@@ -3,12 +3,10 @@
 from datetime import timedelta
 from typing import Any
 
-import anyio
 import pytest
 from payments.shop import PAY_TO, PRICE, Shop, open_shop, read
 
-from campus.payments.engine import MOST_AT_ONCE, Engine
-from campus.payments.outcome import Verdict
+from campus.payments.engine import Engine
 from campus.payments.payment import Goods
 from campus.testing import money
 
@@ -270,21 +268,3 @@ async def test_money_that_the_payer_moves_away_meanwhile_is_not_charged_and_buys
     assert problem.code in ("payment_refused", "payment_in_flight")
     assert await shop.takings() == before
     assert shop.settled == []
-
-
-async def test_payments_that_hang_in_verification_keep_no_more_than_so_many_calls(shop: Shop) -> None:
-    facilitator, verdicts = shop.payments.facilitator, list[Verdict]()
-
-    async def verify() -> None:
-        verdicts.append(await facilitator.verify(shop.pay(), shop.sale()))
-
-    with shop.facilitator.hold("verify") as hold:
-        async with anyio.create_task_group() as tasks:
-            for _ in range(MOST_AT_ONCE):
-                tasks.start_soon(verify)
-            await hold.reached(MOST_AT_ONCE)
-            await verify()
-            assert (verdicts[0].valid, verdicts[0].reachable) == (False, False)
-            hold.release()
-    assert [verdict.valid for verdict in verdicts[1:]] == [True] * MOST_AT_ONCE
-    assert (await facilitator.verify(shop.pay(), shop.sale())).valid

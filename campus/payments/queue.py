@@ -1,0 +1,137 @@
+"""The queue before the facilitator: everybody can have worthless payments checked, so that addresses, and wallets at each, take turns."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import anyio
+
+from campus.payments.refusals import too_many_of_one, too_many_payments
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """How many payments are checked at once and wait for it: in all, of one client address, and of one wallet at an address.
+
+    The limits of one leave room for others: four addresses that hang in a slow facilitator fill it, three do not. A wallet is
+    counted at each address by itself, because everybody can name another's wallet as the payer of a worthless payment.
+    """
+
+    at_once: int = 64
+    at_once_per_client: int = 16
+    at_once_per_payer: int = 8
+    waiting: int = 1_024
+    waiting_per_client: int = 128
+    patience_seconds: float = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    client: str
+    payer: str
+    decided: anyio.Event = field(default_factory=anyio.Event)
+    admitted: bool = False
+
+
+class FairQueue:
+    """Turns, given in rounds: one to each client address that waits, and of each address to one wallet after the other."""
+
+    def __init__(self, limits: QueueLimits | None = None) -> None:
+        self._limits = limits or QueueLimits()
+        self._at_once = 0
+        self._waiting_in_all = 0
+        self._of_client: Counter[str] = Counter()
+        self._of_payer: Counter[tuple[str, str]] = Counter()
+        self._waiting: dict[str, dict[str, list[_Place]]] = {}  # whoever is first in order has the next turn
+
+    @asynccontextmanager
+    async def turn(self, client: str, payer: str) -> AsyncIterator[None]:
+        """A turn, once it has come. Problem 429 where too many of the address wait, 503 where its turn did not come in time."""
+        place = _Place(client, payer)
+        self._enter(place)
+        self._admit()
+        try:
+            with anyio.move_on_after(self._limits.patience_seconds):
+                await place.decided.wait()
+            if not place.admitted:
+                raise too_many_payments()
+            yield
+        finally:
+            self._leave(place)
+
+    def _enter(self, place: _Place) -> None:
+        own = self._waiting_of(place.client)
+        if own >= self._limits.waiting_per_client:
+            raise too_many_of_one()
+        if self._waiting_in_all >= self._limits.waiting:
+            self._make_room(own)
+        self._waiting.setdefault(place.client, {}).setdefault(place.payer, []).append(place)
+        self._waiting_in_all += 1
+
+    def _make_room(self, own: int) -> None:
+        """Who came last of the address that has most waiting gives way to an address that has fewer."""
+        longest = max(self._waiting, key=self._waiting_of)
+        if self._waiting_of(longest) <= own + 1:
+            raise too_many_payments()
+        last = list(self._waiting[longest].values())[-1][-1]
+        self._remove(last)
+        last.decided.set()
+
+    def _admit(self) -> None:
+        while self._at_once < self._limits.at_once and (place := self._next()) is not None:
+            self._remove(place)
+            self._to_the_end(place)
+            self._at_once += 1
+            self._of_client[place.client] += 1
+            self._of_payer[place.client, place.payer] += 1
+            place.admitted = True
+            place.decided.set()
+
+    def _next(self) -> _Place | None:
+        for client, payers in self._waiting.items():
+            if self._of_client[client] < self._limits.at_once_per_client:
+                for payer, places in payers.items():
+                    if self._of_payer[client, payer] < self._limits.at_once_per_payer:
+                        return places[0]
+        return None
+
+    def _to_the_end(self, place: _Place) -> None:
+        """The address, and the wallet of its wallets, have had their turn of this round."""
+        if (payers := self._waiting.pop(place.client, None)) is not None:
+            self._waiting[place.client] = payers
+            if (places := payers.pop(place.payer, None)) is not None:
+                payers[place.payer] = places
+
+    def _leave(self, place: _Place) -> None:
+        if not place.admitted:
+            self._remove(place)
+            return
+        self._at_once -= 1
+        _count_down(self._of_client, place.client)
+        _count_down(self._of_payer, (place.client, place.payer))
+        self._admit()
+
+    def _remove(self, place: _Place) -> None:
+        payers = self._waiting.get(place.client, {})
+        places = payers.get(place.payer, [])
+        if place not in places:
+            return
+        places.remove(place)
+        self._waiting_in_all -= 1
+        if not places:
+            del payers[place.payer]
+        if not payers:
+            del self._waiting[place.client]
+
+    def _waiting_of(self, client: str) -> int:
+        return sum(map(len, self._waiting.get(client, {}).values()))
+
+
+def _count_down(counts: Counter[T], key: T) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

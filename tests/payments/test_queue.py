@@ -1,0 +1,121 @@
+"""Turns before the facilitator: in rounds over addresses and wallets, with limits of each, and a wait that ends."""
+
+from collections import Counter
+from typing import Any
+
+import anyio
+import pytest
+
+from campus.payments.queue import FairQueue, QueueLimits
+from twins import Problem
+
+pytestmark = pytest.mark.anyio
+
+
+class Turns:
+    """Whose turns came, in order, and how each caller's wait ended."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.queue = FairQueue(QueueLimits(**{"patience_seconds": 60.0, **limits}))
+        self.turns: list[str] = []
+        self.refused: list[str] = []
+        self.most: Counter[str] = Counter()
+        self._now: Counter[str] = Counter()
+        self._go_on = anyio.Event()
+
+    async def check(self, client: str, payer: str = "w") -> None:
+        try:
+            async with self.queue.turn(client, payer):
+                self.turns.append(client if payer == "w" else f"{client} {payer}")
+                self._now[client] += 1
+                self.most[client] = max(self.most[client], self._now[client])
+                await self._go_on.wait()
+                await anyio.lowlevel.checkpoint()
+                self._now[client] -= 1
+        except Problem as problem:
+            again = "" if int(problem.headers["Retry-After"]) > 0 else " without a time to come again"
+            self.refused.append(f"{client} {problem.status} {problem.code}{again}")
+
+    def go_on(self) -> None:
+        self._go_on.set()
+
+
+async def settled() -> None:
+    await anyio.wait_all_tasks_blocked()
+
+
+async def test_one_address_takes_its_share_and_no_more_while_another_is_served_at_once() -> None:
+    seen = Turns(at_once=8, at_once_per_client=4, at_once_per_payer=4)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(64):
+            tasks.start_soon(seen.check, "stranger")
+        await settled()
+        assert seen.turns == ["stranger"] * 4
+        tasks.start_soon(seen.check, "buyer")
+        await settled()
+        assert seen.turns[4:] == ["buyer"]
+        seen.go_on()
+    assert Counter(seen.turns) == {"stranger": 64, "buyer": 1}
+    assert seen.most["stranger"] == 4
+    assert seen.refused == []
+
+
+async def test_of_a_wallet_there_are_fewer_at_once_than_of_its_address() -> None:
+    seen = Turns(at_once_per_client=4, at_once_per_payer=2)
+    async with anyio.create_task_group() as tasks:
+        for payer in ("x", "x", "x", "x", "y"):
+            tasks.start_soon(seen.check, "a", payer)
+        await settled()
+        assert seen.turns == ["a x", "a x", "a y"]
+        seen.go_on()
+    assert Counter(seen.turns) == {"a x": 4, "a y": 1}
+
+
+async def test_turns_are_given_in_rounds() -> None:
+    seen = Turns(at_once=1)
+    async with anyio.create_task_group() as tasks:
+        for client, payer in (("a", "x"), ("a", "x"), ("a", "x"), ("a", "y"), ("b", "w"), ("b", "w"), ("c", "w")):
+            tasks.start_soon(seen.check, client, payer)
+            await settled()
+        seen.go_on()
+    assert seen.turns == ["a x", "a x", "b", "c", "a y", "b", "a x"]
+
+
+async def test_beyond_its_share_of_waiting_an_address_is_refused() -> None:
+    seen = Turns(at_once=1, waiting_per_client=2)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(4):
+            tasks.start_soon(seen.check, "a")
+        tasks.start_soon(seen.check, "b")
+        await settled()
+        assert seen.refused == ["a 429 too_many_payments"]
+        seen.go_on()
+    assert Counter(seen.turns) == {"a": 3, "b": 1}
+
+
+async def test_where_nobody_more_can_wait_the_address_with_most_gives_way_and_its_last_comer_is_told() -> None:
+    seen = Turns(at_once=1, waiting=3)
+    async with anyio.create_task_group() as tasks:
+        for client in ("a", "a", "a", "a", "b", "c", "d"):
+            tasks.start_soon(seen.check, client)
+            await settled()
+        assert seen.refused == ["a 503 payments_busy", "a 503 payments_busy", "d 503 payments_busy"]
+        seen.go_on()
+    assert Counter(seen.turns) == {"a": 2, "b": 1, "c": 1}
+
+
+async def test_who_waits_too_long_or_goes_away_leaves_no_trace() -> None:
+    seen = Turns(at_once=1, patience_seconds=0.05)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(seen.check, "a")
+        await settled()
+        await seen.check("b")
+        assert seen.refused == ["b 503 payments_busy"]
+        with anyio.move_on_after(0) as gone:
+            await seen.check("c")
+        assert gone.cancelled_caught
+        seen.go_on()
+    async with seen.queue.turn("c", "w"):
+        assert seen.turns == ["a"]
+    assert vars(seen.queue)["_waiting"] == {}
+    assert not vars(seen.queue)["_of_client"]

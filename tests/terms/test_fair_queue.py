@@ -1,0 +1,68 @@
+"""Worthless payments of one address before a slow facilitator: an honest buyer of another is checked beside them, not after them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
+from sqlmodel import select
+from terms.market import DAY, PATH, Market, open_market
+
+from campus.payments.tables import PaymentRow
+from campus.testing import ORIGIN
+from campus.testing.money import PAYMENT, Payer, headers_of, new_wallet
+
+pytestmark = pytest.mark.anyio
+WORTHLESS = 64
+
+
+def at(market: Market, address: str) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(market.town.app, client=(address, 4000))
+    return httpx.AsyncClient(transport=transport, base_url=ORIGIN, timeout=120)
+
+
+async def pay(market: Market, frame: str, payment: Mapping[str, Any]) -> tuple[int, Any]:
+    """An honest buyer's call, from 127.0.0.1."""
+    if frame == "http":
+        answer = await market.town.http.get(PATH, headers=headers_of(payment), timeout=120)
+        return answer.status_code, answer.json()
+    url = f"{ORIGIN}/stall/mcp"
+    async with Client(StreamableHttpTransport(url, httpx_client_factory=market.town._client)) as client:
+        result = await client.call_tool("text_of", DAY, meta={PAYMENT: payment}, raise_on_error=False)
+    said = result.structured_content or {}
+    return (said["status"] if result.is_error else 200), said
+
+
+async def waiting(market: Market) -> int:
+    """How many payments are reserved: being checked, or waiting for it."""
+    async with market.town.campus.ground.storage.read() as session:
+        return len((await session.exec(select(PaymentRow).where(PaymentRow.state == "reserved"))).all())
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_while_worthless_payments_of_one_address_hang_in_the_facilitator_an_honest_buyer_is_served(frame: str) -> None:
+    async with open_market() as market, at(market, "192.0.2.66") as stranger:
+        terms, nobodies = await market.terms(), [Payer(new_wallet()) for _ in range(WORTHLESS)]
+        told: list[tuple[int, str]] = []
+
+        async def flood(headers: Mapping[str, str]) -> None:
+            answer = await stranger.get(PATH, headers=headers)
+            told.append((answer.status_code, answer.json()["code"]))
+
+        with market.facilitator.hold("verify", payers=[nobody.wallet.address for nobody in nobodies]) as hold:
+            async with anyio.create_task_group() as tasks:
+                for nobody in nobodies:
+                    tasks.start_soon(flood, headers_of(nobody.payload(terms)))
+                with anyio.fail_after(120):
+                    while await waiting(market) + len(told) < WORTHLESS:  # noqa: ASYNC110  # the database has no event to wait for
+                        await anyio.sleep(0.02)
+                status, said = await pay(market, frame, market.payer.payload(terms))
+                assert (status, said.get("code")) == (200, None)
+                assert await market.earned() == 20_000
+                hold.release()
+        assert {status for status, _ in told} <= {402, 503}
+        assert {code for _, code in told} <= {"payment_refused", "payment_unverified", "payments_busy"}
+        assert await market.earned() == 20_000
