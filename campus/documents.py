@@ -14,12 +14,6 @@ Offers = Mapping[str, Mapping[str, Offer]]
 NO_KEY = "No valid key was sent. The body lists the keys that unlock the tool, their prices, and where to buy them."
 NO_PAYMENT = "No valid key and no acceptable payment was sent. The body lists the keys that unlock the tool, and the price of this call."
 KEY = {"type": "http", "scheme": "bearer", "description": "A key, bought once, valid for a fixed term."}
-PAYMENT = {
-    "type": "apiKey",
-    "in": "header",
-    "name": "PAYMENT-SIGNATURE",
-    "description": "x402 v2: the payment signed for the terms of the 402, as base64-encoded JSON. X-PAYMENT of x402 v1 is accepted too.",
-}
 TERMS_HEADER = {
     "PAYMENT-REQUIRED": {"description": "Payment terms of x402 v2, as base64-encoded JSON.", "schema": {"type": "string"}},
     "WWW-Authenticate": {"description": "Says that a key unlocks it too.", "schema": {"type": "string"}},
@@ -57,10 +51,8 @@ KEYS_ONLY = "Payments per call are not available here. A paid resource returns w
 
 
 def components(cashier: Cashier | None) -> dict[str, Any]:
-    """The ways to be let in, and the shape of a refusal that asks for payment."""
-    if cashier is None:
-        return {"securitySchemes": {"key": KEY}}
-    return {"securitySchemes": {"key": KEY, "x402": PAYMENT}, "schemas": {"PaymentRequired": TERMS}}
+    """The key, and the shape of a refusal that asks for payment."""
+    return {"securitySchemes": {"key": KEY}} | ({} if cashier is None else {"schemas": {"PaymentRequired": TERMS}})
 
 
 def responses(offers: Offers, cashier: Cashier | None) -> Callable[[Operation], dict[str, Any]]:
@@ -76,21 +68,24 @@ def responses(offers: Offers, cashier: Cashier | None) -> Callable[[Operation], 
 
 
 def extras(offers: Offers, cashier: Cashier | None) -> Callable[[Operation], dict[str, Any]]:
-    """How a tool is unlocked, where it is not free, and what a call costs where it can be paid for."""
+    """How a tool is unlocked, where it is not free, and what a call costs where it can be paid for.
+
+    A payment is no `security`, and needs none beside it: so crawlers read `x-payment-info`.
+    """
 
     def of(operation: Operation) -> dict[str, Any]:
         offer = offers[operation.server][operation.name]
-        access = offer.access
-        if access.key == "optional":
-            return {"security": [{"key": []}, {}]}
-        if access.is_free:
-            return {"security": []}
-        by_key: list[dict[str, list[str]]] = [] if access.key == "never" else [{"key": []}]
-        if cashier is None or not cashier.sells(offer):
-            return {"security": by_key} if by_key else {}
-        return {"security": [*by_key, {"x402": []}], "x-payment-info": {"protocols": ["x402"], "price": _price(offer, cashier)}}
+        sold = cashier is not None and cashier.sells(offer)
+        security: list[dict[str, list[str]]] = [] if offer.access.key == "never" else [{"key": []}]
+        if security and (sold or offer.access.is_free):
+            security.append({})
+        return {"security": security} | ({"x-payment-info": _payment_info(offer, cashier)} if sold and cashier else {})
 
     return of
+
+
+def _payment_info(offer: Offer, cashier: Cashier) -> dict[str, Any]:
+    return {"protocols": [{"x402": {}}], "price": _price(offer, cashier)}
 
 
 def _price(offer: Offer, cashier: Cashier) -> dict[str, str]:

@@ -4,9 +4,40 @@ from datetime import date, datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from buildings.cve.enrichment import PatchStatus, Severity, SeveritySource
+
+EXAMPLE: JsonDict = {
+    "rank": 12,
+    "cve_id": "CVE-2021-44228",
+    "score": 48.59,
+    "kev": True,
+    "kev_date_added": "2021-12-10",
+    "kev_due_date": "2021-12-24",
+    "ransomware": True,
+    "epss": 0.94358,
+    "epss_percentile": 0.99959,
+    "severity": "CRITICAL",
+    "severity_source": "nvd",
+    "cvss": {"score": 10.0, "version": "3.1", "vector": "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:C/C:H/I:H/A:H"},
+    "patch_status": "vendor_advisory",
+    "patch_evidence": {"url": "https://logging.apache.org/log4j/2.x/security.html", "date": "2026-01-30"},
+    "vendor": "Apache",
+    "product": "Log4j2",
+    "factors": {"kev": 25.0, "epss": 23.59, "recency": 0.0},
+}
+"""One CVE as a schema shows it."""
+EXAMPLE_OF_VERDICT: JsonDict = {
+    "ok": True,
+    "day": "2026-01-31",
+    "found": True,
+    "stale": False,
+    "of": 363512,
+    **EXAMPLE,
+    "kev_removed_on": None,
+}
 
 Day = date
 """The same under a name that a member called `date` does not hide."""
@@ -58,6 +89,8 @@ class PatchEvidence(Part):
 
 class Entry(Part):
     """One CVE of the ranked set."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
     rank: int = Field(description="Rank, 1 is first. Every CVE in KEV or EPSS has one; no two share one.")
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
@@ -188,6 +221,8 @@ class Found(Answer):
 class Verdict(Entry, Found):
     """One CVE's place in the day's ranked set."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_OF_VERDICT]})
+
     kev_removed_on: date | None = Field(description="Day of the first list after CISA removed it from KEV; null if it was not removed.")
 
 
@@ -235,4 +270,5 @@ def either(*models: type[BaseModel]) -> dict[str, Any]:
             known = properties.get(name, schema)
             properties[name] = {keyword: value for keyword, value in schema.items() if known.get(keyword) == value}
     required = [name for name in shapes[0]["required"] if all(name in shape["required"] for shape in shapes)]
-    return {"type": "object", "properties": properties, "required": required, "$defs": definitions}
+    examples = [example for shape in shapes for example in shape.get("examples", ())]
+    return {"type": "object", "properties": properties, "required": required, "examples": examples, "$defs": definitions}

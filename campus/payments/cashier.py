@@ -131,6 +131,8 @@ class Cashier:
             refused=refused,
             idempotency_key=idempotency_key,
             client=client,
+            description=terms.description,
+            extensions=terms.extensions,
         )
 
     def _check_product(self, argument: str, arguments: Mapping[str, Any]) -> None:

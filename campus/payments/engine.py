@@ -25,6 +25,7 @@ from x402.schemas import (
 from campus.payments.outcome import Outcome, Verdict, told
 from campus.payments.payment import Payment, Sale
 from campus.payments.proof import TRANSACTION
+from campus.payments.terms import JSON
 
 VERIFY_SECONDS = 10.0
 SETTLE_SECONDS = 30.0
@@ -171,6 +172,10 @@ def _requirements(sale: Sale) -> PaymentRequirements:
 
 
 def _payload(payment: Payment, sale: Sale) -> PaymentPayload:
-    """The payment as x402 v2 has it, whichever version it came in; what it accepts was compared before."""
+    """The payment as x402 v2 has it, whichever version it came in; what it accepts was compared before.
+
+    Resource and extensions are those of the terms, not what the payer says of them: a facilitator catalogues tools by them.
+    """
     payload: Mapping[str, Any] = payment.payload
-    return PaymentPayload(payload=dict(payload), accepted=_requirements(sale), resource=ResourceInfo(url=sale.resource))
+    resource = ResourceInfo(url=sale.resource, description=sale.description, mime_type=JSON)
+    return PaymentPayload(payload=dict(payload), accepted=_requirements(sale), resource=resource, extensions=dict(sale.extensions))

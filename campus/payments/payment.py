@@ -1,7 +1,7 @@
 """A payment as its caller sent it, and a sale as it is offered: what passes between the frames and the till."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -36,7 +36,8 @@ class Sale:
     """One call as it is sold: what is bought, and what must be paid for it.
 
     `resource` is the call's canonical URL, arguments and all. `requirements` is the one entry of the terms' `accepts` (x402 v2)
-    that this call wants. `refused(code, reason)` gives the 402 with fresh terms. `idempotency_key` is the caller's:
+    that this call wants; `description` and `extensions` are theirs, which the facilitator is told too.
+    `refused(code, reason)` gives the 402 with fresh terms. `idempotency_key` is the caller's:
     the answer is sealed under it, and found again by it. `client` is the caller's address (IPv6: its /64): without a key
     the answer is given again to that address alone.
     """
@@ -51,6 +52,8 @@ class Sale:
     refused: Callable[[str, str], Problem]
     idempotency_key: str | None = None
     client: str = ""
+    description: str = ""
+    extensions: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def digest(self) -> bytes:

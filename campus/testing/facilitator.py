@@ -32,12 +32,13 @@ class Call(NamedTuple):
 
 @dataclass
 class Facilitator:
-    """Where it is, what it was asked so far, and the switches of its faults."""
+    """Where it is, what it was asked so far (`bodies` as they came), and the switches of its faults."""
 
     chain: Chain
     wallet: Wallet
     token: str | None = field(default=None, repr=False)
     calls: list[Call] = field(default_factory=list)
+    bodies: list[Mapping[str, Any]] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         self._listener = Listener(self._answer, keep_alive=False)
@@ -145,6 +146,7 @@ class Facilitator:
     def _record(self, operation: Operation, body: Mapping[str, Any], outcome: str) -> None:
         authorization = body["paymentPayload"]["payload"]["authorization"]
         self.calls.append(Call(operation, authorization["from"], authorization["nonce"], outcome))
+        self.bodies.append(body)
 
 
 def _parsed(body: Mapping[str, Any]) -> tuple[Any, Any]:

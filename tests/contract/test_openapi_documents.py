@@ -23,7 +23,7 @@ PAID = {"/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/archive/{da
 RECORDER = "/v1/recorder"
 BY_KEY = {f"{RECORDER}/capsule/{{monitor_id}}", f"{RECORDER}/fleet", f"{RECORDER}/monitors/{{monitor_id}}/takeover"}
 PURCHASE = "/v1/checkout/keys"
-KEY, PAYMENT, OR_NONE = {"key": []}, {"x402": []}, dict[str, list[str]]()
+KEY, OR_NONE = {"key": []}, dict[str, list[str]]()
 
 
 def read(town: Town, path: str) -> dict[str, Any]:
@@ -78,25 +78,22 @@ def test_the_document_of_cve_has_exactly_the_five_routes_of_the_interface(town: 
 
 
 def opened_by(path: str) -> list[dict[str, list[str]]]:
-    """What opens a route; nothing need open a free one."""
-    if path in PAID:
-        return [KEY, PAYMENT]
+    """What opens a route beside a payment; nothing need open a free one."""
     if path in BY_KEY:
         return [KEY]
-    if path.startswith(f"{RECORDER}/monitors"):
-        return [KEY, OR_NONE]
-    return [PAYMENT] if path == PURCHASE else []
+    return [KEY, OR_NONE] if path in PAID or path.startswith(f"{RECORDER}/monitors") else []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)
-def test_402_and_what_opens_it_stand_on_every_route(town: Town, path: str) -> None:
+def test_402_the_key_and_the_price_stand_on_every_route(town: Town, path: str) -> None:
     document = read(town, path)
     for label, operation in operations(document).items():
-        wanted = opened_by(label.partition(" ")[2])
-        is_paid = bool(wanted) and OR_NONE not in wanted
+        path_there = label.partition(" ")[2]
+        is_sold = path_there in {*PAID, PURCHASE}
+        is_paid = is_sold or path_there in BY_KEY
         assert set(operation["responses"]) == {"200", "default", *({"402"} if is_paid else ())}, label
-        assert operation["security"] == wanted, label
-        assert ("x-payment-info" in operation) is (PAYMENT in wanted), label
+        assert operation["security"] == opened_by(path_there), label
+        assert ("x-payment-info" in operation) is is_sold, label
         assert set(operation["responses"]["default"]["content"]) == {"application/problem+json"}
     assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
 

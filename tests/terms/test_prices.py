@@ -129,7 +129,7 @@ async def test_every_document_is_valid_openapi_and_declares_the_402_with_its_hea
             for operations in document["paths"].values():
                 for operation in operations.values():
                     is_sold = "x-payment-info" in operation
-                    assert is_sold == ({"x402": []} in operation.get("security", ()))
+                    assert {"key": []} not in operation["security"] or is_sold <= ({} in operation["security"])
                     assert is_sold == ("PAYMENT-REQUIRED" in operation["responses"].get("402", {}).get("headers", {}))
 
 

@@ -12,10 +12,9 @@ from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
 from terms.samples import PAY_TO, PAYMENTS, SENTINEL, header, make_stall, open_stall, payment_v2
 from x402 import x402ResourceServer
-from x402.extensions.bazaar.facilitator import extract_discovery_info, validate_discovery_extension, validate_discovery_extension_spec
 from x402.http.utils import decode_payment_required_header
 from x402.mechanisms.evm.exact import ExactEvmServerScheme
-from x402.schemas import PaymentPayload, PaymentRequired, ResourceConfig, SupportedKind, SupportedResponse
+from x402.schemas import PaymentRequired, ResourceConfig, SupportedKind, SupportedResponse
 from x402.schemas.v1 import PaymentRequiredV1
 
 from campus import Building, access, route
@@ -116,35 +115,6 @@ async def test_every_402_fits_the_schema_that_its_tool_lists() -> None:
             reply = await town.call(tool, **arguments)
             assert schemas[tool] is not None
             jsonschema.validate(reply.data, schemas[tool])
-
-
-async def test_the_bazaar_extension_is_one_that_facilitators_take_up(frame: Frame) -> None:
-    async with open_stall(frame) as town:
-        for tool, arguments in (("text_of", DAY), ("write_text", {"text": "x"}), ("buy", {})):
-            terms = await terms_of(town, tool, **arguments)
-            extension = terms["extensions"]["bazaar"]
-            assert validate_discovery_extension(extension).errors == []
-            assert validate_discovery_extension_spec(extension).errors == []
-            paid = PaymentPayload.model_validate(payment_v2(terms) | {"extensions": terms["extensions"]})
-            found = extract_discovery_info(paid, terms["accepts"][0])
-            assert found is not None
-            if frame == "mcp":
-                assert found.tool_name == tool
-            else:
-                assert (found.method, found.tool_name) == ("GET" if tool == "text_of" else "POST", None)
-        assert found.resource_url.startswith("http://campus.test/v1/stall/")
-
-
-async def test_the_bazaar_extension_says_what_the_tool_takes() -> None:
-    async with open_stall() as town:
-        by_get = (await terms_of(town, "text_of", **DAY))["extensions"]["bazaar"]
-        by_post = (await terms_of(town, "write_text"))["extensions"]["bazaar"]
-    said = by_get["schema"]["properties"]["input"]["properties"]
-    assert set(said["queryParams"]["properties"]) == {"lang", "words"}
-    assert set(said["pathParams"]["properties"]) == {"day"}
-    assert by_get["routeTemplate"] == "/v1/stall/text/:day"
-    body = by_post["schema"]["properties"]["input"]["properties"]["body"]
-    assert body["properties"]["text"]["type"] == "string"
 
 
 async def test_a_key_of_another_scope_is_named_and_a_payment_beside_it_is_taken(frame: Frame) -> None:

@@ -1,0 +1,189 @@
+"""What crawlers and facilitators read of the terms: how each tool is called, what it answers, and that a facilitator is told."""
+
+import json
+from base64 import b64decode
+from collections.abc import Mapping
+from datetime import date, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, Optional
+
+import httpx
+import jsonschema
+import pytest
+from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field, TypeAdapter, create_model
+from pydantic_core import to_json
+from terms.market import DAY, PATH, Market, open_market
+from terms.samples import open_stall, payment_v2
+from terms.test_prices import ARGUMENTS, shipped
+from terms.test_terms import terms_of
+from x402.extensions.bazaar.facilitator import extract_discovery_info, validate_discovery_extension, validate_discovery_extension_spec
+from x402.schemas import PaymentPayload
+
+from buildings.cve.models import EXAMPLE, EXAMPLE_OF_VERDICT, Entry, Verdict
+from campus.payments.examples import example_of
+from campus.testing import ORIGIN, Frame
+from campus.testing.money import headers_of
+
+pytestmark = pytest.mark.anyio
+LARGEST_HEADER = 4_096
+
+
+async def test_the_bazaar_extension_is_one_that_facilitators_take_up(frame: Frame) -> None:
+    async with open_stall(frame) as town:
+        for tool, arguments in (("text_of", DAY), ("write_text", {"text": "x"}), ("buy", {})):
+            terms = await terms_of(town, tool, **arguments)
+            extension = terms["extensions"]["bazaar"]
+            assert validate_discovery_extension(extension).errors == []
+            assert validate_discovery_extension_spec(extension).errors == []
+            paid = PaymentPayload.model_validate(payment_v2(terms) | {"extensions": terms["extensions"]})
+            found = extract_discovery_info(paid, terms["accepts"][0])
+            assert found is not None
+            if frame == "mcp":
+                assert found.tool_name == tool
+            else:
+                assert (found.method, found.tool_name) == ("GET" if tool == "text_of" else "POST", None)
+        assert found.resource_url.startswith("http://campus.test/v1/stall/")
+
+
+async def test_the_bazaar_extension_says_what_the_tool_takes() -> None:
+    async with open_stall() as town:
+        by_get = (await terms_of(town, "text_of", **DAY))["extensions"]["bazaar"]
+        by_post = (await terms_of(town, "write_text"))["extensions"]["bazaar"]
+    said = by_get["schema"]["properties"]["input"]["properties"]
+    assert set(said["queryParams"]["properties"]) == {"lang", "words"}
+    assert set(said["pathParams"]["properties"]) == {"day"}
+    assert by_get["routeTemplate"] == "/v1/stall/text/:day"
+    body = by_post["schema"]["properties"]["input"]["properties"]["body"]
+    assert body["properties"]["text"]["type"] == "string"
+
+
+def crawled(extension: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any], Any]:
+    """What @agentcash/discovery looks for, in its places: the input's schema, the answer's, and the example of an answer."""
+    properties = extension["schema"]["properties"]
+    inputs = properties["input"]["properties"]
+    return inputs["body"] if "body" in inputs else inputs["queryParams"], properties["output"]["properties"]["example"], example(extension)
+
+
+def example(extension: Mapping[str, Any]) -> Any:
+    output = extension["info"]["output"]
+    assert output["type"] == "json"
+    return output["example"]
+
+
+async def test_a_crawler_finds_what_every_tool_takes_and_answers(tmp_path: Path) -> None:
+    async with shipped(tmp_path) as (campus, http):
+        tools = [(one, tool.output_schema) for one in campus.plan.cashier.wares() for tool in [one.operation.tool]]  # type: ignore[union-attr]  # payments are on
+        for ware, output_schema in tools:
+            path = ware.operation.path.format_map(ARGUMENTS)
+            for method in ware.operation.methods:
+                answer = await http.request(method, path)
+                header = answer.headers["payment-required"]
+                takes, answers, shown = crawled(json.loads(b64decode(header))["extensions"]["bazaar"])
+                assert (takes["type"], answers["type"]) == ("object", "object")
+                assert answers["properties"], path
+                jsonschema.validate(shown, answers)
+                jsonschema.validate(shown, output_schema)
+                assert len(header) <= LARGEST_HEADER, path
+        assert len(tools) == 5
+
+
+async def test_the_list_that_is_shown_has_a_real_entry(tmp_path: Path) -> None:
+    async with shipped(tmp_path) as (_, http):
+        for path, entry in (("/v1/brief/today", EXAMPLE), ("/v1/kev/fresh", EXAMPLE)):
+            assert example(extension_of(await http.get(path)))["entries"] == [entry]
+        assert example(extension_of(await http.get("/v1/cve/CVE-2021-44228"))) == EXAMPLE_OF_VERDICT
+    assert Entry.model_validate(EXAMPLE).model_dump(mode="json") == EXAMPLE
+    assert Verdict.model_validate(EXAMPLE_OF_VERDICT).model_dump(mode="json") == EXAMPLE_OF_VERDICT
+
+
+def extension_of(answer: httpx.Response) -> Any:
+    return json.loads(b64decode(answer.headers["payment-required"]))["extensions"]["bazaar"]
+
+
+async def test_over_mcp_less_is_shown_and_all_values_in_a_path_are_one_resource(tmp_path: Path) -> None:
+    async with shipped(tmp_path) as (campus, _):
+        assert campus.plan.cashier is not None
+        for ware in campus.plan.cashier.wares():
+            extension = ware.extensions["mcp"]["bazaar"]
+            jsonschema.validate(extension["info"], extension["schema"])
+            if shown := example(extension):
+                jsonschema.validate(shown, ware.operation.tool.output_schema or {})
+            assert len(to_json(extension)) < 1_500
+            assert extension.get("routeTemplate") == ware.extensions[ware.operation.methods[0]]["bazaar"].get("routeTemplate")
+
+
+async def test_a_tool_without_an_output_schema_shows_an_object() -> None:
+    async with open_stall() as town:
+        takes, answers, shown = crawled((await terms_of(town, "said", text="x"))["extensions"]["bazaar"])
+    assert set(takes["properties"]) == {"text"}
+    assert (answers, shown) == ({"type": "object"}, {})
+
+
+async def paid(market: Market, way: str) -> dict[str, Any]:
+    """Pay for the sentence of the day; the terms that were accepted."""
+    if way == "mcp":
+        async with Client(StreamableHttpTransport(f"{ORIGIN}/stall/mcp", httpx_client_factory=market.town._client)) as client:
+            asked = await client.call_tool("text_of", DAY, raise_on_error=False)
+            assert not (await market.payer.call_mcp(client, "text_of", DAY)).is_error
+        return asked.structured_content or {}
+    asked = await market.town.http.get(PATH)
+    payment = market.payer.payload(await market.terms() if way == "x402 v2" else asked.json())
+    lied = payment | {"extensions": {"bazaar": {"info": {"input": {"type": "http", "method": "GET"}}, "routeTemplate": "/v1/elsewhere"}}}
+    assert (await market.town.http.get(PATH, headers=headers_of(lied if way == "x402 v2" else payment))).status_code == 200
+    return await market.terms()
+
+
+async def test_a_facilitator_is_told_what_the_terms_say_whatever_the_payer_says() -> None:
+    async with open_market() as market:
+        for way in ("x402 v2", "x402 v1", "mcp"):
+            market.facilitator.bodies.clear()
+            terms = await paid(market, way)
+            assert [one["paymentRequirements"]["amount"] for one in market.facilitator.bodies] == ["20000"] * 2, way
+            for body in market.facilitator.bodies:
+                told = body["paymentPayload"]
+                assert {name: value for name, value in told["resource"].items() if value is not None} == terms["resource"]
+                assert told["extensions"] == terms["extensions"]
+                found = extract_discovery_info(told, body["paymentRequirements"])
+                assert found is not None
+                assert (found.description, found.mime_type) == ("The sentence of a day.", "application/json")
+                assert found.resource_url == f"{ORIGIN}/v1/stall/text/:day"
+                assert (found.tool_name, found.method) == (("text_of", "") if way == "mcp" else (None, "GET"))
+
+
+PLAIN = [int, str, bool, float, date, datetime, Literal["b", "a"], Annotated[int, Field(ge=5)], Annotated[float, Field(gt=0, le=1)], None]
+KINDS: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from(PLAIN),
+    lambda inner: st.one_of(
+        inner.map(lambda one: list[one]),  # type: ignore[valid-type]  # made at run time
+        inner.map(lambda one: Annotated[list[one], Field(min_length=2)]),  # type: ignore[valid-type]
+        inner.map(lambda one: Optional[one]),  # noqa: UP045 None among them
+        inner.map(lambda one: dict[str, one]),  # type: ignore[valid-type]
+        st.tuples(inner, inner).map(lambda pair: tuple[pair[0], pair[1]]),  # type: ignore[valid-type, misc]
+        st.dictionaries(st.sampled_from("abc"), inner, max_size=3).map(
+            lambda them: create_model("Made", **{each: (them[each], ...) for each in them})
+        ),
+    ),
+    max_leaves=8,
+)
+
+
+@given(KINDS, st.booleans())
+def test_an_example_is_always_one_of_what_its_schema_describes(kind: Any, brief: bool) -> None:
+    schema = TypeAdapter(kind).json_schema(mode="serialization")
+    jsonschema.validate(example_of(schema, schema, brief=brief), schema)
+
+
+def test_an_example_of_a_schema_that_leads_to_itself_ends() -> None:
+    class Node(BaseModel):
+        name: str
+        next: "Node | None"
+        others: list["Node"]
+
+    schema = TypeAdapter(Node).json_schema()
+    found = example_of(schema, schema)
+    jsonschema.validate(found, schema)
+    assert found["next"]["next"]["name"] == "text"
