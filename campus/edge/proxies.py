@@ -25,8 +25,8 @@ class Proxies:
         self._middleware = ProxyHeadersMiddleware(_nothing, trusted_hosts=[*trusted, *mapped])
         self._address = lru_cache(KEPT)(_address)
 
-    def __contains__(self, address: str) -> bool:
-        return address in self._middleware.trusted_hosts
+    def __contains__(self, address: object) -> bool:
+        return isinstance(address, str) and address in self._middleware.trusted_hosts
 
     async def read(self, scope: Scope) -> None:
         """Put the caller's address and scheme into the scope, from X-Forwarded-For and X-Forwarded-Proto.
