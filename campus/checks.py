@@ -2,7 +2,10 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
+
+import anyio
 
 from campus.addresses import is_loopback
 from campus.config import ServerTable
@@ -15,6 +18,9 @@ from campus.site import Site
 from campus.storage import Storage, try_write
 
 log = logging.getLogger(__name__)
+
+WRITE_SECONDS = 6.0
+"""Longer than a database waits for another process, so that it can say so itself."""
 
 Findings = dict[str, Sequence[str]]
 """By building: a sentence for each thing that is wrong."""
@@ -72,13 +78,23 @@ def readiness(
     scheduler: Scheduler,
     payments: PaymentService | None = None,
 ) -> Callable[[], Awaitable[Findings]]:
-    """What /readyz asks: whether the database takes a write, whether jobs run and payments go through, and the buildings' checks."""
+    """What /readyz asks: whether every database takes a write, whether jobs run and payments go through, and the buildings' checks.
+
+    `storage` holds what is found of campus's own database and of those that calls write to. A database that only jobs write
+    to, since all of its building's tools are read-only, is a finding of its building: calls are answered without it.
+    """
+    written = {one.name: sites[one.name].storage for one in plan.opened if one.loaded.building.tables}
+    needed = [one.name for one in plan.opened if one.name in written and calls_write(one)]
 
     async def findings() -> Findings:
-        own: Findings = {"storage": await _write_test(storage), "jobs": scheduler.findings()}
+        refused = await _write_tests({"": storage, **written})
+        own: Findings = {"storage": [*refused.pop("", ()), *chain(*(refused.pop(name, ()) for name in needed))]}
+        own["jobs"] = scheduler.findings()
         if payments:
             own["payments"] = payments.findings()
         asked = await ask_buildings(plan.opened, sites, "ready")
+        for name, found in refused.items():
+            asked[name] = [*found, *asked.get(name, ())]
         for name, remote in plan.remotes.items():
             asked[name] = [*remote.findings(), *asked.get(name, ())]
         return own | asked
@@ -86,9 +102,29 @@ def readiness(
     return findings
 
 
-async def _write_test(storage: Storage) -> Sequence[str]:
+def calls_write(opened: Opened) -> bool:
+    """Whether a call of one of the building's tools may write: all but those annotated read-only may."""
+    return any(not (tool.annotations and tool.annotations.read_only_hint) for tool in opened.tools.values())
+
+
+async def _write_tests(storages: Mapping[str, Storage]) -> Findings:
+    """What each database says to a write, all of them asked at once."""
+    found: Findings = {}
+
+    async def test(name: str, storage: Storage) -> None:
+        found[name] = await _write_test(name, storage)
+
+    async with anyio.create_task_group() as tasks:
+        for name, storage in storages.items():
+            tasks.start_soon(test, name, storage)
+    return found
+
+
+async def _write_test(name: str, storage: Storage) -> Sequence[str]:
     try:
-        await try_write(storage)
+        with anyio.move_on_after(WRITE_SECONDS):
+            await try_write(storage)
+            return []
     except CampusError as error:
         return [str(error)]
-    return []
+    return [f"the database of {name or 'campus'} took no write within {WRITE_SECONDS:g} s; see what keeps it"]

@@ -17,7 +17,7 @@ Findings = Mapping[str, Sequence[str]]
 
 FAILED_CHECKS = "checks"
 KEEP_SECONDS = 1.0
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 8.0
 
 
 class Health:

@@ -1,0 +1,113 @@
+"""/readyz asks every database for a write: one that is locked or full is found, whichever building's it is."""
+
+import resource
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
+from time import monotonic, sleep
+
+import anyio
+import asyncpg
+import httpx
+import pytest
+from serving import Served, serving
+
+from buildings.cve import building as cve
+from buildings.recorder import building as recorder
+from campus.testing import Town, open_campus
+from tests.conftest import Postgres
+
+pytestmark = pytest.mark.anyio
+
+PATIENCE = 60.0
+
+
+@asynccontextmanager
+async def locked(storage_url: str, building: str, postgres: Postgres) -> AsyncIterator[None]:
+    """Another process keeps the building's database from being written."""
+    if storage_url.startswith("sqlite:"):
+        with closing(sqlite3.connect(Path(storage_url.removeprefix("sqlite:")) / f"{building}.db", isolation_level=None)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            yield
+            database.execute("ROLLBACK")
+        return
+    name = storage_url.partition("@/")[2].partition("?")[0]
+    connection = await asyncpg.connect(host=str(postgres.sockets), user="postgres", database=name)
+    try:
+        async with connection.transaction():
+            await connection.execute(f"LOCK TABLE {building}.alembic_version IN ACCESS EXCLUSIVE MODE")
+            yield
+    finally:
+        await connection.close()
+
+
+async def readiness(town: Town) -> httpx.Response:
+    """What /readyz says after what it keeps has gone stale."""
+    await anyio.sleep(1.1)
+    return await town.http.get("/readyz")
+
+
+async def test_a_building_whose_database_is_locked_is_not_ready_and_one_that_only_reads_is(storage_url: str, postgres: Postgres) -> None:
+    async with open_campus(
+        storage=storage_url, tables={"buildings": {"recorder": {}, "cve": {"sample": True}}}, recorder=recorder, cve=cve
+    ) as town:
+        assert (await readiness(town)).json()["checks"]["storage"] == "ok"
+        async with locked(storage_url, "recorder", postgres):
+            answer, findings = await readiness(town), await town.findings()
+            assert (answer.status_code, answer.json()["checks"]["storage"]) == (503, "failed")
+            [sentence] = findings["storage"]
+            assert "recorder" in sentence
+            assert "was kept by another process" in sentence
+        assert (await readiness(town)).status_code == 200
+        async with locked(storage_url, "cve", postgres):
+            answer, findings = await readiness(town), await town.findings()
+            assert (answer.status_code, answer.json()["checks"]["storage"], answer.json()["checks"]["cve"]) == (200, "ok", "failed")
+            assert any("was kept by another process" in sentence for sentence in findings["cve"])
+            assert (await town.call("brief_teaser", building="cve")).status == 200, "its calls only read"
+
+
+async def test_a_write_of_our_own_that_does_not_end_is_found_too() -> None:
+    async with open_campus(recorder=recorder) as town:
+        async with town.site.storage.write() as session:
+            await session.connection()
+            assert (await town.http.get("/readyz")).status_code == 503
+            assert (await town.findings())["storage"] == ["the database of recorder took no write within 6 s; see what keeps it"]
+        assert (await readiness(town)).status_code == 200
+
+
+def storage_of(campus: Served) -> tuple[int, list[str]]:
+    answer = httpx.get(f"{campus.admin}/readyz", timeout=30)
+    return answer.status_code, answer.json()["checks"]["storage"]
+
+
+def until(campus: Served, status: int) -> list[str]:
+    """What is found, once /readyz has the status."""
+    give_up_at = monotonic() + PATIENCE
+    while (found := storage_of(campus))[0] != status:
+        assert monotonic() < give_up_at, (found, campus.log)
+        sleep(0.2)
+    return found[1]
+
+
+def test_a_building_whose_database_cannot_grow_is_not_ready_until_it_can(tmp_path: Path) -> None:
+    file = tmp_path / "data" / "recorder.db"
+    connected = partial(sqlite3.connect, file)
+    with serving(tmp_path, "[buildings.recorder]\n") as campus, closing(connected()) as reader, closing(connected()) as writer:
+        until(campus, 200)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # its snapshot keeps the log from being begun anew
+        for _ in range(100):  # the recorder's log is now longer than campus's own
+            with writer:
+                writer.execute("UPDATE alembic_version SET version_num = version_num")
+        size = file.with_name("recorder.db-wal").stat().st_size
+        assert size > file.with_name("campus.db-wal").stat().st_size + 100_000
+        _, hard = resource.prlimit(campus.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(campus.process.pid, resource.RLIMIT_FSIZE, (size, hard))
+        [sentence] = until(campus, 503)
+        assert "recorder.db" in sentence
+        assert httpx.get(f"{campus.url}/readyz", timeout=30).json()["checks"]["storage"] == "failed"
+        assert httpx.get(f"{campus.url}/v1/recorder").status_code == 200
+        resource.prlimit(campus.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        assert until(campus, 200) == []
