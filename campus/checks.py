@@ -91,7 +91,7 @@ def readiness(
         own: Findings = {"storage": [*refused.pop("", ()), *chain(*(refused.pop(name, ()) for name in needed))]}
         own["jobs"] = scheduler.findings()
         if payments:
-            own["payments"] = payments.findings()
+            own["payments"] = await payments.findings()
         asked = await ask_buildings(plan.opened, sites, "ready")
         for name, found in refused.items():
             asked[name] = [*found, *asked.get(name, ())]

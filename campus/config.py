@@ -108,13 +108,26 @@ class PaymentsTable(Table):
     rpc_url: WebAddress
     """A node of the network, asked only whether a payment has arrived. CAMPUS_PAYMENTS_RPC_URL takes its place, where it holds a key."""
     own_wallets: tuple[Wallet, ...] = ()
-    """Payers that analytics leave out."""
+    """Payers that analytics leave out, and whose transfers to `pay_to` are no unclaimed income."""
+    prove_above: Annotated[str, BeforeValidator(_as_text)] = "1"
+    """US dollars: a call that costs more waits until the chain shows its payment; "0": every call does. Bought keys always do."""
 
     @field_validator("network")
     @classmethod
     def is_a_network(cls, name: str) -> str:
         """One on which USDC can be taken."""
         return network_of(name).id
+
+    @field_validator("prove_above")
+    @classmethod
+    def is_an_amount(cls, text: str) -> str:
+        """Dollars, or zero."""
+        return text if text.strip("0.") == "" and text.strip(".") else str(Price.parse(text))
+
+    @property
+    def proved_above(self) -> int:
+        """`prove_above` in the token's smallest unit."""
+        return 0 if self.prove_above.strip("0.") == "" else Price.parse(self.prove_above).atomic
 
     @property
     def chain(self) -> Network:

@@ -22,7 +22,7 @@ def commands() -> App:
     app.command(
         "campus.cli.ledger:app",
         name="ledger",
-        help="What was offered and paid: list, sum, export, funnel, and reconcile with the chain.",
+        help="What was offered and paid: list, sum, export, funnel, reconcile with the chain, accept what stays unproven.",
     )
     return app
 

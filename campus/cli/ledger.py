@@ -18,8 +18,9 @@ from campus.config import Config, read_config
 from campus.errors import ConfigError
 from campus.foundation import lay_foundation, utc_now
 from campus.payments.accounts import Accounts, Period, Takings
-from campus.payments.opening import payments_of
-from campus.payments.reconciler import Discrepancy, Resolution
+from campus.payments.audit import Findings
+from campus.payments.opening import Payments, payments_of
+from campus.payments.reconciler import Resolution
 from campus.payments.tables import LedgerRow
 
 T = TypeVar("T")
@@ -145,30 +146,81 @@ def reconcile(
     config: ConfigFile = CAMPUS_TOML,
     as_json: AsJson = False,
 ) -> None:
-    """Bring payments in doubt to their end, and look up on the chain that every charge is there; exit code 1 when one is not.
+    """Bring payments in doubt to their end, and compare the ledger with the chain; exit code 1 when they differ.
 
-    It only looks: nothing is charged by it.
+    Shown is every charge that the chain does not have, and every transfer to the wallet that no payment of this ledger claims. It only
+    looks: nothing is charged by it.
     """
-    resolutions, discrepancies = anyio.run(_reconcile, read_config(config), since)
+    resolutions, found = anyio.run(_reconcile, read_config(config), since)
     rows = [_finding(one.payment_id, one.before, one.after, one.transaction, one.reason) for one in resolutions]
-    rows += [_finding(one.payment_id, "settled", "not on the chain", one.transaction, one.reason) for one in discrepancies]
+    rows += [
+        _finding(one.payment_id, "settled", "not on the chain", one.transaction, one.reason, payer=one.payer, amount=one.amount)
+        for one in found.missing
+    ]
+    rows += [
+        _finding(one.payment_id, None, "unclaimed", one.transaction, one.reason, payer=one.payer, amount=one.amount, at=one.at)
+        for one in found.unclaimed
+    ]
     if rows or as_json:
         show(rows, as_json=as_json)
     else:
         print("all is well")
-    sys.exit(1 if discrepancies else 0)
+    sys.exit(1 if found.missing or found.unclaimed else 0)
 
 
-async def _reconcile(config: Config, since: date | None) -> tuple[Sequence[Resolution], Sequence[Discrepancy]]:
+async def _reconcile(config: Config, since: date | None) -> tuple[Sequence[Resolution], Findings]:
+    day = since or (utc_now() - LOOKED_BACK).date()
+    async with _payments(config) as payments:
+        return await payments.reconciler.resolve(), await payments.audit.run(datetime.combine(day, time(), UTC))
+
+
+@app.command
+def accept_unproven(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """Let payments stand that were reported as settled and are not on the chain, once you know why.
+
+    While there are any, every paid call waits until the chain shows its payment; after this, small ones wait for seconds only, as before.
+    """
+
+    async def accepted() -> Sequence[dict[str, Any]]:
+        async with _payments(read_config(config)) as payments:
+            return [
+                _finding(one.id, one.state, "accepted", one.transaction, one.reason, payer=one.payer, amount=one.amount, at=one.reserved_at)
+                for one in await payments.unproven.accept()
+            ]
+
+    show(anyio.run(accepted), as_json=as_json)
+
+
+@asynccontextmanager
+async def _payments(config: Config) -> AsyncIterator[Payments]:
     if config.payments is None:
         raise ConfigError("campus.toml has no table [payments], so there is no chain to look at; add it, or take back the marks before it")
-    day = since or (utc_now() - LOOKED_BACK).date()
     async with lay_foundation(config) as ground, payments_of(config, ground, now=utc_now) as payments:
-        return await payments.reconciler.resolve(), await payments.reconciler.audit(datetime.combine(day, time(), UTC))
+        yield payments
 
 
-def _finding(payment: str, was: str, now: str, transaction: str | None, reason: str) -> dict[str, Any]:
-    return {"payment": payment, "was": was, "is": now, "transaction": transaction, "reason": reason}
+def _finding(
+    payment: str | None,
+    was: str | None,
+    now: str,
+    transaction: str | None,
+    reason: str,
+    *,
+    payer: str | None = None,
+    amount: int | None = None,
+    at: datetime | None = None,
+) -> dict[str, Any]:
+    return {
+        "payment": payment,
+        "was": was,
+        "is": now,
+        "transaction": transaction,
+        "payer": payer,
+        "amount": amount,
+        "usd": usd(amount),
+        "at": at and at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "reason": reason,
+    }
 
 
 async def _write_csv(entries: AsyncIterator[LedgerRow]) -> None:

@@ -154,6 +154,10 @@ class KeyRing:
         """The payment was released uncharged: what it would have bought is forgotten."""
         await self._sales.drop(session, payment)
 
+    async def take_back(self, session: AsyncSession, payment: str) -> None:
+        """The payment turned out not to be charged, or not any more: its key is revoked, its renewal taken off."""
+        await self._sales.take_back(session, payment)
+
     @asynccontextmanager
     async def _changing(self, name: str) -> AsyncIterator[tuple[AsyncSession, KeyRow]]:
         """A transaction on one key, which storage lets no other change meanwhile; what was remembered of it is forgotten."""

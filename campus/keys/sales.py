@@ -1,7 +1,7 @@
 """Keys that a payment buys: prepared while the call runs, and true only in the transaction that settles the payment."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,6 +18,8 @@ from campus.keys.term import Term
 from campus.keys.token import Entropy
 from campus.storage import Storage
 
+BY = "campus"
+"""Who takes back what a payment bought that is not on the chain, in the log of changes."""
 log = logging.getLogger(__name__)
 
 
@@ -69,18 +71,46 @@ class KeySales:
         row, action = (_issued(sale), "issued") if sale.action == "new" else (await _renewed(session, sale), "renewed")
         detail = f"{sale.product} for {sale.term}; good until {utc_text(row.expires_at)}; payment {payment}"
         await save(session, row, action, at=now, by=sale.by, detail=detail)
-        digest, known = row.digest, {"key_id": row.id, "product": row.product, "by": sale.by, "payment": payment}
-
-        def committed(_: object) -> None:
-            self._forget(digest)  # not before: a look in between would remember the key as it was
-            log.info("key %s", action, extra=known)
-
-        event.listen(session.sync_session, "after_commit", committed, once=True)
+        known = {"key_id": row.id, "product": row.product, "by": sale.by, "payment": payment}
+        self._after_commit(session, [row.digest], f"key {action}", known)
 
     async def drop(self, session: AsyncSession, payment: str) -> None:
         """Forget what the payment would have bought; what was delivered stays."""
         unsettled = col(KeySale.payment) == payment, col(KeySale.delivered_at).is_(None)
         await (await session.connection()).execute(delete(KeySale).where(*unsettled))
+
+    async def take_back(self, session: AsyncSession, payment: str) -> None:
+        """The payment was charged no more: the key that it bought is revoked, the time that it bought is taken off. Call it once.
+
+        Whoever holds a rotated key's successor holds what was bought: that is revoked too.
+        """
+        sale = await session.get(KeySale, payment)
+        if sale is None or sale.delivered_at is None:
+            return
+        now, why = self._now(), f"payment {payment} is not on the chain"
+        rows = [await session.get_one(KeyRow, sale.key_id)]
+        while (heir := rows[-1].replaced_by) is not None:
+            rows.append(await session.get_one(KeyRow, heir))
+        if sale.action == "new":
+            for row in rows:
+                row.revoked_at = row.revoked_at or now
+                await save(session, row, "revoked", at=now, by=BY, detail=why)
+        else:
+            rows = rows[-1:]
+            term = Term.parse(sale.term).end(sale.started_at) - sale.started_at
+            rows[0].expires_at -= term
+            await save(session, rows[0], "shortened", at=now, by=BY, detail=f"good until {utc_text(rows[0].expires_at)}; {why}")
+        self._after_commit(session, [row.digest for row in rows], "key taken back", {"key_id": sale.key_id, "payment": payment})
+
+    def _after_commit(self, session: AsyncSession, digests: Sequence[bytes], said: str, known: Mapping[str, str]) -> None:
+        """Have the lookup ask anew; not before the commit: a look in between would remember the key as it was."""
+
+        def committed(_: object) -> None:
+            for digest in digests:
+                self._forget(digest)
+            log.info(said, extra=dict(known))
+
+        event.listen(session.sync_session, "after_commit", committed, once=True)
 
     def _new(self, product: Product, *, payment: str, by: str, now: datetime) -> tuple[KeySale, KeySold]:
         end = product.term.end(now)

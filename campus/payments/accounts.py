@@ -10,6 +10,7 @@ from sqlalchemy import select as select_columns
 from sqlmodel import col, select
 
 from campus.access import Price
+from campus.payments.ledger import CHARGED
 from campus.payments.tables import LedgerRow
 from campus.storage import Storage
 
@@ -96,19 +97,21 @@ class Accounts:
                 return
 
     async def takings(self, period: Period) -> Sequence[Takings]:
-        """What was earned by day, tool and network."""
+        """What was earned by day, tool and network; what was reversed is taken off on the day of its reversal."""
         entry = LedgerRow
         keys: list[Any] = [func.date(col(entry.at)), col(entry.building), col(entry.tool), col(entry.network)]
-        columns: Any = (*keys, func.count(), func.sum(col(entry.amount)))
+        sign = case(CHARGED, value=col(entry.event))
+        columns: Any = (*keys, func.sum(sign), func.sum(sign * col(entry.amount)))
         query = (
             select_columns(*columns)
-            .where(col(entry.event) == "settled", *period.conditions, self._not_own())
+            .where(col(entry.event).in_(sorted(CHARGED)), *period.conditions, self._not_own())
             .group_by(*keys)
             .order_by(*keys)
         )
         rows = await self._rows(query)
         return tuple(
-            Takings(str(day), building, tool, network, payments, int(amount)) for day, building, tool, network, payments, amount in rows
+            Takings(str(day), building, tool, network, int(payments), int(amount))
+            for day, building, tool, network, payments, amount in rows
         )
 
     async def funnel(self, period: Period) -> Sequence[Funnel]:

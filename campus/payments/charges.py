@@ -1,7 +1,11 @@
-"""Charging: what stands behind the counter once an answer is stored, until it is known whether its payment was charged."""
+"""Charging: from the stored answer on, until the chain shows whether its payment was charged, and the answer may be given."""
 
 import logging
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import anyio
 
 from campus.payments.chain import Chain
 from campus.payments.outcome import Facilitator, Outcome
@@ -9,69 +13,147 @@ from campus.payments.payment import Goods, Payment, Sale, Sold
 from campus.payments.refusals import in_flight, refused
 from campus.payments.reservations import Reservations, transfer_of
 from campus.payments.tables import PaymentRow
+from campus.payments.unproven import UnprovenPayments
 
 log = logging.getLogger(__name__)
 
 
-class Charges:
-    """Has payments charged, for the first time or after something went wrong; what is sent twice the chain takes once."""
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How many seconds a call waits for the chain; its caller waits meanwhile, and is told to come back after it.
 
-    def __init__(self, reservations: Reservations, facilitator: Facilitator, chain: Chain) -> None:
+    `proof`: for a settlement that the facilitator reported, where the answer goes out without its proof then. `strict`: where it does not.
+    `search`: for a payment of which the facilitator reported no settlement.
+    """
+
+    proof: float = 5.0
+    strict: float = 20.0
+    search: float = 3.0
+
+
+PATIENCE = Patience()
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+
+
+class Charges:
+    """Has payments charged, for the first time or after something went wrong; what is sent twice the chain takes once.
+
+    What a facilitator says is never the end of it: the chain is asked. Only the answer to a small call goes out on its word, when the
+    chain does not show the transfer in time. `prove_above` says up to which amount, in the token's smallest unit; an answer that is a
+    secret, as a bought key is, waits for the proof, and so does every answer while an unproven payment is overdue.
+    """
+
+    def __init__(
+        self,
+        reservations: Reservations,
+        unproven: UnprovenPayments,
+        facilitator: Facilitator,
+        chain: Chain,
+        *,
+        now: Callable[[], datetime],
+        prove_above: int,
+        patience: Patience = PATIENCE,
+    ) -> None:
         self._reservations = reservations
+        self._unproven = unproven
         self._facilitator = facilitator
         self._chain = chain
+        self._now = now
+        self._prove_above = prove_above
+        self._patience = patience
 
     async def settle(self, row: PaymentRow, goods: Goods, payment: Payment, sale: Sale) -> Sold:
         """Charge for the first time."""
-        outcome = await self._facilitator.settle(payment, sale)
-        if outcome.state != "settled":
-            outcome = await self._ask_further(row, outcome, sale)
-        return await self._conclude(row, outcome, goods, sale)
+        return await self._conclude(row, await self._charged(row, payment, sale), goods, sale)
 
     async def resolve(self, row: PaymentRow, goods: Goods, payment: Payment, sale: Sale) -> Sold:
         """Find out what became of a payment that was sent to be charged before; its caller wants it charged, so charge it if need be."""
         outcome = await self._ask_chain(row)
         if outcome.state == "unknown":
-            again = await self._facilitator.settle(payment, as_sold(row, sale))
-            # a refusal now says nothing of what was sent before, and may be due to it
-            outcome = again if again.state == "settled" else await self._ask_chain(row)
+            outcome = await self._charged(row, payment, as_sold(row, sale))
         return await self._conclude(row, outcome, goods, sale)
 
     async def look(self, row: PaymentRow) -> None:
         """Bring a payment that nobody works on to its end, if the chain can tell it, and submit nothing."""
-        if await self._reservations.take_up(row.id) is None:
+        if (held := await self._reservations.take_up(row.id)) is None:
             return
-        outcome = await self._ask_chain(row)
+        outcome = await self._ask_chain(held)
         if outcome.state == "settled" and outcome.transaction is not None:
-            await self._reservations.settle(row.id, outcome.transaction)
+            await self._reservations.settle(row.id, outcome.transaction, block=outcome.block, answered=False)
         elif outcome.state == "refused":
             await self._reservations.release(row.id, "released", outcome.reason)
         else:
-            await self._reservations.doubt(row.id, outcome.reason)
+            await self._reservations.doubt(held, outcome.reason)
 
-    async def _ask_further(self, row: PaymentRow, told: Outcome, sale: Sale) -> Outcome:
-        """What the chain says of a payment that the facilitator did not settle, as far as it told.
+    async def look_for_proof(self, row: PaymentRow) -> None:
+        """Bring a payment that settled without a proof to its end, if the chain can tell it."""
+        outcome = Outcome("unknown")
+        if row.transaction is not None:
+            outcome = await self._chain.shown(row.transaction, transfer_of(row))
+        if outcome.state != "settled":
+            outcome = await self._ask_chain(row)
+        await self._unproven.conclude(row.id, outcome)
 
-        Its refusal settles the matter, since nothing was sent before, unless the chain knows better.
-        """
-        seen = await self._ask_chain(row)
-        is_refused = told.state == "refused" and seen.state == "unknown"
-        if is_refused and await self._reservations.release(row.id, "refused", told.reason, only_if="settling") is not None:
-            raise refused(sale, told.reason)
-        await self._reservations.doubt(row.id, told.reason)
-        return seen
+    async def _charged(self, row: PaymentRow, payment: Payment, sale: Sale) -> Outcome:
+        """Have it charged, and find out whether it was; settled without a block is the facilitator's word alone."""
+        told = await self._facilitator.settle(payment, sale)
+        if told.state == "settled" and told.transaction is not None:
+            return await self._proved(row, told.transaction, strict=self._is_strict(row, sale))
+        outcome = await self._searched(row)
+        await self._reservations.doubt(row, told.reason)
+        return outcome
+
+    async def _searched(self, row: PaymentRow) -> Outcome:
+        """What the chain says of a payment that may have been sent just now."""
+        give_up_at, pause = anyio.current_time() + self._patience.search, FIRST_PAUSE
+        while True:
+            outcome = await self._ask_chain(row)
+            if outcome.state != "unknown" or self._chain.trouble is not None or anyio.current_time() >= give_up_at:
+                return outcome
+            await anyio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _proved(self, row: PaymentRow, transaction: str, *, strict: bool) -> Outcome:
+        """The proof of a settlement that a facilitator reported in this transaction, or what goes for it."""
+        shown = await self._shown(row, transaction, strict=strict)
+        if shown.state == "settled":
+            return shown
+        if shown.state == "refused":
+            named = {"payment": row.id, "transaction": transaction}
+            log.warning("the facilitator names a transaction that is not the payment", extra=named)
+            return await self._ask_chain(row)
+        if strict:
+            return await self._ask_chain(row)  # it may be there by another transaction
+        if await self._unproven.is_any_overdue():
+            return shown
+        return Outcome("settled", transaction)
+
+    async def _shown(self, row: PaymentRow, transaction: str, *, strict: bool) -> Outcome:
+        """What the transaction shows, as soon as the chain shows it; a node in trouble is waited for where the proof is needed."""
+        outcome, pause = Outcome("unknown", reason="the chain does not show it yet"), FIRST_PAUSE
+        with anyio.move_on_after(self._patience.strict if strict else self._patience.proof):
+            while True:
+                outcome = await self._chain.shown(transaction, transfer_of(row))
+                if outcome.state != "unknown" or (self._chain.trouble is not None and not strict):
+                    break
+                await anyio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+        return outcome
+
+    def _is_strict(self, row: PaymentRow, sale: Sale) -> bool:
+        return row.sealed or sale.idempotency_key is not None or row.amount > self._prove_above
 
     async def _conclude(self, row: PaymentRow, outcome: Outcome, goods: Goods, sale: Sale) -> Sold:
         match outcome.state:
             case "settled" if outcome.transaction is not None:
-                settled = await self._reservations.settle(row.id, outcome.transaction)
+                settled = await self._reservations.settle(row.id, outcome.transaction, block=outcome.block)
                 return Sold(goods, receipt_of(settled or await self._as_another_left_it(row)))
             case "refused":
                 if await self._reservations.release(row.id, "refused", outcome.reason) is not None:
                     raise refused(sale, outcome.reason)
                 return Sold(goods, receipt_of(await self._as_another_left_it(row)))
             case _:
-                await self._reservations.doubt(row.id, outcome.reason)
+                await self._reservations.doubt(row, outcome.reason)
                 raise in_flight()
 
     async def _as_another_left_it(self, row: PaymentRow) -> PaymentRow:
@@ -83,7 +165,7 @@ class Charges:
         return found
 
     async def _ask_chain(self, row: PaymentRow) -> Outcome:
-        return await self._chain.outcome_of(transfer_of(row), since=row.reserved_at)
+        return await self._chain.outcome_of(transfer_of(row), since=row.reserved_at, now=self._now())
 
 
 def as_sold(row: PaymentRow, sale: Sale) -> Sale:

@@ -31,10 +31,6 @@ VERIFY_SECONDS = 10.0
 SETTLE_SECONDS = 30.0
 LOST = "settlement_unknown"
 PENDING = "settlement_pending"
-NEVER_SENT = ("insufficient_funds", "unsupported_scheme", "network_mismatch", "missing_eip712_domain", "asset_not_deployed_contract")
-"""Beside what begins with `invalid_`: why a facilitator does not even send a payment to the chain."""
-SENT_BEFORE = ("nonce_already_used", "transfer_event_mismatch", "transaction_state")
-"""… but for these, which say that it, or another with its nonce, was sent."""
 FAILURES = (httpx.HTTPError, ValueError, RecursionError, PaymentError)
 log = logging.getLogger(__name__)
 
@@ -142,12 +138,14 @@ class Engine:
 
 
 def outcome_of(answer: SettleResponse | None, payment: Payment) -> Outcome:
-    """What a facilitator's answer to a settlement means; None: it did not answer in time. One that cannot be true means nothing."""
+    """What a facilitator's answer to a settlement means; None: it did not answer in time.
+
+    Whatever it says but that it settled means nothing: facilitators were seen to refuse what they had sent to the chain.
+    """
     if answer is None:
         return Outcome("unknown", reason="it did not answer in time")
     if not answer.success:
-        reason = told(answer.error_reason or "")
-        return Outcome("refused" if _never_sent(answer) else "unknown", reason=told(f"{reason} {answer.error_message or ''}"))
+        return Outcome("unknown", reason=told(f"{answer.error_reason or ''} {answer.error_message or ''}"))
     if answer.network != payment.network:
         return Outcome("unknown", reason="it says that it settled on another network")
     if not _is(answer.payer, payment.payer):
@@ -155,12 +153,6 @@ def outcome_of(answer: SettleResponse | None, payment: Payment) -> Outcome:
     if not TRANSACTION.fullmatch(answer.transaction.lower()):
         return Outcome("unknown", reason="it says that it settled, and names no transaction")
     return Outcome("settled", answer.transaction.lower())
-
-
-def _never_sent(answer: SettleResponse) -> bool:
-    reason = answer.error_reason or ""
-    says_so = reason.startswith("invalid_") or reason in NEVER_SENT
-    return says_so and not answer.transaction and not reason.endswith(SENT_BEFORE)
 
 
 def _is(said: str | None, payer: str) -> bool:

@@ -1,16 +1,32 @@
 """The ledger of payments: what happened, when, to which call. It only grows; offers are counted, and written once a minute."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Literal
 
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.storage import Storage
 
-Event = Literal["offered", "admitted", "settled", "replayed", "failed", "refused", "unknown", "released"]
+Event = Literal[
+    "offered",
+    "admitted",
+    "settled",
+    "unproven",
+    "proven",
+    "replayed",
+    "failed",
+    "refused",
+    "unknown",
+    "released",
+    "reversed",
+    "accepted",
+]
 """offered: a 402 was shown. admitted: a payment was good, and its tool ran. refused: it was no good. failed: it could not be checked, or
-its tool failed. released: it turned out not to have been charged."""
+its tool failed. released: it turned out not to have been charged. unproven: it counts as charged, and the chain does not show it. proven:
+now it does. reversed: it counted as charged, and was not, or is not any more. accepted: the operator looked into an overdue proof."""
+CHARGED: Mapping[Event, int] = {"settled": 1, "reversed": -1}
+"""Which events say that an amount was charged, and with which sign: their sum is what the chain has."""
 
 
 class Ledger:

@@ -21,8 +21,9 @@ from campus.foundation import Foundation
 from campus.jobs import Task
 from campus.jobs.scheduler import this_process
 from campus.payments.answers import wipe
+from campus.payments.audit import Audit, Findings, Wallet
 from campus.payments.chain import Chain
-from campus.payments.charges import Charges
+from campus.payments.charges import PATIENCE, Charges, Patience
 from campus.payments.leases import LEASE, Leases
 from campus.payments.ledger import Ledger
 from campus.payments.outcome import Facilitator, Outcome, Verdict, told
@@ -30,11 +31,18 @@ from campus.payments.payment import Payment, Sale
 from campus.payments.reconciler import Reconciler
 from campus.payments.reservations import Consequence, Reservations, forget
 from campus.payments.till import PATIENCE_SECONDS, Till
+from campus.payments.unproven import UnprovenPayments
 from campus.storage import Storage
 
 TOKEN = "CAMPUS_PAYMENTS_FACILITATOR_TOKEN"  # noqa: S105  # the variable's name, not a token
 ENGINE = "campus.payments.engine"
 RECONCILE_SECONDS = 15
+AUDITED_AT = "03:20"
+AUDITED_BACK = timedelta(days=3)
+"""How far back the daily audit goes: a node that was down for a weekend leaves no gap."""
+CHECKED_BACK = timedelta(days=1)
+LOOKED_INTO = 100
+"""How many unclaimed transfers are looked into, at two questions to the node each."""
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 log = logging.getLogger(__name__)
 
@@ -91,6 +99,9 @@ class Payments:
     till: Till
     ledger: Ledger
     reconciler: Reconciler
+    unproven: UnprovenPayments
+    audit: Audit
+    now: Callable[[], datetime]
     tasks: Sequence[Task]
     facilitator: LateFacilitator
     chain: Chain
@@ -101,14 +112,36 @@ class Payments:
         """Load x402 now, in a thread, so that the first paid call need not wait for it."""
         await self.facilitator.warm()
 
-    def findings(self) -> list[str]:
-        """What went wrong with the facilitator or the chain, and not well since."""
+    async def findings(self) -> list[str]:
+        """What went wrong with the facilitator or the chain, and not well since; what is not proven, and what the last audit found."""
         troubles = {"facilitator": self.facilitator.trouble, "chain": self.chain.trouble}
-        return [f"the {name} is in trouble: {trouble}" for name, trouble in troubles.items() if trouble is not None]
+        found = [f"the {name} is in trouble: {trouble}" for name, trouble in troubles.items() if trouble is not None]
+        return [*found, *await self._overdue(), *self.audit.last.sentences]
 
     async def check(self) -> list[str]:
-        """Ask the facilitator whether it serves the network, and the node whether it is of it: what is wrong and what to do."""
-        return [*await self._check_facilitator(), *await self._check_chain()]
+        """Ask the facilitator and the node whether they serve the network, and compare a day of income with the ledger's claims."""
+        chain = await self._check_chain()
+        found = [*await self._check_facilitator(), *chain, *await self._overdue()]
+        return found if chain else [*found, *await self._compare()]
+
+    async def _compare(self) -> list[str]:
+        try:
+            return (await self.audit.run(self.now() - CHECKED_BACK, most=LOOKED_INTO)).sentences
+        except CampusError as error:
+            return [f"the wallet's income could not be compared with the ledger: {error}"]
+
+    async def _overdue(self) -> list[str]:
+        try:
+            rows = await self.unproven.overdue()
+        except StorageError as error:
+            return [f"nobody can tell whether payments are unproven: {error}"]
+        if not rows:
+            return []
+        first = f"{len(rows)}; the first is {rows[0].id}, {rows[0].state}"
+        return [
+            f"payments were reported as settled and are not on the chain ({first}), so every paid call waits for its proof; "
+            "`campus ledger list` shows them, and `campus ledger accept-unproven` ends this once you know why"
+        ]
 
     async def _check_facilitator(self) -> list[str]:
         wanted = ("exact", self.table.network)
@@ -139,7 +172,15 @@ def payments_of(
 ) -> AbstractAsyncContextManager[Payments]:
     """The payments of a campus; what one buys of keys is delivered or dropped with it."""
     keys = ground.keys
-    return open_payments(config, ground.storage, now=now, on_settled=keys.deliver, on_released=keys.drop, trust=trust)
+    return open_payments(
+        config,
+        ground.storage,
+        now=now,
+        on_settled=keys.deliver,
+        on_released=keys.drop,
+        on_reversed=keys.take_back,
+        trust=trust,
+    )
 
 
 @asynccontextmanager
@@ -150,14 +191,17 @@ async def open_payments(
     now: Callable[[], datetime],
     on_settled: Consequence,
     on_released: Consequence,
+    on_reversed: Consequence,
     lease: timedelta = LEASE,
     patience: float = PATIENCE_SECONDS,
+    proof_patience: Patience = PATIENCE,
     trust: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Payments]:
     """Open what campus.toml says under [payments]; nobody is asked for anything yet. `storage` is the house's.
 
     `trust` says whose certificates are believed, by default httpx's own choice.
-    `on_settled(session, payment_id)` and `on_released` write what follows into the transaction that settles or releases a payment.
+    `on_settled(session, payment_id)`, `on_released` and `on_reversed` write what follows into the transaction that settles, releases
+    or reverses a payment.
     """
     table = config.payments
     assert table is not None, "open_payments is for a campus that has [payments]"
@@ -168,21 +212,33 @@ async def open_payments(
     async with httpx.AsyncClient(timeout=TIMEOUT, verify=verify) as client, httpx.AsyncClient(timeout=TIMEOUT, verify=verify) as node:
         facilitator = LateFacilitator(client, url=table.facilitator_url, network=table.network, token=bearer)
         chain, ledger = Chain(node, table.rpc_url), Ledger(storage, now=now)
-        leases = Leases(storage, holder=this_process(), now=now, length=lease)
+        leases = Leases(storage, process=this_process(), now=now, length=lease)
         reservations = Reservations(storage, leases, now=now, on_settled=on_settled, on_released=on_released)
-        charges = Charges(reservations, facilitator, chain)
-        reconciler = Reconciler(storage, reservations, charges, chain)
+        unproven = UnprovenPayments(storage, now=now, on_reversed=on_reversed)
+        limits: Any = {"prove_above": table.proved_above, "patience": proof_patience}
+        charges = Charges(reservations, unproven, facilitator, chain, now=now, **limits)
+        reconciler = Reconciler(reservations, unproven, charges, chain)
+        audit = Audit(storage, unproven, chain, wallet_of(table))
         till = Till(reservations, leases, ledger, facilitator, charges, now=now, patience=patience)
-        tasks = tasks_of(storage, ledger, reconciler, now=now)
+        tasks = tasks_of(storage, ledger, reconciler, audit, now=now)
         async with _keeping(leases, ledger):
-            yield Payments(till, ledger, reconciler, tasks, facilitator, chain, client, table)
+            yield Payments(till, ledger, reconciler, unproven, audit, now, tasks, facilitator, chain, client, table)
 
 
-def tasks_of(storage: Storage, ledger: Ledger, reconciler: Reconciler, *, now: Callable[[], datetime]) -> list[Task]:
+def wallet_of(table: PaymentsTable) -> Wallet:
+    """The operator's wallet, as the chain spells it."""
+    own = frozenset(address.lower() for address in table.own_wallets)
+    return Wallet(table.network, table.chain.asset.lower(), table.pay_to.lower(), own)
+
+
+def tasks_of(storage: Storage, ledger: Ledger, reconciler: Reconciler, audit: Audit, *, now: Callable[[], datetime]) -> list[Task]:
     """The jobs of payments."""
 
     async def reconcile_payments() -> None:
         await reconciler.resolve()
+
+    async def audit_payments() -> None:
+        tell(await audit.run(now() - AUDITED_BACK, most=LOOKED_INTO))
 
     async def wipe_answers() -> None:
         await wipe(storage, now=now())
@@ -191,9 +247,19 @@ def tasks_of(storage: Storage, ledger: Ledger, reconciler: Reconciler, *, now: C
     minute = timedelta(minutes=1)
     return [
         Task("campus.reconcile_payments", reconcile_payments, every=timedelta(seconds=RECONCILE_SECONDS)),
+        Task("campus.audit_payments", audit_payments, daily_at=AUDITED_AT),
         Task("campus.wipe_answers", wipe_answers, every=minute),
         Task("campus.flush_ledger", ledger.flush, every=minute, on="each"),
     ]
+
+
+def tell(found: Findings) -> None:
+    """Log what an audit found, a line each."""
+    for missing in found.missing:
+        log.error("payment not on the chain: %s", missing.reason, extra={"payment": missing.payment_id, "transaction": missing.transaction})
+    for one in found.unclaimed:
+        money = {"transaction": one.transaction, "payer": one.payer, "amount": one.amount, "payment": one.payment_id}
+        log.warning("income that no payment claims: %s", one.reason, extra=money)
 
 
 @asynccontextmanager

@@ -21,12 +21,14 @@ class Verdict:
 class Outcome:
     """Whether a payment was charged.
 
-    settled: it was, in `transaction`. refused: it was not, and by the one who says so it never will be. unknown: nobody can tell yet.
+    settled: it was, in `transaction`; said by the chain, `block` is the number of its block, and said by a facilitator it is None.
+    refused: it was not charged and never will be; only the chain says so, as of `block`. unknown: nobody can tell yet.
     """
 
     state: Literal["settled", "refused", "unknown"]
     transaction: str | None = None
     reason: str = ""
+    block: int | None = None
 
 
 class Facilitator(Protocol):
@@ -41,7 +43,10 @@ class Facilitator(Protocol):
         ...
 
     async def settle(self, payment: Payment, sale: Sale) -> Outcome:
-        """Charge the payment. Harmless when repeated: the chain takes a nonce once."""
+        """Charge the payment: settled or unknown, for what a facilitator says of a failure proves nothing.
+
+        Harmless when repeated: the chain takes a nonce once.
+        """
         ...
 
 

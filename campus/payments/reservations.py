@@ -97,33 +97,39 @@ class Reservations:
                 session.add(entry(row, "admitted", at=row.reserved_at))
             return row
 
-    async def settle(self, payment_id: str, transaction: str) -> PaymentRow | None:
-        """Note that it was charged, with all that follows from it. Only now may the answer be given."""
+    async def settle(self, payment_id: str, transaction: str, *, block: int | None, answered: bool = True) -> PaymentRow | None:
+        """Note that it was charged, with all that follows from it; without a block of the chain it is unproven.
+
+        Only now may the answer be given. One that nobody waits for is kept for as long as a secret: its caller was told to come back.
+        """
         async with self._storage.write() as session:
             if (row := await _turned(session, payment_id, "settled")) is not None:
-                row.transaction, row.settled_at = transaction, self._now()
-                row.answer_until = row.settled_at + (SECRET_KEPT if row.sealed else KEPT)
+                row.transaction, row.block, row.settled_at = transaction, block, self._now()
+                row.answer_until = row.settled_at + (SECRET_KEPT if row.sealed or not answered else KEPT)
                 session.add(entry(row, "settled", at=row.settled_at))
+                if block is None:
+                    row.unproven_since = row.settled_at
+                    session.add(entry(row, "unproven", at=row.settled_at))
                 await self._on_settled(session, row.id)
         if row is not None:
             log.info("payment settled", extra={"payment": payment_id, "transaction": transaction})
         return row
 
-    async def doubt(self, payment_id: str, reason: str) -> PaymentRow | None:
-        """Note that nobody can say whether it was charged, and leave it alone for a few seconds."""
+    async def doubt(self, held: PaymentRow, reason: str) -> PaymentRow | None:
+        """Note that nobody can say whether it was charged, and leave it alone for a few seconds; None where its lease is another's."""
         async with self._storage.write() as session:
-            if (row := await self._doubted(session, payment_id, reason)) is not None:
+            row = await session.get(PaymentRow, held.id)
+            if row is None or row.holder != held.holder:
+                return None
+            if (row := await self._doubted(session, held.id, reason)) is not None:
                 row.lease_until = self._now() + RETRY
             return row
 
-    async def release(self, payment_id: str, event: Event, reason: str, *, only_if: State | None = None) -> PaymentRow | None:
+    async def release(self, payment_id: str, event: Event, reason: str) -> PaymentRow | None:
         """Note that it was not charged, and drop what was prepared for it, even where it is another's by now."""
         async with self._storage.write() as session:
-            row = await session.get(PaymentRow, payment_id)
-            if row is None:
+            if await session.get(PaymentRow, payment_id) is None:
                 await self._on_released(session, payment_id)
-            elif only_if is not None and row.state != only_if:
-                return None
             return await self._released(session, payment_id, event, reason)
 
     async def take_up(self, payment_id: str) -> PaymentRow | None:
@@ -135,7 +141,7 @@ class Reservations:
             await self._give_up(session, row)
             if row.state != "unknown":
                 return None
-            row.holder, row.lease_until = self._leases.holder, self._leases.end()
+            row.holder, row.lease_until = self._leases.new_holder(), self._leases.end()
             return row
 
     async def overdue(self) -> Sequence[PaymentRow]:
@@ -190,7 +196,7 @@ def _new_row(payment: Payment, sale: Sale, leases: Leases, *, payment_id: str, n
         tool=sale.tool,
         frame=sale.frame,
         state="reserved",
-        holder=leases.holder,
+        holder=leases.new_holder(),
         lease_until=leases.end(),
         reserved_at=now,
     )

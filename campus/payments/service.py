@@ -49,8 +49,8 @@ class PaymentService(Protocol):
         """Load what would make the first payment slow."""
         ...
 
-    def findings(self) -> Sequence[str]:
-        """What went wrong with those who are asked for payments, and not well since."""
+    async def findings(self) -> Sequence[str]:
+        """What went wrong with those who are asked for payments, and not well since; and which charges are not proven."""
         ...
 
     async def check(self) -> Sequence[str]:

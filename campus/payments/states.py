@@ -1,15 +1,16 @@
 """The states of a payment, and what to do with one that is presented. Pure: no clock, no network, no database.
 
-    (none) ──► reserved ──► settling ──► settled
+    (none) ──► reserved ──► settling ──► settled ──► reversed
                 │  ▲         │   │          ▲
                 ▼  │         │   ▼          │
               released ◄─────┴─ unknown ────┘
 
 reserved    its tool may be running; nothing was sent to be charged
 settling    its answer is stored, and it was, or is about to be, sent to be charged
-settled     it was charged, and its answer is given to whoever presents it again
-unknown     it was sent, and nobody could say what became of it
-released    it was not charged, and may be reserved again
+settled     it was charged, and its answer is given to whoever presents it again; the chain shows it, or will (unproven.py)
+unknown     it was sent, and nobody could say what became of it: its answer is kept, and the chain is asked again and again
+released    it was not charged, and may be reserved again; what was sent to be charged is released by the chain's word alone (proof.py)
+reversed    it counted as charged, and the chain does not have it, or not any more
 
 A reserved or settling payment is worked on by the process that keeps its lease. One whose lease is past belongs to nobody: when it was
 reserved it is as good as released, when it was settling it is unknown.
@@ -28,14 +29,15 @@ from typing import Literal
 from campus.payments.payment import Payment, Sale
 from campus.payments.tables import PaymentRow
 
-State = Literal["reserved", "settling", "settled", "unknown", "released"]
+State = Literal["reserved", "settling", "settled", "unknown", "released", "reversed"]
 Step = Literal["reserve", "wait", "resolve", "look", "replay", "refuse", "reused", "elsewhere", "ambiguous"]
 
 AFTER: Mapping[str, tuple[State, ...]] = {
     "reserved": ("settling", "released"),
     "settling": ("settled", "unknown", "released"),
     "unknown": ("settled", "unknown", "released"),
-    "settled": (),
+    "settled": ("reversed",),
+    "reversed": (),
     "released": ("reserved",),
 }
 """Which states may follow; whoever comes too late changes nothing."""
@@ -70,6 +72,8 @@ def step_for(row: PaymentRow | None, payment: Payment | None, sale: Sale, *, now
         return "elsewhere"
     if row.resource != sale.digest:
         return "reused" if is_same_purchase else "refuse"
+    if row.state == "reversed":
+        return "refuse"
     if row.state == "settled":
         return "replay" if row.answer is not None and row.answer_until is not None and now < row.answer_until else "refuse"
     if is_worked_on:

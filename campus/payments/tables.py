@@ -14,6 +14,8 @@ class PaymentRow(House, table=True):
     `payment` and `resource` are SHA-256 digests of what was sent and of what it buys; `answer` is sealed where it is a secret,
     and wiped when `answer_until` is past. `purchase` is what a payer's purchase is found by for so long, where it has an
     Idempotency-Key; `client` is the address that it came from, kept as long.
+    `block` is where the chain showed the transfer. `unproven_since` is set while a settled payment counts as charged and the chain does
+    not show it, `overdue_at` when that went on for too long, until the operator accepts it (unproven.py).
     """
 
     __tablename__ = "payments"
@@ -40,7 +42,10 @@ class PaymentRow(House, table=True):
     lease_until: datetime = Field(sa_type=UtcDateTime)
     reserved_at: datetime = Field(sa_type=UtcDateTime)
     settled_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    transaction: str | None = None
+    transaction: str | None = Field(default=None, index=True)
+    block: int | None = Field(default=None, sa_type=BigInteger)
+    unproven_since: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
+    overdue_at: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
     answer: bytes | None = None
     answer_until: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
     sealed: bool = False
@@ -52,8 +57,8 @@ class PaymentRow(House, table=True):
 class LedgerRow(House, table=True):
     """What happened, when, to which call and payment. The database refuses to change or delete a row (triggers of the migration).
 
-    `event`: offered (a 402 was shown, `quantity` times), admitted, settled, replayed, failed, refused, unknown or released.
-    `amount` is in the token's smallest unit.
+    `event`: offered (a 402 was shown, `quantity` times), admitted, settled, unproven, proven, replayed, failed, refused, unknown,
+    released, reversed or accepted. `amount` is in the token's smallest unit.
     """
 
     __tablename__ = "ledger"

@@ -127,13 +127,13 @@ class Till:
 
     async def _serve(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run) -> Sold:
         """Everything from the reservation on; once the answer is made, a cancellation waits."""
-        self._leases.hold(row.id)
+        self._leases.hold(row)
         try:
             await self._check(row, payment, sale)
             goods = await self._make(row, sale, run)
             return await uninterrupted(self._charges.settle(row, goods, payment, sale))
         finally:
-            self._leases.let_go(row.id)
+            self._leases.let_go(row)
 
     async def _check(self, row: PaymentRow, payment: Payment, sale: Sale) -> None:
         """Have the payment checked; one that is no good, or that nobody can check, is counted and forgotten."""
@@ -167,11 +167,11 @@ class Till:
 
     async def _resolve(self, row: PaymentRow, goods: Goods, payment: Payment, sale: Sale) -> Sold:
         """Go on with a payment that was left in the middle of its charge."""
-        self._leases.hold(row.id)
+        self._leases.hold(row)
         try:
             return await uninterrupted(self._charges.resolve(row, goods, payment, sale))
         finally:
-            self._leases.let_go(row.id)
+            self._leases.let_go(row)
 
     def _replay(self, row: PaymentRow, sale: Sale) -> Sold:
         goods = _opened(row, sale)

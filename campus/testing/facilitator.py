@@ -121,6 +121,9 @@ class Facilitator:
             return self._failed("settle", body, self.faults.settle_status_before)
         if not self._passes("settle"):
             return None
+        if self.faults.unsent is not None:
+            self._record("settle", body, "unsent")
+            return self._said("settle", self.faults.unsent)
         result = _plain(self._engine.settle(*_parsed(body)))
         self._record("settle", body, "settled" if result["success"] else result["errorReason"])
         if not self._passes("settled"):

@@ -28,6 +28,8 @@ class Faults:
     """Answer this instead of verifying."""
     settle_status_before: int | None = None
     """Answer this instead of settling."""
+    unsent: Mapping[str, Any] | None = None
+    """Send nothing to the chain, and answer this: {"success": True, …}."""
     settle_status: int | None = None
     """Settle, then answer this."""
     lie: Mapping[str, Any] | None = None

@@ -4,6 +4,7 @@ from campus.testing.chain import Chain, ChainError, Transfer, open_chain
 from campus.testing.facilitator import Call, Facilitator, open_facilitator
 from campus.testing.faults import Faults, Hold
 from campus.testing.payer import PAYMENT, RECEIPT, Payer, headers_of, receipt_of, terms_of
+from campus.testing.relay import NodeFaults, Relay, open_relay
 from campus.testing.wallet import Wallet, new_wallet
 
 __all__ = [
@@ -15,13 +16,16 @@ __all__ = [
     "Facilitator",
     "Faults",
     "Hold",
+    "NodeFaults",
     "Payer",
+    "Relay",
     "Transfer",
     "Wallet",
     "headers_of",
     "new_wallet",
     "open_chain",
     "open_facilitator",
+    "open_relay",
     "receipt_of",
     "terms_of",
 ]

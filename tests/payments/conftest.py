@@ -45,19 +45,20 @@ async def wallet(chain: money.Chain) -> money.Wallet:
 
 @pytest.fixture
 async def shop(chain: money.Chain, facilitator: money.Facilitator, wallet: money.Wallet, storage_url: str) -> AsyncIterator[Shop]:
-    async with open_shop(chain, facilitator, storage_url, wallet=wallet) as shop:
+    pay_to = money.new_wallet().address  # one wallet belongs to one database
+    async with open_shop(chain, facilitator, storage_url, wallet=wallet, pay_to=pay_to) as shop:
         yield shop
 
 
 @pytest.fixture
 async def other_shop(shop: Shop, storage_url: str) -> AsyncIterator[Shop]:
     """Another process on the same database."""
-    async with open_shop(shop.chain, shop.facilitator, storage_url, wallet=shop.wallet, clock=shop.clock) as other:
+    async with shop.beside(storage_url) as other:
         yield other
 
 
 @pytest.fixture
 async def impatient_shop(shop: Shop, storage_url: str) -> AsyncIterator[Shop]:
     """Another process, whose callers do not wait."""
-    async with open_shop(shop.chain, shop.facilitator, storage_url, wallet=shop.wallet, clock=shop.clock, patience=0.3) as other:
+    async with shop.beside(storage_url, patience=0.3) as other:
         yield other

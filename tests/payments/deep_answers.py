@@ -24,7 +24,7 @@ async def main() -> None:
         facilitator = LateFacilitator(client, url="https://facilitator.example", network=NETWORK, token=None)
         verdict, outcome = await facilitator.verify(PAYMENT, SALE), await facilitator.settle(PAYMENT, SALE)
         chain = Chain(client, "https://node.example")
-        found = await chain.outcome_of(Transfer(ADDRESS, ADDRESS, ADDRESS, 1, NONCE, 1), since=datetime.now(UTC))
+        found = await chain.outcome_of(Transfer(ADDRESS, ADDRESS, ADDRESS, 1, NONCE, 1), since=datetime.now(UTC), now=datetime.now(UTC))
         print(verdict.reachable, outcome.state, found.state)
 
 

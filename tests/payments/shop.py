@@ -1,7 +1,7 @@
 """A shop for tests: a till on real storage, a real facilitator and a real chain, and a payer with money."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +12,9 @@ from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.config import Config, PaymentsTable
+from campus.payments.audit import Findings
+from campus.payments.charges import Patience
+from campus.payments.ledger import CHARGED
 from campus.payments.opening import Payments, open_payments
 from campus.payments.payment import Goods, Payment, Sale, Sold
 from campus.payments.tables import LedgerRow, PaymentRow
@@ -23,9 +26,12 @@ from twins import Problem
 PAY_TO = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
 PRICE = 20_000
 URL = "https://campus.example/v1/cve/brief"
+IMPATIENT = Patience(proof=0.3, strict=0.5, search=0.3)
+"""Of the shops' calls with the chain, which shows at once what it will show."""
 TRUST = httpx.create_ssl_context()
 """For all shops: it takes 20 ms to make."""
 Run = Callable[[str], Any]
+Follow = Callable[[AsyncSession, str], Awaitable[None]]
 
 
 class Clock:
@@ -48,9 +54,16 @@ class Shop:
     storage: Storage
     clock: Clock
     payments: Payments
+    pay_to: str = PAY_TO
     runs: list[str] = field(default_factory=list)
     settled: list[str] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
+    reversed: list[str] = field(default_factory=list)
+
+    def beside(self, storage_url: str, **changes: Any) -> AbstractAsyncContextManager["Shop"]:
+        """Another process on the same database, with the same clock."""
+        same = {"wallet": self.wallet, "clock": self.clock, "pay_to": self.pay_to}
+        return open_shop(self.chain, self.facilitator, storage_url, **{**same, **changes})
 
     def requirements(self, amount: int = PRICE) -> dict[str, Any]:
         """What the terms ask for."""
@@ -59,7 +72,7 @@ class Shop:
             "network": self.chain.network,
             "asset": self.chain.asset,
             "amount": str(amount),
-            "payTo": PAY_TO,
+            "payTo": self.pay_to,
             "maxTimeoutSeconds": 300,
             "extra": {"name": "USD Coin", "version": "2"},
         }
@@ -107,7 +120,15 @@ class Shop:
 
     async def takings(self) -> int:
         """What was ever paid to the shop."""
-        return await self.chain.balance(PAY_TO)
+        return await self.chain.balance(self.pay_to)
+
+    async def claimed(self) -> int:
+        """What the ledger says was paid to the shop."""
+        return sum(CHARGED.get(row.event, 0) * (row.amount or 0) for row in await self.ledger())
+
+    async def audit(self) -> Findings:
+        """What the ledger and the chain differ in since yesterday."""
+        return await self.payments.audit.run(self.clock() - timedelta(days=1))
 
     async def row(self, payment: Payment) -> PaymentRow:
         """The payment's row."""
@@ -141,6 +162,14 @@ class Shop:
         """What follows from a release."""
         self.released.append(payment_id)
 
+    async def on_reversed(self, session: AsyncSession, payment_id: str) -> None:
+        """What follows from a reversal."""
+        self.reversed.append(payment_id)
+
+    def follow(self, on_settled: Follow, on_released: Follow, on_reversed: Follow) -> None:
+        """Have this follow from the end of a payment."""
+        self.on_settled, self.on_released, self.on_reversed = on_settled, on_released, on_reversed  # type: ignore[method-assign]
+
 
 def read(signed: dict[str, Any]) -> Payment:
     """A payment as the frames read it."""
@@ -149,9 +178,10 @@ def read(signed: dict[str, Any]) -> Payment:
     return payment
 
 
-def config(chain: money.Chain, facilitator_url: str, *, rpc_url: str | None = None) -> Config:
+def config(chain: money.Chain, facilitator_url: str, *, rpc_url: str | None = None, pay_to: str = PAY_TO, **more: Any) -> Config:
     """A campus that takes payments."""
-    table = PaymentsTable(network=chain.network, pay_to=PAY_TO, facilitator_url=facilitator_url, rpc_url=rpc_url or chain.rpc_url)
+    urls = {"facilitator_url": facilitator_url, "rpc_url": rpc_url or chain.rpc_url}
+    table = PaymentsTable(network=chain.network, pay_to=pay_to, **urls, **more)
     return Config(payments=table, folder=Path())
 
 
@@ -165,8 +195,10 @@ async def open_shop(
     clock: Clock | None = None,
     patience: float = 15.0,
     rpc_url: str | None = None,
+    pay_to: str = PAY_TO,
+    **more: Any,
 ) -> AsyncIterator[Shop]:
-    """One process on the database; open two for two."""
+    """One process on the database; open two for two. `more` are keys of [payments]."""
     now = clock or Clock()
     async with Vault.open(storage_url) as vault:
         storage = await vault.room("campus", House)
@@ -178,8 +210,11 @@ async def open_shop(
         async def on_released(session: AsyncSession, payment_id: str) -> None:
             await shops[0].on_released(session, payment_id)
 
-        around = config(chain, facilitator.url, rpc_url=rpc_url)
-        consequences = {"on_settled": on_settled, "on_released": on_released}
-        async with open_payments(around, storage, now=now, **consequences, patience=patience, trust=TRUST) as payments:
-            shops.append(Shop(chain, facilitator, wallet, storage, now, payments))
+        async def on_reversed(session: AsyncSession, payment_id: str) -> None:
+            await shops[0].on_reversed(session, payment_id)
+
+        around = config(chain, facilitator.url, rpc_url=rpc_url, pay_to=pay_to, **more)
+        how: Any = {"on_settled": on_settled, "on_released": on_released, "on_reversed": on_reversed, "trust": TRUST}
+        async with open_payments(around, storage, now=now, patience=patience, proof_patience=IMPATIENT, **how) as payments:
+            shops.append(Shop(chain, facilitator, wallet, storage, now, payments, pay_to))
             yield shops[0]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from typing import Any
 
@@ -14,12 +14,14 @@ from eth_utils.crypto import keccak
 from campus.errors import JobFailed
 from campus.payments import proof
 from campus.payments.chain import Chain
-from campus.payments.proof import Log, Receipt, Transfer, judge
+from campus.payments.proof import Log, Receipt, Transfer, judge, proves, takes
 from campus.testing import money
 
 pytestmark = pytest.mark.anyio
 PAY_TO = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
 AMOUNT = 20_000
+LONG_AFTER = datetime.now(UTC) + timedelta(days=30)
+"""When every authorization is over by this machine's clock, so that the chain's alone decides."""
 
 
 class Authorization:
@@ -59,14 +61,15 @@ async def test_the_events_are_named_by_their_hashes() -> None:
     assert keccak(text="AuthorizationUsed(address,bytes32)").hex() == proof.USED[2:]
     assert keccak(text="AuthorizationCanceled(address,bytes32)").hex() == proof.CANCELED[2:]
     assert keccak(text="Transfer(address,address,uint256)").hex() == proof.TRANSFER[2:]
+    assert keccak(text="authorizationState(address,bytes32)").hex()[:8] == proof.STATE[2:]
 
 
 async def test_a_payment_that_was_made_is_found_with_its_transaction(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
     start = await since(chain)
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
-    assert (await node.outcome_of(one.transfer, since=start)).state == "unknown"
+    assert (await node.outcome_of(one.transfer, since=start, now=LONG_AFTER)).state == "unknown"
     transaction = await chain.transfer_with_authorization(one.payment)
-    outcome = await node.outcome_of(one.transfer, since=start)
+    outcome = await node.outcome_of(one.transfer, since=start, now=LONG_AFTER)
     assert (outcome.state, outcome.transaction) == ("settled", transaction)
     assert await node.doubt_of(transaction, one.transfer) is None
 
@@ -78,7 +81,7 @@ async def test_it_is_found_far_back_in_small_ranges(chain: money.Chain, wallet: 
     await chain.mine(30)
     asked: list[int] = []
     async with httpx.AsyncClient(transport=Grudging(asked, most=4)) as client:
-        outcome = await Chain(client, chain.rpc_url).outcome_of(one.transfer, since=start)
+        outcome = await Chain(client, chain.rpc_url).outcome_of(one.transfer, since=start, now=LONG_AFTER)
     assert (outcome.state, outcome.transaction) == ("settled", transaction)
     assert max(asked) <= 500
     assert len([each for each in asked if each <= 4]) >= 7
@@ -111,7 +114,7 @@ async def test_the_search_ends_at_the_time_of_the_reservation(chain: money.Chain
     await chain.mine(20)
     asked: list[int] = []
     async with httpx.AsyncClient(transport=Grudging(asked, most=1)) as client:
-        assert (await Chain(client, chain.rpc_url).outcome_of(one.transfer, since=await since(chain))).state == "unknown"
+        assert (await Chain(client, chain.rpc_url).outcome_of(one.transfer, since=await since(chain), now=LONG_AFTER)).state == "unknown"
     assert 20 <= len([each for each in asked if each == 1]) <= 40
 
 
@@ -138,6 +141,8 @@ class Counting(httpx.AsyncBaseTransport):
             if number > tip:
                 time = int(self._tip["timestamp"], 16) + (number - tip) * self._seconds
                 return httpx.Response(200, json={"jsonrpc": "2.0", "id": 1, "result": {"number": hex(number), "timestamp": hex(time)}})
+        if call["method"] == "eth_call":
+            params = [params[0], "latest"]
         if call["method"] == "eth_getLogs":
             last = min(int(params[0]["toBlock"], 16), int(self._tip["number"], 16))
             params = [{**params[0], "toBlock": hex(last)}]
@@ -161,7 +166,7 @@ async def test_a_payment_of_last_week_is_concluded_with_few_questions(chain: mon
         await chain.transfer_with_authorization(one.payment)
     node = Counting(302_400, seconds_each=2)
     async with httpx.AsyncClient(transport=node) as client:
-        outcome = await Chain(client, chain.rpc_url).outcome_of(one.transfer, since=start)
+        outcome = await Chain(client, chain.rpc_url).outcome_of(one.transfer, since=start, now=LONG_AFTER)
     assert outcome.state == ("settled" if is_made else "refused")
     assert node.calls < 80
 
@@ -172,11 +177,11 @@ async def test_a_node_that_refuses_once_is_asked_for_whole_ranges_again(chain: m
     grudging = Grudging(asked, most=0)
     async with httpx.AsyncClient(transport=grudging) as client:
         node = Chain(client, chain.rpc_url)
-        assert (await node.outcome_of(one.transfer, since=await since(chain))).state == "unknown"
+        assert (await node.outcome_of(one.transfer, since=await since(chain), now=LONG_AFTER)).state == "unknown"
         assert "refuses eth_getLogs" in (node.trouble or "")
         grudging._most = 500
         asked.clear()
-        await node.outcome_of(one.transfer, since=await since(chain))
+        await node.outcome_of(one.transfer, since=await since(chain), now=LONG_AFTER)
     assert len(asked) == 1
 
 
@@ -184,17 +189,21 @@ async def test_the_same_nonce_spent_on_the_payer_himself_is_no_payment(chain: mo
     start = await since(chain)
     to_himself = Authorization(chain, wallet, valid_before=await chain.time() + 300, to=wallet.address)
     transaction = await chain.transfer_with_authorization(to_himself.payment)
-    outcome = await node.outcome_of(to_himself.transfer, since=start)
-    assert outcome.state == "refused"
-    assert transaction in outcome.reason
+    early = await node.outcome_of(to_himself.transfer, since=start, now=LONG_AFTER)
+    assert (early.state, transaction in early.reason) == ("unknown", True)
     assert await node.doubt_of(transaction, to_himself.transfer) == "the transaction is not this payment"
+    await chain.advance(340)
+    outcome = await node.outcome_of(to_himself.transfer, since=start, now=LONG_AFTER)
+    assert (outcome.state, transaction in outcome.reason) == ("refused", True)
 
 
-async def test_a_cancelled_authorization_is_no_payment(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
+async def test_a_cancelled_authorization_is_no_payment_once_its_time_is_over(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
     start = await since(chain)
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
     await chain.cancel_authorization(wallet, one.fields["nonce"])
-    outcome = await node.outcome_of(one.transfer, since=start)
+    assert (await node.outcome_of(one.transfer, since=start, now=LONG_AFTER)).state == "unknown"
+    await chain.advance(340)
+    outcome = await node.outcome_of(one.transfer, since=start, now=LONG_AFTER)
     assert (outcome.state, "cancelled" in outcome.reason) == ("refused", True)
 
 
@@ -202,19 +211,32 @@ async def test_another_amount_recipient_or_payer_is_no_payment(chain: money.Chai
     start = await since(chain)
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
     transaction = await chain.transfer_with_authorization(one.payment)
-    for changes in ({"amount": AMOUNT + 1}, {"pay_to": wallet.address.lower()}):
-        assert (await node.outcome_of(replace(one.transfer, **changes), since=start)).state == "refused"
-        assert await node.doubt_of(transaction, replace(one.transfer, **changes)) is not None
-    assert (await node.outcome_of(replace(one.transfer, payer="0x" + "11" * 20), since=start)).state == "unknown"
+    others = ({"amount": AMOUNT + 1}, {"pay_to": wallet.address.lower()}, {"payer": "0x" + "11" * 20})
+    for changes in others:
+        assert (await node.outcome_of(replace(one.transfer, **changes), since=start, now=LONG_AFTER)).state == "unknown"
+        assert await node.doubt_of(transaction, replace(one.transfer, **changes)) == "the transaction is not this payment"
+        assert (await node.shown(transaction, replace(one.transfer, **changes))).state == "refused"
+    shown = await node.shown(transaction, one.transfer)
+    assert (shown.state, shown.transaction) == ("settled", transaction)
+    assert shown.block is not None
+
+
+async def test_only_both_clocks_together_end_the_wait_for_a_payment(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
+    start = await since(chain)
+    one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
+    end = datetime.fromtimestamp(one.transfer.valid_before, UTC)
+    await chain.advance(340)
+    for seconds, state in ((-1, "unknown"), (60, "unknown"), (61, "refused")):
+        assert (await node.outcome_of(one.transfer, since=start, now=end + timedelta(seconds=seconds))).state == state
 
 
 async def test_only_the_chains_clock_ends_the_wait_for_a_payment(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
     start = await since(chain)
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
     await chain.advance(310)
-    assert (await node.outcome_of(one.transfer, since=start)).state == "unknown"
+    assert (await node.outcome_of(one.transfer, since=start, now=LONG_AFTER)).state == "unknown"
     await chain.advance(30)
-    outcome = await node.outcome_of(one.transfer, since=start)
+    outcome = await node.outcome_of(one.transfer, since=start, now=LONG_AFTER)
     assert (outcome.state, "expired" in outcome.reason) == ("refused", True)
 
 
@@ -226,18 +248,25 @@ async def test_a_node_that_is_down_or_talks_nonsense_says_nothing_about_a_paymen
     for text in answers:
         async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _, text=text: httpx.Response(200, text=text))) as client:
             node = Chain(client, "https://user:secret@node.example/path-with-key")
-            assert (await node.outcome_of(one.transfer, since=datetime.now(UTC))).state == "unknown"
+            assert (await node.outcome_of(one.transfer, since=datetime.now(UTC), now=LONG_AFTER)).state == "unknown"
             assert "node.example" in (node.trouble or "")
             assert "secret" not in (node.trouble or "")
             assert "with-key" not in (node.trouble or "")
     async with httpx.AsyncClient() as client:
         node = Chain(client, "http://127.0.0.1:9")
-        assert (await node.outcome_of(one.transfer, since=datetime.now(UTC))).state == "unknown"
+        assert (await node.outcome_of(one.transfer, since=datetime.now(UTC), now=LONG_AFTER)).state == "unknown"
         with pytest.raises(JobFailed, match="cannot be asked"):
             await node.doubt_of("0x" + "00" * 32, one.transfer)
 
 
-LOG = {"address": "0x" + "12" * 20, "topics": [proof.CANCELED], "data": "0x", "logIndex": "0x0", "transactionHash": "0x" + "34" * 32}
+LOG = {
+    "address": "0x" + "12" * 20,
+    "topics": [proof.CANCELED],
+    "data": "0x",
+    "logIndex": "0x0",
+    "transactionHash": "0x" + "34" * 32,
+    "blockNumber": "0x1",
+}
 
 
 @pytest.mark.parametrize(
@@ -254,7 +283,9 @@ async def test_logs_that_were_not_asked_for_or_cannot_be_read_say_nothing_about_
         return httpx.Response(200, json={"result": [LOG | changes] if call["method"] == "eth_getLogs" else block})
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-        assert (await Chain(client, "https://node.example").outcome_of(one.transfer, since=await since(chain))).state == "unknown"
+        assert (
+            await Chain(client, "https://node.example").outcome_of(one.transfer, since=await since(chain), now=LONG_AFTER)
+        ).state == "unknown"
 
 
 def transferring(*moves: tuple[str, str, str]) -> Receipt:
@@ -264,8 +295,8 @@ def transferring(*moves: tuple[str, str, str]) -> Receipt:
         used = [proof.USED, proof.word(payer), nonce]
         moved = [proof.TRANSFER, proof.word(payer), proof.word(to)]
         for topics, data in ((used, "0x"), (moved, f"0x{AMOUNT:064x}")):
-            logs.append(Log(address="0xa", topics=topics, data=data, logIndex=len(logs), transactionHash="0x1"))
-    return Receipt(status=1, logs=logs)
+            logs.append(Log(address="0xa", topics=topics, data=data, logIndex=len(logs), transactionHash="0x1", blockNumber=1))
+    return Receipt(status=1, logs=logs, blockNumber=1)
 
 
 def test_one_transfer_does_not_prove_two_payments_of_one_transaction() -> None:
@@ -276,3 +307,21 @@ def test_one_transfer_does_not_prove_two_payments_of_one_transaction() -> None:
     assert judge(receipt.logs[0], receipt, spent).state == "refused"
     assert judge(receipt.logs[2], receipt, paid).state == "settled"
     assert judge(receipt.logs[2], receipt.model_copy(update={"status": 0}), paid).state == "unknown"
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["used", "transfer"])
+@pytest.mark.parametrize("changes", [{"removed": True}, {"address": "0xb"}], ids=["removed", "another token's"])
+def test_events_that_were_removed_or_are_another_contracts_prove_nothing(number: int, changes: dict[str, Any]) -> None:
+    payer, shop, nonce = "0x" + "12" * 20, "0x" + "34" * 20, "0x" + "01" * 32
+    receipt, payment = transferring((nonce, payer, shop)), Transfer("0xa", payer, shop, AMOUNT, nonce, 0)
+    assert proves(receipt, payment)
+    assert takes(receipt.logs[0], payment)
+    logs = [log.model_copy(update=changes) if index == number else log for index, log in enumerate(receipt.logs)]
+    assert not proves(receipt.model_copy(update={"logs": logs}), payment)
+    assert takes(logs[0], payment) == (number == 1)
+
+
+def test_a_transaction_that_failed_proves_nothing() -> None:
+    payer, shop, nonce = "0x" + "12" * 20, "0x" + "34" * 20, "0x" + "01" * 32
+    receipt = transferring((nonce, payer, shop))
+    assert not proves(receipt.model_copy(update={"status": 0}), Transfer("0xa", payer, shop, AMOUNT, nonce, 0))

@@ -19,6 +19,13 @@ from campus.testing import money
 pytestmark = pytest.mark.anyio
 
 
+async def nothing(*_: Any) -> None:
+    """What follows from the end of a payment."""
+
+
+NOTHING: Any = {"on_settled": nothing, "on_released": nothing, "on_reversed": nothing}
+
+
 async def test_offers_are_written_once_with_their_number(shop: Shop) -> None:
     ledger = shop.payments.ledger
     for _ in range(1000):
@@ -34,7 +41,9 @@ async def test_what_was_counted_is_written_when_payments_close(shop: Shop) -> No
     async def nothing(*_: Any) -> None:
         return
 
-    opened = open_payments(config(shop.chain, shop.facilitator.url), shop.storage, now=Clock(), on_settled=nothing, on_released=nothing)
+    opened = open_payments(
+        config(shop.chain, shop.facilitator.url), shop.storage, now=Clock(), on_settled=nothing, on_released=nothing, on_reversed=nothing
+    )
 
     async def fail_while_open() -> None:
         async with opened as payments:
@@ -89,14 +98,13 @@ async def test_a_good_configuration_has_no_findings(shop: Shop) -> None:
 
 
 async def test_the_check_says_what_is_wrong(shop: Shop) -> None:
-    async def nothing(*_: Any) -> None:
-        return
-
     async def found(**changes: str) -> list[str]:
         right = config(shop.chain, shop.facilitator.url)
         assert right.payments is not None
         wrong = right.model_copy(update={"payments": right.payments.model_copy(update=changes)})
-        async with open_payments(wrong, shop.storage, now=Clock(), on_settled=nothing, on_released=nothing) as payments:
+        async with open_payments(
+            wrong, shop.storage, now=Clock(), on_settled=nothing, on_released=nothing, on_reversed=nothing
+        ) as payments:
             return await payments.check()
 
     nowhere = "http://127.0.0.1:9"

@@ -1,7 +1,7 @@
 """What is left by a process that stopped anywhere ends as charged and answered, or as not charged; and so does what nobody asks about."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import anyio
 import pytest
@@ -9,6 +9,7 @@ from payments.shop import PRICE, Shop, open_shop
 from sqlalchemy import update
 from sqlmodel import col
 
+from campus.payments.audit import Findings
 from campus.payments.payment import Goods, Payment
 from campus.payments.tables import PaymentRow
 from campus.testing import money
@@ -99,7 +100,7 @@ async def test_one_that_stopped_after_settling_is_found_on_the_chain_by_the_reco
     assert (await shop.sell(payment)).replayed
     assert len(shop.runs) == 1
     assert await shop.takings() == before + PRICE
-    assert await shop.payments.reconciler.audit(datetime.now(UTC) - timedelta(hours=1)) == []
+    assert await shop.audit() == Findings()
 
 
 async def test_one_that_stopped_after_settling_is_found_when_the_payment_comes_again(shop: Shop) -> None:
@@ -159,8 +160,8 @@ async def test_what_was_charged_is_neither_released_nor_doubted_by_one_who_comes
     await shop.sell(payment)
     row, reservations = await shop.row(payment), shop.payments.till._reservations
     assert await reservations.release(row.id, "refused", "late") is None
-    assert await reservations.doubt(row.id, "late") is None
-    assert await reservations.settle(row.id, "0x" + "77" * 32) is None
+    assert await reservations.doubt(row, "late") is None
+    assert await reservations.settle(row.id, "0x" + "77" * 32, block=None) is None
     assert (await shop.sell(payment)).receipt["transaction"] == row.transaction
     assert shop.released == []
 
@@ -228,18 +229,21 @@ async def test_one_payment_that_cannot_be_looked_into_keeps_no_other(shop: Shop)
 async def test_the_audit_names_what_the_chain_does_not_have(shop: Shop) -> None:
     genuine, forged, other = shop.pay(), shop.pay(), shop.pay()
     transactions = [str((await shop.sell(each)).receipt["transaction"]) for each in (genuine, forged, other)]
-    start = datetime.now(UTC) - timedelta(hours=1)
-    assert await shop.payments.reconciler.audit(start) == []
+    assert await shop.audit() == Findings()
     rows = [await shop.row(each) for each in (genuine, forged, other)]
     for row, transaction in ((rows[1], "0x" + "77" * 32), (rows[2], transactions[0])):
         async with shop.storage.write() as session:
             change = update(PaymentRow).where(col(PaymentRow.id) == row.id).values(transaction=transaction)
             await (await session.connection()).execute(change)
-    found = await shop.payments.reconciler.audit(start)
-    assert {each.payment_id: each.reason for each in found} == {
+    found = await shop.audit()
+    assert {each.payment_id: each.reason for each in found.missing} == {
         rows[1].id: "the chain has no such transaction",
         rows[2].id: "the transaction is not this payment",
     }
+    assert {each.transaction: each.payment_id for each in found.unclaimed} == {transactions[1]: rows[1].id, transactions[2]: rows[2].id}
+    assert sum(each.amount for each in found.missing) == sum(each.amount for each in found.unclaimed) == 2 * PRICE
+    assert [(each.before, each.after) for each in await shop.payments.reconciler.resolve()] == [("unproven", "settled")] * 2
+    assert await shop.audit() == Findings()
 
 
 async def test_a_refusal_says_nothing_of_what_may_have_been_sent_before(shop: Shop) -> None:
@@ -285,7 +289,39 @@ async def test_what_was_never_charged_is_released_when_the_chain_says_that_it_ex
     shop.clock.ahead *= 2
     [resolution] = await shop.payments.reconciler.resolve()
     assert (resolution.before, resolution.after) == ("unknown", "released")
+    assert await shop.audit() == Findings()
     assert await shop.takings() == 0
     assert await shop.events(payment) == ["admitted", "unknown", "released"]
     assert (await shop.refusal(payment)).code == "payment_refused"
     assert len(shop.released) == 1
+
+
+async def test_the_chains_clock_alone_releases_nothing(own_chain_shop: Shop) -> None:
+    shop = own_chain_shop
+    payment = shop.pay()
+    await die_before_settling(shop, payment)
+    await shop.chain.advance(4_000)
+    shop.clock.ahead = LATER
+    assert [each.after for each in await shop.payments.reconciler.resolve()] == ["unknown"]
+    assert (await shop.row(payment)).answer is not None
+    shop.clock.ahead = timedelta(minutes=7)
+    assert [each.after for each in await shop.payments.reconciler.resolve()] == ["released"]
+
+
+@pytest.mark.parametrize("way", ["cancelled", "another transfer"])
+async def test_a_nonce_that_was_taken_otherwise_releases_a_payment_when_its_time_is_over(own_chain_shop: Shop, way: str) -> None:
+    shop = own_chain_shop
+    payment = shop.pay()
+    await die_before_settling(shop, payment)
+    if way == "cancelled":
+        await shop.chain.cancel_authorization(shop.wallet, payment.nonce)
+    else:
+        await shop.chain.transfer_with_authorization(shop.sign(to=shop.wallet.address, nonce=payment.nonce))
+    shop.clock.ahead = LATER
+    assert [each.after for each in await shop.payments.reconciler.resolve()] == ["unknown"]
+    await shop.chain.advance(400)
+    shop.clock.ahead = timedelta(minutes=7)
+    [resolution] = await shop.payments.reconciler.resolve()
+    assert (resolution.after, way in resolution.reason) == ("released", True)
+    assert (await shop.refusal(payment)).code == "payment_refused"
+    assert await shop.takings() == 0

@@ -82,6 +82,7 @@ def row(state: str, **changes: Any) -> PaymentRow:
         (row("settled", answer=None, answer_until=AHEAD), "refuse"),
         (row("settled", answer=b"{}", answer_until=AHEAD, resource=b"other"), "refuse"),
         (row("settled", answer=b"{}", answer_until=AHEAD, payment=b"other"), "refuse"),
+        (row("reversed", answer=b"{}", answer_until=AHEAD), "refuse"),
     ],
 )
 def test_each_state_has_its_step(found: PaymentRow | None, step: str) -> None:
@@ -160,7 +161,7 @@ def test_a_tool_runs_only_where_nothing_can_have_been_charged(
 
 
 def test_what_was_charged_stays_so_and_only_a_reservation_leads_there() -> None:
-    assert AFTER["settled"] == ()
+    assert (AFTER["settled"], AFTER["reversed"]) == (("reversed",), ())
     assert {state for state, after in AFTER.items() if "settled" in after} == {"settling", "unknown"}
     assert {state for state, after in AFTER.items() if "settling" in after} == {"reserved"}
 

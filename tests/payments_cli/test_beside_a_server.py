@@ -4,7 +4,6 @@ import json
 import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -42,7 +41,7 @@ class Ran(Protocol):
 
 
 Command = Callable[..., Ran]
-Run = Callable[[tuple[str, ...]], Awaitable[Ran]]
+Run = Callable[..., Awaitable[Ran]]
 
 
 @pytest.fixture
@@ -60,7 +59,11 @@ async def facilitator(chain: Chain) -> AsyncIterator[Facilitator]:
 @pytest.fixture
 def run(command: Command, tmp_path: Path) -> Run:
     """A command against the campus in the test's folder; the chain and the server answer it meanwhile."""
-    return partial(anyio.to_thread.run_sync, lambda words: command(*words, "--config", str(tmp_path / "campus.toml")))
+
+    async def ran(words: tuple[str, ...], *, folder: Path = tmp_path) -> Ran:
+        return await anyio.to_thread.run_sync(lambda: command(*words, "--config", str(folder / "campus.toml")))
+
+    return ran
 
 
 async def buy(served: Served, payer: Payer) -> str:
@@ -103,7 +106,12 @@ async def test_the_ledger_agrees_with_the_chain_until_somebody_changes_it(
     change(tmp_path, statement, settled[1]["transaction"], settled[0]["payment_id"])
     told = await run(("ledger", "reconcile", "--json"))
     assert told.code == 1
-    assert [(row["payment"], row["is"]) for row in json.loads(told.out)] == [(settled[0]["payment_id"], "not on the chain")]
+    payment, first = settled[0]["payment_id"], moved[0].transaction
+    found = [(row["payment"], row["is"], row["transaction"], row["amount"]) for row in json.loads(told.out)]
+    assert found == [(payment, "not on the chain", settled[1]["transaction"], DOLLAR // 2), (payment, "unclaimed", first, DOLLAR // 2)]
+    assert [(row["payment"], row["was"], row["is"]) for row in json.loads((await run(("ledger", "reconcile", "--json"))).out)] == [
+        (payment, "unproven", "settled")
+    ], "the transaction that paid it is found by its nonce"
 
 
 async def test_reconcile_brings_a_payment_in_doubt_to_its_end_and_the_key_to_its_buyer(
@@ -139,13 +147,41 @@ async def test_without_payments_there_is_nothing_to_reconcile(tmp_path: Path, ru
     assert refused.err.count("\n") == 1
 
 
-async def test_a_chain_that_does_not_answer_is_told_in_a_sentence(tmp_path: Path, facilitator: Facilitator, chain: Chain, run: Run) -> None:
-    payer = Payer(new_wallet())
-    await chain.mint(payer.wallet.address, DOLLAR)
-    text = CONFIG.format(pay_to=PAY_TO, facilitator=facilitator.url, rpc="http://127.0.0.1:9")
-    with serving(tmp_path, text) as served:
-        await buy(served, payer)
+async def test_a_chain_that_does_not_answer_is_told_in_a_sentence(tmp_path: Path, facilitator: Facilitator, run: Run) -> None:
+    write_config(tmp_path, CONFIG.format(pay_to=PAY_TO, facilitator=facilitator.url, rpc="http://127.0.0.1:9"), port=8000)
     refused = await run(("ledger", "reconcile"))
     assert refused.code == 2
     assert refused.err.startswith("campus: ")
     assert refused.err.count("\n") == 1
+
+
+async def test_income_that_no_payment_claims_is_listed_to_the_atomic_unit(
+    tmp_path: Path, chain: Chain, facilitator: Facilitator, run: Run
+) -> None:
+    wallet, pay_to = new_wallet(), new_wallet().address
+    await chain.mint(wallet.address, DOLLAR)
+    text = CONFIG.format(pay_to=pay_to, facilitator=facilitator.url, rpc=chain.rpc_url)
+    for folder in (tmp_path / "one", tmp_path / "other"):
+        folder.mkdir()
+    with serving(tmp_path / "other", text) as other:
+        await buy(other, Payer(wallet))
+    await chain.mint(pay_to, 3)
+    write_config(tmp_path / "one", text, port=8000)
+    listed = await run(("ledger", "reconcile", "--json"), folder=tmp_path / "one")
+    [paid, sent] = sorted(json.loads(listed.out), key=lambda row: -row["amount"])
+    assert (listed.code, paid["is"], paid["amount"], paid["usd"], paid["payer"]) == (
+        1,
+        "unclaimed",
+        DOLLAR // 2,
+        "0.50",
+        wallet.address.lower(),
+    )
+    assert paid["transaction"] == (await chain.transfers(sender=wallet.address))[-1].transaction
+    assert "another one" in paid["reason"]
+    assert paid["at"].endswith("Z")
+    assert (sent["is"], sent["amount"], sent["payment"]) == ("unclaimed", 3, None)
+    checked = json.loads((await run(("check", "--json"), folder=tmp_path / "one")).out)
+    [found] = [row["problem"] for row in checked if row["building"] == "[payments]"]
+    assert "no payment of this ledger claims (2, $0.500003)" in found
+    claimed = json.loads((await run(("check", "--json"), folder=tmp_path / "other")).out)
+    assert ["claims (1, $0.000003)" in row["problem"] for row in claimed if row["building"] == "[payments]"] == [True]

@@ -1,0 +1,262 @@
+"""Facilitators and nodes that lie, lag or are away: no key goes out unpaid, nobody is charged without an answer, the ledger is the chain's.
+
+Each lie is told of a small call and of a bought key. Then all is well again, time passes, and the caller comes back as he was told to.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, Literal
+
+import pytest
+from payments.shop import PRICE, Shop, open_shop, read
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from campus.keys.keyring import KeyRing
+from campus.keys.product import Product
+from campus.keys.term import Term
+from campus.payments.audit import Findings
+from campus.payments.payment import Goods, Payment, Sale
+from campus.testing import money
+from twins import Problem
+
+pytestmark = pytest.mark.anyio
+LATER = timedelta(seconds=11)
+HOUR = timedelta(hours=1)
+SECONDS = 1_000
+"""More than any authorization lasts."""
+NOTHING, ELSEWHERE, NETWORK = "0x" + "77" * 32, "0x" + "66" * 20, "eip155:8453"
+MANY_BLOCKS = 40
+Kind = Literal["call", "key"]
+KINDS: tuple[Kind, ...] = ("call", "key")
+
+
+def says(transaction: str) -> dict[str, Any]:
+    """A facilitator's report of a settlement."""
+    return {"success": True, "transaction": transaction, "network": NETWORK}
+
+
+def refuses(reason: str) -> dict[str, Any]:
+    """A facilitator's report of a failure."""
+    return {"success": False, "errorReason": reason, "transaction": ""}
+
+
+@dataclass
+class Trial:
+    """A shop whose facilitator and node are in the test's hands, which sells answers and keys."""
+
+    shop: Shop
+    relay: money.Relay
+    ring: KeyRing
+    payer: money.Wallet
+    """Whose turn it is."""
+
+    @property
+    def told(self) -> money.Faults:
+        """The facilitator's switches."""
+        return self.shop.facilitator.faults
+
+    @property
+    def node(self) -> money.NodeFaults:
+        """The node's."""
+        return self.relay.faults
+
+    async def new_payer(self) -> None:
+        """Somebody else's turn."""
+        self.payer = money.new_wallet()
+        await self.shop.chain.mint(self.payer.address, 10 * PRICE)
+
+    def sign(self, **changes: Any) -> dict[str, Any]:
+        """A payment of whose turn it is, by default to the shop."""
+        return self.shop.sign(by=self.payer, **changes)
+
+    async def spend(self, **changes: Any) -> str:
+        """The transaction of another payment of his."""
+        return await self.shop.chain.transfer_with_authorization(self.sign(**changes))
+
+    def sale(self, kind: Kind) -> Sale:
+        """What is bought."""
+        return self.shop.sale(idempotency_key=secrets.token_urlsafe(16) if kind == "key" else None)
+
+    async def buy(self, payment: Payment, sale: Sale, lie: Callable[[], Awaitable[None]]) -> bool:
+        """One call, in the middle of which the lying begins; whether it was answered."""
+
+        async def run(payment_id: str) -> Goods:
+            await lie()
+            if sale.idempotency_key is None:
+                return await self.shop.run(payment_id)
+            sold = await self.ring.sell("dice", payment=payment_id, by="test")
+            return Goods(b'{"key": "%s"}' % str(sold.token).encode())
+
+        try:
+            await self.shop.sell(payment, sale, run)
+        except Problem as problem:
+            if problem.code != "payment_in_flight" or "Retry-After" not in problem.headers:
+                raise  # nothing but an answer or word to come back may come of what was sent to be charged
+            return False
+        return True
+
+    async def keys(self) -> int:
+        """How many keys are good."""
+        return sum(record.state == "valid" for record in await self.ring.list())
+
+
+@pytest.fixture
+async def own_chain() -> AsyncIterator[tuple[money.Chain, money.Facilitator]]:
+    """A chain whose clock may be set forward."""
+    async with money.open_chain() as chain, money.open_facilitator(chain) as facilitator:
+        yield chain, facilitator
+
+
+@pytest.fixture
+async def trial(own_chain: tuple[money.Chain, money.Facilitator], storage_url: str) -> AsyncIterator[Trial]:
+    chain, facilitator = own_chain
+    wallet = money.new_wallet()
+    async with (
+        money.open_relay(chain) as relay,
+        open_shop(
+            chain, facilitator, storage_url, wallet=wallet, pay_to=money.new_wallet().address, rpc_url=relay.url, patience=0.3
+        ) as shop,
+    ):
+        ring = KeyRing(shop.storage, {"dice": Product("dice", "dice", "0.02", Term.parse("30 days"), None)}, now=shop.clock)
+        trial = Trial(shop, relay, ring, wallet)
+
+        async def on_settled(session: AsyncSession, payment_id: str) -> None:
+            await ring.deliver(session, payment_id)
+
+        async def on_released(session: AsyncSession, payment_id: str) -> None:
+            await ring.drop(session, payment_id)
+
+        async def on_reversed(session: AsyncSession, payment_id: str) -> None:
+            await ring.take_back(session, payment_id)
+
+        shop.follow(on_settled, on_released, on_reversed)
+        yield trial
+
+
+Lie = Callable[[Trial, Mapping[str, Any]], Awaitable[None]]
+
+
+async def refuses_what_it_sent(trial: Trial, signed: Mapping[str, Any]) -> None:
+    trial.told.lie, trial.node.down = refuses("insufficient_funds"), True
+
+
+async def refuses_as_invalid_what_it_sent_and_the_node_lags(trial: Trial, signed: Mapping[str, Any]) -> None:
+    trial.told.lie, trial.node.behind = refuses("invalid_exact_evm_payload_signature"), 1
+
+
+async def refuses_what_lands_seconds_later(trial: Trial, signed: Mapping[str, Any]) -> None:
+    trial.told.unsent = refuses("insufficient_funds")
+
+
+async def refuses_what_it_sent_and_the_nodes_clock_is_ahead(trial: Trial, signed: Mapping[str, Any]) -> None:
+    await trial.shop.chain.mine(MANY_BLOCKS)
+    trial.told.lie, trial.node.ahead_seconds = refuses("unsupported_scheme"), 86_400
+
+
+async def loses_its_reply_and_the_node_hides_logs(trial: Trial, signed: Mapping[str, Any]) -> None:
+    trial.told.settle_status, trial.node.hides_logs = 500, True
+
+
+async def names_no_transaction(trial: Trial, signed: Mapping[str, Any]) -> None:
+    trial.told.unsent = says("")
+
+
+async def names_a_transaction_that_is_none(trial: Trial, signed: Mapping[str, Any]) -> None:
+    trial.told.unsent = says(NOTHING)
+
+
+async def names_anothers_payment(trial: Trial, signed: Mapping[str, Any]) -> None:
+    payer = trial.payer
+    await trial.new_payer()
+    trial.told.unsent = says(await trial.spend(to=ELSEWHERE))
+    trial.payer = payer
+
+
+async def names_another_payment_of_the_same_payer(trial: Trial, signed: Mapping[str, Any]) -> None:
+    trial.told.unsent = says(await trial.spend(to=ELSEWHERE))
+
+
+async def names_a_transfer_of_the_nonce_to_the_payer(trial: Trial, signed: Mapping[str, Any]) -> None:
+    trial.told.unsent = says(await trial.spend(to=trial.payer.address, nonce=signed["payload"]["authorization"]["nonce"]))
+
+
+async def names_a_transfer_of_another_amount(trial: Trial, signed: Mapping[str, Any]) -> None:
+    trial.told.unsent = says(await trial.spend(value=1, to=ELSEWHERE, nonce=signed["payload"]["authorization"]["nonce"]))
+
+
+async def is_honest_and_the_node_shows_removed_logs(trial: Trial, signed: Mapping[str, Any]) -> None:
+    trial.node.removed = True
+
+
+async def is_honest_and_the_node_shows_failed_receipts(trial: Trial, signed: Mapping[str, Any]) -> None:
+    trial.node.failed = True
+
+
+async def is_honest_and_the_node_shows_foreign_addresses(trial: Trial, signed: Mapping[str, Any]) -> None:
+    trial.node.foreign = True
+
+
+async def is_honest_and_the_node_is_down(trial: Trial, signed: Mapping[str, Any]) -> None:
+    trial.node.down = True
+
+
+LIES: tuple[Lie, ...] = (
+    refuses_what_it_sent,
+    refuses_as_invalid_what_it_sent_and_the_node_lags,
+    refuses_what_lands_seconds_later,
+    refuses_what_it_sent_and_the_nodes_clock_is_ahead,
+    loses_its_reply_and_the_node_hides_logs,
+    names_no_transaction,
+    names_a_transaction_that_is_none,
+    names_anothers_payment,
+    names_another_payment_of_the_same_payer,
+    names_a_transfer_of_the_nonce_to_the_payer,
+    names_a_transfer_of_another_amount,
+    is_honest_and_the_node_shows_removed_logs,
+    is_honest_and_the_node_shows_failed_receipts,
+    is_honest_and_the_node_shows_foreign_addresses,
+    is_honest_and_the_node_is_down,
+)
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
+async def test_no_lie_buys_a_key_or_leaves_anybody_charged_without_an_answer(trial: Trial, lie: Lie) -> None:
+    shop, bought = trial.shop, []
+    for kind in KINDS:
+        await trial.new_payer()
+        sale, signed = trial.sale(kind), trial.sign()
+        answered = await trial.buy(read(signed), sale, partial(lie, trial, signed))
+        assert kind == "call" or not answered, "the key went out before the chain showed its payment"
+        if lie is refuses_what_lands_seconds_later:
+            await shop.chain.transfer_with_authorization(signed)
+        bought.append((read(signed), sale, answered))
+    assert await trial.keys() == 0
+    shop.clock.ahead = HOUR  # the lying goes on, and time is over by this machine's clock
+    await shop.payments.reconciler.resolve()
+    trial.told.clear()
+    trial.node.clear()
+    shop.clock.ahead += LATER
+    await come_back(trial, bought)
+    await shop.chain.advance(SECONDS)
+    shop.clock.ahead += HOUR
+    await shop.payments.reconciler.resolve()
+    assert {row.state for row in await shop.rows()} <= {"settled", "released", "reversed"}
+    assert await shop.claimed() == await shop.takings()
+    assert await shop.audit() == Findings()
+
+
+async def come_back(trial: Trial, bought: Sequence[tuple[Payment, Sale, bool]]) -> None:
+    """Whoever was charged and not answered sends his payment again, and is answered."""
+    paid_keys = 0
+    for payment, sale, answered in bought:
+        if await trial.shop.chain.transfers(sender=payment.payer, receiver=trial.shop.pay_to):
+            assert answered or await trial.buy(payment, sale, nothing), "charged, and no answer"
+            paid_keys += sale.idempotency_key is not None
+    assert await trial.keys() == paid_keys
+
+
+async def nothing() -> None:
+    """No lie."""
