@@ -129,6 +129,7 @@ class Audit:
         self._chain = chain
         self._wallet = wallet
         self.last = Findings()
+        """What the daily audit found, where this process ran it."""
 
     async def run(self, since: datetime, *, most: int | None = None) -> Findings:
         """What does not add up since then; of unclaimed transfers at most `most` are looked into.
@@ -144,16 +145,15 @@ class Audit:
         certain = {key for key, count in wanted.items() if count <= free[key]}
         missing = [found for one in claims if one.transfer not in certain and (found := await self._missing(one)) is not None]
         free.subtract(wanted)
-        for one in missing:
-            free[one.transaction, one.payer, one.amount] += 1
+        for lost in missing:
+            free[lost.transaction, lost.payer, lost.amount] += 1
         await self._take_earlier(free, since)
         unclaimed: list[Unclaimed | None] = []
         for one in received:
             if free[one.transaction, one.payer, one.amount] > 0:
                 free[one.transaction, one.payer, one.amount] -= 1
                 unclaimed.append(await self._named(one) if most is None or len(unclaimed) < most else _unnamed(one))
-        self.last = Findings(tuple(missing), tuple(one for one in unclaimed if one is not None))
-        return self.last
+        return Findings(tuple(missing), tuple(one for one in unclaimed if one is not None))
 
     async def _received(self, since: datetime) -> AsyncIterator[Received]:
         node, wallet = self._chain.node, self._wallet

@@ -238,7 +238,8 @@ def tasks_of(storage: Storage, ledger: Ledger, reconciler: Reconciler, audit: Au
         await reconciler.resolve()
 
     async def audit_payments() -> None:
-        tell(await audit.run(now() - AUDITED_BACK, most=LOOKED_INTO))
+        audit.last = await audit.run(now() - AUDITED_BACK, most=LOOKED_INTO)
+        tell(audit.last)
 
     async def wipe_answers() -> None:
         await wipe(storage, now=now())

@@ -91,7 +91,7 @@ class Node:
 
 
 class _Tester(EthereumTester):  # type: ignore[misc]  # it ships no types
-    """eth-tester makes receipts anew whenever it looks for events: these are made once, for what was mined stays."""
+    """eth-tester makes receipts anew whenever it looks for events: these are made once, for what was mined stays, but for a revert."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -104,6 +104,10 @@ class _Tester(EthereumTester):  # type: ignore[misc]  # it ships no types
             if known["block_number"] is not None:
                 self._receipts[transaction_hash] = known
         return known
+
+    def revert_to_snapshot(self, snapshot_id: Any) -> None:
+        super().revert_to_snapshot(snapshot_id)
+        self._receipts.clear()
 
 
 @contextmanager

@@ -22,6 +22,8 @@ class NodeFaults:
     """Answer eth_getLogs with nothing."""
     hides_receipts: bool = False
     """Know no transaction."""
+    says_unused: bool = False
+    """Call every nonce unused."""
     behind: int = 0
     """How many of the newest blocks it does not have."""
     ahead_seconds: int = 0
@@ -92,6 +94,8 @@ class Relay:
         if method == "eth_getBlockByNumber":
             block = self._result(method, self._known(params[0]), *params[1:])
             return {"result": {**block, "timestamp": hex(int(block["timestamp"], 16) + faults.ahead_seconds)}}
+        if method == "eth_call" and faults.says_unused:
+            return {"result": "0x" + "00" * 32}
         return self._ask(method, *params)
 
     def _known(self, block: str) -> str:
