@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from time import monotonic
 from typing import Any
 
 import httpx
@@ -119,6 +120,7 @@ async def assemble(
     *,
     exclusive: bool,
     clock: Callable[[], datetime] = utc_now,
+    elapsed: Callable[[], float] = monotonic,
     installed: Sequence[Installed] | None = None,
     feeds: httpx.AsyncClient | None = None,
     web: Web | None = None,
@@ -142,6 +144,7 @@ async def assemble(
             web=await stack.enter_async_context(web or web_client(config.url, allowed_hosts=config.web.allowed_hosts, trust=trust)),
             mail=mail,
             clock=clock,
+            elapsed=elapsed,
             counters=Counters(),
         )
         payments = await stack.enter_async_context(service(config, ground, now=clock, trust=trust)) if config.payments else None
@@ -172,6 +175,7 @@ class Surroundings:
     web: Web
     mail: Mail | None
     clock: Callable[[], datetime]
+    elapsed: Callable[[], float]
     counters: Counters
 
     @asynccontextmanager
@@ -193,6 +197,7 @@ class Surroundings:
             directory=self.plan.directory,
             log=logging.getLogger(f"campus.{loaded.name}"),
             clock=self.clock,
+            elapsed=self.elapsed,
             counters=self.counters,
         )
         async with AsyncExitStack() as stack:

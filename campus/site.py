@@ -34,7 +34,8 @@ class Site(Generic[SettingsT, StateT]):
 
     `feeds` is for the operator's URLs (https, http and file), `web` for those that callers name, guarded; `mail` sends e-mail,
     None where campus.toml has no [mail]. `url` is the campus's public address, `keys` looks keys up, and sells them where
-    campus.toml grants it; `directory` tells what is open and at what price.
+    campus.toml grants it; `directory` tells what is open and at what price. `elapsed` counts seconds from any beginning, and no
+    setting of the machine's clock changes it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Site(Generic[SettingsT, StateT]):
     directory: Directory
     log: logging.Logger
     clock: Callable[[], datetime]
+    elapsed: Callable[[], float]
     counters: Counters
 
     def now(self) -> datetime:

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from buildings.recorder.checks import outbox_adds_up, targets_are_reached, watches
+from buildings.recorder.checks import clock_is_steady, outbox_adds_up, targets_are_reached, watches
 from buildings.recorder.live import live
 from buildings.recorder.owners import follow_keys
 from buildings.recorder.pages import badge, confirm, unsubscribe
@@ -29,6 +29,6 @@ building = Building(
         Page("GET|POST /v1/recorder/email/confirm/{target_id}/{token}", confirm),
         Page("GET|POST /v1/recorder/email/unsubscribe/{target_id}/{token}", unsubscribe),
     ],
-    checks=[Check(watches, on="ready"), Check(targets_are_reached), Check(outbox_adds_up, on="audit")],
+    checks=[Check(watches, on="ready"), Check(clock_is_steady, on="ready"), Check(targets_are_reached), Check(outbox_adds_up, on="audit")],
     problems=PROBLEMS,
 )

@@ -16,7 +16,7 @@ HASTE = timedelta(seconds=30)
 class Notice(NamedTuple):
     """An alert for each of a monitor's targets; `since` is when the downtime began and `until` when it ended.
 
-    `kind` is a status.Kind, or `blind` for what concerns the recorder itself.
+    `kind` is a status.Kind, `expiring` for one that will be removed, or `blind` for what concerns the recorder itself.
     """
 
     targets: Sequence[str]

@@ -6,7 +6,8 @@ from datetime import timedelta
 from sqlalchemy import func, select
 
 from buildings.recorder.live import Here
-from buildings.recorder.tables import ALERTS, MONITORS, TARGETS, TICKS
+from buildings.recorder.sweep import last_tick
+from buildings.recorder.tables import ALERTS, MONITORS, TARGETS
 from buildings.recorder.transactions import in_snapshot
 
 STALE = timedelta(seconds=30)
@@ -14,12 +15,17 @@ STALE = timedelta(seconds=30)
 
 async def watches(site: Here) -> Sequence[str]:
     """Whether a sweep has run within half a minute, in any process."""
-    last = await in_snapshot(site.storage, lambda connection: connection.scalar(select(TICKS.c.at)))
+    last = await in_snapshot(site.storage, last_tick)
     if last is None:
         return ["the recorder has never watched; it does while campus serves"]
-    if site.now() - last > STALE:
+    if site.state.time.now() - last > STALE:
         return [f"no monitor was looked at since {last:%Y-%m-%dT%H:%M:%SZ}; see the log for why the sweep fails"]
     return []
+
+
+async def clock_is_steady(site: Here) -> Sequence[str]:
+    """Whether this machine's clock has jumped within the last hour."""
+    return site.state.time.findings()
 
 
 async def targets_are_reached(site: Here) -> Sequence[str]:

@@ -5,7 +5,6 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 
 import anyio
 
@@ -15,6 +14,7 @@ from buildings.recorder.secrets import Entropy
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.signal import Beat
 from buildings.recorder.sweep import Swept, look
+from buildings.recorder.timekeeper import Look, Timekeeper
 from campus import Site
 
 
@@ -61,7 +61,8 @@ class Live:
     """
 
     beat: Callable[[Beat], Awaitable[Taken]]
-    look: Callable[[datetime], Awaitable[Swept]]
+    look: Callable[[Look], Awaitable[Swept]]
+    time: Timekeeper
     news: News = field(default_factory=News)
     entropy: Entropy = secrets.token_bytes
     chance: Callable[[], float] = random.random
@@ -74,7 +75,7 @@ Here = Site[RecorderSettings, Live]
 async def live(site: Here) -> AsyncIterator[Live]:
     """Take beats until the process ends."""
     async with site.storage.batch(take_beats) as beat, site.storage.batch(look) as looked:
-        yield Live(beat, looked)
+        yield Live(beat, looked, Timekeeper(site.clock, site.elapsed))
 
 
 def courier_of(site: Here) -> Courier:
@@ -85,7 +86,7 @@ def courier_of(site: Here) -> Courier:
         web=site.web,
         mail=site.mail,
         url=site.url,
-        now=site.now,
+        now=state.time.now,
         chance=state.chance,
         entropy=state.entropy,
         count=site.count,

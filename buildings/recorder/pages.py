@@ -40,7 +40,7 @@ async def badge(request: Request, site: Here) -> Response:
     if row is None:
         raise Problem(404, "badge_not_found", "no badge has this address; register_monitor and fleet_status return it as badge_url")
     standing = standing_of(row)
-    word = "paused" if standing.mode in STILL else state_of(standing, site.now())
+    word = "paused" if standing.mode in STILL else state_of(standing, site.state.time.now())
     return Response(drawn(row.name, word), media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=30"})
 
 
@@ -56,7 +56,7 @@ async def confirm(request: Request, site: Here) -> Response:
     target = await _target_of(request, site, "confirm")
     if request.method != "POST":
         return _page("Alerts to this address", f"Send alerts of your monitors to {target.address}?", form="Yes, send them")
-    await in_transaction(site.storage, partial(_confirm, target_id=target.id, now=site.now()))
+    await in_transaction(site.storage, partial(_confirm, target_id=target.id, now=site.state.time.now()))
     site.state.news.ring()
     return _page("Confirmed", f"Alerts are sent to {target.address} from now on. Each has a link that ends them.")
 
@@ -66,7 +66,7 @@ async def unsubscribe(request: Request, site: Here) -> Response:
     target = await _target_of(request, site, "unsubscribe")
     if request.method != "POST":
         return _page("No more alerts", f"Send no more alerts to {target.address}?", form="No more alerts")
-    await in_transaction(site.storage, partial(_unsubscribe, target_id=target.id, now=site.now()))
+    await in_transaction(site.storage, partial(_unsubscribe, target_id=target.id, now=site.state.time.now()))
     return _page("Done", f"No alert goes to {target.address} any more.")
 
 

@@ -22,7 +22,10 @@ IGNORED = {
     "key_unknown": "The key that was sent is unknown and was ignored",
 }
 FREE = "{why}: no key owns this monitor. To have a key own it, delete it and register it again with a valid key."
-KEYLESS = "Registered without a key: capsules are not stored, and the monitor is deleted after 30 days without a beat."
+KEYLESS = (
+    "Registered without a key: capsules are not stored, and the monitor is deleted when no beat comes for 30 days after its deadline; an"
+    " alert says so the day before."
+)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ async def register_monitor(
     )
     asked = to_json([name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None])
     repeatable = Repeatable(lineage_of(caller) or caller.address, repeat_key, asked) if repeat_key else None
-    now, entropy = site.now(), site.state.entropy
+    now, entropy = site.state.time.now(), site.state.entropy
     answer = await in_transaction(
         site.storage,
         lambda connection: once(
@@ -143,7 +143,7 @@ async def heartbeat(
     beat = Beat(
         monitor_id,
         digest_of(secret),
-        site.now(),
+        site.state.time.now(),
         status,
         next_in=None if next_in is None else minutes(next_in),
         capsule=None if capsule is MISSING else packed(capsule),
@@ -189,7 +189,7 @@ async def fetch_capsule(
     `resume` says what to do next: if the agent is dead and you replace it, call takeover.
     """
     claim = Claim(monitor_id, lineage_of(caller), secret)
-    return await in_snapshot(site.storage, partial(read_capsules, claim=claim, url=site.url, now=site.now()))
+    return await in_snapshot(site.storage, partial(read_capsules, claim=claim, url=site.url, now=site.state.time.now()))
 
 
 @mcp.tool(
@@ -204,7 +204,7 @@ async def takeover(
     replacements that call at once, exactly one succeeds; the others get the error `not_dead`. Next: continue from the
     capsule, and call heartbeat with the new secret before deadline_at.
     """
-    claim, now = Claim(monitor_id, lineage_of(caller), secret), site.now()
+    claim, now = Claim(monitor_id, lineage_of(caller), secret), site.state.time.now()
 
     def work(connection: Any) -> TakenAnswer:
         taken = take_over(connection, claim, now=now, entropy=site.state.entropy)
@@ -224,7 +224,7 @@ async def fleet_status(limit: Limit = 20, after: After = None, site: Here = Curr
     `limit` monitors per page: pass `next` as `after` for the next page. For a whole capsule call fetch_capsule.
     """
     lineage = cast(str, lineage_of(caller))
-    page = partial(read_fleet, lineage=lineage, after=after or "", limit=limit, url=site.url, now=site.now())
+    page = partial(read_fleet, lineage=lineage, after=after or "", limit=limit, url=site.url, now=site.state.time.now())
     return await in_snapshot(site.storage, page)
 
 
@@ -251,7 +251,7 @@ async def resume_monitor(
 
 
 async def _set(claim: Claim, site: Here, *, pause: bool) -> Watched:
-    now = site.now()
+    now = site.state.time.now()
     work = partial(set_watch, claim=claim, event="pause" if pause else "resume", now=now)
     standing = await in_transaction(site.storage, work)
     still = standing.mode in STILL

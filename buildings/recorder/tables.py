@@ -101,7 +101,8 @@ class Monitor(Tables, table=True):
     """One monitor: what was agreed, how it stands (see status.Standing), and its last beats.
 
     `capsules` is how many were ever stored, which says where the next one goes; `fence` how often another agent took
-    over. `minute` and `minute_beats` count the beats of the current minute. `unverified`: the deadline was moved by an
+    over. `expiry_told_at` is when its targets were last told that it will be removed for its silence. `minute` and
+    `minute_beats` count the beats of the current minute. `unverified`: the deadline was moved by an
     outage of the recorder.
     """
 
@@ -140,6 +141,7 @@ class Monitor(Tables, table=True):
     capsules: int = 0
     last_seq: int | None = Field(default=None, sa_type=BigInteger)
     fence: int = 0
+    expiry_told_at: datetime | None = Field(default=None, sa_type=Moment)
 
 
 class Capsule(Tables, table=True):

@@ -1,14 +1,16 @@
 """The watch: what is past its deadline is found as it passes, and delivered at once. One per process; any number may keep it."""
 
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import anyio
 
 from buildings.recorder.delivery.outbox import void_leases
 from buildings.recorder.live import Here, courier_of
-from buildings.recorder.sweep import AT_ONCE, Swept
-from buildings.recorder.transactions import in_transaction
+from buildings.recorder.sweep import AT_ONCE, Swept, last_tick, step_back
+from buildings.recorder.timekeeper import HOLD, JUMP
+from buildings.recorder.transactions import in_snapshot, in_transaction
 from campus import StorageUnavailable
 
 log = logging.getLogger(__name__)
@@ -21,10 +23,26 @@ LEAST_SECONDS = 0.05
 
 async def watch(site: Here) -> None:
     """Sweep and deliver until the process ends. It is started again should it ever return."""
+    await agree_on_time(site)
     await in_transaction(site.storage, void_leases)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_sweep_on, site)
         tasks.start_soon(courier_of(site).run, site.state.news.let_through, partial(site.state.news.wait, SECONDS))
+
+
+async def agree_on_time(site: Here, wait: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
+    """Settle with a last tick in the future: the clock was set back while nobody watched, or other processes are ahead of it."""
+    last, now = await in_snapshot(site.storage, last_tick), site.state.time.now()
+    if last is None or last - now < JUMP:
+        return
+    await wait(HOLD.total_seconds())
+    now = site.state.time.now()
+    if await in_transaction(site.storage, partial(step_back, last=last, now=now)):
+        log.warning("the clock was set back", extra={"seconds": (last - now).total_seconds()})
+        return
+    theirs = await in_snapshot(site.storage, last_tick) or now
+    site.state.time.follow(theirs - now)
+    log.error("this machine's clock is behind that of other processes", extra={"seconds": (theirs - now).total_seconds()})
 
 
 async def _sweep_on(site: Here) -> None:
@@ -33,7 +51,7 @@ async def _sweep_on(site: Here) -> None:
         try:
             swept = await _swept(site)
             if swept.next_deadline is not None:
-                seconds = (swept.next_deadline - site.now()).total_seconds()
+                seconds = (swept.next_deadline - site.state.time.now()).total_seconds()
         except StorageUnavailable as error:  # the next look comes in a second
             log.warning("sweep failed", extra={"reason": error})
         except Exception:  # the border: a fault of ours must not end the watch
@@ -50,8 +68,11 @@ async def _swept(site: Here) -> Swept:
     flipped = 0
     with site.state.news.held():
         while True:
-            swept = await site.state.look(site.now())
+            swept = await site.state.look(site.state.time.look())
             flipped += swept.flipped
+            if swept.adopted is not None:
+                site.state.time.adopt(swept.adopted)
+                log.warning("the clock jumped", extra={"seconds": swept.adopted.total_seconds()})
             if (outage := swept.outage) is not None:
                 log.warning("was not watching", extra={"since": outage.start.isoformat(), "until": outage.end.isoformat()})
             if swept.flipped or outage is not None:

@@ -11,6 +11,8 @@ SPREAD = 0.1
 LEASE = timedelta(seconds=60)
 RENEWAL = LEASE / 3
 LONGEST_ERROR = 300
+SKEW = timedelta(minutes=1)
+"""How far ahead a time may be that another process wrote; one beyond it was written by a clock that was set back since."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,20 @@ class Record:
     holder: str | None = None
     lease_until: datetime | None = None
 
+    def as_of(self, now: datetime) -> "Record":
+        """The record without the times that cannot be: else a clock that was ahead for a moment would stop the job until then."""
+        latest = now + SKEW
+        return replace(
+            self,
+            last_started=_until(self.last_started, latest),
+            last_success=_until(self.last_success, latest),
+            retry_at=_until(self.retry_at, latest + LAST_RETRY * (1 + SPREAD)),
+            lease_until=_until(self.lease_until, latest + LEASE),
+        )
+
     def is_leased(self, now: datetime) -> bool:
         """Whether somebody runs the job."""
-        return self.lease_until is not None and now < self.lease_until
+        return self.lease_until is not None and now < self.lease_until <= now + LEASE + SKEW
 
     def claimed(self, holder: str, *, now: datetime, chance: float) -> "Record":
         """A run begins. That the lease of another lapsed counts as a failure, or a job that kills its process would never rest."""
@@ -54,6 +67,10 @@ class Record:
     def _with_failure(self, text: str, now: datetime, chance: float) -> "Record":
         failures = self.failures + 1
         return replace(self, last_error=text, failures=failures, retry_at=now + backoff(failures, chance))
+
+
+def _until(moment: datetime | None, latest: datetime) -> datetime | None:
+    return None if moment is not None and moment > latest else moment
 
 
 def backoff(failures: int, chance: float) -> timedelta:

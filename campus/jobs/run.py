@@ -91,7 +91,7 @@ class Runner:
         while True:
             await anyio.sleep(self.pace)
             now = self.now()
-            if now < renew_at:
+            if lapses_at - LEASE <= now < renew_at:  # before that only a clock that was set back can be
                 continue
             try:
                 if await ledger.change(task.name, self._renewed) is None:

@@ -3,6 +3,7 @@
 A daily job has a slot a day, at HH:MM UTC, and is due while no run that began in the latest slot has succeeded: a run that was
 missed is made up for at once, and a campus that starts for the first time runs it at once. A periodic job is due its period after
 its last start. A failure puts either off until `retry_at`; a lease that lapsed makes either due again, for its run never ended.
+A time in the future that the clock cannot have shown, unless it was set back since, counts for none.
 """
 
 import re
@@ -61,6 +62,7 @@ def due_at(schedule: Schedule | None, record: Record, now: datetime) -> datetime
     """Since when, or from when, the job is to run; None: by hand only."""
     if schedule is None:
         return None
+    record = record.as_of(now)
     if record.holder is not None and record.lease_until is not None:
         return max(record.lease_until, record.retry_at or record.lease_until)
     due = schedule.due_at(record, now)

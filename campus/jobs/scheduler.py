@@ -99,8 +99,8 @@ class Scheduler:
 
     async def _start_due(self, tasks: TaskGroup) -> None:
         now = self._now()
-        if self._rest_until is not None and now < self._rest_until:
-            return
+        if self._rest_until is not None and self._looked_at is not None and self._looked_at <= now < self._rest_until:
+            return  # but for a clock that was set back
         with self._noting("the jobs cannot be looked up"):
             await self.look()
             idle = [task for task in self._tasks.values() if task.name not in self._running]

@@ -34,9 +34,10 @@ ADMIN_ORIGIN = "http://localhost"
 
 @dataclass
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that stands until it is moved; `seconds` is how far it was."""
 
     time: datetime = field(default_factory=lambda: datetime.now(UTC))
+    seconds: float = 0.0
 
     def __call__(self) -> datetime:
         """The time, in UTC."""
@@ -45,6 +46,15 @@ class Clock:
     def move(self, by: timedelta) -> None:
         """Let time pass."""
         self.time += by
+        self.seconds += by.total_seconds()
+
+    def step(self, by: timedelta) -> None:
+        """Set the clock to another time, as an operator or a wrong time server does: no time passes."""
+        self.time += by
+
+    def elapsed(self) -> float:
+        """The seconds that have passed."""
+        return self.seconds
 
 
 @dataclass(frozen=True)
@@ -273,8 +283,9 @@ async def open_campus(
         )
         installed: Sequence[Built] = [Built(name, building) for name, building in buildings.items()]
         client = httpx.AsyncClient(transport=feed_transport(feeds)) if feeds is not None else None
+        clock = clock or Clock()
         async with (
-            assemble(config, exclusive=False, clock=clock or Clock(), installed=installed, feeds=client, web=web) as campus,
+            assemble(config, exclusive=False, clock=clock, elapsed=clock.elapsed, installed=installed, feeds=client, web=web) as campus,
             open_app(campus) as app,
             httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as http,
         ):

@@ -112,5 +112,5 @@ async def prepare(config: Path) -> tuple[Tokens, date]:
 @asynccontextmanager
 async def opened(config: Path, *, at: datetime) -> AsyncIterator[Campus]:
     """The campus in this process, at a moment."""
-    async with assemble(read_config(config), exclusive=False, clock=Clock(at)) as campus:
+    async with assemble(read_config(config), exclusive=False, clock=(clock := Clock(at)), elapsed=clock.elapsed) as campus:
         yield campus

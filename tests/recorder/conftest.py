@@ -234,7 +234,9 @@ def open_recorder(authority: Authority) -> OpenRecorder:
             )
             async with AsyncExitStack() as stack:
                 installed = [Built("recorder", building)]
-                campus = await stack.enter_async_context(assemble(config, exclusive=False, clock=clock, installed=installed, web=web))
+                campus = await stack.enter_async_context(
+                    assemble(config, exclusive=False, clock=clock, elapsed=clock.elapsed, installed=installed, web=web)
+                )
                 app = await stack.enter_async_context(open_app(campus))
                 http = await stack.enter_async_context(httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN))
                 yield Recorder(Town(campus, app, http, frame, "recorder"), clock)

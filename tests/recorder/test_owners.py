@@ -75,19 +75,82 @@ async def test_a_revoked_key_ends_at_once(recorder: Any) -> None:
     assert (await recorder.row(monitor)).mode == "asleep"
 
 
-async def test_the_tidying_takes_silent_monitors_without_a_key_and_no_others(recorder: Any) -> None:
-    silent, living = await recorder.register("https://localhost/1"), await recorder.register("https://localhost/2")
-    keyed = await recorder.register("https://localhost/3", key="recorder")
-    await recorder.pass_time(days=29)
+async def test_the_tidying_takes_silent_monitors_without_a_key_and_no_others(anywhere: Any, receiver: Any) -> None:
+    recorder = anywhere
+    silent, living = await recorder.register(receiver.url("/1"), name="quiet"), await recorder.register(receiver.url("/2"))
+    keyed = await recorder.register(receiver.url("/3"), key="recorder")
+    await recorder.pass_time(days=30)
     await recorder.beat(living)
+    await recorder.sweep()
+    await recorder.deliver()
     await recorder.town.run("tidy")
-    assert await recorder.row(silent) is not None
+    assert await recorder.deliver() == 0, "a month from its deadline, and not from its last sign of life"
+    await recorder.pass_time(minutes=66)
+    for _ in range(2):
+        await recorder.town.run("tidy")
+        assert await recorder.row(silent) is not None
+    receiver.requests.clear()
+    assert await recorder.deliver() == 1
+    (told,) = receiver.requests
+    assert (told.path, told.json["type"], told.json["monitor"]["name"], told.json["reason"]) == (
+        "/1",
+        "monitor.expiring",
+        "quiet",
+        "silent",
+    )
+    assert (told.json["state"], told.json["since"]) == (None, "2026-08-21T13:05:00Z")
+    assert "removed tomorrow" in told.json["notice"]
+    await recorder.town.run("tidy")
+    assert await recorder.row(silent) is not None, "told today, removed tomorrow"
     await recorder.pass_time(days=1)
     await recorder.town.run("tidy")
     assert await recorder.row(silent) is None
     assert await recorder.row(living) is not None
     assert await recorder.row(keyed) is not None
     assert len(await recorder.targets()) == 2
+
+
+async def test_a_monitor_with_a_long_period_outlives_its_first_deadline(recorder: Any, receiver: Any) -> None:
+    yearly = await recorder.register(receiver.url(), period_minutes=525_600, grace_minutes=60)
+    for _ in range(12):
+        await recorder.pass_time(days=30)
+        await recorder.town.run("tidy")
+        assert await recorder.row(yearly) is not None
+    await recorder.pass_time(days=6)
+    await recorder.sweep()
+    await recorder.deliver()
+    assert receiver.types == ["monitor.dead"]
+
+
+async def test_no_monitor_is_removed_before_its_target_was_told(recorder: Any, receiver: Any) -> None:
+    silent, beaten = await recorder.register(receiver.url("/1")), await recorder.register(receiver.url("/2"))
+    await recorder.sweep()
+    await recorder.pass_time(days=31)
+    await recorder.town.run("tidy")
+    receiver.answer(500)
+    for _ in range(3):
+        await recorder.deliver()
+        await recorder.pass_time(days=1)
+        await recorder.town.run("tidy")
+    assert await recorder.row(silent) is not None
+    receiver.answer(200)
+    await recorder.beat(beaten)
+    await recorder.deliver()
+    assert receiver.types.count("monitor.expiring") >= 2
+    await recorder.town.run("tidy")
+    assert await recorder.row(silent) is None
+    assert await recorder.row(beaten) is not None
+
+
+async def test_a_target_that_is_given_up_keeps_no_silent_monitor(recorder: Any, receiver: Any) -> None:
+    silent = await recorder.register(receiver.url())
+    await recorder.pass_time(days=31)
+    await recorder.town.run("tidy")
+    receiver.answer(410)
+    await recorder.deliver()
+    await recorder.pass_time(days=1)
+    await recorder.town.run("tidy")
+    assert await recorder.row(silent) is None
 
 
 async def test_the_checks_say_what_is_wrong(recorder: Any, receiver: Any) -> None:

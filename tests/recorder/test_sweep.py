@@ -16,6 +16,7 @@ from buildings.recorder.ownership import standing_of, terms_of
 from buildings.recorder.status import follow
 from buildings.recorder.sweep import make_up_for
 from buildings.recorder.tables import ALERTS, MONITORS
+from buildings.recorder.timekeeper import Look
 from buildings.recorder.transactions import in_snapshot, in_transaction
 
 pytestmark = pytest.mark.anyio
@@ -139,11 +140,11 @@ async def test_the_next_look_is_due_at_the_next_deadline(anywhere: Any) -> None:
     await anywhere.register("https://localhost/1", period_minutes=10, grace_minutes=2)
     last = await anywhere.register("https://localhost/2", period_minutes=20, grace_minutes=2)
     look, began = anywhere.town.site.state.look, anywhere.clock()
-    assert (await look(began)).next_deadline == began + timedelta(minutes=12)
+    assert (await look(Look(began))).next_deadline == began + timedelta(minutes=12)
     await anywhere.pass_time(minutes=12)
-    assert (await look(anywhere.clock())).next_deadline == began + timedelta(minutes=22)
+    assert (await look(Look(anywhere.clock()))).next_deadline == began + timedelta(minutes=22)
     await anywhere.beat(last, status="fail")
-    assert (await look(anywhere.clock())).next_deadline is None
+    assert (await look(Look(anywhere.clock()))).next_deadline is None
 
 
 async def test_nothing_is_delivered_while_deaths_are_still_being_found() -> None:

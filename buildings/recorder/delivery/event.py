@@ -10,7 +10,7 @@ from buildings.recorder.delivery.parcel import Item, Parcel
 
 WATCHED_ON = timedelta(days=7)
 """How long the monitors of a key that ended go on alerting by webhook."""
-EventType = Literal["monitor.dead", "monitor.failed", "monitor.recovered", "recorder.blind", "monitor.digest"]
+EventType = Literal["monitor.dead", "monitor.failed", "monitor.recovered", "monitor.expiring", "recorder.blind", "monitor.digest"]
 
 
 class Part(BaseModel):
@@ -38,11 +38,12 @@ class Event(Part):
 
     type: EventType = Field(
         description="monitor.dead: the deadline passed. monitor.failed: it said fail. monitor.recovered: it beats again."
+        " monitor.expiring: a monitor without a key is silent for a month and will be removed."
     )
     timestamp: datetime = Field(description="When it was found.")
     monitor: MonitorPart | None = Field(description="The monitor; null for recorder.blind.")
-    state: Literal["alive", "dead"] | None = Field(description="Its state from then on.")
-    reason: str = Field(description="timeout; fail, or an exit code; beat, or takeover; what kept the recorder from watching.")
+    state: Literal["alive", "dead"] | None = Field(description="Its state from then on; null where nothing changes.")
+    reason: str = Field(description="timeout; fail, or an exit code; beat, or takeover; silent; what kept the recorder from watching.")
     since: datetime = Field(description="Since when it was down: the deadline that passed, or when it said that it failed.")
     until: datetime | None = Field(description="Until when; null while it is down.")
     downtime_seconds: float | None = Field(description="How long that was; null while it is down.")
@@ -61,10 +62,12 @@ class Digest(Part):
     events: tuple[Event, ...] = Field(description="The events in their order.")
 
 
+STATES: dict[str, Literal["alive", "dead"]] = {"dead": "dead", "failed": "dead", "recovered": "alive"}
 TYPES: dict[str, EventType] = {
     "dead": "monitor.dead",
     "failed": "monitor.failed",
     "recovered": "monitor.recovered",
+    "expiring": "monitor.expiring",
     "blind": "recorder.blind",
 }
 
@@ -75,7 +78,7 @@ def event_of(item: Item, *, url: str, key_ends_at: datetime | None) -> Event:
         type=TYPES[item.kind],
         timestamp=item.at,
         monitor=MonitorPart(id=item.monitor_id, name=item.name or "") if item.monitor_id else None,
-        state=None if item.kind == "blind" else "alive" if item.kind == "recovered" else "dead",
+        state=STATES.get(item.kind),
         reason=item.reason,
         since=item.since,
         until=item.until,
@@ -97,6 +100,8 @@ def notice_of(item: Item, key_ends_at: datetime | None) -> str | None:
     """What is said beside the event."""
     if item.kind == "blind":
         return "Beats that were sent meanwhile may be lost. Deadlines were moved, so that none of your monitors is reported dead for it."
+    if item.kind == "expiring":
+        return "It will be removed tomorrow, for it has no key and no beat came for 30 days after its deadline. A heartbeat keeps it."
     if key_ends_at is None or item.at < key_ends_at:
         return None
     end = key_ends_at + WATCHED_ON

@@ -16,6 +16,8 @@ def headline(event: Event) -> str:
         case "monitor.recovered":
             how = "another agent took over" if event.reason == "takeover" else "it beats again"
             return f"{name} has recovered after {span(event.downtime_seconds or 0)}: {how}"
+        case "monitor.expiring":
+            return f"{name} will be removed: no beat since its deadline, {moment(event.since)}"
         case _:
             return f"The monitor service itself did not watch from {moment(event.since)} to {moment(event.until or event.since)}"
 

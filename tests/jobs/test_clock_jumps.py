@@ -1,0 +1,56 @@
+"""A clock that was ahead for a moment stops no job: what was written meanwhile lies in the future, and does not count."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+import pytest
+from jobs.conftest import Open, Until
+from jobs.test_scheduler import Work, started
+
+from campus.jobs.record import LEASE, Record
+from campus.jobs.schedule import Daily, Periodic, due_at
+from campus.jobs.task import Task
+from campus.testing import Clock
+
+pytestmark = pytest.mark.anyio
+NOW = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
+YEAR, SECOND = timedelta(days=400), timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("schedule", [Periodic(timedelta(minutes=5)), Daily(4, 10)])
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record(last_started=NOW + YEAR, last_success=NOW + YEAR),
+        Record(last_started=NOW + YEAR, failures=1, retry_at=NOW + YEAR),
+        Record(last_started=NOW + YEAR, holder="gone", lease_until=NOW + YEAR + LEASE),
+    ],
+)
+def test_a_record_from_the_future_makes_a_job_due(schedule: Any, record: Record) -> None:
+    due = due_at(schedule, record, NOW)
+    assert due is not None
+    assert due <= NOW
+    assert not record.is_leased(NOW)
+
+
+def test_the_clock_of_another_process_may_be_a_little_ahead() -> None:
+    soon = NOW + 30 * SECOND
+    assert due_at(Periodic(timedelta(minutes=5)), Record(last_started=soon), NOW) == soon + timedelta(minutes=5)
+    assert due_at(Daily(4, 10), Record(last_success=soon), NOW) == datetime(2026, 8, 22, 4, 10, tzinfo=UTC)
+    leased = Record(holder="other", lease_until=soon + LEASE)
+    assert leased.is_leased(NOW)
+    assert due_at(Periodic(timedelta(minutes=5)), leased, NOW) == soon + LEASE
+
+
+async def test_jobs_go_on_when_a_clock_that_was_ahead_is_set_back(open_process: Open, clock: Clock, until: Until) -> None:
+    periodic, daily = Work(), Work()
+    both = Task("periodic", periodic, every=timedelta(minutes=10)), Task("daily", daily, daily_at="13:00")
+    async with open_process(*both) as process, anyio.create_task_group() as tasks:
+        started([process], tasks)
+        await until(lambda: periodic.runs == daily.runs == 1)
+        clock.step(YEAR)
+        await until(lambda: periodic.runs == daily.runs == 2)
+        clock.step(-YEAR)
+        await until(lambda: periodic.runs == daily.runs == 3)
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,202 @@
+"""The machine's clock is set forward or back: deaths are found by elapsed time, nobody is dead for it, and nothing is deleted."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from buildings.recorder.checks import clock_is_steady
+from buildings.recorder.tables import MONITORS, TICKS
+from buildings.recorder.transactions import in_snapshot
+from buildings.recorder.watch import agree_on_time
+
+pytestmark = pytest.mark.anyio
+YEAR, HOURS = timedelta(days=400), timedelta(hours=-2)
+QUICK = {"period_minutes": 1, "grace_minutes": 0.5}
+SPAN = timedelta(seconds=90)
+
+
+async def watch(*recorders: Any, seconds: int, pace: int = 1) -> None:
+    """Let time pass while they watch; they share a clock, or each has its own."""
+    clocks = {id(one.clock): one.clock for one in recorders}
+    for _ in range(0, seconds, pace):
+        for clock in clocks.values():
+            clock.move(timedelta(seconds=pace))
+        for one in recorders:
+            await one.sweep()
+
+
+async def kinds(recorder: Any, monitor: Any) -> list[str]:
+    return [kind for kind, _ in await recorder.alerts(monitor)]
+
+
+@pytest.mark.parametrize("step", [YEAR, HOURS])
+async def test_a_jump_that_is_taken_back_changes_nothing(anywhere: Any, step: timedelta) -> None:
+    quiet, beating = await anywhere.register("https://localhost/1", **QUICK), await anywhere.register("https://localhost/2", **QUICK)
+    await watch(anywhere, seconds=5)
+    before = await anywhere.row(quiet)
+    anywhere.clock.step(step)
+    beaten = await anywhere.beat(beating)  # before any look at the clock
+    assert beaten.data["deadline_at"] == f"{anywhere.clock() - step + SPAN:%Y-%m-%dT%H:%M:%SZ}"
+    await watch(anywhere, seconds=4)
+    (said,) = await clock_is_steady(anywhere.town.site)
+    assert "the clock jumped " + ("forward by 400 days" if step > timedelta(0) else "back by 2:00:00") in said
+    anywhere.clock.step(-step)
+    await watch(anywhere, seconds=4)
+    assert await anywhere.row(quiet) == before
+    assert "the clock jumped" in (await clock_is_steady(anywhere.town.site))[0]
+    assert await kinds(anywhere, quiet) == []
+    await watch(anywhere, seconds=78)
+    assert (await kinds(anywhere, quiet), await kinds(anywhere, beating)) == (["dead"], [])
+    await watch(anywhere, seconds=3600, pace=10)
+    assert await clock_is_steady(anywhere.town.site) == []
+
+
+async def test_a_clock_that_is_set_back_hides_no_death(anywhere: Any) -> None:
+    monitor, other = await anywhere.register("https://localhost/1", **QUICK), await anywhere.register("https://localhost/2")
+    await watch(anywhere, seconds=60, pace=5)
+    await anywhere.beat(other)
+    anywhere.clock.step(HOURS)
+    await watch(anywhere, seconds=29)
+    assert await kinds(anywhere, monitor) == []
+    await watch(anywhere, seconds=3)
+    assert await kinds(anywhere, monitor) == ["dead"]
+    row = await anywhere.row(other)
+    left = timedelta(minutes=65) - timedelta(seconds=32)
+    assert (row.deadline_at - anywhere.clock(), row.last_beat_at <= anywhere.clock()) == (left, True)
+
+
+async def test_a_clock_that_is_a_year_ahead_for_a_minute_leaves_no_deadline_there(anywhere: Any, receiver: Any) -> None:
+    quiet, beating = await anywhere.register("https://localhost/1", **QUICK), await anywhere.register("https://localhost/2", **QUICK)
+    failing = await anywhere.register(receiver.url())
+    receiver.answer(500)
+    await anywhere.beat(failing, status="fail")
+    await watch(anywhere, seconds=5)
+    await anywhere.deliver()
+    anywhere.clock.step(YEAR)
+    await watch(anywhere, seconds=20)
+    await anywhere.beat(beating)
+    late = await anywhere.register("https://localhost/3", **QUICK)
+    await anywhere.deliver()
+    await watch(anywhere, seconds=20)
+    for one in (quiet, beating, late):
+        assert [kind for kind in await kinds(anywhere, one) if kind == "dead"] == []
+    anywhere.clock.step(-YEAR)
+    await watch(anywhere, seconds=10)
+    now = anywhere.clock()
+    for row in await in_snapshot(anywhere.town.site.storage, lambda connection: connection.execute(MONITORS.select()).all()):
+        past = (row.registered_at, row.alive_at, row.since, row.last_beat_at or now)
+        assert max(past) <= now
+        assert now < row.deadline_at <= now + row.period + row.grace
+    for target in await anywhere.targets():
+        assert target.disabled_at is None
+        assert target.next_try_at is None or target.next_try_at <= now + timedelta(hours=1)
+    await watch(anywhere, seconds=100)
+    for one in (quiet, beating, late):
+        assert [kind for kind in await kinds(anywhere, one) if kind == "dead"] == ["dead"]
+    receiver.answer(200)
+    await anywhere.deliver()
+    assert "monitor.failed" in receiver.types
+
+
+async def test_of_two_processes_the_one_whose_clock_is_wrong_goes_by_elapsed_time(open_recorder: Any, storage_url: str) -> None:
+    async with open_recorder(storage=storage_url) as right, open_recorder(storage=storage_url) as wrong:
+        monitor = await right.register("https://localhost/1", **QUICK)
+        await watch(right, wrong, seconds=10)
+        before = await right.row(monitor)
+        wrong.clock.step(YEAR)
+        await watch(right, wrong, seconds=30)
+        assert await right.row(monitor) == before
+        beaten = await wrong.beat(monitor)
+        assert beaten.data["deadline_at"] == f"{right.clock() + SPAN:%Y-%m-%dT%H:%M:%SZ}"
+        assert (await clock_is_steady(right.town.site), "forward by 400 days" in (await clock_is_steady(wrong.town.site))[0]) == ([], True)
+        await watch(wrong, seconds=5)
+        await watch(right, wrong, seconds=95)
+        assert await kinds(right, monitor) == ["dead"]
+
+
+async def test_two_processes_whose_clock_jumps_move_deadlines_once(open_recorder: Any, storage_url: str) -> None:
+    async with open_recorder(storage=storage_url) as one, open_recorder(storage=storage_url, clock=one.clock) as other:
+        monitor = await one.register("https://localhost/1")
+        await watch(one, other, seconds=10)
+        one.clock.step(HOURS)
+        await watch(one, other, seconds=20)
+        left = (await one.row(monitor)).deadline_at - one.clock()
+        assert left == timedelta(minutes=65) - timedelta(seconds=30)
+        ticks = await in_snapshot(one.town.site.storage, lambda connection: connection.execute(TICKS.select()).all())
+        assert abs(ticks[0].at - one.clock()) <= timedelta(seconds=5)
+
+
+async def test_a_clock_that_was_set_back_between_two_starts_moves_deadlines_back(open_recorder: Any, storage_url: str) -> None:
+    async with open_recorder(storage=storage_url) as before:
+        monitor = await before.register("https://localhost/1")
+        await watch(before, seconds=5, pace=5)
+        clock = before.clock
+        clock.step(-YEAR)
+
+        async def wait(seconds: float) -> None:
+            clock.move(timedelta(seconds=seconds))
+
+        async with open_recorder(storage=storage_url, clock=clock) as after:
+            for _ in range(2):
+                await agree_on_time(after.town.site, wait)
+                assert (await after.row(monitor)).deadline_at == clock() + timedelta(minutes=65) - timedelta(seconds=5)
+
+
+async def test_a_process_that_starts_behind_the_others_goes_by_their_time(open_recorder: Any, storage_url: str) -> None:
+    async with open_recorder(storage=storage_url) as first:
+        monitor = await first.register("https://localhost/1", **QUICK)
+        await watch(first, seconds=5, pace=5)
+        async with open_recorder(storage=storage_url) as behind:
+            behind.clock.step(-timedelta(days=3))
+
+            async def wait(seconds: float) -> None:
+                behind.clock.move(timedelta(seconds=seconds))
+                await watch(first, seconds=int(seconds))
+
+            behind.town.site.state.time.follow(-timedelta(days=3))  # as if it had started so
+            await agree_on_time(behind.town.site, wait)
+            await watch(first, behind, seconds=20)
+            assert (await first.row(monitor)).deadline_at == first.clock() + SPAN - timedelta(seconds=33)
+            beaten = await behind.beat(monitor)
+            assert beaten.data["deadline_at"][:16] == f"{first.clock() + SPAN:%Y-%m-%dT%H:%M}"
+
+
+async def test_monitors_that_fell_asleep_by_a_wrong_clock_wake_when_the_key_is_seen_to_be_valid(anywhere: Any) -> None:
+    key = await anywhere.town.key("recorder")
+    monitor = await anywhere.register(key=key)
+    await watch(anywhere, seconds=5)
+    anywhere.clock.step(YEAR)
+    await watch(anywhere, seconds=20)
+    await anywhere.town.run("follow_keys")
+    assert (await anywhere.row(monitor)).mode == "asleep"
+    anywhere.clock.step(-YEAR)
+    await watch(anywhere, seconds=20)
+    await anywhere.town.run("follow_keys")
+    row = await anywhere.row(monitor)
+    assert (row.mode, row.deadline_at - anywhere.clock()) == ("up", timedelta(minutes=65))
+    assert (await anywhere.beat(monitor, capsule=1)).data["capsule_stored"] is True
+
+
+async def test_nothing_is_removed_within_an_hour_of_a_jump(anywhere: Any) -> None:
+    silent = await anywhere.register(**QUICK)
+    await watch(anywhere, seconds=5)
+    anywhere.clock.step(YEAR)
+    await anywhere.town.run("tidy")
+    await watch(anywhere, seconds=20)
+    for _ in range(3):
+        await anywhere.town.run("tidy")
+        await watch(anywhere, seconds=5)
+    assert await kinds(anywhere, silent) in ([], ["blind"])
+    assert await anywhere.row(silent) is not None
+
+
+async def test_readiness_says_that_the_clock_jumped(anywhere: Any) -> None:
+    await watch(anywhere, seconds=1)
+    assert (await anywhere.town.campus.ask("ready"))["recorder"] == []
+    anywhere.clock.step(HOURS)
+    (said,) = (await anywhere.town.campus.ask("ready"))["recorder"]
+    assert said.startswith("the clock jumped back by 2:00:00 at 2026-08-21T12:00:01Z; monitors are watched by elapsed time")
+    await watch(anywhere, seconds=10)
+    (said,) = (await anywhere.town.campus.ask("ready"))["recorder"]
+    assert said == "the clock jumped back by 2:00:00 at 2026-08-21T10:00:09Z; see that this machine's time is synchronized"
