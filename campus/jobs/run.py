@@ -44,6 +44,8 @@ class Runner:
         now = self.now()
 
         def claimed(record: Record) -> Record | None:
+            nonlocal now
+            now = self.now()  # not before the record was read: it would look as if written by a clock that is ahead
             if record.is_leased(now) or not allowed(record, now):
                 return None
             return record.claimed(self.holder, now=now, chance=self.chance())

@@ -14,7 +14,11 @@ def issue(entries: int, *, hours: int = 24) -> Issue:
     return Issue(version=f"v{hours}", issued=THEN + timedelta(hours=hours), entries=entries)
 
 
-@pytest.mark.parametrize(("thresholds", "before", "fewest"), [(KEV, 1674, 1641), (EPSS, 360_142, 324_128)], ids=["KEV −2 %", "EPSS −10 %"])
+@pytest.mark.parametrize(
+    ("thresholds", "before", "fewest"),
+    [(KEV, 1674, 1641), (EPSS, 360_142, 324_128), (KEV, 1_000, 980), (EPSS, 1_000, 900)],
+    ids=["KEV −2 %", "EPSS −10 %", "KEV exactly −2 %", "EPSS exactly −10 %"],
+)
 def test_a_feed_may_shrink_up_to_its_threshold(thresholds: Thresholds, before: int, fewest: int) -> None:
     used = issue(before, hours=0)
     check("FEED", issue(fewest), used=used, thresholds=thresholds)

@@ -1,7 +1,7 @@
 """Beats that the database enters by itself: they come to what they would come to one by one, on both databases."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import product
 from typing import Any
 
@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert, select
 from buildings.recorder.beats import BEATS_A_MINUTE, Taken, enter, take_beats
 from buildings.recorder.plain import enter_plain
 from buildings.recorder.secrets import digest_of
-from buildings.recorder.signal import ENTRY, KEPT_BEATS, Beat
+from buildings.recorder.signal import ENTRY, KEPT_BEATS, Beat, past_beats
 from buildings.recorder.status import Terms, registered
 from buildings.recorder.tables import MONITORS
 from buildings.recorder.transactions import in_transaction
@@ -84,15 +84,33 @@ async def test_exactly_the_plain_ones_are_entered_by_the_database(anywhere: Any)
     }
 
 
+ORDERS = [order for length in (1, 2, 3) for order in product(("ok", "start", "fail"), repeat=length)]
+
+
 async def test_beats_of_one_monitor_in_one_group_keep_their_order(anywhere: Any) -> None:
-    """The first is plain, the second not, the third would be: it comes last, and its run ends with it."""
-    monitor = await anywhere.register()
-    now, digest = anywhere.clock(), digest_of(monitor["secret"])
-    statuses: Sequence[Any] = ("ok", "start", "ok", "fail", "ok")
-    beats = [Beat(monitor["monitor_id"], digest, now + MINUTE * place, status) for place, status in enumerate(statuses)]
+    """Whatever comes first and last: the database enters the first if it is plain, and none of the others before it."""
+    now = anywhere.clock()
 
-    results = await in_transaction(anywhere.town.site.storage, lambda connection: take_beats(connection, beats))
+    def work(connection: Connection) -> None:
+        for number, order in enumerate(ORDERS):
+            (_, together), (_, apart) = (fill_one(connection, f"{prefix}{number}", now, order) for prefix in "ab")
+            results = told(take_beats(connection, together))
+            assert results == told([enter(connection, [beat])[0] for beat in apart]), order
+            (one,), (other,) = rows_of(connection, f"a{number}_"), rows_of(connection, f"b{number}_")
+            assert one == other, order
+            assert (one["beats"], one["last_beat_at"]) == (len(order), together[-1].at)
+            assert [beat.status for beat in past_beats(one["history"])] == list(reversed(order))
+            assert one["mode"] == ("failed" if order[-1] == "fail" else "up"), order
+            assert one["epoch"] == sum(
+                status == "fail" and (place == 0 or order[place - 1] != "fail") for place, status in enumerate(order)
+            )
 
-    assert [result.state for result in results if isinstance(result, Taken)] == ["alive", "alive", "alive", "dead", "alive"]
-    entry = await anywhere.row(monitor)
-    assert (entry.mode, entry.beats, entry.last_beat_at, entry.epoch) == ("up", 5, now + MINUTE * 4, 1)
+    await in_transaction(anywhere.town.site.storage, work)
+
+
+def fill_one(connection: Connection, name: str, now: datetime, order: Sequence[Any]) -> tuple[str, list[Beat]]:
+    """A monitor that is up, and its beats."""
+    row = {"id": f"{name}_", "badge_id": f"{name}_", "name": "m", "secret_digest": digest_of(SECRET), "registered_at": now}
+    plain = {"history": b"", "beats": 0, "unverified": False, "fence": 0, "capsules": 0, "minute": 0, "minute_beats": 0}
+    connection.execute(insert(MONITORS), [row | plain | {**TERMS._asdict(), **registered(TERMS, now)._asdict()}])
+    return name, [Beat(f"{name}_", digest_of(SECRET), now + MINUTE * place, status) for place, status in enumerate(order)]

@@ -1,13 +1,17 @@
 """Registering: what is given, what is refused, and limits that hold however many register at once."""
 
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any
 
 import anyio
 import pytest
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from recorder.races import TARGET, one_of_two_claims, twenty_of_sixty
 from sqlalchemy import func, select
 
+from buildings.recorder.replies import NONCE_BYTES
 from buildings.recorder.tables import MONITORS, OWNERS, REPLIES, TARGETS
 from buildings.recorder.transactions import in_snapshot
 
@@ -233,3 +237,14 @@ async def test_what_a_registration_leaves_out_and_its_default_are_one_request(re
     assert [one.status_code for one in answers] == [200] * len(same), [one.json().get("code") for one in answers]
     assert len({one.content for one in answers}) == 1
     assert await count(recorder, MONITORS) == 1
+
+
+async def test_a_stored_answer_does_not_open_with_what_is_stored_beside_it(recorder: Any) -> None:
+    headers = {"Idempotency-Key": "7d1c6c1e-0f0a-4f0e-9d7b-1f2d3c4b5a69"}
+    answer = await recorder.town.http.post("/v1/recorder/monitors", json={"name": "a", "alert_webhook": TARGET}, headers=headers)
+    assert answer.status_code == 200
+    row = await in_snapshot(recorder.town.site.storage, lambda connection: connection.execute(select(REPLIES)).one())
+    for known in (row.key_digest, row.request_digest):
+        for key in (known, sha256(known).digest()):
+            with pytest.raises(InvalidTag):
+                AESGCM(key).decrypt(row.sealed[:NONCE_BYTES], row.sealed[NONCE_BYTES:], None)

@@ -8,18 +8,23 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import NullPool, select, text
+from sqlalchemy.ext.asyncio import create_async_engine
 
+from buildings.recorder.beats import take_beats
 from buildings.recorder.live import News
 from buildings.recorder.outage import Outage, moved_deadline, outage_between
 from buildings.recorder.ownership import standing_of, terms_of
+from buildings.recorder.secrets import digest_of
+from buildings.recorder.signal import Beat
 from buildings.recorder.status import follow
-from buildings.recorder.sweep import make_up_for
+from buildings.recorder.sweep import AT_ONCE, make_up_for, sweep
 from buildings.recorder.tables import ALERTS, MONITORS
 from buildings.recorder.timekeeper import Look
 from buildings.recorder.transactions import in_snapshot, in_transaction
 
 pytestmark = pytest.mark.anyio
+BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 SPANS = ((1, 0), (1, 5), (10, 2), (60, 5), (1440, 60))
 
 
@@ -170,6 +175,63 @@ async def test_a_storm_is_flipped_whole_each_with_its_alert(anywhere: Any) -> No
     assert await anywhere.sweep() == 1_204
     counted = await in_snapshot(anywhere.town.site.storage, lambda connection: connection.execute(select(ALERTS.c.monitor_id)).all())
     assert len({one for (one,) in counted}) == len(counted) == 1_204
+
+
+async def test_of_more_than_are_flipped_at_once_the_longest_overdue_come_first(anywhere: Any) -> None:
+    template, count = await anywhere.row(await anywhere.register()), AT_ONCE + 200
+    due = template.deadline_at
+    copies = [
+        {**template._asdict(), "id": f"copy_{number:05}", "badge_id": f"badge_{number}", "deadline_at": due - timedelta(seconds=number + 1)}
+        for number in range(count)  # the later in the table, the longer overdue
+    ]
+    storage = anywhere.town.site.storage
+    await in_transaction(storage, lambda connection: connection.execute(MONITORS.insert(), copies) and None)
+    assert await in_transaction(storage, partial(sweep, now=due)) == AT_ONCE
+    still_up = select(MONITORS.c.id).where(MONITORS.c.mode == "up", MONITORS.c.id.startswith("copy"))
+    left = await in_snapshot(storage, lambda connection: connection.scalars(still_up).all())
+    assert sorted(left) == [f"copy_{number:05}" for number in range(count - AT_ONCE)]
+
+
+async def test_a_beat_that_commits_while_the_sweep_waits_for_its_row_keeps_the_monitor_alive(open_recorder: Any, postgres: Any) -> None:
+    """Without the lock that keeps the writers of PostgreSQL apart: the statement alone must decide."""
+    name = postgres.create_database()
+    async with open_recorder(storage=postgres.url(name)) as recorder:
+        monitor = await recorder.register()
+        now = recorder.clock() + timedelta(hours=2)
+        engine = create_async_engine(postgres.url(name).replace("postgresql:", "postgresql+asyncpg:"), poolclass=NullPool)
+        flipped: list[int] = []
+
+        async def sweep_beside() -> None:
+            async with engine.begin() as connection:
+                await connection.execute(text("SET search_path TO recorder"))
+                flipped.append(await connection.run_sync(partial(sweep, now=now)))
+
+        async with anyio.create_task_group() as tasks, engine.begin() as beating:
+            await beating.execute(text("SET search_path TO recorder"))
+            beat = Beat(monitor["monitor_id"], digest_of(monitor["secret"]), now, "ok")
+            await beating.run_sync(lambda connection: take_beats(connection, [beat]))
+            tasks.start_soon(sweep_beside)
+            with anyio.fail_after(60):
+                while not await beating.scalar(text(BLOCKED)):  # noqa: ASYNC110  # what is waited for is in the database
+                    await anyio.sleep(0.01)
+        assert (flipped, (await recorder.row(monitor)).mode) == ([0], "up")
+        await engine.dispose()
+    postgres.drop_database(name)
+
+
+def test_an_outage_of_exactly_two_minutes_is_short() -> None:
+    start = datetime(2026, 8, 21, tzinfo=UTC)
+    assert Outage(start, start + timedelta(seconds=120)).is_short
+    assert not Outage(start, start + timedelta(seconds=120, microseconds=1)).is_short
+
+
+async def test_after_an_outage_of_exactly_two_minutes_there_is_time_for_the_retries_and_no_more(anywhere: Any) -> None:
+    monitor = await anywhere.register(period_minutes=1, grace_minutes=1)
+    await anywhere.pass_time(seconds=0)
+    anywhere.clock.move(timedelta(seconds=120))
+    assert await anywhere.sweep() == 0
+    row = await anywhere.row(monitor)
+    assert (row.deadline_at - anywhere.clock(), row.unverified) == (timedelta(minutes=1), False)
 
 
 GAPS = st.integers(0, 4000).map(lambda seconds: timedelta(seconds=seconds))

@@ -42,6 +42,9 @@ async def test_only_the_owner_of_a_dead_monitor_can_take_it(recorder: Any) -> No
     assert (await recorder.call("takeover", **ask)).status == 402
     assert (await recorder.call("takeover", **ask, key="recorder")).code == "monitor_not_found"
     assert (await recorder.call("takeover", **ask, secret="x", key=key)).code == "monitor_not_found"
+    another = await recorder.call("takeover", **ask, secret=monitor["secret"], key="recorder")
+    assert (another.status, another.code) == (404, "monitor_not_found"), "the right secret with another's key"
+    assert (await recorder.row(monitor)).fence == 0
     assert (await recorder.call("takeover", **ask, secret=monitor["secret"], key=key)).status == 200
 
 
