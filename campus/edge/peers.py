@@ -1,6 +1,7 @@
 """Who is connected, by address: each address has a share, and where there is no room the longest idle connection leaves first."""
 
 from collections.abc import Container
+from heapq import nsmallest
 from math import inf
 from operator import attrgetter
 from typing import Protocol
@@ -9,6 +10,9 @@ from campus.addresses import site_of
 
 SITES_TRIED = 16
 """How many addresses are searched for an idle connection, the one with the most connections first."""
+
+PART = 64
+"""One of so many idle connections of proxies is closed at a time."""
 
 
 class Peer(Protocol):
@@ -29,8 +33,8 @@ class Peer(Protocol):
 class Peers:
     """The connections of one listener: at most `limit`, and at most `share` from one address (the /64 of an IPv6 address).
 
-    A connection from an address in `exempt`, a trusted proxy's, counts for the whole only, and is never dismissed for
-    another: there are many callers behind it, and it may be about to send the request of one.
+    A connection from an address in `exempt`, a trusted proxy's, counts for the whole only, and is dismissed only when no
+    other is idle: there are many callers behind it, and it may be about to send the request of one.
     """
 
     def __init__(self, *, limit: int, share: int, exempt: Container[str] = ()) -> None:
@@ -38,6 +42,7 @@ class Peers:
         self._share = share
         self._exempt = exempt
         self._site_of: dict[Peer, str | None] = {}
+        self._proxied: set[Peer] = set()
         self._by_site: dict[str, set[Peer]] = {}
         self._by_size: dict[int, dict[str, None]] = {}
         self._largest = 0
@@ -54,16 +59,19 @@ class Peers:
         if len(self._site_of) >= self._limit and not self._make_room():
             return False
         self._site_of[newcomer] = site
-        if site is not None:
-            peers = self._by_site.setdefault(site, set())
-            peers.add(newcomer)
-            self._resized(site, len(peers) - 1, len(peers))
+        if site is None:
+            self._proxied.add(newcomer)
+            return True
+        peers = self._by_site.setdefault(site, set())
+        peers.add(newcomer)
+        self._resized(site, len(peers) - 1, len(peers))
         return True
 
     def leave(self, peer: Peer) -> None:
         """Count a connection no more; one that is not counted changes nothing."""
         site = self._site_of.pop(peer, None)
         if site is None:
+            self._proxied.discard(peer)
             return
         peers = self._by_site[site]
         peers.discard(peer)
@@ -72,6 +80,9 @@ class Peers:
             del self._by_site[site]
 
     def _make_room(self) -> bool:
+        return self._dismiss_stranger() or self._dismiss_proxied()
+
+    def _dismiss_stranger(self) -> bool:
         tried = 0
         for size in range(self._largest, 0, -1):
             for site in self._by_size.get(size, ()):
@@ -81,6 +92,14 @@ class Peers:
                 if tried == SITES_TRIED:
                     return False
         return False
+
+    def _dismiss_proxied(self) -> bool:
+        """Close the longest idle connections of proxies: several, since all of them have to be looked at."""
+        idle = [peer for peer in self._proxied if peer.idle_since < inf]
+        for peer in nsmallest(len(idle) // PART + 1, idle, key=attrgetter("idle_since")):
+            self.leave(peer)
+            peer.dismiss()
+        return bool(idle)
 
     def _dismiss_one(self, site: str) -> bool:
         """Close the longest idle connection of an address; False when all are busy."""

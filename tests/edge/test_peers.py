@@ -124,6 +124,18 @@ async def test_connections_of_a_trusted_proxy_are_not_counted_as_one_callers(ser
             assert await crowd.is_served(connection)
 
 
+async def test_idle_connections_of_a_trusted_proxy_shut_nobody_out(serving) -> None:
+    async with serving(hello, protocol=TIGHT) as served, AsyncExitStack() as stack:
+        crowd = Crowd(served, stack)
+        behind_proxy = [await crowd.joined() for _ in range(6)]
+        assert await crowd.is_served(behind_proxy[0])
+        assert await crowd.is_served(await crowd.joined("127.0.0.9"))
+        assert await crowd.is_closed(behind_proxy[1]), "idle for the longest time"
+        assert await crowd.is_served(await crowd.joined()), "the stranger's place"
+        for connection in (behind_proxy[0], *behind_proxy[2:]):
+            assert await crowd.is_served(connection)
+
+
 async def test_of_many_refused_connections_few_are_kept_until_they_have_read_why(serving) -> None:
     async def stuck(scope: Scope, receive: Receive, send: Send) -> None:
         begun.set()
@@ -178,14 +190,15 @@ MOVES = st.lists(st.tuples(ADDRESSES, st.floats(0, 9) | st.just(inf), st.boolean
 
 
 @given(MOVES)
-def test_no_limit_is_ever_exceeded_and_only_idle_strangers_are_dismissed(moves: list[tuple[str, float, bool]]) -> None:
+def test_no_limit_is_exceeded_and_only_idle_connections_are_dismissed_proxies_last(moves: list[tuple[str, float, bool]]) -> None:
     peers, inside = Peers(limit=7, share=3, exempt={PROXY}), []
     for address, idle_since, leaves in moves:
         newcomer = Paper((address, 1) if address else None, idle_since)
-        before = [each for each in inside if each.idle_since < inf and each.client != (PROXY, 1)]
+        idle = [each for each in inside if each.idle_since < inf]
+        strangers = [each for each in idle if each.client != (PROXY, 1)]
         entered = peers.enter(newcomer)
         gone = [each for each in inside if each.dismissed]
-        assert all(each in before for each in gone)
+        assert all(each in (strangers or idle) for each in gone)
         inside = [each for each in inside if not each.dismissed] + ([newcomer] if entered else [])
         if leaves and inside:
             peers.leave(inside.pop(0))

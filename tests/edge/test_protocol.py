@@ -291,15 +291,23 @@ async def test_an_offer_to_upgrade_does_not_lose_the_body(serving, pieces: int) 
 
 
 async def test_one_connection_too_many_is_told_so_and_the_others_are_served(serving) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.release()
+        await release.wait()
+        await path(scope, receive, send)
+
+    begun, release = anyio.Semaphore(0), anyio.Event()
     protocol = guarded(connections_limit=2, linger_seconds=0.2)
-    async with serving(path, protocol=protocol) as served, served.connected() as first, served.connected() as second:
-        for connection in (first, second):
-            await connection.send(GET % b"one")
-            assert (await connection.answer()).status == 200
+    async with serving(app, protocol=protocol) as served, served.connected() as first, served.connected() as second:
+        with anyio.fail_after(PATIENCE):
+            for connection in (first, second):
+                await connection.send(GET % b"one")
+                await begun.acquire()
         async with served.connected() as third:
             answer = await third.answer()
-        await first.send(GET % b"two")
-        assert (await first.answer()).body == b"/two"
+        release.set()
+        for connection in (first, second):
+            assert (await connection.answer()).body == b"/one"
     assert (answer.status, answer.json()["code"], answer.headers["retry-after"]) == (503, "overloaded", "5")
 
 
