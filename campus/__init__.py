@@ -8,7 +8,7 @@ from campus.building import Building, Check, Job, Page, Settings
 from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
 from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
-from campus.idempotency import check_idempotency_key
+from campus.idempotency import HOW_TO_MAKE_A_KEY, check_idempotency_key
 from campus.mail import Mail
 from campus.redaction import origin_of
 from campus.site import CurrentCaller, CurrentSite, Site
@@ -17,6 +17,7 @@ from campus.web.client import Web
 from twins import Problem, Unstorable, route
 
 __all__ = [
+    "HOW_TO_MAKE_A_KEY",
     "Building",
     "BuildingEntry",
     "Caller",

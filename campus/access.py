@@ -45,6 +45,7 @@ class Access:
     key: KeyRule = "never"
     scope: str | None = None
     sells: str | None = None
+    advice: str | None = None
 
     @property
     def is_free(self) -> bool:
@@ -55,14 +56,22 @@ class Access:
 FREE = Access()
 
 
-def access(*, price: str | None = None, key: KeyRule = "opens", scope: str | None = None, sells: str | None = None) -> dict[str, Any]:
+def access(
+    *,
+    price: str | None = None,
+    key: KeyRule = "opens",
+    scope: str | None = None,
+    sells: str | None = None,
+    advice: str | None = None,
+) -> dict[str, Any]:
     """Say what a tool costs: a key, or `price` US dollars per call; without a price a key only.
 
     `key="optional"` makes it free, with more for those who send a key; `key="never"` takes payment only.
     `scope` names the key scope that opens it; default: the building's. `sells`, with `key="never"`, names the argument
     that says which product of campus.toml is bought: a call costs what that product costs, and its answer is a secret.
+    `advice` is added to the refusal of a call without access: what else a caller must know before it pays.
     """
-    read_access(data := {"price": price, "key": key, "scope": scope, "sells": sells})
+    read_access(data := {"price": price, "key": key, "scope": scope, "sells": sells, "advice": advice})
     return {META: {name: value for name, value in data.items() if value is not None}}
 
 
@@ -88,7 +97,7 @@ def read_access(data: Mapping[str, Any]) -> Access:
         raise ValueError('key = "never" wants a price: payment is then the only way in')
     if key == "optional" and price is not None:
         raise ValueError('key = "optional" means free, and more with a key: it has no price')
-    return Access(price, key, data.get("scope"), sells)
+    return Access(price, key, data.get("scope"), sells, data.get("advice"))
 
 
 def access_of(meta: Mapping[str, Any] | None) -> Access | None:

@@ -28,7 +28,7 @@ PUBLISHED = frozenset(
     )
 )
 """Examples in standards and manuals of UUID, ULID and Idempotency-Key, which are copied."""
-HOW_TO_MAKE_ONE = (
+HOW_TO_MAKE_A_KEY = (
     f"Use {SHORTEST_KEY} to {LONGEST_KEY} random characters: the output of python3 -c 'import secrets; print(secrets.token_urlsafe(24))' "
     "or of openssl rand -hex 16, or a random UUID (version 4)"
 )
@@ -71,8 +71,8 @@ def check_idempotency_key(key: str) -> None:
         raise Problem(
             400,
             "weak_idempotency_key",
-            f"The Idempotency-Key {reason}, so that another caller may send the same one and get your answer. {HOW_TO_MAKE_ONE}, and keep "
-            "it secret. Nothing was done or charged.",
+            f"The Idempotency-Key {reason}, so that another caller may send the same one and get your answer. {HOW_TO_MAKE_A_KEY}. "
+            "Nothing was done or charged.",
         )
 
 

@@ -111,6 +111,7 @@ class Paywall:
         ways = [way for way in (self._by_key(offer, frame), self._by_payment(offer)) if way]
         if not ways:
             ways = ["It is sold per call only, and payments are not available here; ask the operator."]
+        ways += [offer.access.advice] if offer.access.advice else []
         return " ".join([*ways, self._guide] if frame == "mcp" and self._guide else ways)
 
     def _by_key(self, offer: Offer, frame: Frame) -> str:

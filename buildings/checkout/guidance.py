@@ -1,19 +1,27 @@
 """What an agent must know before it buys, in the words that the tools use. Pure."""
 
+from campus import HOW_TO_MAKE_A_KEY
+
 MOST_STOCK_CLIENTS_PAY = "1"
 """US dollars per payment that x402's own clients allow unless told otherwise."""
 
 IDEMPOTENCY_KEY = (
-    "Make an Idempotency-Key before you pay: at least 128 random bits, such as 32 hexadecimal digits of a secure generator; it is "
-    "required, and it is a secret. Over HTTP send it as the header Idempotency-Key, over MCP as the argument idempotency_key. "
-    "A settled payment can be read on the chain by everyone, so the payment alone proves nothing about who sent it: only with "
+    f"Make an Idempotency-Key before you pay; it is required, and it is a secret. {HOW_TO_MAKE_A_KEY}; one that counts, repeats or is "
+    "made of words is refused. Over HTTP send it as the header Idempotency-Key, over MCP as the argument idempotency_key. A settled "
+    "payment can be read on the chain by everyone, so the payment alone proves nothing about who sent it: only with "
     "this key is a lost answer given again, and the stored answer is encrypted under it."
+)
+
+BEFORE_PAYING = (
+    "Before you pay, call list_products: it is free, and has the products, the prices and the steps of a purchase. The payment needs an "
+    "Idempotency-Key, a secret of 22 or more random characters: over HTTP the header Idempotency-Key, over MCP the argument "
+    f"idempotency_key. x402 clients pay no more than ${MOST_STOCK_CLIENTS_PAY} per payment until you raise their limit."
 )
 
 LOST_ANSWER = (
     "If the answer to a payment is lost, send the same request once more with the same Idempotency-Key within 24 hours of the charge: "
-    "you get the same answer and pay nothing, whether your client sends the first payment again, signs a new one, which is then not "
-    "charged, or sends none. So keep the Idempotency-Key until you have the key. With another one you buy another key."
+    "you get the same answer and pay nothing, whether your client sends the first payment again, signs a new one with the same wallet, "
+    "which is then not charged, or sends none. So keep the Idempotency-Key until you have the key. With another one you buy another key."
 )
 
 RENEWAL = (
@@ -43,8 +51,10 @@ def how_to_buy(url: str, highest: str) -> tuple[str, ...]:
         IDEMPOTENCY_KEY,
         spending_limit(highest),
         f'Call the tool buy_key, or POST {url} with the JSON body {{"product": "NAME"}}. Without a payment it answers 402 with the '
-        "terms: amount, asset and network, in USDC. Sign them, and send the same request again with the payment; an x402 client does "
-        "both by itself, and you pay no gas.",
+        "terms: amount, asset and network, in USDC. Sign them, and send the same request again with the payment; you pay no gas. Over HTTP "
+        "an x402 client library does both for you (wrapHttpxWithPayment, wrapFetchWithPayment). Over MCP a client pays only if its own "
+        "code signs the payment and sends it in _meta['x402/payment']; common hosts do not: use the HTTP route, or ask your user to buy a "
+        "key and to add it to this server's configuration.",
         "Keep the key from the answer at once: it is shown there and nowhere else.",
         LOST_ANSWER,
     )

@@ -8,7 +8,7 @@ from fastmcp import FastMCP
 from pydantic import AfterValidator, Field
 
 from buildings.checkout.answers import Bought, Opens, ProductForSale, Products, Usage
-from buildings.checkout.guidance import FINAL, RENEWAL, how_to_buy
+from buildings.checkout.guidance import BEFORE_PAYING, FINAL, RENEWAL, how_to_buy
 from campus import BuildingEntry, Caller, CurrentCaller, CurrentSite, KeyRefused, Problem, Site, access, free, route
 
 PURCHASE = "/v1/checkout/keys"
@@ -67,7 +67,11 @@ async def list_products(site: Site = CurrentSite()) -> Products:
     )
 
 
-@mcp.tool(title="Buy or renew a key", annotations=BUYS, meta=route(f"POST {PURCHASE}") | access(sells="product", key="never"))
+@mcp.tool(
+    title="Buy or renew a key",
+    annotations=BUYS,
+    meta=route(f"POST {PURCHASE}") | access(sells="product", key="never", advice=BEFORE_PAYING),
+)
 async def buy_key(
     product: ProductName,
     renew: KeyId = None,

@@ -1,11 +1,20 @@
 """The ways to unlock paid tools, as far as they are open here, step by step."""
 
+from collections.abc import Mapping
+from decimal import Decimal
+
 from pydantic import BaseModel, ConfigDict, Field
 
-from campus import Directory
+from campus import HOW_TO_MAKE_A_KEY, Directory
 
-CAP = 1
-"""US dollars: what a stock x402 client pays at most per payment, unless its user says otherwise."""
+SPEND_LIMIT, LEGACY_SPEND_LIMIT = Decimal("1"), Decimal("0.10")
+"""US dollars: what x402's own clients pay at most per payment unless told otherwise, and those of its first version."""
+WHO_PAYS = (
+    "Over HTTP, x402 client libraries do this for you (Python: wrapHttpxWithPayment of x402.http.clients.httpx; TypeScript: "
+    "wrapFetchWithPayment of @x402/fetch). Over MCP, a client pays only if its own code signs the payment and sends it in "
+    "_meta['x402/payment']; common MCP hosts, such as those under `clients`, do not. If yours does not, ask your user to add a key to "
+    "this server's configuration, or call the HTTP route with an x402 client library."
+)
 
 
 class Door(BaseModel):
@@ -35,23 +44,15 @@ def key_door(directory: Directory) -> Door:
 
 
 def _at_the_counter(directory: Directory) -> str:
-    """Where an agent buys a key itself, and what stands in its way."""
+    """Where an agent buys a key itself, and what it needs for that."""
     if (seller := directory.seller()) is None:
         return ""
     entry, tool = seller
-    dearest = max((float(one.price) for one in directory.products), default=0.0)
     return (
-        f" An agent can buy one itself: {tool.name} at {entry.mcp}, or {tool.http[0]}; name the product in '{tool.sells}' and send an "
-        "Idempotency-Key of 22 or more random characters, so that the key can be had again if the answer is lost."
-        + (f" {_lifting_the_cap(dearest)}" if dearest > CAP else "")
-    )
-
-
-def _lifting_the_cap(dollars: float) -> str:
-    return (
-        f"x402 clients refuse to pay more than ${CAP} at once unless told otherwise. Python: "
-        f'x402Client().set_spend_controls({{"max_amount_per_payment": "${dollars:g}"}}); '
-        f'TypeScript: new x402Client().setSpendControls({{ maxAmountPerPayment: "${dollars:g}" }}).'
+        f" An agent can buy one itself: {tool.name} at {entry.mcp}, or {tool.http[0]}; name the product in '{tool.sells}'. An "
+        "Idempotency-Key is required with the payment, and it is a secret: whoever has it can read the answer. Over HTTP send it as the "
+        "header Idempotency-Key, over MCP as the argument idempotency_key. The same call with the same Idempotency-Key returns the key "
+        f"again for 24 hours if the answer is lost. {HOW_TO_MAKE_A_KEY}. {_limits({one.name: one.price for one in directory.products})}"
     )
 
 
@@ -70,18 +71,32 @@ def payment_door(directory: Directory) -> Door:
         "x402 protocol; the payer needs no gas. Call a tool without payment: over HTTP the answer is 402 with the terms in the header "
         "PAYMENT-REQUIRED (v2) and in its body (v1); over MCP they are the tool's result. Sign them (scheme exact) and make the same "
         "call again, over HTTP with PAYMENT-SIGNATURE (v2) or X-PAYMENT (v1), over MCP with the payment in _meta['x402/payment']. "
-        "Any x402 client does this by itself. A call that fails is not charged; if the answer is lost, send the same payment again within "
-        "15 minutes. Give your client 90 seconds: one that hangs up may have paid, and would pay anew. With an Idempotency-Key of 22 or "
-        "more random characters the same call finds its answer again for 24 hours, whatever payment it comes with. "
-        f"Every price: {directory.url}/.well-known/x402. {_dear_calls(directory)}",
+        f"{WHO_PAYS} A call that fails is not charged. If the answer is lost, send the same payment again from the same network address "
+        "within 15 minutes. Set your client's timeout to 90 seconds: one that hangs up may have paid, and would pay again. Better send "
+        "an Idempotency-Key (over HTTP as a header, over MCP in _meta['idempotency-key']), a secret of 22 or more random characters: the "
+        "same call with it returns its answer again for 24 hours, from any address and with any payment of the same wallet. "
+        f"Every price: {directory.url}/.well-known/x402. {_limits(_prices(directory))}",
     )
 
 
-def _dear_calls(directory: Directory) -> str:
-    """How to pay for what costs more than clients pay by themselves."""
-    prices = [float(tool.price) for entry in directory.buildings() for tool in entry.tools if tool.price]
-    if directory.seller():
-        prices += [float(product.price) for product in directory.products]
-    if max(prices, default=0.0) <= CAP:
-        return f"Clients pay up to ${CAP} per payment by themselves; nothing here costs more."
-    return _lifting_the_cap(max(prices))
+def _prices(directory: Directory) -> dict[str, str]:
+    """What can be paid for here, and its price in US dollars."""
+    calls = {tool.name: tool.price for entry in directory.buildings() for tool in entry.tools if tool.price}
+    products = {one.name: one.price for one in directory.products} if directory.seller() else {}
+    return calls | products
+
+
+def _limits(prices: Mapping[str, str]) -> str:
+    """Which prices x402 clients refuse unless told otherwise, and how to tell them."""
+    limits = (
+        f"x402 clients pay at most ${SPEND_LIMIT} per payment unless told otherwise, those of v1, such as x402-fetch, ${LEGACY_SPEND_LIMIT}"
+    )
+    above = {name: price for name, price in prices.items() if Decimal(price) > SPEND_LIMIT}
+    if not above:
+        return f"{limits}; no price here is above ${SPEND_LIMIT}."
+    listed, highest = ", ".join(f"{name} ${price}" for name, price in above.items()), max(above.values(), key=Decimal)
+    return (
+        f"{limits}. Above ${SPEND_LIMIT}: {listed}. Raise the limit to the price that you mean to pay, up to ${highest} here. Python: "
+        f'x402Client().set_spend_controls({{"max_amount_per_payment": "${highest}"}}); '
+        f'TypeScript: new x402Client().setSpendControls({{ maxAmountPerPayment: "${highest}" }}).'
+    )

@@ -9,7 +9,7 @@ from starlette.types import Scope
 from campus.access import Offer
 from campus.addresses import site_of
 from campus.caller import Caller, Frame
-from campus.idempotency import HOW_TO_MAKE_ONE, weakness_of
+from campus.idempotency import HOW_TO_MAKE_A_KEY, weakness_of
 from campus.payments.cashier import Cashier
 from campus.payments.payment import Goods, Payment, Sale, Sold
 from campus.payments.service import Seller
@@ -83,7 +83,7 @@ def _address(scope: Scope) -> str:
 def _warned(refusal: Problem, idempotency_key: str | None) -> Problem:
     if idempotency_key is None or (reason := weakness_of(idempotency_key)) is None:
         return refusal
-    warning = f"The Idempotency-Key that was sent {reason}, and a payment that comes with it would be refused. {HOW_TO_MAKE_ONE}."
+    warning = f"The Idempotency-Key that was sent {reason}, and a payment that comes with it would be refused. {HOW_TO_MAKE_A_KEY}."
     return Problem(
         refusal.status, refusal.code, f"{refusal.detail} {warning}", errors=refusal.errors, headers=refusal.headers, **refusal.more
     )

@@ -27,7 +27,7 @@ async def test_the_steps_say_what_must_be_known_before_paying(town: Town) -> Non
     data = (await town.call("list_products")).data
     steps = " ".join(data["how_to_buy"])
     for said in (
-        "128 random bits",
+        "22 to 255 random characters",
         "Idempotency-Key",
         "idempotency_key",
         "refuse payments above $1",

@@ -25,15 +25,18 @@ FEEDS = {
 }
 DOLLAR = 1_000_000
 PURSE = 10 * DOLLAR
-TODAY = str(datetime.now(UTC).date())
-CALLS = {
-    "/v1/brief/today": ("top_cves_today", {}, 20_000),
-    "/v1/kev/fresh": ("kev_fresh", {}, 10_000),
-    "/v1/cve/CVE-2021-44228": ("cve_verdict", {"cve_id": "CVE-2021-44228"}, 5_000),
-    f"/v1/archive/{TODAY}": ("archived_brief", {"date": TODAY}, 50_000),
-}
 FRAMES: tuple[Frame, Frame] = ("http", "mcp")
 AT_ONCE = 50
+
+
+def calls_on(today: str) -> dict[str, tuple[str, dict[str, str], int]]:
+    """Every paid route on that day: its tool, its arguments, its price."""
+    return {
+        "/v1/brief/today": ("top_cves_today", {}, 20_000),
+        "/v1/kev/fresh": ("kev_fresh", {}, 10_000),
+        "/v1/cve/CVE-2021-44228": ("cve_verdict", {"cve_id": "CVE-2021-44228"}, 5_000),
+        f"/v1/archive/{today}": ("archived_brief", {"date": today}, 50_000),
+    }
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Sales:
     chain: Chain
     payee: str
     payer: Payer
+    today: str
 
     async def moved(self) -> tuple[int, int]:
         """What the payer spent and what the payee has."""
@@ -59,13 +63,13 @@ async def sales(chain: Chain, facilitator: Facilitator, storage_url: str) -> Asy
     clock = Clock(datetime.now(UTC))
     async with open_campus(settings=FEEDS, storage=storage_url, tables={"payments": table}, clock=clock, cve=cve) as town:
         await town.run("refresh", accept=True)
-        yield Sales(town, chain, payee, payer)
+        yield Sales(town, chain, payee, payer, str(clock().date()))
 
 
 async def test_every_price_is_paid_exactly_and_without_gas_over_either_frame(sales: Sales) -> None:
     spent = 0
     async with sales.payer.http(ORIGIN, transport=httpx.ASGITransport(sales.town.app)) as client, sales.town.mcp() as mcp:
-        for path, (tool, arguments, price) in CALLS.items():
+        for path, (tool, arguments, price) in calls_on(sales.today).items():
             answer = await client.get(path)
             assert (answer.status_code, answer.json()["ok"]) == (200, True), path
             result = await sales.payer.call_mcp(mcp, tool, arguments)

@@ -1,0 +1,93 @@
+"""What an agent reads before it pays: every limit that is in its way, the key that a purchase needs, and which hosts can pay at all."""
+
+from typing import Any
+
+import pytest
+from checkout.conftest import NOWHERE, PRODUCTS
+from fastmcp import FastMCP
+
+from buildings.checkout import building as checkout
+from buildings.gateway import building as gateway
+from campus import Building, access
+from campus.testing import Frame, Town, open_campus
+
+pytestmark = pytest.mark.anyio
+ABOVE = ("$19", "$29", "$149")
+"""The prices of PRODUCTS that a stock client refuses."""
+
+
+def market(**prices: str) -> Building:
+    """A building whose tools cost so much."""
+    mcp: FastMCP[Any] = FastMCP("Market")
+    for name, price in prices.items():
+
+        async def sold() -> str:
+            return "sold"
+
+        mcp.tool(sold, name=name, annotations={"readOnlyHint": True}, meta=access(price=price))
+    return Building(mcp)
+
+
+def opened(frame: Frame, *, checkout_too: bool = True, **prices: str) -> Any:
+    sells = {"checkout": checkout} if checkout_too else {}
+    buildings = {"market": market(**prices), "gateway": gateway, **sells}
+    table = {"grants": ["keys"]} if checkout_too else {}
+    tables: dict[str, Any] = {"payments": NOWHERE, "products": PRODUCTS}
+    if checkout_too:
+        buildings = {"checkout": checkout, **{name: one for name, one in buildings.items() if name != "checkout"}}
+    return open_campus(frame=frame, settings=table, tables=tables, **buildings)
+
+
+async def doors_of(town: Town) -> dict[str, str]:
+    said = (await town.call("how_to_pay", building="gateway")).data
+    return {door["name"]: door["how"] for door in said["doors"]}
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_every_price_above_a_clients_limit_is_named_with_the_way_to_raise_it(frame: Frame) -> None:
+    async with opened(frame, dear="2.50", cheap="0.02") as town:
+        how = await doors_of(town)
+    for price in ABOVE:
+        assert price in how["key"], price
+        assert price in how["x402"], price
+    assert "dear $2.50" in how["x402"]
+    assert "cheap" not in how["x402"]
+    assert "dice $" not in how["x402"], "half a dollar is paid without a word"
+    assert '"max_amount_per_payment": "$149"' in how["x402"]
+    assert "$0.10" in how["x402"], "the limit of clients of the first version"
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_prices_of_products_count_where_an_agent_can_buy_them_and_nowhere_else(frame: Frame) -> None:
+    async with opened(frame, cheap="0.02") as town:
+        assert "campus-pass-year $149" in (await doors_of(town))["x402"]
+    async with opened(frame, checkout_too=False, cheap="0.02") as town:
+        how = await doors_of(town)
+    assert "$149" not in how["x402"] + how["key"]
+    assert "max_amount_per_payment" not in how["x402"]
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_buying_a_key_is_said_to_need_a_secret_idempotency_key_and_how_it_is_sent(frame: Frame) -> None:
+    async with opened(frame, cheap="0.02") as town:
+        how = (await doors_of(town))["key"]
+        steps = " ".join((await town.call("list_products")).data["how_to_buy"])
+        refused = (await town.call("buy_key", product="cve")).data["detail"]
+    for words in ("required", "secret", "header Idempotency-Key", "idempotency_key", "token_urlsafe"):
+        assert words in how, words
+        assert words in steps, words
+    for words in ("list_products", "header Idempotency-Key", "argument idempotency_key", "secret", "more than $1"):
+        assert words in refused, words
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_over_mcp_only_a_client_that_signs_payments_is_said_to_pay(frame: Frame) -> None:
+    async with opened(frame, cheap="0.02") as town:
+        how = (await doors_of(town))["x402"]
+        steps = " ".join((await town.call("list_products")).data["how_to_buy"])
+    assert "Any x402 client" not in how
+    for text in (how, steps):
+        assert "Over MCP" in text
+        assert "_meta['x402/payment']" in text
+        assert "ask your user" in text
+        assert "wrapHttpxWithPayment" in text

@@ -1,0 +1,75 @@
+"""What of a paid tool's results is charged, and what is sent: the whole answer always, and a question back never for money."""
+
+from typing import Any
+
+import mcp_types
+import pytest
+from fastmcp import FastMCP
+from terms.market import Market, open_market
+from terms.samples import SENTINEL, Paid
+
+from campus import Building, access, free, route
+from campus.testing.money import PAYMENT, headers_of, terms_of
+
+pytestmark = pytest.mark.anyio
+KEPT = "/v1/stall/kept"
+ANSWER = Paid(text=SENTINEL)
+
+
+def make_asking() -> Building:
+    """A tool whose answer may be kept, and one that may ask back."""
+    mcp: FastMCP[Any] = FastMCP("Stall")
+
+    @mcp.tool(annotations={"readOnlyHint": True}, meta=route(KEPT, cache="public, max-age=60") | access(price="0.01"))
+    async def kept() -> Paid:
+        """A sentence that stays as it is."""
+        return ANSWER
+
+    @mcp.tool(annotations={"readOnlyHint": True}, meta=route("/v1/stall/sample", cache="public, max-age=60") | free())
+    async def sample() -> Paid:
+        """The same, free."""
+        return ANSWER
+
+    @mcp.tool(output_schema=None, meta=access(price="0.01"))
+    async def choice(text: str) -> Any:
+        """Ask back, or answer."""
+        return mcp_types.InputRequiredResult(request_state="x") if text == "which?" else Paid(text=SENTINEL)
+
+    return Building(mcp)
+
+
+async def test_a_paid_answer_that_may_be_kept_is_sent_whole_whatever_the_client_says_it_has() -> None:
+    async with open_market(make_asking()) as market:
+        etag = (await market.town.http.get("/v1/stall/sample")).headers["etag"]
+        again = await market.town.http.get("/v1/stall/sample", headers={"If-None-Match": etag})
+        assert again.status_code == 304, "the free one is not sent again"
+        payment = market.payer.payload(await market.terms(KEPT))
+        for _ in range(2):
+            answer = await market.town.http.get(KEPT, headers=headers_of(payment) | {"If-None-Match": etag})
+            assert (answer.status_code, answer.json().get("text")) == (200, SENTINEL), "it was paid for, and sent empty"
+        assert await market.earned() == 10_000
+
+
+async def asks_back(market: Market, text: str) -> Any:
+    """A paid call over MCP whose client knows of questions back; the raw result."""
+    terms = terms_of(await market.town.http.post("/v1/stall/choice", json={"text": text}))
+    async with market.mcp() as client:
+        return await client.session.call_tool(
+            "choice", {"text": text}, meta={PAYMENT: market.payer.payload(terms)}, allow_input_required=True
+        )
+
+
+async def test_a_question_back_over_mcp_costs_nothing_and_over_http_neither() -> None:
+    async with open_market(make_asking()) as market:
+        asked = await asks_back(market, "which?")
+        assert isinstance(asked, mcp_types.InputRequiredResult), asked
+        assert await market.earned() == 0
+        assert market.facilitator.outcomes("settle") == []
+        unpaid = await market.town.http.post("/v1/stall/choice", json={"text": "which?"})
+        headers = market.payer.pay_headers(terms_of(unpaid))
+        over_http = await market.town.http.post("/v1/stall/choice", json={"text": "which?"}, headers=headers)
+        assert over_http.json()["code"] == "input_required"
+        assert await market.earned() == 0
+        answered = await asks_back(market, "this one")
+        assert SENTINEL in str(answered)
+        assert await market.earned() == 10_000
