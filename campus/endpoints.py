@@ -15,13 +15,14 @@ from campus.errors import EXPLAINED_AT, CampusError, Unreachable
 from campus.frames.door import PaymentDoor
 from campus.frames.http import gate
 from campus.frames.mcp import PaywallFrame
-from campus.frames.paid import PaidCalls, validators
+from campus.frames.paid import PaidCalls
 from campus.loader import Elsewhere, Loaded
 from campus.opening import Opened, guard, mcp_path_of, open_server
 from campus.pages import exposed_routes, own_routes, page_entries, pages_app
 from campus.paywall import Paywall
 from campus.routing import Router
-from twins import RouteTable, Twins, serve_schemas
+from twins import Operation, RouteTable, Twins, serve_schemas
+from twins.inputs import Input
 
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 LATE_SECONDS = 60.0
@@ -148,8 +149,9 @@ def door_of(campus: Campus) -> PaymentDoor | None:
 async def open_mcp(campus: Campus, opened: Opened, paywall: Paywall, door: PaymentDoor | None) -> AsyncIterator[ASGIApp]:
     """A building's MCP endpoint, the paywall before everything else that its server does."""
     operations = {each.name: each for each in campus.plan.operations[opened.name]}
-    paid = PaidCalls(door, operations, validators(opened.server, operations)) if door else None
-    guard(opened.server, PaywallFrame(campus.sites[opened.name], opened.offers, operations, paywall, paid))
+    inputs = {name: Input(opened.server, operation) for name, operation in operations.items()}
+    paid = PaidCalls(door, operations, inputs) if door else None
+    guard(opened.server, PaywallFrame(campus.sites[opened.name], opened.offers, operations, inputs, paywall, paid))
     await serve_schemas(opened.server)
     app = opened.server.http_app(path=opened.mcp_path, stateless_http=True)
     async with app.router.lifespan_context(app):
@@ -158,8 +160,13 @@ async def open_mcp(campus: Campus, opened: Opened, paywall: Paywall, door: Payme
 
 async def open_twins(campus: Campus, opened: Opened, paywall: Paywall, door: PaymentDoor | None) -> Twins:
     """A building's HTTP twins, the paywall before every call."""
-    guarded, listed = gate(campus.sites[opened.name], opened.offers, paywall, door), tuple(opened.tools.values())
-    return await Twins.open(opened.server, name=opened.name, gate=guarded, listed=listed, problem_types=EXPLAINED_AT)
+    offers, listed = opened.offers, tuple(opened.tools.values())
+    guarded = gate(campus.sites[opened.name], offers, paywall, door)
+
+    def is_link(operation: Operation) -> bool:
+        return operation.cache is not None and offers[operation.name].access.is_free
+
+    return await Twins.open(opened.server, name=opened.name, gate=guarded, listed=listed, links=is_link, problem_types=EXPLAINED_AT)
 
 
 @contextmanager

@@ -12,11 +12,12 @@ from twins.annotation import route
 from twins.attach import Twins, attach
 from twins.call import Call, Gate
 from twins.fastmcp_internals import serve_schemas
+from twins.field_errors import FieldError
 from twins.injection import Instant
 from twins.json_reader import Unstorable, hostile, read_json, storable
 from twins.openapi import openapi, problem_response
 from twins.operation import Operation, Parameter
-from twins.problems import FieldError, Problem
+from twins.problems import Problem
 from twins.responses import Answer, problem_answer, send_answer
 from twins.routes import Entry, RouteTable
 

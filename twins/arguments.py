@@ -7,22 +7,33 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
+from twins.field_errors import FieldError, pointer_to, unknown_field
 from twins.json_reader import Unstorable, hostile, read_json
 from twins.operation import IN_QUERY, Operation, Parameter, Place
-from twins.problems import FieldError, Problem, invalid_request
-
-MOST_ERRORS = 20
-LONGEST_NAME = 80
+from twins.problems import Problem, invalid_request
+from twins.tracking import without_tracking
 
 
 class ClientGoneError(Exception):
     """The caller hung up before its request was read: there is nobody to answer."""
 
 
-async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *, body_limit: int) -> dict[str, Any]:
+class MisfitError(Exception):
+    """Some of the arguments cannot be read: what is wrong with them, and those that were read."""
+
+    def __init__(self, errors: Sequence[FieldError], arguments: dict[str, Any]) -> None:
+        super().__init__(f"{len(errors)} arguments cannot be read")
+        self.errors = errors
+        self.arguments = arguments
+
+
+async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *, body_limit: int, is_link: bool = False) -> dict[str, Any]:
     """The arguments as JSON values, by the tool's own names; not yet validated. `body_limit` is in bytes.
 
-    Raises Problem: 400 `invalid_json` and `unexpected_body`, 413 `too_large`, 415 `unsupported_media_type`, 422 `invalid_request`.
+    With `is_link`, query parameters that other services add to shared links are ignored.
+
+    Raises MisfitError, for its caller to tell together with what else is wrong; and Problem: 400 `invalid_json` and
+    `unexpected_body`, 413 `too_large`, 415 `unsupported_media_type`, 422 `invalid_request`.
     """
     in_query = scope["method"] in IN_QUERY
     if scope["method"] == "DELETE":
@@ -36,8 +47,8 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
         errors += _unknown(body, {p.name: p for p in operation.by_wire_name.values()}, operation, place="body")
         arguments |= body
     if scope["query_string"]:
-        texts = _by_name(_query_pairs(scope["query_string"]))
         known = operation.by_wire_name if in_query else {}
+        texts = _query_texts(scope["query_string"], known, is_link=is_link)
         errors += _unknown(texts, known, operation, place="query")
         errors += _take(texts, known, arguments, place="query", lenient=operation.route.lenient)
     if operation.route.placeholders:
@@ -46,18 +57,20 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
             if reason := hostile(value):
                 errors.append(FieldError(pointer_to("path", name), "not_storable", reason))
     if errors:
-        raise invalid_request(errors[:MOST_ERRORS])
+        raise MisfitError(errors, arguments)
     return arguments
 
 
-def pointer_to(place: Place, *parts: str | int) -> str:
-    """A JSON pointer to what a caller sent; names are the caller's own, so they are cut."""
-    return "/".join(("", place, *(str(part)[:LONGEST_NAME].replace("~", "~0").replace("/", "~1") for part in parts)))
-
-
-def unknown_field(place: Place, name: str, known: Iterable[str]) -> FieldError:
-    there_are = ", ".join(known) or "none"
-    return FieldError(pointer_to(place, name), "unknown", f"there is no such field in the {place}; there are: {there_are}")
+def _query_texts(query: bytes, known: Mapping[str, Parameter], *, is_link: bool) -> dict[str, list[str]]:
+    """The texts of each name. Tracking parameters of a link are looked for only where a name is unknown, or something cannot be read."""
+    try:
+        texts = _by_name(_query_pairs(query))
+        if not is_link or known.keys() >= texts.keys():
+            return texts
+    except Problem:
+        if not is_link:
+            raise
+    return _by_name(_query_pairs(without_tracking(query, known=known)))
 
 
 def _query_pairs(query: bytes) -> list[tuple[str, str]]:
@@ -104,21 +117,21 @@ def _take(
 def _refuse_body(headers: Headers) -> None:
     """What was sent where nobody looks would be silently ignored, a secret or a condition for one."""
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-        raise Problem(400, "unexpected_body", "DELETE takes its arguments in the query; send them there, and no body")
+        raise Problem(400, "unexpected_body", "DELETE takes its arguments in the query string; send them there, without a body")
 
 
 async def _read_body(scope: Scope, receive: Receive, *, limit: int, lenient: Sequence[str]) -> dict[str, Any]:
     headers = Headers(scope=scope)
     if headers.get("content-encoding", "identity") != "identity":
-        raise Problem(415, "unsupported_media_type", "a compressed body is not taken; send it without Content-Encoding")
+        raise Problem(415, "unsupported_media_type", "a compressed body is not accepted; send it without Content-Encoding")
     data = await _receive_all(receive, announced=headers.get("content-length", ""), limit=limit)
     if not data:
         return {}
     if not _is_json(headers.get("content-type", "")):
-        raise Problem(415, "unsupported_media_type", "the body is JSON in UTF-8; send it with Content-Type: application/json")
+        raise Problem(415, "unsupported_media_type", "the body must be JSON in UTF-8, sent with Content-Type: application/json")
     body = read_json(data, lenient=lenient)
     if not isinstance(body, dict):
-        raise invalid_request([FieldError("/body", "not_an_object", "is a JSON object, with the arguments as its members")])
+        raise invalid_request([FieldError("/body", "not_an_object", "should be a JSON object, with the arguments as its members")])
     return body
 
 

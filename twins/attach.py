@@ -41,6 +41,7 @@ class Twins:
         gate: Gate | None = None,
         listed: Sequence[Tool] | None = None,
         tools: Callable[[Tool], Tool | None] = lambda tool: tool,
+        links: Callable[[Operation], bool] = lambda operation: operation.cache is not None,
         name: str | None = None,
         default_prefix: str | None = None,
         problem_types: str = NO_TYPE,
@@ -49,14 +50,16 @@ class Twins:
         """Make the twins of a server's tools, of those that are `listed` or else of all.
 
         `gate` stands before every call. `tools` sees each tool first: it gives the tool to serve (a copy with other
-        meta, say) or None to leave it out. `name` stands for the server in routes and documents (default: its own, as
+        meta, say) or None to leave it out. `links` says whose addresses are shared as links: query parameters that
+        advertising and mailing services add (utm_source, fbclid and the like) are ignored there, and refused elsewhere like
+        any unknown name (default: where answers may be cached). `name` stands for the server in routes and documents (default: its own, as
         a slug); a tool that says no route is served at `{default_prefix}/<tool>` (default: /v1/<name>).
         `problem_types` is the address under which codes are explained, such as "/errors/". `body_limit` is in bytes.
 
         Raises ValueError, in a sentence that names the tool, where one cannot be served.
         """
         if server.auth is not None and gate is None:
-            raise ValueError(f"the server {server.name!r} asks for a login (auth=), which its twins would pass by: give a gate")
+            raise ValueError(f"the server {server.name!r} requires a login (auth=), which its HTTP routes would bypass; pass gate=")
         name = name or slug(server.name)
         operations, entries = [], []
         for registered in listed if listed is not None else await every_tool(server):
@@ -65,7 +68,7 @@ class Twins:
                 continue
             _check(registered)
             operation = operation_of(tool, server=name, default_prefix=default_prefix or f"/v1/{name}")
-            way = Way(server, operation, registered=registered, body_limit=body_limit)
+            way = Way(server, operation, registered=registered, body_limit=body_limit, is_link=links(operation))
             twin = Twin(way, gate=gate, problem_types=problem_types)
             operations.append(operation)
             entries.append(Entry(operation.served, operation.path, twin, f"the tool {tool.name!r} of {name!r}"))

@@ -7,15 +7,14 @@ from typing import Any
 from fastmcp import FastMCP
 from fastmcp.exceptions import AuthorizationError, DisabledError, NotFoundError, ToolError
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
-from fastmcp.tools import FunctionTool, Tool
+from fastmcp.tools import Tool
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope
 
-from twins.arguments import read_arguments
-from twins.canonical import without_nulls
-from twins.direct import Direct
-from twins.fastmcp_internals import Standing, Surroundings, is_crash, is_elsewhere, leave, skips_nothing
+from twins.arguments import MisfitError, read_arguments
+from twins.fastmcp_internals import Standing, Surroundings, is_crash, is_elsewhere, leave
+from twins.inputs import Input
 from twins.operation import Operation
 from twins.problems import Problem
 from twins.refusals import refusal_of, too_late, upstream_failed
@@ -28,39 +27,38 @@ logger = logging.getLogger(__name__)
 class Way:
     """How one operation's tool is reached: directly where nothing is skipped by it, through its server otherwise."""
 
-    def __init__(self, server: FastMCP[Any], operation: Operation, *, registered: Tool, body_limit: int) -> None:
+    def __init__(self, server: FastMCP[Any], operation: Operation, *, registered: Tool, body_limit: int, is_link: bool = False) -> None:
         self.operation = operation
         self.body_limit = body_limit
+        self._is_link = is_link
         self._server = server
         self._surroundings = Surroundings(server)
         self._results = Results(operation)
         self._standing = Standing(server, registered)
-        self._direct: Direct | None = None
-        if type(operation.tool) is FunctionTool and skips_nothing(server):
-            self._direct = Direct(server, operation.tool)
+        self._input = Input(server, operation)
+        self._direct = self._input.direct
 
     @property
     def is_direct(self) -> bool:
         """Whether calls go straight to the tool's function, at this moment."""
         return self._direct is not None and self._standing.holds()
 
+    def reading(self, scope: Scope, receive: Receive) -> Awaitable[dict[str, Any]]:
+        """The arguments as they were sent, not validated; raises as `read_arguments`. Not a coroutine itself: that saves one per call."""
+        is_link = self._is_link and scope["method"] in ("GET", "HEAD")
+        return read_arguments(self.operation, scope, receive, body_limit=self.body_limit, is_link=is_link)
+
+    def refused(self, misfit: MisfitError, *, method: str) -> Problem:
+        """The Problem of arguments that cannot be read: it names everything that is wrong with them."""
+        return self._input.refusal(misfit.arguments, method, found=misfit.errors)
+
     def validated(self, sent: dict[str, Any], *, method: str) -> dict[str, Any]:
         """The arguments as the tool takes them; as they were sent, where the server is to validate them."""
-        if self._direct is None:
-            return sent
-        try:
-            return self._direct.validate(sent)
-        except ValidationError as error:
-            raise refusal_of(error, self.operation, method, sent) from None
+        return self._input.check(sent, method)
 
     def canonical(self, sent: dict[str, Any], *, method: str) -> dict[str, Any]:
         """The call in one form; where the server is to validate it, as it was sent without nulls."""
-        if self._direct is None:
-            return without_nulls(sent)
-        try:
-            return self._direct.canonical(sent)
-        except ValidationError as error:
-            raise refusal_of(error, self.operation, method, sent) from None
+        return self._input.canonical(sent, method)
 
     async def answer(self, sent: dict[str, Any], arguments: dict[str, Any], scope: Scope) -> Answer:
         if self._direct is not None and self._standing.holds():
@@ -128,14 +126,19 @@ class Call:
         if self._arguments is None:
             way = self._way
             if self._sent is None:  # as in _read, and one coroutine less for every call
-                self._sent = await read_arguments(way.operation, self.scope, self._receive, body_limit=way.body_limit)
+                try:
+                    self._sent = await way.reading(self.scope, self._receive)
+                except MisfitError as misfit:
+                    raise way.refused(misfit, method=self.scope["method"]) from None
             self._arguments = way.validated(self._sent, method=self.scope["method"])
         return self._arguments
 
     async def _read(self) -> dict[str, Any]:
         if self._sent is None:
-            way = self._way
-            self._sent = await read_arguments(way.operation, self.scope, self._receive, body_limit=way.body_limit)
+            try:
+                self._sent = await self._way.reading(self.scope, self._receive)
+            except MisfitError as misfit:
+                raise self._way.refused(misfit, method=self.scope["method"]) from None
         return self._sent
 
     async def canonical(self) -> dict[str, Any]:
@@ -158,9 +161,9 @@ def problem_of(error: Exception, call: Call) -> Problem:
         case Problem():
             return error
         case NotFoundError() | DisabledError():
-            return Problem(404, "not_found", "this tool is not served any more")
+            return Problem(404, "not_found", "this tool is no longer available")
         case AuthorizationError():
-            return Problem(403, "forbidden", "the caller may not use this tool")
+            return Problem(403, "forbidden", "this caller may not use the tool")
         case FastMCPValidationError() if error.__cause__ is None:
             return Problem(422, "invalid_request", str(error))
         case ToolError() if not is_crash(error):
@@ -172,4 +175,4 @@ def problem_of(error: Exception, call: Call) -> Problem:
     )
     if is_elsewhere(call.operation.tool):
         return upstream_failed()
-    return Problem(500, "internal_error", "the server failed to answer; the fault is in its log")
+    return Problem(500, "internal_error", "the call failed on the server; the cause is in its log")

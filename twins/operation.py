@@ -11,7 +11,8 @@ from twins.annotation import Route, reads_only, route_of
 from twins.spelling import Spelling, spelling_of
 
 IN_QUERY = ("GET", "HEAD", "DELETE")
-Place = Literal["path", "query", "body"]
+Place = Literal["path", "query", "body", "arguments"]
+"""Where an argument travels: over HTTP in one of the first three, over MCP among the arguments."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,24 @@ class Operation:
     def by_name(self) -> dict[str, Parameter]:
         return {parameter.name: parameter for parameter in self.parameters}
 
-    def place_of(self, name: str, method: str) -> tuple[Place, str]:
-        """Where the argument `name` travels under a method, and its name there; unknown arguments too."""
+    def place_of(self, name: str, method: str | None) -> tuple[Place, str]:
+        """Where the argument `name` travels under a method (None: over MCP), and its name there; unknown arguments too."""
+        if method is None:
+            return "arguments", name
         parameter = self.by_name.get(name)
         if parameter and parameter.in_path:
             return "path", name
         if method in IN_QUERY:
             return "query", parameter.wire if parameter else name
         return "body", name
+
+    def known_at(self, method: str | None) -> dict[str, tuple[str, ...]]:
+        """The names that are taken at each place where a name can be unknown, under a method (None: over MCP)."""
+        if method is None:
+            return {"arguments": tuple(self.by_name)}
+        if method in IN_QUERY:
+            return {"query": tuple(self.by_wire_name)}
+        return {"body": tuple(each.name for each in self.by_wire_name.values()), "query": ()}
 
 
 def operation_of(tool: Tool, *, server: str, default_prefix: str) -> Operation:

@@ -2,27 +2,16 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
 
 from fastmcp.exceptions import ToolError
 
+from twins.field_errors import MOST_ERRORS, FieldError, sentence_of
+
 PROBLEM_JSON = "application/problem+json"
 NO_TYPE = "about:blank"
-
-
-@dataclass(frozen=True, slots=True)
-class FieldError:
-    """One argument that cannot be taken.
-
-    `pointer` is where it was sent, as a JSON pointer under /path, /query or /body; `code` is stable, in
-    snake_case; `detail` is one sentence. None of them repeats the value that was sent.
-    """
-
-    pointer: str
-    code: str
-    detail: str
 
 
 class Problem(ToolError):  # RFC 9457's word
@@ -75,11 +64,14 @@ def title_of(status: int) -> str:
         return HTTPStatus(status // 100 * 100).phrase
 
 
-def invalid_request(errors: Iterable[FieldError]) -> Problem:
-    """422: one or more arguments cannot be taken."""
-    found = tuple(errors)
-    detail = f"{found[0].pointer}: {found[0].detail}" if len(found) == 1 else f"{len(found)} fields are not valid; errors names each"
-    return Problem(422, "invalid_request", detail, errors=found)
+def invalid_request(errors: Iterable[FieldError], *, known: Mapping[str, Sequence[str]] | None = None) -> Problem:
+    """422: one or more arguments cannot be accepted; the sentence names each, and `errors` has the first of them as data.
+
+    `known` has the names that are taken at each place, for findings about unknown ones.
+    """
+    found = list(errors)
+    kept = found[:MOST_ERRORS]
+    return Problem(422, "invalid_request", sentence_of(kept, known or {}, more=len(found) - len(kept)), errors=kept)
 
 
 def problem_schema() -> dict[str, Any]:
@@ -89,9 +81,9 @@ def problem_schema() -> dict[str, Any]:
         "type": "object",
         "required": ["pointer", "code", "detail"],
         "properties": {
-            "pointer": text | {"description": "Where the value was sent: a JSON pointer under /path, /query or /body."},
-            "code": text | {"description": "What is wrong with it, in a word that does not change."},
-            "detail": text | {"description": "What is wrong with it, in a sentence."},
+            "pointer": text | {"description": "JSON pointer to where the value was sent: under /path, /query, /body or /arguments (MCP)."},
+            "code": text | {"description": "Stable code of what is wrong with it."},
+            "detail": text | {"description": "What is wrong with it."},
         },
     }
     return {
@@ -99,12 +91,12 @@ def problem_schema() -> dict[str, Any]:
         "description": "Why the call was not answered (RFC 9457).",
         "required": ["type", "title", "status", "detail", "code"],
         "properties": {
-            "type": text | {"format": "uri-reference", "description": "The address where the code is explained."},
+            "type": text | {"format": "uri-reference", "description": "Address that explains the code."},
             "title": text | {"description": "The status in words."},
             "status": {"type": "integer", "description": "The HTTP status."},
-            "detail": text | {"description": "What is wrong and what to do, in a sentence."},
-            "code": text | {"description": "What is wrong, in a word that does not change."},
-            "request_id": text | {"description": "Names this request in the server's log."},
-            "errors": {"type": "array", "items": error, "description": "Each argument that cannot be taken."},
+            "detail": text | {"description": "What is wrong, and what to do."},
+            "code": text | {"description": "Stable code of the error."},
+            "request_id": text | {"description": "Id of this request in the server's log."},
+            "errors": {"type": "array", "items": error, "description": "Each argument that cannot be accepted."},
         },
     }

@@ -56,7 +56,7 @@ def spelling_of(schema: Schema, root: Schema) -> Spelling:
     types: set[str] = set()
     words: set[str] | None = set()
     items: Spelling | None = None
-    for arm in _arms(schema, root):
+    for arm in arms_of(schema, root):
         names = _types_of(arm)
         if "array" in names:
             items = _spelling_of_items(arm, root)
@@ -74,15 +74,15 @@ def _spelling_of_items(arm: Schema, root: Schema) -> Spelling:
     return Spelling(item.types | {"array"}, item.words) if item.items else item
 
 
-def _arms(schema: Schema, root: Schema, seen: tuple[str, ...] = ()) -> Iterator[Schema]:
+def arms_of(schema: Schema, root: Schema, seen: tuple[str, ...] = ()) -> Iterator[Schema]:
     """The alternatives of a schema, references followed (a circle of them once)."""
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference not in seen:
-        yield from _arms(resolve(reference, root), root, (*seen, reference))
+        yield from arms_of(resolve(reference, root), root, (*seen, reference))
         return
     among = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
     for arm in among:
-        yield from _arms(arm, root, seen)
+        yield from arms_of(arm, root, seen)
     if not among:
         yield schema
 

@@ -20,6 +20,7 @@ from campus.problems import storage_unavailable
 from campus.schemas import with_refusals
 from campus.site import ROUTE, SITE, Site
 from twins import Operation, Problem, hostile
+from twins.inputs import Input
 
 
 class PaywallFrame(Middleware):
@@ -32,12 +33,14 @@ class PaywallFrame(Middleware):
         site: Site[Any, Any],
         offers: Mapping[str, Offer],
         operations: Mapping[str, Operation],
+        inputs: Mapping[str, Input],
         paywall: Paywall,
         paid: PaidCalls | None = None,
     ) -> None:
         self._site = site
         self._offers = offers
         self._operations = operations
+        self._inputs = inputs
         self._paywall = paywall
         self._paid = paid
 
@@ -71,7 +74,7 @@ class PaywallFrame(Middleware):
                 return await self._paid.answer(offer, refused, context, call_next, scope)
             if hostile(context.message.arguments) is not None:
                 context = context.copy(message=without_hostile(context.message, self._operations[name]))
-            result = await call_next(context)
+            result = await self._checked(context, call_next)
         except StorageUnavailable:  # while the caller's key was looked up, or a payment noted
             return refusal(storage_unavailable(), scope)
         except ToolError as error:
@@ -81,6 +84,18 @@ class PaywallFrame(Middleware):
         if admission.key_ignored is not None:
             result.meta = {**(result.meta or {}), "key_ignored": admission.key_ignored}
         return result
+
+    async def _checked(
+        self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
+    ) -> ToolResult:
+        """The tool's result. Raises a Problem that names everything wrong with the arguments, where that can be told here."""
+        takes, arguments = self._inputs[context.message.name], context.message.arguments or {}
+        if takes.screens:
+            takes.screen(arguments)
+        try:
+            return await call_next(context)
+        except Problem as problem:
+            raise takes.completed(problem, arguments) from None
 
 
 def current_scope() -> Scope:

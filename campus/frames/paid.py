@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import mcp_types
-from fastmcp import FastMCP
 from fastmcp.server.middleware import CallNext, MiddlewareContext
-from fastmcp.tools import FunctionTool, Tool
+from fastmcp.tools import Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 from starlette.types import Scope
 
@@ -18,10 +17,7 @@ from campus.frames.refusals import refuse_hostile
 from campus.payments.payment import Goods, Sold
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
 from twins import Operation, Problem, hostile
-from twins.canonical import without_nulls
-from twins.direct import Direct
-from twins.fastmcp_internals import skips_nothing
-from twins.refusals import refusal_of
+from twins.inputs import Input
 
 Context = MiddlewareContext[mcp_types.CallToolRequestParams]
 Next = CallNext[mcp_types.CallToolRequestParams, ToolResult]
@@ -37,12 +33,12 @@ class Unanswered(Exception):
 
 
 class PaidCalls:
-    """One building's calls by payment. `validators` hold the tools whose arguments can be checked before anything is reserved."""
+    """One building's calls by payment. `inputs` check the arguments before anything is reserved."""
 
-    def __init__(self, door: PaymentDoor, operations: Mapping[str, Operation], validators: Mapping[str, Direct]) -> None:
+    def __init__(self, door: PaymentDoor, operations: Mapping[str, Operation], inputs: Mapping[str, Input]) -> None:
         self._door = door
         self._operations = operations
-        self._validators = validators
+        self._inputs = inputs
 
     async def answer(self, offer: Offer, refused: Problem, context: Context, call_next: Next, scope: Scope) -> ToolResult:
         """What the payment in the request's `_meta` buys; without one the refusal is raised, with the terms."""
@@ -60,7 +56,9 @@ class PaidCalls:
             raise self._door.terms(refused, offer, said, frame="mcp", method=method, idempotency_key=key)
         refuse_hostile(arguments)
         key = idempotency_key_in(scope, meta, arguments)
-        sale = self._door.sale(offer, self._canonical(offer.tool, arguments), scope=scope, frame="mcp", method=method, idempotency_key=key)
+        sale = self._door.sale(
+            offer, self._inputs[offer.tool].canonical(arguments), scope=scope, frame="mcp", method=method, idempotency_key=key
+        )
         made: list[ToolResult] = []
 
         async def run() -> Goods:
@@ -82,28 +80,11 @@ class PaidCalls:
         result.meta = {**(result.meta or {}), RECEIPT_META: dict(sold.receipt)}
         return result
 
-    def _canonical(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The call in its one form, which is the HTTP twin's too; arguments that do not fit are refused before anything is reserved."""
-        if (direct := self._validators.get(tool)) is None:
-            return without_nulls(arguments)
-        try:
-            return direct.canonical(arguments)
-        except ValidationError as error:
-            operation = self._operations[tool]
-            raise refusal_of(error, operation, operation.methods[0], arguments) from None
-
     def _as_far_as_valid(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self._canonical(tool, arguments)
+            return self._inputs[tool].canonical(arguments)
         except Problem:
             return arguments
-
-
-def validators(server: FastMCP[Any], operations: Mapping[str, Operation]) -> dict[str, Direct]:
-    """The tools whose arguments may be checked without the server: none where middleware of its author's may change them."""
-    if not skips_nothing(server):
-        return {}
-    return {name: Direct(server, one.tool) for name, one in operations.items() if type(one.tool) is FunctionTool}
 
 
 def _meta_of(context: Context) -> Mapping[str, Any]:

@@ -16,20 +16,24 @@ from campus.payments.terms import PaymentRequired
 from campus.problems import storage_unavailable
 from twins import Operation, Problem, hostile, storable
 from twins.fastmcp_internals import is_elsewhere
+from twins.field_errors import MOST_ERRORS, pointer_to, subject_of
 from twins.refusals import refusal_of, too_late, upstream_failed
 
 
 def refuse_hostile(arguments: Any) -> None:
     """Refuse values that no JSON reader of the HTTP frame would let through: lone surrogates, NUL, endless numbers."""
-    if (reason := hostile(arguments)) is not None:
-        raise Problem(400, "invalid_json", reason)
+    if hostile(arguments) is None:
+        return
+    members = arguments.items() if isinstance(arguments, Mapping) else ()
+    reasons = [f"{subject_of(pointer_to('arguments', name))}: {reason}" for name, value in members if (reason := hostile({name: value}))]
+    raise Problem(400, "invalid_json", "; ".join(reasons[:MOST_ERRORS]) or "the arguments cannot be accepted")
 
 
 def without_hostile(message: mcp_types.CallToolRequestParams, operation: Operation) -> mcp_types.CallToolRequestParams:
     """The message with such values marked as unstorable where the tool's route is lenient; else they are refused."""
-    if not operation.route.lenient:
-        refuse_hostile(message.arguments)
-    return message.model_copy(update={"arguments": storable(message.arguments, operation.route.lenient)})
+    lenient = operation.route.lenient
+    refuse_hostile({name: value for name, value in (message.arguments or {}).items() if name not in lenient})
+    return message.model_copy(update={"arguments": storable(message.arguments, lenient)})
 
 
 def as_problem(error: ToolError, tool: Tool) -> Problem:
@@ -48,10 +52,10 @@ def as_problem(error: ToolError, tool: Tool) -> Problem:
 
 
 def as_invalid(error: ValidationError, operation: Operation, arguments: Mapping[str, Any]) -> Problem:
-    """Arguments that the tool does not take, in the words of its HTTP twin; their values are not repeated."""
+    """Arguments that the tool does not take, each named; their values are not repeated."""
     if isinstance(cause := error.__cause__, pydantic.ValidationError):
-        return refusal_of(cause, operation, operation.methods[0], arguments)
-    return Problem(422, "invalid_request", "The arguments do not fit the tool's input schema.")
+        return refusal_of(cause, operation, None, arguments)
+    return Problem(422, "invalid_request", "The arguments do not match the tool's input schema.")
 
 
 def refusal(problem: Problem, scope: Scope) -> ToolResult:

@@ -162,7 +162,7 @@ async def test_a_body_that_does_not_fit_is_named_field_by_field(fronts: Any, bod
 async def test_an_unknown_field_is_told_what_there_is(fronts: Any) -> None:
     async with fronts(server()) as each:
         answer = await each.http.post("/name", json={"name": "a", "nam": 1})
-        assert answer.json()["detail"] == "/body/nam: there is no such field in the body; there are: name, tree"
+        assert answer.json()["detail"] == "there is no body member nam; the body members are: name, tree"
 
 
 async def test_a_refusal_never_repeats_the_value(fronts: Any) -> None:

@@ -141,6 +141,6 @@ async def test_the_call_stands_in_the_scope_while_it_runs() -> None:
 async def test_a_server_that_asks_for_a_login_is_not_opened_without_a_gate() -> None:
 
     guarded: FastMCP[Any] = FastMCP("guarded", auth=StaticTokenVerifier({"token": {"client_id": "me", "scopes": []}}))
-    with pytest.raises(ValueError, match="asks for a login"):
+    with pytest.raises(ValueError, match="requires a login"):
         await Twins.open(guarded)
     assert (await Twins.open(guarded, gate=closed)).operations == ()

@@ -1,0 +1,149 @@
+"""`true` and `false` are no numbers, wherever a tool takes one, on the quick way and through the server."""
+
+import datetime
+import enum
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+import pytest
+from fastmcp import FastMCP
+from fastmcp.server import create_proxy
+from fastmcp.server.middleware import Middleware, MiddlewareContext
+from pydantic import BaseModel, Field
+
+from twins import Twins, route
+from twins.numbers import Numbers
+
+pytestmark = pytest.mark.anyio
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Tree(BaseModel):
+    size: float = 0
+    flag: bool = False
+    left: "Tree | None" = None
+    many: list[int] = []
+    named: dict[str, int | None] = {}
+
+
+class Watching(Middleware):
+    async def on_call_tool(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
+        return await call_next(context)
+
+
+def server(*middleware: Middleware) -> FastMCP[Any]:
+    mcp: FastMCP[Any] = FastMCP("numbers", middleware=list(middleware))
+
+    @mcp.tool(meta=route("POST /count"))
+    async def count(
+        whole: int = 0,
+        broken: float = 0.0,
+        exact: Decimal = Decimal(0),
+        maybe: int | None = None,
+        text_or_number: int | str = 0,
+        bounded: Annotated[int, Field(ge=0, le=9)] = 0,
+        chosen: Literal[0, 1] = 0,
+        level: Level = Level.LOW,
+        span: datetime.timedelta = datetime.timedelta(0),
+        many: list[int] | None = None,
+        pair: tuple[str, float] | None = None,
+        table: dict[str, float] | None = None,
+        tree: Tree | None = None,
+        trees: list[Tree] | None = None,
+        flag: bool = False,
+        flag_or_number: bool | int = 0,
+        anything: Any = None,
+        things: list[Any] | None = None,
+        mixed: dict[str, int | bool] | None = None,
+    ) -> str:
+        """Count."""
+        return "counted"
+
+    @mcp.tool(meta=route("GET /many"))
+    async def many(tree: Tree | None = None, whole: int = 0) -> str:
+        """Count from a query."""
+        return "counted"
+
+    return mcp
+
+
+REFUSED = [
+    *((name, True) for name in ("whole", "broken", "exact", "maybe", "text_or_number", "bounded", "chosen", "level", "span")),
+    ("whole", False),
+    ("many", [1, True]),
+    ("many", True),
+    ("pair", ["a", False]),
+    ("table", {"a": 1.0, "b": True}),
+    ("tree", {"size": True}),
+    ("tree", {"left": {"left": {"size": True}}}),
+    ("tree", {"many": [True]}),
+    ("tree", {"named": {"a": None, "b": False}}),
+    ("trees", [{"size": 1}, {"left": {"many": [1, False]}}]),
+]
+TAKEN = [
+    ("flag", True),
+    ("flag_or_number", True),
+    ("anything", True),
+    ("anything", {"a": [True]}),
+    ("things", [True, 1]),
+    ("tree", {"flag": True, "left": {"flag": False}}),
+    ("tree", {"unknown": True}),
+    ("mixed", {"a": True, "b": 1}),
+    ("whole", 1),
+    ("whole", "1"),
+    ("broken", 1),
+]
+
+
+@pytest.fixture(params=[(), (Watching(),)], ids=["direct", "through the server"])
+def mcp(request: pytest.FixtureRequest) -> FastMCP[Any]:
+    return server(*request.param)
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED)
+async def test_a_boolean_is_no_number(fronts: Any, mcp: FastMCP[Any], name: str, value: Any) -> None:
+    async with fronts(mcp) as each:
+        answer = await each.http.post("/count", json={name: value})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+    said = answer.json()["detail"]
+    assert said.count(f"body member {name}") == 1
+    assert "should be a number, not true or false" in said or "should be a list" in said
+
+
+@pytest.mark.parametrize(("name", "value"), TAKEN)
+async def test_a_boolean_is_taken_where_the_schema_takes_one(fronts: Any, mcp: FastMCP[Any], name: str, value: Any) -> None:
+    async with fronts(mcp) as each:
+        answer = await each.http.post("/count", json={name: value})
+    assert (answer.status_code, answer.json()) == (200, {"result": "counted"})
+
+
+async def test_a_boolean_within_a_text_of_the_query_is_none_either(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        for query in ("whole=true", "whole=false", 'tree={"size":true}'):
+            assert (await each.http.get(f"/many?{query}")).status_code == 422
+        assert (await each.http.get('/many?tree={"flag":true}&whole=1')).status_code == 200
+
+
+async def test_a_tool_of_another_server_is_screened_by_its_schema(fronts: Any) -> None:
+    async with fronts(create_proxy(server(), name="proxy")) as each:
+        answer = await each.http.post("/v1/proxy/count", json={"whole": True, "tree": {"size": True}})
+        assert answer.status_code in (404, 422)
+        answer = await each.http.post("/count", json={"whole": True, "tree": {"size": True}})
+    assert answer.json()["detail"] == (
+        "body member whole should be a number, not true or false; body member tree.size should be a number, not true or false"
+    )
+
+
+async def test_an_operation_without_numbers_is_not_looked_at() -> None:
+    mcp: FastMCP[Any] = FastMCP("texts")
+
+    @mcp.tool
+    async def say(text: str, more: list[str] | None = None, anything: Any = None, flag: bool = False) -> str:
+        """Say."""
+        return text
+
+    (operation,) = (await Twins.open(mcp)).operations
+    assert not Numbers(operation)

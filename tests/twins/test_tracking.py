@@ -1,0 +1,74 @@
+"""A link that was shared keeps working: what advertising and mailing services add to it is ignored, where it can do no harm."""
+
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+
+from twins import Twins, route
+
+pytestmark = pytest.mark.anyio
+READS = {"readOnlyHint": True}
+SHARED = "utm_source=mail&utm_medium=x&fbclid=abc&gclid=1&msclkid=2&mc_eid=3"
+
+
+def server() -> FastMCP[Any]:
+    mcp: FastMCP[Any] = FastMCP("links")
+
+    @mcp.tool(annotations=READS, meta=route("GET /teaser", cache="public, max-age=300"))
+    async def teaser(day: str = "today", gclid: str = "") -> str:
+        """A page that is shared."""
+        return day + gclid
+
+    @mcp.tool(annotations=READS, meta=route("GET /private"))
+    async def private(day: str = "today") -> str:
+        """A page that is not kept."""
+        return day
+
+    @mcp.tool(meta=route("GET|POST|DELETE /beat", cache="public, max-age=1"))
+    async def beat(day: str = "today") -> str:
+        """Does something."""
+        return day
+
+    return mcp
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("utm_source=mail", "today"),
+        ("utm_source=mail&utm_source=again&day=monday&fbclid=x", "monday"),
+        ("utm_%73ource=mail", "today"),
+        ("utm_source=%ff%00", "today"),
+        ("fbclid", "today"),
+        ("gclid=7&utm_id=1", "today7"),
+        ("gclid=7", "today7"),
+    ],
+)
+async def test_tracking_parameters_of_a_link_are_ignored(fronts: Any, query: str, expected: str) -> None:
+    async with fronts(server()) as each:
+        answer = await each.http.get(f"/teaser?{query}")
+        assert (answer.status_code, answer.json()) == (200, {"result": expected})
+        assert (await each.http.head(f"/teaser?{query}")).status_code == 200
+        again = await each.http.get(f"/teaser?{query}", headers={"If-None-Match": answer.headers["etag"]})
+        assert again.status_code == 304
+
+
+@pytest.mark.parametrize("query", ["ref=x", "utm=x", "UTM_SOURCE=x", "utm_source=mail&dya=monday", "day=%ff&utm_source=x", "xfbclid=1"])
+async def test_every_other_unknown_name_is_refused(fronts: Any, query: str) -> None:
+    async with fronts(server()) as each:
+        answer = await each.http.get(f"/teaser?{query}")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+    assert "utm_source" not in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/private"), ("POST", "/beat"), ("DELETE", "/beat"), ("POST", "/teaser")])
+async def test_only_links_ignore_them(fronts: Any, method: str, path: str) -> None:
+    async with fronts(server()) as each:
+        answer = await each.http.request(method, f"{path}?{SHARED}")
+    assert answer.status_code in (405, 422)
+
+
+async def test_which_addresses_are_links_can_be_said() -> None:
+    opened = await Twins.open(server(), links=lambda operation: False)
+    assert {operation.name for operation in opened.operations} == {"teaser", "private", "beat"}
