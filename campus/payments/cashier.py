@@ -12,6 +12,7 @@ from campus.payments.payment import Sale
 from campus.payments.resource import resource_of
 from campus.payments.terms import Payee, PaymentRequired, Terms, Told
 from twins import FieldError, Operation, Problem
+from twins.field_errors import pointer_to
 from twins.problems import invalid_request
 
 MCP = "mcp"
@@ -108,7 +109,7 @@ class Cashier:
         there is none, `weak_idempotency_key` for one that others may send too; 422 where the product that it costs is not named.
         """
         if offer.access.sells:
-            self._check_product(offer.access.sells, arguments)
+            self._check_product(offer.access.sells, arguments, frame)
             if not idempotency_key:
                 raise key_required()
         if idempotency_key is not None:
@@ -135,10 +136,12 @@ class Cashier:
             extensions=terms.extensions,
         )
 
-    def _check_product(self, argument: str, arguments: Mapping[str, Any]) -> None:
+    def _check_product(self, argument: str, arguments: Mapping[str, Any], frame: Frame) -> None:
         if str(arguments.get(argument)) not in self._products:
-            there_are = ", ".join(self._products)
-            raise invalid_request([FieldError(f"/body/{argument}", "unknown", f"there is no such product; there are: {there_are}")])
+            pointer = pointer_to("arguments" if frame == "mcp" else "body", argument)
+            raise invalid_request(
+                [FieldError(pointer, "unknown_product", f"is not a product; the products are: {', '.join(self._products)}")]
+            )
 
 
 def key_required() -> Problem:

@@ -238,6 +238,31 @@ async def test_a_chunked_body_is_bounded_too(fronts: Any) -> None:
         assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_of_just_the_limit_is_read_and_one_byte_more_is_not(fronts: Any, chunked: bool) -> None:
+    limit = 1 << 20
+    headers = {"Content-Type": "application/json"}
+
+    async def chunks(body: bytes) -> Any:
+        for start in range(0, len(body), 1 << 16):
+            yield body[start : start + (1 << 16)]
+
+    async with fronts(server()) as each:
+        for size, status in ((limit, 200), (limit + 1, 413)):
+            body = b'{"name": "a"}'.ljust(size)
+            answer = await each.http.post("/name", content=chunks(body) if chunked else body, headers=headers)
+            assert answer.status_code == status
+
+
+async def test_a_chunked_body_of_delete_is_refused_too(fronts: Any) -> None:
+    async def chunks() -> Any:
+        yield b'{"secret": "x"}'
+
+    async with fronts(server()) as each:
+        answer = await each.http.request("DELETE", "/things/7", content=chunks())
+    assert (answer.status_code, answer.json()["code"]) == (400, "unexpected_body")
+
+
 async def test_a_body_may_not_repeat_what_the_path_says(fronts: Any) -> None:
     async with fronts(server()) as each:
         answer = await each.http.post("/beat/m1/s1", json={"id": "m2"})
