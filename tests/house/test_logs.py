@@ -1,5 +1,6 @@
 """What the log of a serving campus says, and what it leaves out."""
 
+import re
 import socket
 from pathlib import Path
 from time import monotonic, sleep
@@ -57,11 +58,33 @@ async def test_what_is_logged_without_an_error_disturbs_no_call(tmp_path: Path) 
                 await client.call_tool("refuse")
 
 
+@pytest.mark.anyio
+async def test_the_access_log_has_the_callers_address_and_the_template_of_each_route_and_no_path(tmp_path: Path) -> None:
+    (tmp_path / "broken_building.py").write_text(BROKEN)
+    with serving(tmp_path, CONFIG, environ={"PYTHONPATH": str(tmp_path)}, words=["--access-log"]) as campus:
+        headers = {"X-Forwarded-For": "2001:db8::7"}
+        for path in ("/v1/broken/refuse", "/v1/broken", "/errors/s3cr3t", "/s3cr3t"):
+            asked(f"{campus.url}{path}", headers=headers)
+        async with Client(f"{campus.url}/broken/mcp") as client:
+            await client.call_tool("refuse", raise_on_error=False)
+        wait_for(campus, "route=broken:refuse")
+        lines = [line for line in campus.log.splitlines() if "campus.access: request" in line and "/healthz" not in line]
+    told = {(found[1], found[2]) for line in lines if (found := re.search(r"client=(\S+) method=\S+ route=(\S+)", line))}
+    assert {("2001:db8::7", route) for route in ("/v1/broken/refuse", "/v1/{building}", "/errors/{code}", "-")} <= told
+    assert {("127.0.0.1", "/broken/mcp"), ("127.0.0.1", "broken:refuse")} <= told
+    assert not [line for line in lines if "s3cr3t" in line]
+
+
 def hang_up(campus: Served) -> None:
     """Leave in the middle of a request, and wait until that was noticed."""
     with socket.create_connection(("127.0.0.1", urlsplit(campus.url).port or 0)) as connection:
         connection.sendall(HALF)
+    wait_for(campus, "method=POST")
+
+
+def wait_for(campus: Served, word: str) -> None:
+    """Until the log has it."""
     deadline = monotonic() + 20
-    while "method=POST" not in campus.log:
+    while word not in campus.log:
         assert monotonic() < deadline, campus.log
         sleep(0.02)
