@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 from jobs.conftest import Open, Until
-from jobs.test_scheduler import Work, started
+from jobs.test_scheduler import Settle, Work, started
 
 from campus.jobs.record import LEASE, Record
 from campus.jobs.schedule import Daily, Periodic, due_at
@@ -41,6 +41,19 @@ def test_the_clock_of_another_process_may_be_a_little_ahead() -> None:
     leased = Record(holder="other", lease_until=soon + LEASE)
     assert leased.is_leased(NOW)
     assert due_at(Periodic(timedelta(minutes=5)), leased, NOW) == soon + LEASE
+
+
+async def test_a_scheduler_that_rests_looks_again_when_the_clock_is_set_back(
+    open_process: Open, clock: Clock, until: Until, settle: Settle
+) -> None:
+    work = Work()
+    async with open_process(work.periodic()) as process, anyio.create_task_group() as tasks:
+        started([process], tasks)
+        await until(lambda: work.runs == 1)
+        await settle()
+        clock.step(timedelta(hours=-2))
+        await until(lambda: work.runs == 2)
+        tasks.cancel_scope.cancel()
 
 
 async def test_jobs_go_on_when_a_clock_that_was_ahead_is_set_back(open_process: Open, clock: Clock, until: Until) -> None:
