@@ -12,7 +12,7 @@ from twins.canonical import without_nulls
 from twins.direct import Direct
 from twins.fastmcp_internals import is_elsewhere, skips_nothing
 from twins.field_errors import FieldError, pointer_to, unknown_field
-from twins.numbers import Numbers
+from twins.numbers import SUSPECTS, Numbers
 from twins.operation import Operation
 from twins.problems import Problem, invalid_request
 from twins.refusals import field_errors
@@ -28,8 +28,7 @@ class Input:
         self._operation = operation
         self._numbers = Numbers(operation)
         self._elsewhere = is_elsewhere(operation.tool)
-        self.screens = bool(self._numbers) or self._elsewhere
-        """Whether `screen` has anything to look for."""
+        self._screens = bool(self._numbers) or self._elsewhere
 
     @cached_property
     def direct(self) -> Direct | None:
@@ -44,19 +43,19 @@ class Input:
 
     def check(self, arguments: dict[str, Any], method: str | None = None) -> dict[str, Any]:
         """The arguments as the tool takes them; as they were sent where only its server may validate them. Raises Problem."""
-        if self.screens:
-            self.screen(arguments, method)
-        if self.direct is None:
+        direct = self.direct
+        if self._screens and (direct is None or not SUSPECTS.isdisjoint(map(type, arguments.values()))):
+            self.screen(arguments, method)  # looked for here already, since most calls have nothing of the kind
+        if direct is None:
             return arguments
         try:
-            return self.direct.validate(arguments)
+            return direct.validate(arguments)
         except (ValidationError, Problem) as error:
             raise self._told(error, arguments, method) from None
 
     def canonical(self, arguments: dict[str, Any], method: str | None = None) -> dict[str, Any]:
         """The call in one form; where only its server may validate it, as it was sent without nulls. Raises Problem as `check`."""
-        if self.screens:
-            self.screen(arguments, method)
+        self.screen(arguments, method)
         if self.direct is None:
             return without_nulls(arguments)
         try:

@@ -7,6 +7,8 @@ from twins.operation import Operation
 from twins.spelling import NAMES, Schema, arms_of, resolve
 
 NUMERIC = frozenset(("integer", "number"))
+SUSPECTS = frozenset((bool, dict, list))
+"""The kinds of values that are a boolean, or may hold one."""
 OPEN = frozenset(("boolean",))
 """What an alternative that says nothing of types takes among others."""
 SAYS_TYPE = ("type", "enum", "const", "properties", "additionalProperties", "items", "prefixItems")
@@ -26,10 +28,9 @@ class Numbers:
     def booleans(self, arguments: Mapping[str, Any]) -> list[Steps]:
         """The paths of all booleans that were sent where a number belongs."""
         found: list[Steps] = []
-        for name, schema in self._schemas.items():
-            value = arguments.get(name)
-            if value is True or value is False or (isinstance(value, dict | list) and _holds_boolean(value)):
-                found += ((name, *steps) for steps in _misplaced(value, schema, self._root))
+        for name, value in arguments.items():
+            if type(value) in SUSPECTS and name in self._schemas and (type(value) is bool or _holds_boolean(value)):
+                found += ((name, *steps) for steps in _misplaced(value, self._schemas[name], self._root))
         return found
 
 

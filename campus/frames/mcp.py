@@ -90,8 +90,7 @@ class PaywallFrame(Middleware):
     ) -> ToolResult:
         """The tool's result. Raises a Problem that names everything wrong with the arguments, where that can be told here."""
         takes, arguments = self._inputs[context.message.name], context.message.arguments or {}
-        if takes.screens:
-            takes.screen(arguments)
+        takes.screen(arguments)
         try:
             return await call_next(context)
         except Problem as problem:
