@@ -30,11 +30,11 @@ class Price:
         return cls(int(atomic))
 
     def __str__(self) -> str:
-        """Dollars: 19, 0.50, 0.005."""
-        whole, part = divmod(self.atomic, 10**USDC_DECIMALS)
+        """Dollars: 19, 0.50, 0.005; a sum may be below zero."""
+        sign, (whole, part) = "-" if self.atomic < 0 else "", divmod(abs(self.atomic), 10**USDC_DECIMALS)
         if not part:
-            return str(whole)
-        return f"{whole}.{f'{part:06d}'.rstrip('0').ljust(2, '0')}"
+            return f"{sign}{whole}"
+        return f"{sign}{whole}.{f'{part:06d}'.rstrip('0').ljust(2, '0')}"
 
 
 @dataclass(frozen=True)

@@ -93,3 +93,23 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
         payments = read_config(path, environ).payments
         assert payments is not None
         assert payments.rpc_url == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "atomic"),
+    [("", 1_000_000), ('prove_above = "0"', 0), ("prove_above = 0", 0), ("prove_above = 0.0", 0), ("prove_above = 2.5", 2_500_000)],
+)
+def test_the_amount_above_which_calls_wait_for_their_proof_is_read_in_dollars(tmp_path: Path, text: str, atomic: int) -> None:
+    table = f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"1" * 40}"\nfacilitator_url = "https://f.example"\nrpc_url = "https://n.example"\n'
+    (path := tmp_path / "campus.toml").write_text(table + text)
+    payments = read_config(path, {}).payments
+    assert payments is not None
+    assert payments.proved_above == atomic
+
+
+@pytest.mark.parametrize("text", ["-1", "much", "0.0000001", "", "."])
+def test_what_is_no_amount_is_refused(tmp_path: Path, text: str) -> None:
+    table = f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"1" * 40}"\nfacilitator_url = "https://f.example"\nrpc_url = "https://n.example"\n'
+    (path := tmp_path / "campus.toml").write_text(f'{table}prove_above = "{text}"\n')
+    with pytest.raises(ConfigError, match=r"payments\.prove_above"):
+        read_config(path, {})

@@ -194,6 +194,41 @@ async def test_a_renewal_follows_the_key_that_was_rotated_while_it_was_paid(desk
     assert (found.key.id, found.key.expires_at) == (heir.id, sold.key.expires_at)
 
 
+async def take_back(storage: Storage, ring: KeyRing, payment: str) -> None:
+    async with storage.write() as session:
+        await ring.take_back(session, payment)
+
+
+async def test_a_key_whose_payment_was_reversed_is_revoked_with_those_that_took_its_place(
+    desk: KeyDesk, ring: KeyRing, storage: Storage
+) -> None:
+    sold = await desk.sell("cve", payment="pay_1")
+    await take_back(storage, ring, "pay_1")  # it has not settled
+    await settle(storage, ring, "pay_1")
+    heir, token = await ring.rotate(sold.key.id)
+    for one in (str(sold.token), token):
+        assert (await ring.find(one)).state == "valid"
+    await take_back(storage, ring, "pay_1")
+    for one in (str(sold.token), token):
+        assert (await ring.find(one)).state == "revoked"
+    revocations = [(key_id, by) for key_id, action, by in await events_of(storage) if action == "revoked"]
+    assert revocations == [(sold.key.id, "campus"), (heir.id, "campus")]
+
+
+async def test_a_renewal_whose_payment_was_reversed_is_taken_off_and_the_key_stays(
+    desk: KeyDesk, ring: KeyRing, other_ring: KeyRing, storage: Storage
+) -> None:
+    key, token = await ring.issue("cve")
+    for payment in ("pay_1", "pay_2"):
+        await desk.sell("cve", payment=payment, renew=key.id)
+        await settle(storage, ring, payment)
+    await take_back(storage, other_ring, "pay_1")
+    renewed = await other_ring.find(token)
+    assert renewed.key is not None
+    assert (renewed.state, renewed.key.expires_at) == ("valid", key.expires_at + 30 * DAY)
+    assert (key.id, "shortened", "campus") in await events_of(storage)
+
+
 async def test_what_cannot_be_renewed_is_refused_before_it_is_paid(desk: KeyDesk, ring: KeyRing, storage: Storage) -> None:
     revoked, _ = await ring.issue("cve")
     await ring.revoke(revoked.id)

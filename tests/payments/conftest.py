@@ -48,6 +48,7 @@ async def shop(chain: money.Chain, facilitator: money.Facilitator, wallet: money
     pay_to = money.new_wallet().address  # one wallet belongs to one database
     async with open_shop(chain, facilitator, storage_url, wallet=wallet, pay_to=pay_to) as shop:
         yield shop
+        await shop.assert_the_ledger_is_the_chains()
 
 
 @pytest.fixture

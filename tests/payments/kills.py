@@ -28,7 +28,8 @@ from serving import Served, serving
 from sqlalchemy import Connection, text
 from sqlmodel import select
 
-from campus.payments.tables import PaymentRow
+from campus.payments.ledger import CHARGED
+from campus.payments.tables import LedgerRow, PaymentRow
 from campus.storage import House, Vault
 from campus.testing import money
 
@@ -208,6 +209,11 @@ class Scene:
         asked = select(PaymentRow.nonce, PaymentRow.state)
         return {row.nonce: row.state for row in self.do(lambda connection: connection.execute(asked).all(), reading=True)}
 
+    def claimed(self) -> int:
+        """What the ledger says was charged."""
+        entries = self.do(lambda connection: connection.execute(select(LedgerRow.event, LedgerRow.amount)).all(), reading=True)
+        return sum(CHARGED.get(event, 0) * (amount or 0) for event, amount in entries)
+
     def do(self, work: Callable[[Connection], Any], *, reading: bool = False) -> Any:
         """Work on the house's database; reading waits for no writer."""
 
@@ -258,12 +264,15 @@ def _sleepers(connection: Connection, what: str) -> bool:
 
 
 async def verdict(scene: Scene, *, answered: int) -> Mapping[str, int]:
-    """What the chain saw: every answered payment once, and of the others those that count as settled. Gives the figures to print."""
+    """What the chain saw: every answered payment once, and of the others those that count as settled; the ledger says the same.
+
+    Gives the figures to print.
+    """
     states = await anyio.to_thread.run_sync(scene.states)
     assert set(states.values()) <= {"settled", "released"}, states
     charged = {nonce for nonce in states if await scene.chain.is_used(scene.payer.wallet.address, nonce)}
     assert charged == {nonce for nonce, state in states.items() if state == "settled"}
-    assert await scene.chain.balance(PAY_TO) == PRICE * len(charged)
+    assert await scene.chain.balance(PAY_TO) == PRICE * len(charged) == await anyio.to_thread.run_sync(scene.claimed)
     assert len(charged) >= answered
     figures = {f"kills at {point}": hits for point, hits in scene.hits.items()}
     return {"payments": len(scene.sent), "charged and answered": len(charged), **figures}

@@ -14,6 +14,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.config import Config, PaymentsTable
 from campus.payments.audit import Findings
 from campus.payments.charges import Patience
+from campus.payments.leases import LEASE
 from campus.payments.ledger import CHARGED
 from campus.payments.opening import Payments, open_payments
 from campus.payments.payment import Goods, Payment, Sale, Sold
@@ -126,6 +127,15 @@ class Shop:
         """What the ledger says was paid to the shop."""
         return sum(CHARGED.get(row.event, 0) * (row.amount or 0) for row in await self.ledger())
 
+    async def assert_the_ledger_is_the_chains(self) -> None:
+        """To the atomic unit, once what is in doubt was looked for; or the audit names what is missing."""
+        self.clock.ahead += timedelta(seconds=11)
+        self.payments.till._reservations._on_settled = self.on_settled
+        await self.payments.reconciler.resolve()
+        found = await self.audit()
+        difference = sum(one.amount for one in found.unclaimed) - sum(one.amount for one in found.missing)
+        assert await self.claimed() + difference == await self.takings()
+
     async def audit(self) -> Findings:
         """What the ledger and the chain differ in since yesterday."""
         return await self.payments.audit.run(self.clock() - timedelta(days=1))
@@ -194,6 +204,7 @@ async def open_shop(
     wallet: money.Wallet,
     clock: Clock | None = None,
     patience: float = 15.0,
+    lease: timedelta = LEASE,
     rpc_url: str | None = None,
     pay_to: str = PAY_TO,
     **more: Any,
@@ -215,6 +226,6 @@ async def open_shop(
 
         around = config(chain, facilitator.url, rpc_url=rpc_url, pay_to=pay_to, **more)
         how: Any = {"on_settled": on_settled, "on_released": on_released, "on_reversed": on_reversed, "trust": TRUST}
-        async with open_payments(around, storage, now=now, patience=patience, proof_patience=IMPATIENT, **how) as payments:
+        async with open_payments(around, storage, now=now, lease=lease, patience=patience, proof_patience=IMPATIENT, **how) as payments:
             shops.append(Shop(chain, facilitator, wallet, storage, now, payments, pay_to))
             yield shops[0]

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import anyio
 import pytest
@@ -10,9 +11,12 @@ from sqlalchemy import update
 from sqlmodel import col
 
 from campus.payments.audit import Findings
+from campus.payments.leases import Leases
 from campus.payments.payment import Goods, Payment
+from campus.payments.reservations import Reservations
 from campus.payments.tables import PaymentRow
 from campus.testing import money
+from campus.testing.listener import Answered, Asked, Listener
 
 pytestmark = pytest.mark.anyio
 LATER = timedelta(seconds=11)
@@ -115,14 +119,27 @@ async def test_one_that_stopped_after_settling_is_found_when_the_payment_comes_a
 async def test_a_resend_waits_for_the_lease_of_a_process_that_is_gone(shop: Shop) -> None:
     payment = shop.pay()
     await die_after_settling(shop, payment)
+    reservations, found, happened = shop.payments.till._reservations, anyio.Event(), list[str]()
+    find = reservations.find
 
-    async def let_time_pass() -> None:
-        await anyio.sleep(0.5)
-        shop.clock.ahead = LATER
+    async def found_twice(*arguments: Any) -> Any:
+        if happened:
+            found.set()
+        happened.append("looked")
+        return await find(*arguments)
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(let_time_pass)
+    async def sell() -> None:
         await shop.sell(payment)
+        happened.append("sold")
+
+    reservations.find = found_twice  # type: ignore[method-assign]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sell)
+        await found.wait()
+        assert (await shop.row(payment)).state == "settling"
+        assert "sold" not in happened
+        shop.clock.ahead = LATER
+    assert happened[-1] == "sold"
     assert len(shop.runs) == 1
 
 
@@ -178,18 +195,106 @@ async def test_of_many_who_come_back_one_at_a_time_asks_what_became_of_the_payme
     assert await shop.takings() == before + PRICE
 
 
-async def test_the_lease_of_what_is_in_work_is_renewed(shop: Shop, other_shop: Shop) -> None:
+async def test_the_lease_of_what_is_in_work_is_renewed_before_it_ends(shop: Shop) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        """Let the clock, not the test, pass; the lease is looked at before its renewal."""
+        if waits:
+            assert shop.clock() < (await shop.row(payment)).lease_until
+        waits.append(seconds)
+        if len(waits) > 20:
+            raise Enough
+        shop.clock.ahead += timedelta(seconds=seconds)
+
     payment = shop.pay()
+    leases = Leases(shop.storage, process="one", now=shop.clock, sleep=sleep)
+    row = await Reservations(shop.storage, leases, now=shop.clock, on_settled=shop.on_settled, on_released=shop.on_released).reserve(
+        payment, shop.sale()
+    )
+    assert row is not None
+    leases.hold(row)
+    with pytest.raises(Enough):
+        await leases.keep()
+    assert sum(waits) > 60
 
-    async def take_long(payment_id: str) -> Goods:
-        shop.clock.ahead = LATER
-        await shop.payments.till._leases.renew()
-        shop.clock.ahead += timedelta(seconds=9)
-        assert await other_shop.payments.reconciler.resolve() == []
-        return await shop.run(payment_id)
 
-    await shop.sell(payment, run=take_long)
-    assert other_shop.released == []
+class Enough(Exception):
+    """The test has seen what it wanted."""
+
+
+async def test_a_tool_that_takes_longer_than_a_lease_is_taken_from_nobody(shop: Shop, storage_url: str) -> None:
+    payment = shop.pay()
+    async with shop.beside(storage_url, lease=timedelta(seconds=1.5)) as slow:
+
+        async def take_long(payment_id: str) -> Goods:
+            first = (await shop.row(payment)).lease_until
+            with anyio.fail_after(60):
+                while (await shop.row(payment)).lease_until == first:  # noqa: ASYNC110  # it is another task's to write
+                    await anyio.sleep(0.1)
+            return await slow.run(payment_id)
+
+        await slow.sell(payment, run=take_long)
+    assert slow.runs == slow.settled
+
+
+async def test_a_lease_that_was_lost_is_not_renewed_and_not_ended(shop: Shop, other_shop: Shop) -> None:
+    """Nor by another call of the same process."""
+    for winner in (shop, other_shop):
+        payment = shop.pay()
+        await die_before_settling(shop, payment)
+        lost, leases = await shop.row(payment), shop.payments.till._leases
+        leases.hold(lost)
+        shop.clock.ahead += LATER
+        taken = await winner.payments.till._reservations.take_up(lost.id)
+        assert taken is not None
+        shop.clock.ahead += timedelta(seconds=2)
+        await leases.renew()
+        assert await shop.payments.till._reservations.doubt(lost, "late") is None
+        row = await shop.row(payment)
+        assert (row.holder, row.lease_until, row.reason) == (
+            taken.holder,
+            taken.lease_until,
+            "its process stopped while it was being charged",
+        )
+        leases.let_go(lost)
+
+
+async def test_a_late_refusal_neither_releases_a_payment_nor_ends_the_lease_of_whoever_took_over(shop: Shop, other_shop: Shop) -> None:
+    payment = shop.pay()
+    shop.facilitator.faults.unsent = REFUSED
+    with shop.facilitator.hold("settle") as hold:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(shop.refusal, payment)
+            await hold.reached()
+            shop.clock.ahead = LATER
+            taken = await other_shop.payments.till._reservations.take_up((await shop.row(payment)).id)
+            assert taken is not None
+            hold.release()
+    row = await shop.row(payment)
+    assert (row.state, row.holder, row.lease_until) == ("unknown", taken.holder, taken.lease_until)
+    assert row.answer is not None
+    assert shop.released == []
+
+
+async def test_a_node_that_is_down_is_asked_once_however_many_payments_are_in_doubt(shop: Shop, storage_url: str) -> None:
+    asked: list[Any] = []
+
+    def nonsense(request: Asked) -> Answered:
+        asked.append(request.body)
+        return Answered(200, {})
+
+    listener = Listener(nonsense, keep_alive=False)
+    listener.open()
+    try:
+        async with shop.beside(storage_url, rpc_url=listener.url) as blind:
+            for _ in range(3):
+                await die_before_settling(shop, shop.pay())
+            shop.clock.ahead = LATER
+            await blind.payments.reconciler.resolve()
+    finally:
+        listener.close()
+    assert len(asked) == 1
 
 
 async def test_what_follows_from_a_settlement_is_in_its_transaction(shop: Shop) -> None:

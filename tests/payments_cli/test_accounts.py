@@ -60,6 +60,14 @@ async def test_takings_are_summed_by_day_tool_and_network(storage: Storage) -> N
     assert [one.usd for one in takings] == ["0.01", "0.005", "0.005", "0.02"]
 
 
+async def test_what_was_reversed_is_taken_off_on_its_day(storage: Storage) -> None:
+    reversal = entry("reversed", at(21), payment_id="pay_1", payer=ALICE, amount=5_000, network=BASE)
+    await write(storage, settled(at(20), "pay_1", ALICE), settled(at(20), "pay_2", BOB, 7), settled(at(21), "pay_3", BOB, 9), reversal)
+    takings = await Accounts(storage).takings(ALWAYS)
+    assert [(one.day, one.payments, one.amount) for one in takings] == [("2026-08-20", 2, 5_007), ("2026-08-21", 0, -4_991)]
+    assert [one.usd for one in takings] == ["0.005007", "-0.004991"]
+
+
 async def test_a_sum_is_exact_beyond_what_a_float_or_32_bits_can_hold(storage: Storage) -> None:
     await write(storage, *(settled(at(20), f"pay_{number}", ALICE, 2**60 + 1) for number in range(5)))
     assert [one.amount for one in await Accounts(storage).takings(ALWAYS)] == [5 * 2**60 + 5]
