@@ -1,19 +1,26 @@
-"""The conformance checks that want minutes or node: the protocol's own suite, both TypeScript clients, Schemathesis in full.
+"""The conformance checks that want minutes or node: the protocol's suite, TypeScript clients, payers, crawlers, Schemathesis in full.
 
-PYTHONPATH=tests python -m conformance [mcp] [typescript] [openapi]
+PYTHONPATH=tests python -m conformance [mcp] [typescript] [payments] [crawler] [generated] [openapi]
 """
 
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from conformance.crawling import PACKAGES as CRAWLER
+from conformance.crawling import read_as_crawler
+from conformance.generated import PACKAGES as GENERATOR
+from conformance.generated import call_by_generated_clients
 from conformance.mcp_suite import run_suites
-from conformance.node import Node
+from conformance.node import PROTOCOL, Node
 from conformance.openapi_fuzz import fuzz
-from conformance.town import open_town
+from conformance.paying import PACKAGES as PAYERS
+from conformance.paying import pay_by_stock_clients
+from conformance.town import NOBODY_PAYS, open_town
 from conformance.typescript import call_by_typescript
 
-PARTS = ("mcp", "typescript", "openapi")
+PACKAGES = {"mcp": PROTOCOL, "typescript": PROTOCOL, "payments": PAYERS, "crawler": CRAWLER, "generated": GENERATOR}
+PARTS = ("mcp", "typescript", "payments", "crawler", "generated", "openapi")
 
 
 def main(parts: list[str]) -> int:
@@ -30,14 +37,20 @@ def run(folder: Path, parts: list[str]) -> list[str]:
     """What is wrong, in sentences."""
     faults: list[str] = []
     node = Node(folder)
-    if {"mcp", "typescript"} & set(parts):
-        node.install()
+    if packages := dict.fromkeys(package for part in parts for package in PACKAGES.get(part, ())):
+        node.install(packages)
+    if "payments" in parts:
+        faults += pay_by_stock_clients(node, folder / "market")
     (folder / "campus").mkdir()
-    with open_town(folder / "campus") as town:
+    with open_town(folder / "campus", payments=NOBODY_PAYS) as town:
         if "mcp" in parts:
             faults += run_suites(node, town.url)
         if "typescript" in parts:
             faults += call_by_typescript(node, town)
+        if "crawler" in parts:
+            faults += read_as_crawler(node, town)
+        if "generated" in parts:
+            faults += call_by_generated_clients(node, town)
         if "openapi" in parts:
             faults += fuzz(town)
     return faults

@@ -1,4 +1,4 @@
-"""The protocol's own conformance suite against both MCP servers, for every revision that it knows."""
+"""The protocol's own conformance suite against every MCP server, for every revision that it knows."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 from conformance.node import Node
 
 SUITES = ("stable", "next")
-PATHS = ("/mcp", "/cve/mcp")
+PATHS = ("/mcp", "/cve/mcp", "/recorder/mcp", "/checkout/mcp")
 SCENARIO_MILLISECONDS = 15_000
 RUN_SECONDS = 300
 EVERY_ANSWER = "wire-schema-valid"  # checked beside each scenario, whatever it calls

@@ -2,16 +2,18 @@
 
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
-PACKAGES = (
-    "node@22",  # the suite needs 22, and not every machine has it
+NODE = "node@22"
+"""The suite needs 22, and not every machine has it."""
+PROTOCOL = (
     "stable@npm:@modelcontextprotocol/conformance@0.1.16",
     "next@npm:@modelcontextprotocol/conformance@0.2.0-alpha.12",  # the first that knows 2026-07-28
     "sdk1@npm:@modelcontextprotocol/sdk@1.32.2",
     "sdk2@npm:@modelcontextprotocol/client@2.4.0",
 )
-INSTALL_SECONDS = 300
+INSTALL_SECONDS = 900
 
 
 class Node:
@@ -20,17 +22,18 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def install(self) -> None:
+    def install(self, packages: Iterable[str]) -> None:
         """Fetch the packages; SystemExit with a sentence when that cannot be."""
+        wanted = [NODE, *packages]
         npm = shutil.which("npm")
         if npm is None:
             raise SystemExit("there is no npm on this machine; the protocol's conformance suite needs it")
-        command = [npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(self.folder), *PACKAGES]
+        command = [npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(self.folder), *wanted]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
         if ran.returncode != 0:
-            raise SystemExit(f"npm could not install {', '.join(PACKAGES)}: {ran.stdout}{ran.stderr}")
+            raise SystemExit(f"npm could not install {', '.join(wanted)}: {ran.stdout}{ran.stderr}")
 
-    def run(self, script: Path, *arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
+    def run(self, script: Path, *arguments: str, seconds: float, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run a script to its end, whatever its exit code; only its words are awaited, not longer than `seconds`."""
         command: list[str | Path] = [self.folder / "node_modules" / ".bin" / "node", script, *arguments]
-        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=seconds, check=False)
+        return subprocess.run(command, cwd=folder or self.folder, capture_output=True, text=True, timeout=seconds, check=False)

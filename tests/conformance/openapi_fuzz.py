@@ -9,11 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import httpx
 from conformance.town import Town
 
-DOCUMENTS = ("/openapi.json", "/gateway/openapi.json", "/cve/openapi.json", "/recorder/openapi.json", "/v1/openapi.json")
+DOCUMENTS = (
+    "/openapi.json",
+    "/gateway/openapi.json",
+    "/cve/openapi.json",
+    "/recorder/openapi.json",
+    "/checkout/openapi.json",
+    "/v1/openapi.json",
+)
 EXAMPLES = 200
 ASKED = 300
 """Of each operation. About half are broken on purpose: with 200 it would be chance whether a hundred are well-formed."""
@@ -31,14 +39,17 @@ OWN_REFUSALS = {
 REACHING, REACHING_WITH_BODY = EXAMPLES // 2, EXAMPLES // 8
 """So many calls at least are to reach the tool, and of many two fifths, with a body a tenth: it can be broken in many more ways."""
 Answered = tuple[int, str | None]
+Access = tuple[bool, bool]
+"""Whether an operation is paid, and whether a key opens it."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What one operation of a document answered, by status and problem code."""
+    """What one operation of a document answered, by status and problem code; `takes_keys` where a key opens it."""
 
     label: str
     is_paid: bool
+    takes_keys: bool
     answers: Counter[Answered]
 
     @property
@@ -57,7 +68,7 @@ class Operation:
             yield f"{self.label}: {failed} answers of 5xx"
         if self.calls < EXAMPLES and not self.label.startswith("DELETE"):  # there Schemathesis soon repeats itself, and stops
             yield f"{self.label}: {self.calls} calls of {EXAMPLES} that were asked for"
-        if keyless and self.is_paid:
+        if self.is_paid and (keyless or not self.takes_keys):
             if self.reached:
                 yield f"{self.label}: {self.reached} calls without access reached the tool"
         elif self.reached < (least := self._least_reaching):
@@ -74,14 +85,14 @@ def fuzz(town: Town) -> list[str]:
     """Run everything, print what came of it, return what is wrong."""
     faults = []
     for document in DOCUMENTS:
-        paid = paid_operations(httpx.get(town.url + document).json())
+        paid = operations_of(httpx.get(town.url + document).json())
         for token in (town.tokens.campus_pass, None):
             print(f"\nSchemathesis on {document}, {'with a key' if token else 'without a key'}")
             faults += [f"{document}: {fault}" for fault in fuzz_document(town, document, token, paid)]
     return faults
 
 
-def fuzz_document(town: Town, document: str, token: str | None, paid: Mapping[str, bool]) -> Iterator[str]:
+def fuzz_document(town: Town, document: str, token: str | None, paid: Mapping[str, Access]) -> Iterator[str]:
     with TemporaryDirectory() as folder:
         tally = Path(folder) / "tally"
         environ = {"CAMPUS_DAY": str(town.day), "CAMPUS_KEYLESS": "0" if token else "1", "CAMPUS_TALLY": str(tally)}
@@ -113,23 +124,23 @@ def command(url: str, token: str | None) -> Sequence[str]:
     return [str(Path(sys.executable).with_name("schemathesis")), "run", url, *options]
 
 
-def paid_operations(document: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]]) -> dict[str, bool]:
-    """Each operation, and whether its document says that it is paid."""
+def operations_of(document: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]) -> dict[str, Access]:
+    """Each operation, and what its document says of its access."""
     return {
-        f"{method.upper()} {path}": "402" in operation["responses"]
+        f"{method.upper()} {path}": ("402" in operation["responses"], {"key": []} in operation["security"])
         for path, item in document["paths"].items()
         for method, operation in item.items()
     }
 
 
-def tallied(tally: Path, paid: Mapping[str, bool]) -> list[Operation]:
+def tallied(tally: Path, paid: Mapping[str, Access]) -> list[Operation]:
     """The answers by operation; calls by a method that the operation does not have are left out."""
     counted: dict[str, Counter[Answered]] = {}
     for line in tally.read_text().splitlines():
         call = json.loads(line)
         if call["operation"].startswith(call["method"].upper() + " "):
             counted.setdefault(call["operation"], Counter())[call["status"], call["code"]] += 1
-    return [Operation(label, paid[label], answers) for label, answers in sorted(counted.items())]
+    return [Operation(label, *paid[label], answers) for label, answers in sorted(counted.items())]
 
 
 def described(answers: Counter[Answered]) -> str:

@@ -1,0 +1,59 @@
+"""Types that openapi-typescript makes of the documents: calls of every tool pass its compiler, and are answered."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+from conformance.node import Node
+from conformance.town import Town
+
+PACKAGES = ("openapi-typescript@7.13.0", "openapi-fetch@0.17.0", "typescript@5.9.3", "@types/node@22")
+HERE = Path(__file__).parent
+CVE, RECORDER, OTHERS = "generated_cve.mts", "generated_recorder.mts", "generated_others.mts"
+SCRIPTS = {"/v1/openapi.json": (CVE, RECORDER, OTHERS), "/openapi.json": (CVE,), "/recorder/openapi.json": (RECORDER,)}
+TOOLS = {CVE: 5, RECORDER: 9, OTHERS: 5}
+"""How many operations each calls."""
+OPTIONS = ("--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck", "--types", "node")
+RUN_SECONDS = 120
+
+
+def call_by_generated_clients(node: Node, town: Town) -> list[str]:
+    """Generate, compile, call; print what came of it, return what is wrong."""
+    return [fault for document in SCRIPTS for fault in faults_of(node, town, document)]
+
+
+def faults_of(node: Node, town: Town, document: str) -> Iterator[str]:
+    folder = node.folder / f"generated{document.replace('/', '_').removesuffix('.json')}"
+    folder.mkdir()
+    (folder / "document.json").write_text(httpx.get(town.url + document).text)
+    ran = tool(node, folder, "openapi-typescript", "document.json", "-o", "document.d.ts")
+    if ran.returncode != 0:
+        yield f"openapi-typescript failed on {document}: {ran.stdout}{ran.stderr}"
+        return
+    for script in SCRIPTS[document]:
+        shutil.copy(HERE / script, folder)
+    compiled = tool(node, folder, "tsc", *OPTIONS, *SCRIPTS[document])
+    if compiled.returncode != 0:
+        yield f"the calls do not fit the types of {document}: {compiled.stdout}"
+    for script in SCRIPTS[document]:
+        yield from calls(node, town, folder / script, document)
+
+
+def calls(node: Node, town: Town, script: Path, document: str) -> Iterator[str]:
+    """Run one script; it prints a line for each call."""
+    ran = node.run(script, town.url, town.tokens.campus_pass, str(town.day), seconds=RUN_SECONDS)
+    answers = [json.loads(line) for line in ran.stdout.splitlines()]
+    print(f"  {document:24} {script.name:24} {len(answers)} calls, {sum(one['ok'] for one in answers)} answered")
+    if ran.returncode != 0:
+        yield f"{script.name} by the types of {document} failed: {ran.stderr}"
+    if len({one["name"] for one in answers}) != TOOLS[script.name]:
+        yield f"{script.name} by the types of {document} called {sorted({one['name'] for one in answers})}"
+    yield from (f"{one['name']} by the types of {document} answered {one['status']}" for one in answers if not one["ok"])
+
+
+def tool(node: Node, folder: Path, name: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of a package."""
+    return node.run(node.folder / "node_modules" / ".bin" / name, *words, seconds=RUN_SECONDS, folder=folder)

@@ -1,0 +1,134 @@
+"""x402's stock clients pay every price of cve on a real chain: each charge is on the chain and in the ledger, once."""
+
+import json
+import shutil
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+from anyio.from_thread import start_blocking_portal
+from conformance.node import Node
+from conformance.town import Town, open_town
+from eth_account import Account
+from x402 import x402ClientSync
+from x402.http.clients.requests import x402_requests
+from x402.mechanisms.evm.exact import register_exact_evm_client
+
+from campus.testing.money import Chain, Payer, Wallet, new_wallet, open_chain, open_facilitator
+
+PACKAGES = (
+    "x402-fetch@1.2.0",
+    "x402-axios@0.7.2",
+    "@x402/fetch@2.27.0",
+    "@x402/axios@2.11.0",
+    "@x402/evm@2.27.0",
+    "axios@1.21.1",
+    "viem@2.57.20",
+)
+SCRIPT = Path(__file__).with_name("pay_with_typescript.mjs")
+TYPESCRIPT = ("x402-fetch", "x402-axios", "@x402/fetch", "@x402/axios")
+PYTHON = ("httpx", "requests")
+PRICES = {"/v1/brief/today": 20_000, "/v1/kev/fresh": 10_000, "/v1/cve/CVE-2021-44228": 5_000, "/v1/archive/{day}": 50_000}
+"""In millionths of a dollar, in the order in which the calls are made."""
+DOLLAR = 1_000_000
+RUN_SECONDS = 300
+CALL_SECONDS = 90
+
+
+@dataclass(frozen=True)
+class Paid:
+    """What one client saw of one call; `transaction` is its receipt's."""
+
+    client: str
+    path: str
+    status: int | None
+    day: str | None
+    transaction: str | None
+    thrown: str | None = None
+
+
+def pay_by_stock_clients(node: Node, folder: Path) -> list[str]:
+    """Pay with every client, print a table, return what is wrong."""
+    wallets = {client: new_wallet() for client in (*TYPESCRIPT, *PYTHON)}
+    payee = new_wallet().address
+    folder.mkdir()
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(open_chain()) as chain,
+        portal.wrap_async_context_manager(open_facilitator(chain)) as facilitator,
+    ):
+        for wallet in wallets.values():
+            portal.call(chain.mint, wallet.address, DOLLAR)
+        with open_town(folder, payments=facilitator.table(payee)) as town:
+            paid = [*by_typescript(node, town, wallets), *by_httpx(portal, town, wallets["httpx"]), *by_requests(town, wallets["requests"])]
+            ledger = json.loads(town.served.command("ledger", "list", "--last", "1000", "--json").stdout)
+        return [
+            fault for client, wallet in wallets.items() for fault in judged(client, paid, charges(portal, chain, wallet, payee), ledger)
+        ]
+
+
+def charges(portal: Any, chain: Chain, wallet: Wallet, payee: str) -> dict[str, int]:
+    """What the chain says a wallet paid, by transaction, in order."""
+    transfers = portal.call(lambda: chain.transfers(sender=wallet.address))
+    return {one.transaction: one.amount for one in transfers if one.receiver == payee}
+
+
+def judged(client: str, paid: list[Paid], charged: Mapping[str, int], ledger: list[Mapping[str, Any]]) -> Iterator[str]:
+    """A line of the table for each call; what differs between the client, the chain and the ledger, in sentences."""
+    settled = {entry["transaction"]: entry["amount"] for entry in ledger if entry["event"] == "settled"}
+    calls = [one for one in paid if one.client == client]
+    for one, price in zip(calls, PRICES.values(), strict=False):
+        on_chain, in_ledger = charged.get(one.transaction or ""), settled.get(one.transaction)
+        print(
+            f"  {client:12} {one.path:26} ${price / DOLLAR:<6} status {one.status}  chain {on_chain}  ledger {in_ledger}  {one.transaction}"
+        )
+        if (one.status, on_chain, in_ledger) != (200, price, price) or one.day is None:
+            why = one.thrown or "no error"
+            yield f"{client} at {one.path}: status {one.status}, on the chain {on_chain}, in the ledger {in_ledger}; {why}"
+    if len(calls) != len(PRICES) or sum(charged.values()) != sum(PRICES.values()):
+        yield f"{client} made {len(calls)} calls and was charged {sum(charged.values())} instead of {sum(PRICES.values())}"
+
+
+def addresses(town: Town) -> list[str]:
+    return [town.url + path.format(day=town.day) for path in PRICES]
+
+
+def by_typescript(node: Node, town: Town, wallets: Mapping[str, Wallet]) -> list[Paid]:
+    shutil.copy(SCRIPT, node.folder)
+    given = {client: {"key": wallets[client].key, "urls": addresses(town)} for client in TYPESCRIPT}
+    ran = node.run(node.folder / SCRIPT.name, json.dumps(given), seconds=RUN_SECONDS)
+    if ran.returncode != 0:
+        print(ran.stdout, ran.stderr)
+        return []
+    return [
+        paid(one["client"], one["url"], town, one.get("status"), one.get("day"), one.get("receipt"), one.get("thrown"))
+        for one in json.loads(ran.stdout)
+    ]
+
+
+def by_httpx(portal: Any, town: Town, wallet: Wallet) -> list[Paid]:
+    async def pay() -> list[Paid]:
+        async with Payer(wallet).http(timeout=CALL_SECONDS) as client:
+            answers = [await client.get(url) for url in addresses(town)]
+        return [
+            paid("httpx", str(one.url), town, one.status_code, one.json().get("day"), one.headers.get("payment-response"))
+            for one in answers
+        ]
+
+    found: list[Paid] = portal.call(pay)
+    return found
+
+
+def by_requests(town: Town, wallet: Wallet) -> list[Paid]:
+    session: requests.Session = x402_requests(register_exact_evm_client(x402ClientSync(), Account.from_key(wallet.key)))
+    with session:
+        answers = [session.get(url, timeout=CALL_SECONDS) for url in addresses(town)]
+    return [paid("requests", one.url, town, one.status_code, one.json().get("day"), one.headers.get("payment-response")) for one in answers]
+
+
+def paid(client: str, url: str, town: Town, status: int | None, day: str | None, receipt: str | None, thrown: str | None = None) -> Paid:
+    transaction = json.loads(b64decode(receipt))["transaction"] if receipt else None
+    return Paid(client, url.removeprefix(town.url), status, day, transaction, thrown)
