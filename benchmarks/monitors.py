@@ -31,11 +31,12 @@ url = "sqlite:data"
 allowed_hosts = ["localhost"]
 
 [buildings.recorder]
+shared_hosts = ["localhost"]
 """
 NUMBERS = "WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :count)"
 TARGETS = f"""
-{NUMBERS} INSERT INTO target (id, kind, address, identity, secret, verified_at, attempts)
-SELECT 'tgt_' || n, 'webhook', :hook || n, CAST('identity ' || n AS BLOB), randomblob(32), :now, 0 FROM numbers
+{NUMBERS} INSERT INTO target (id, kind, address, identity, secret, verified_at, attempts, host, sender)
+SELECT 'tgt_' || n, 'webhook', :hook || n, CAST('identity ' || n AS BLOB), randomblob(32), :now, 0, 'localhost', 'net:' || n FROM numbers
 """
 FILL = f"""
 {NUMBERS} INSERT INTO monitor (id, secret_digest, badge_id, name, webhook, period, grace, registered_at, mode, since, alive_at,

@@ -60,8 +60,10 @@ def raise_deaths(connection: Connection, ids: Sequence[str], *, now: datetime) -
 def _wake(connection: Connection, named: ColumnElement[bool], *, now: datetime) -> None:
     target, at_once, soon = TARGETS.c, literal(now, Moment()), literal(now + HASTE, Moment())
     waits = and_(target.attempts > 0, target.next_try_at.is_not(None))
-    keeps = and_(waits, (target.next_try_at <= soon) | (func.coalesce(target.hold_until, at_once) > soon))
-    woken = case((keeps, target.next_try_at), (waits, soon), else_=at_once)
+    # a target that never took anything is asked on the schedule alone, whatever news its monitor raises
+    unknown = target.answered_at.is_(None)
+    keeps = and_(waits, unknown | (target.next_try_at <= soon) | (func.coalesce(target.hold_until, at_once) > soon))
+    woken = case((keeps, target.next_try_at), (waits, soon), (target.hold_until > at_once, target.hold_until), else_=at_once)
     connection.execute(update(TARGETS).where(named, target.disabled_at.is_(None)).values(next_try_at=woken))
 
 

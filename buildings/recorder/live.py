@@ -2,20 +2,24 @@
 
 import random
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 import anyio
 
+from buildings.recorder.admission import Admission
 from buildings.recorder.beats import Taken, take_beats
 from buildings.recorder.delivery.courier import Courier
+from buildings.recorder.delivery.pace import Pace
+from buildings.recorder.delivery.shares import HEALTHS, Health, Shares, UnderWay
+from buildings.recorder.delivery.turns import Turns
 from buildings.recorder.secrets import Entropy
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.signal import Beat
 from buildings.recorder.sweep import Swept, look
 from buildings.recorder.timekeeper import Look, Timekeeper
-from campus import Site
+from campus import Site, Web
 
 
 class News:
@@ -57,12 +61,18 @@ class News:
 class Live:
     """`beat` gives what a beat did, once it is on disk, and `look` what is dead at a moment; both go through the one writer.
 
-    `entropy` gives random bytes, and `chance` a number in 0..1.
+    `checks` is the client that looks at targets when they are registered, `webs` are those that deliver: each looks names up in
+    threads of its own, so that names whose servers do not answer delay only their like. `turns` says whose alert goes out next,
+    and `admission` who may register. `entropy` gives random bytes, and `chance` a number in 0..1.
     """
 
     beat: Callable[[Beat], Awaitable[Taken]]
     look: Callable[[Look], Awaitable[Swept]]
     time: Timekeeper
+    checks: Web
+    webs: Mapping[Health, Web]
+    turns: Turns
+    admission: Admission
     news: News = field(default_factory=News)
     entropy: Entropy = secrets.token_bytes
     chance: Callable[[], float] = random.random
@@ -75,7 +85,20 @@ Here = Site[RecorderSettings, Live]
 async def live(site: Here) -> AsyncIterator[Live]:
     """Take beats until the process ends."""
     async with site.storage.batch(take_beats) as beat, site.storage.batch(look) as looked:
-        yield Live(beat, looked, Timekeeper(site.clock, site.elapsed))
+        time, admission = Timekeeper(site.clock, site.elapsed), Admission(site.settings.registrations_per_minute)
+        yield Live(beat, looked, time, site.web.apart(), webs_of(site), turns_of(site.settings), admission)
+
+
+def webs_of(site: Here) -> Mapping[Health, Web]:
+    """A client for each kind of target, with a thread to look a name up for each message that may be under way."""
+    shares = Shares(site.settings.deliveries)
+    return {health: site.web.apart(lookups=shares.of(health)) for health in HEALTHS}
+
+
+def turns_of(settings: RecorderSettings) -> Turns:
+    """Whose alert goes out next in this process."""
+    hosts = settings.everyones_hosts
+    return Turns(UnderWay(Shares(settings.deliveries, shared_hosts=hosts)), Pace(settings.alerts_per_host, shared_hosts=hosts))
 
 
 def courier_of(site: Here) -> Courier:
@@ -83,11 +106,14 @@ def courier_of(site: Here) -> Courier:
     state = site.state
     return Courier(
         storage=site.storage,
-        web=site.web,
+        webs=state.webs,
         mail=site.mail,
         url=site.url,
         now=state.time.now,
         chance=state.chance,
         entropy=state.entropy,
         count=site.count,
+        turns=state.turns,
+        most=site.settings.alerts_per_target,
+        ring=state.news.ring,
     )

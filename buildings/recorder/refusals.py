@@ -1,7 +1,8 @@
 """What callers are refused with: the codes and sentences, each in one place."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from math import ceil
 
 from buildings.recorder.answers import Beaten
 from buildings.recorder.capsule import Unstored
@@ -96,6 +97,31 @@ def monitor_limit_reached() -> Problem:
         409,
         "monitor_limit_reached",
         f"this key owns {MONITORS_PER_KEY} monitors, the maximum: delete one with delete_monitor (fleet_status lists them)",
+    )
+
+
+def host_limit_reached(host: str, *, most: int) -> Problem:
+    """For one more monitor without a key at one host."""
+    return Problem(
+        409,
+        "monitor_limit_reached",
+        f"your address has {most} monitors without a key that alert {host}, and that is all it may: delete one with its secret,"
+        " or send a recorder key for 20 monitors",
+    )
+
+
+def too_many_registrations(wait: timedelta, *, limit: int) -> Problem:
+    """For more registrations than one key, or one address without a key, may ask for in a minute."""
+    seconds = max(ceil(wait.total_seconds()), 1)
+    return Problem(
+        429,
+        "too_many_registrations",
+        f"{limit} registrations a minute are taken from one key, or without a key from one address; register again in {seconds} s",
+        headers={
+            "Retry-After": str(seconds),
+            "RateLimit-Policy": f'"registrations";q={limit};w=60',
+            "RateLimit": f'"registrations";r=0;t={seconds}',
+        },
     )
 
 

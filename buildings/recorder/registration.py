@@ -12,7 +12,7 @@ from buildings.recorder.refusals import MONITORS_PER_KEY, monitor_limit_reached
 from buildings.recorder.secrets import Entropy, digest_of, new_id, new_secret, shown_signing_secret
 from buildings.recorder.status import Terms, registered
 from buildings.recorder.tables import MONITORS, OWNERS
-from buildings.recorder.targets import Address, Claimed, ask_to_confirm, claim_target
+from buildings.recorder.targets import Address, Claimed, Registrant, ask_to_confirm, claim_target
 from campus import Key
 
 UNCONFIRMED = "An e-mail was sent to alert_email: no alert is sent there until its recipient confirms through the link."
@@ -37,6 +37,7 @@ class Wish:
     webhook: Address | None
     email: Address | None
     key: Key | None
+    by: Registrant
     url: str
     warning: str | None = None
     key_ignored: str | None = None
@@ -44,15 +45,15 @@ class Wish:
     @property
     def owner(self) -> str | None:
         """Who is to own it."""
-        return self.key.lineage if self.key else None
+        return self.by.owner
 
 
 def register(connection: Connection, wish: Wish, *, now: datetime, entropy: Entropy) -> Registered:
     """Make the monitor; Problem 409 beyond the limits."""
     if wish.key is not None:
         _count_one_more(connection, wish.key, now=now)
-    webhook = claim_target(connection, wish.webhook, wish.owner, now=now, entropy=entropy) if wish.webhook else None
-    email = claim_target(connection, wish.email, wish.owner, now=now, entropy=entropy) if wish.email else None
+    webhook = claim_target(connection, wish.webhook, wish.by, now=now, entropy=entropy) if wish.webhook else None
+    email = claim_target(connection, wish.email, wish.by, now=now, entropy=entropy) if wish.email else None
     monitor_id, secret, badge_id = new_id("mon", entropy), new_secret(entropy), new_id("badge", entropy)
     standing = registered(wish.terms, now)
     connection.execute(

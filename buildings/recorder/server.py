@@ -37,9 +37,10 @@ from buildings.recorder.registration import Wish, register
 from buildings.recorder.replies import CurrentIdempotencyKey, Repeatable, once
 from buildings.recorder.resuming import read_capsules, taken_answer
 from buildings.recorder.secrets import digest_of
+from buildings.recorder.senders import sender_of
 from buildings.recorder.signal import Beat
 from buildings.recorder.status import STILL, Terms, state_of
-from buildings.recorder.targets import Address, check_webhook, email_address, webhook_address
+from buildings.recorder.targets import Address, Registrant, check_webhook, email_address, webhook_address
 from buildings.recorder.transactions import in_snapshot, in_transaction
 from campus import Caller, CurrentCaller, CurrentSite, access, free, route
 
@@ -82,10 +83,19 @@ async def register_monitor(
     `cron` command to the scheduled job. Over HTTP, send an Idempotency-Key header so that a retry returns the same monitor.
     """
     webhook, email = _targets(alert_webhook, alert_email, site, caller)
-    warning = await check_webhook(webhook, site.web) if webhook else None
+    by = _registrant(site, caller)
+    warning = await _admitted(by, webhook, site)
     terms = Terms(minutes(period_minutes), minutes(grace_minutes))
     wish = Wish(
-        name=name, terms=terms, webhook=webhook, email=email, key=caller.key, url=site.url, warning=warning, key_ignored=caller.key_ignored
+        name=name,
+        terms=terms,
+        webhook=webhook,
+        email=email,
+        key=caller.key,
+        by=by,
+        url=site.url,
+        warning=warning,
+        key_ignored=caller.key_ignored,
     )
     asked = to_json([name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None])
     repeatable = Repeatable(lineage_of(caller) or caller.address, repeat_key, asked) if repeat_key else None
@@ -103,6 +113,18 @@ async def register_monitor(
     site.state.news.ring()
     site.count("registrations", tier="key" if caller.key else "free")
     return Registered.model_validate_json(answer)
+
+
+async def _admitted(by: Registrant, webhook: Address | None, site: Here) -> str | None:
+    """A warning about the webhook, if there is one; Problem 429 for a registration too many, 422 for a webhook that cannot be one."""
+    site.state.admission.admit(by.sender, site.now())
+    async with site.state.admission.checking(by.sender):
+        return await check_webhook(webhook, site.state.checks) if webhook else None
+
+
+def _registrant(site: Here, caller: Caller) -> Registrant:
+    lineage, settings = lineage_of(caller), site.settings
+    return Registrant(lineage, sender_of(lineage, caller.address), settings.monitors_per_host, settings.everyones_hosts)
 
 
 def _targets(webhook: str | None, email: str | None, site: Here, caller: Caller) -> tuple[Address | None, Address | None]:

@@ -65,16 +65,20 @@ class Target(Tables, table=True):
     sent there. `next_try_at` is when the lane is to be looked at, none while nothing waits. `message_id` names the
     message that is under way, whose alerts bear it too, and `attempts` how often it was tried; `leased_until` keeps two
     processes from sending it at once. `failing_since` is when the first try failed after the last that went well.
+
+    Whose turn it is depends on `host`, on `sender` (the owner, or the network of who registered it) and on `health`: see
+    delivery.shares. `answered_at` is when it last took a message, `burst` how many it took in the minute from `burst_since`.
     """
 
     __tablename__ = "target"
     __table_args__ = (
         Index(
-            "ix_target_next_try_at",
-            "next_try_at",
+            "ix_target_due",
+            *("health", "next_try_at", "sender", "host"),
             sqlite_where=text("next_try_at IS NOT NULL"),
             postgresql_where=text("next_try_at IS NOT NULL"),
         ),
+        Index("ix_target_sender", "sender", "host", sqlite_where=text("owner IS NULL"), postgresql_where=text("owner IS NULL")),
     )
 
     id: str = Field(primary_key=True)
@@ -95,6 +99,12 @@ class Target(Tables, table=True):
     attempts: int = 0
     failing_since: datetime | None = Field(default=None, sa_type=Moment)
     last_error: str | None = None
+    host: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    sender: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    health: str = Field(default="new", sa_column_kwargs={"server_default": "new"})
+    answered_at: datetime | None = Field(default=None, sa_type=Moment)
+    burst: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    burst_since: datetime | None = Field(default=None, sa_type=Moment)
 
 
 class Monitor(Tables, table=True):

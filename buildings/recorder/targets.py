@@ -8,10 +8,11 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 import httpx
-from sqlalchemy import Connection, and_, insert, or_, select, update
+from sqlalchemy import Connection, and_, func, insert, or_, select, update
 
 from buildings.recorder.alerts import Notice, raise_alerts
-from buildings.recorder.refusals import target_in_use, target_refused
+from buildings.recorder.delivery.shares import Health
+from buildings.recorder.refusals import host_limit_reached, target_in_use, target_refused
 from buildings.recorder.secrets import SIGNING_BYTES, Entropy, digest_of, new_id
 from buildings.recorder.tables import ALERTS, MONITORS, OWNERS, TARGETS
 from campus import Problem, TargetRefused, Web
@@ -35,6 +36,11 @@ class Address:
     text: str
 
     @property
+    def host(self) -> str:
+        """Whom it burdens to be sent there: of e-mail it is the one server that takes it all."""
+        return "email" if self.kind == "email" else urlsplit(self.text).hostname or ""
+
+    @property
     def place(self) -> str:
         """Scheme, host, port and path: neither query nor fragment makes it another place."""
         parts = urlsplit(self.text)
@@ -44,6 +50,16 @@ class Address:
     def identity(self, owner: str | None) -> bytes:
         """What makes a target the same: with an owner its whole address, without one its place."""
         return digest_of(f"anyone\n{self.place}" if owner is None else f"{owner}\n{self.text}")
+
+
+@dataclass(frozen=True)
+class Registrant:
+    """Who registers: with a key its owner, and whom limits count. `per_host`: monitors that it may have at one host."""
+
+    owner: str | None
+    sender: str
+    per_host: int
+    shared_hosts: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -95,16 +111,12 @@ async def check_webhook(address: Address, web: Web) -> str | None:
     return None
 
 
-def claim_target(connection: Connection, address: Address, owner: str | None, *, now: datetime, entropy: Entropy) -> Claimed:
+def claim_target(connection: Connection, address: Address, who: Registrant, *, now: datetime, entropy: Entropy) -> Claimed:
     """The row of a target, made if need be. Without an owner it is one monitor's alone: Problem 409 `target_in_use`."""
-    row = connection.execute(select(TARGETS).where(TARGETS.c.identity == address.identity(owner))).one_or_none()
+    row = connection.execute(select(TARGETS).where(TARGETS.c.identity == address.identity(who.owner))).one_or_none()
     if row is None:
-        secret, target_id = entropy(SIGNING_BYTES), new_id("tgt", entropy)
-        values = {"id": target_id, "kind": address.kind, "address": address.text, "identity": address.identity(owner), "secret": secret}
-        verified_at = None if address.kind == "email" else now
-        connection.execute(insert(TARGETS).values(**values, owner=owner, attempts=0, verified_at=verified_at))
-        return Claimed(target_id, secret, verified_at is not None)
-    if owner is None:
+        return _new_target(connection, address, who, now=now, entropy=entropy)
+    if who.owner is None:
         raise target_in_use()
     if row.disabled_at is not None:
         confirmed = row.verified_at if address.kind != "email" else None
@@ -114,11 +126,30 @@ def claim_target(connection: Connection, address: Address, owner: str | None, *,
             "attempts": 0,
             "failing_since": None,
             "last_error": None,
+            "health": _first_health(who.owner),
             "next_try_at": now,
         }
         connection.execute(update(TARGETS).where(TARGETS.c.id == row.id).values(**fresh, verified_at=confirmed))
         return Claimed(row.id, row.secret, confirmed is not None)
     return Claimed(row.id, row.secret, row.verified_at is not None)
+
+
+def _new_target(connection: Connection, address: Address, who: Registrant, *, now: datetime, entropy: Entropy) -> Claimed:
+    if who.owner is None and address.host not in who.shared_hosts:
+        mine = TARGETS.c.owner.is_(None) & (TARGETS.c.sender == who.sender) & (TARGETS.c.host == address.host)
+        if (connection.scalar(select(func.count()).where(mine)) or 0) >= who.per_host:
+            raise host_limit_reached(address.host, most=who.per_host)
+    secret, target_id = entropy(SIGNING_BYTES), new_id("tgt", entropy)
+    values = {"id": target_id, "kind": address.kind, "address": address.text, "identity": address.identity(who.owner), "secret": secret}
+    place = {"owner": who.owner, "sender": who.sender, "host": address.host, "health": _first_health(who.owner)}
+    verified_at = None if address.kind == "email" else now
+    connection.execute(insert(TARGETS).values(**values, **place, attempts=0, burst=0, verified_at=verified_at))
+    return Claimed(target_id, secret, verified_at is not None)
+
+
+def _first_health(owner: str | None) -> Health:
+    """A key is trusted until its target proves slow: its first alert does not wait among those of strangers."""
+    return "new" if owner is None else "proven"
 
 
 def ask_to_confirm(connection: Connection, target_id: str, owner: str, *, monitor_id: str, now: datetime) -> None:

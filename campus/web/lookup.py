@@ -1,4 +1,4 @@
-"""Looking a name up, once, in few threads of its own: a name server that never answers holds up nothing else."""
+"""Looking a name up, once, in threads of its own: a name server that never answers holds up nothing else."""
 
 import socket
 from collections.abc import Callable, Sequence
@@ -12,8 +12,8 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 LOOKUP_SECONDS = 5.0
 AT_ONCE = 16
-THREADS = 64
-"""How many there may be with those that nobody waits for any more: a system's lookup cannot be stopped."""
+ABANDONED = 4
+"""So many times as many threads there may be with those that nobody waits for any more: a system's lookup cannot be stopped."""
 
 
 def system_lookup(host: str, port: int) -> Sequence[str]:
@@ -25,12 +25,16 @@ class Lookup:
     """Addresses by name."""
 
     def __init__(
-        self, resolve: Resolve = system_lookup, *, seconds: float = LOOKUP_SECONDS, at_once: int = AT_ONCE, threads: int = THREADS
+        self, resolve: Resolve = system_lookup, *, seconds: float = LOOKUP_SECONDS, at_once: int = AT_ONCE, threads: int | None = None
     ) -> None:
         self._resolve = resolve
         self._seconds = seconds
         self._limiter = CapacityLimiter(at_once)
-        self._threads = BoundedSemaphore(threads)
+        self._threads = BoundedSemaphore(threads or at_once * ABANDONED)
+
+    def apart(self, *, at_once: int = AT_ONCE) -> "Lookup":
+        """The same, in other threads."""
+        return Lookup(self._resolve, seconds=self._seconds, at_once=at_once)
 
     async def addresses(self, host: str, port: int) -> Sequence[str]:
         """All of them, from one lookup; OSError (a TimeoutError after 5 s) when there are none."""

@@ -5,7 +5,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes, policy
 from email.message import EmailMessage
@@ -31,7 +31,7 @@ from campus.app import assemble
 from campus.config import Config
 from campus.endpoints import open_app
 from campus.testing import ORIGIN, Built, Clock, Frame, Reply, Town
-from campus.web.client import web_client
+from campus.web.client import Web, web_client
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 PRODUCTS = {name: {"scope": name, "price": "19", "term": "30 days"} for name in ("recorder", "cve", "all")}
@@ -65,6 +65,8 @@ class Receiver:
     requests: list[Received] = field(default_factory=list)
     answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=lambda: [(200, {}, b"")])
     bell: anyio.Event = field(default_factory=anyio.Event)
+    held: list[str] = field(default_factory=list)
+    """Paths of the requests that get no answer: those to /hung."""
 
     def url(self, path: str = "/hook") -> str:
         return f"https://localhost:{self.port}{path}"
@@ -80,6 +82,9 @@ class Receiver:
         with suppress(anyio.BrokenResourceError, anyio.EndOfStream, anyio.ClosedResourceError, ssl.SSLError):
             async with stream:
                 received = await _read_request(stream)
+                if received.path.startswith("/hung"):
+                    self.held.append(received.path)
+                    await anyio.sleep_forever()
                 self.requests.append(received)
                 status, headers, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
                 lines = [
@@ -160,6 +165,13 @@ class Recorder:
     async def call(self, tool: str, /, **arguments: Any) -> Reply:
         return await self.town.call(tool, **arguments)
 
+    @asynccontextmanager
+    async def calling_from(self, address: str) -> AsyncIterator["Recorder"]:
+        """The same recorder, called from another address."""
+        transport = httpx.ASGITransport(self.town.app, client=(address, 1))
+        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as http:
+            yield replace(self, town=replace(self.town, http=http))
+
     async def register(self, webhook: str | None = "https://localhost/hook", **arguments: Any) -> dict[str, Any]:
         """Register a monitor that must be taken; gives the answer."""
         reply = await self.call("register_monitor", **{"name": "worker", "alert_webhook": webhook, **arguments})
@@ -217,17 +229,18 @@ def open_recorder(authority: Authority) -> OpenRecorder:
         clock: Clock | None = None,
         mailbox: Mailbox | None = None,
         settings: Mapping[str, Any] | None = None,
+        web: Web | None = None,
     ) -> AsyncIterator[Recorder]:
         clock = clock or Clock(NOON)
         mail = {"mail": {"host": "127.0.0.1", "port": mailbox.port, "sender": "alerts@campus.test", "tls": "none"}} if mailbox else {}
-        web = web_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client)
+        web = web or web_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client)
         with TemporaryDirectory() as folder:
             config = Config.model_validate(
                 {
                     "server": {"public_url": ORIGIN, "openapi": "recorder"},
                     "storage": {"url": storage},
                     "products": PRODUCTS,
-                    "buildings": {"recorder": dict(settings or {})},
+                    "buildings": {"recorder": {"registrations_per_minute": 10_000, **(settings or {})}},
                     "folder": Path(folder),
                     **mail,
                 }

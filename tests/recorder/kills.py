@@ -42,6 +42,8 @@ scope = "recorder"
 price = "19"
 term = "30 days"
 [buildings.recorder]
+shared_hosts = ["localhost"]
+alerts_per_target = 1000
 """
 POINTS = {
     "flip": "AFTER UPDATE OF mode ON monitor",
@@ -237,7 +239,8 @@ def fill(connection: Connection, *, count: int, url: Callable[[str], str]) -> No
         {"id": f"tgt_{number}", "kind": "webhook", "address": url(f"/{number}"), "identity": digest_of(str(number))}
         for number in range(count)
     ]
-    connection.execute(insert(TARGETS), [{**one, "secret": b"k" * 32, "attempts": 0, "verified_at": now} for one in targets])
+    fresh = {"secret": b"k" * 32, "attempts": 0, "verified_at": now, "host": "localhost"}
+    connection.execute(insert(TARGETS), [{**one, **fresh, "sender": f"net:{one['id']}"} for one in targets])
     fixed = {"secret_digest": digest_of(SECRET), "name": "m", "registered_at": now, **TERMS._asdict(), **registered(TERMS, now)._asdict()}
     plain = {"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0}
     rows = [{"id": f"mon_{number}", "badge_id": f"badge_{number}", "webhook": f"tgt_{number}", **fixed, **plain} for number in range(count)]

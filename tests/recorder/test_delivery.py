@@ -97,17 +97,33 @@ async def test_a_message_that_is_not_taken_is_sent_again_under_its_id_on_the_lad
 
 async def test_news_waits_for_what_came_before_but_not_for_the_ladder(recorder: Any, receiver: Any) -> None:
     monitor = await recorder.register(receiver.url())
-    receiver.answer(500, 500, 500, 500, 200)
-    await recorder.beat(monitor, status="fail")
+    receiver.answer(200, 500, 500, 500, 500, 200)
+    await recorder.beat(monitor, status=1)
+    await recorder.beat(monitor)
     for wait in (0, 6, 36, 144):
         await recorder.pass_time(seconds=wait)
         await recorder.deliver()
     (target,) = await recorder.targets()
     assert target.next_try_at - recorder.clock() > timedelta(minutes=7)
-    await recorder.beat(monitor)
+    await recorder.beat(monitor, status="fail")
     await recorder.pass_time(seconds=30)
     assert await recorder.deliver() == 2
-    assert receiver.types[-2:] == ["monitor.failed", "monitor.recovered"]
+    assert receiver.types[-2:] == ["monitor.recovered", "monitor.failed"]
+
+
+async def test_news_brings_no_try_forward_at_a_target_that_never_took_anything(anywhere: Any, receiver: Any) -> None:
+    monitor = await anywhere.register(receiver.url())
+    receiver.answer(500)
+    tries = 0
+    for minute in range(24 * 60):
+        if minute % 20 == 0:
+            await anywhere.beat(monitor, status="fail")
+            await anywhere.beat(monitor)
+            tries += await anywhere.deliver()
+        anywhere.clock.move(timedelta(minutes=1))
+    assert 5 <= tries <= 10
+    assert len({one.headers["webhook-id"] for one in receiver.requests}) == 1
+    assert {one.json["type"] for one in receiver.requests} == {"monitor.failed"}
 
 
 async def test_a_target_is_left_alone_for_as_long_as_it_asks(recorder: Any, receiver: Any) -> None:
@@ -214,10 +230,10 @@ async def test_a_lease_that_lapsed_is_taken_over_and_a_live_one_is_not(anywhere:
     monitor = await anywhere.register(receiver.url())
     await anywhere.beat(monitor, status="fail")
     courier = courier_of(anywhere.town.site)
-    (parcel,) = await courier.claim(10)
-    assert await courier.claim(10) == []
+    (parcel,) = await courier.claim()
+    assert await courier.claim() == []
     await anywhere.pass_time(seconds=46)
-    (again,) = await courier.claim(10)
+    (again,) = await courier.claim()
     assert again.message_id == parcel.message_id
 
 

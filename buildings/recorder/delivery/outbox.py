@@ -10,11 +10,14 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, case, exists, func, select, update
+from sqlalchemy import BigInteger, Connection, Row, bindparam, case, exists, func, literal, select, type_coerce, update
 
 from buildings.recorder.capsule import preview
 from buildings.recorder.delivery.ladder import Next
 from buildings.recorder.delivery.parcel import Item, Parcel
+from buildings.recorder.delivery.shares import HEALTHS, Health, Lane, UnderWay
+from buildings.recorder.delivery.turns import Turns
+from buildings.recorder.moments import MICROSECOND
 from buildings.recorder.rows import among, is_postgres
 from buildings.recorder.secrets import Entropy, new_id
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS, Moment
@@ -22,17 +25,30 @@ from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGET
 ALONE = 5
 """As many alerts go out one by one; more become a digest."""
 LARGEST_DIGEST = 100
+LARGEST_ID = 2**62
 LEASE = timedelta(seconds=45)
 """Longer than any try takes."""
+LOOKED_AT = 500
+"""Lanes of a kind from which the next are chosen: more would cost more than it makes fairer, for full senders are left out."""
+LONGEST_ROUNDS = 20
+"""Times that lanes are chosen anew, when all that were looked at must wait."""
+LEAST_WAIT = timedelta(milliseconds=50)
+BURST = timedelta(minutes=1)
+"""Within it one target is sent so many messages; what more there is waits, and becomes a digest."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """A message that was taken, or need not be sent any more."""
+    """A message that was taken, or need not be sent any more.
 
-    target_id: str
+    `health` is what is thought of its target from then on; `reopens`: what else waits for its sender and host is due.
+    """
+
+    lane: Lane
     message_id: str
     at: datetime
+    health: Health = "proven"
+    reopens: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,44 +68,91 @@ def void_leases(connection: Connection) -> None:
         connection.execute(update(TARGETS).where(TARGETS.c.leased_until.is_not(None)).values(leased_until=None))
 
 
-def claim(connection: Connection, now: datetime, *, limit: int, entropy: Entropy) -> list[Parcel]:
-    """Take up to `limit` messages that are due, for as long as the lease lasts."""
-    lanes = _due_lanes(connection, now, limit)
-    waiting = _waiting(connection, lanes)
-    parcels: list[tuple[Row[Any], str, Sequence[Row[Any]]]] = []
-    for lane in lanes:
-        message_id, chosen = _next_message(lane, waiting.get(lane.id, ()), entropy)
-        if chosen:
-            parcels.append((lane, message_id, chosen))
-    _lease(connection, lanes, parcels, now)
-    capsules = _capsules(connection, {one.monitor_id for _, _, chosen in parcels for one in chosen if one.owner})
-    return [_parcel(lane, message_id, chosen, capsules) for lane, message_id, chosen in parcels]
+def claim(connection: Connection, now: datetime, *, turns: Turns, entropy: Entropy) -> list[Parcel]:
+    """Take the messages that are due and whose turn it is, for as long as the lease lasts; in `turns` they count as begun."""
+    begun: list[Lane] = []
+    try:
+        parcels = _claimed(connection, now, turns, begun, entropy)
+    except BaseException:
+        turns.give_back(begun)
+        raise
+    taken = {parcel.target_id for parcel in parcels}
+    turns.give_back(lane for lane in begun if lane.target_id not in taken)
+    return parcels
 
 
-def _due_lanes(connection: Connection, now: datetime, limit: int) -> Sequence[Row[Any]]:
+def _claimed(connection: Connection, now: datetime, turns: Turns, begun: list[Lane], entropy: Entropy) -> list[Parcel]:
+    for _ in range(LONGEST_ROUNDS):
+        lanes, later = _turns_taken(connection, now, turns)
+        begun += lanes
+        _postpone(connection, later, now)
+        if lanes or not later:
+            break
+    if not begun:
+        return []
+    rows = _rows(connection, [lane.target_id for lane in begun])
+    waiting = _waiting(connection, [lane.target_id for lane in begun])
+    chosen: list[tuple[Lane, Row[Any], str, Sequence[Row[Any]]]] = []
+    for lane in begun:
+        row = rows[lane.target_id]
+        message_id, alerts = _next_message(row, waiting.get(lane.target_id, ()), entropy)
+        if alerts:
+            chosen.append((lane, row, message_id, alerts))
+    _lease(connection, begun, {lane.target_id: (message_id, alerts) for lane, _, message_id, alerts in chosen}, now)
+    capsules = _capsules(connection, {one.monitor_id for *_, alerts in chosen for one in alerts if one.owner})
+    return [_parcel(lane, row, message_id, alerts, capsules) for lane, row, message_id, alerts in chosen]
+
+
+def _turns_taken(connection: Connection, now: datetime, turns: Turns) -> tuple[list[Lane], dict[str, datetime]]:
+    """Lanes that begin now, proven ones first, and when those are to be looked at again that may not."""
+    lanes: list[Lane] = []
+    later: dict[str, datetime] = {}
+    for health in HEALTHS:
+        if turns.under_way.free(health) > 0:
+            chosen, postponed = turns.choose(_due_lanes(connection, health, now, turns.under_way), health, now)
+            lanes += chosen
+            later |= postponed
+    return lanes, later
+
+
+def _due_lanes(connection: Connection, health: Health, now: datetime, under_way: UnderWay) -> list[Lane]:
+    """The longest due of one kind, but for senders that have as much under way as they may, in all or to a host."""
     target = TARGETS.c
     free = target.leased_until.is_(None) | (target.leased_until <= now)
-    due = (target.next_try_at <= now) & target.disabled_at.is_(None) & free
-    joined = TARGETS.outerjoin(OWNERS, target.owner == OWNERS.c.lineage)
-    statement = select(TARGETS, OWNERS.c.ends_at).select_from(joined).where(due).order_by(target.next_try_at).limit(limit)
-    return connection.execute(statement).all()
+    due = (target.health == health) & (target.next_try_at <= now) & target.disabled_at.is_(None) & free
+    for column, full in ((target.sender, under_way.full_senders()), (target.sender + " " + target.host, under_way.full_pairs(health))):
+        if full:
+            due &= ~among(connection, column, full)
+    columns = (target.id, target.health, target.sender, target.host, target.owner, target.answered_at, target.attempts)
+    rows = connection.execute(select(*columns).where(due).order_by(target.next_try_at).limit(LOOKED_AT))
+    return [Lane(name, health, sender, host, owner is not None, at is not None, tries) for name, _, sender, host, owner, at, tries in rows]
 
 
-def _waiting(connection: Connection, lanes: Sequence[Row[Any]]) -> Mapping[str, Sequence[Row[Any]]]:
+def _postpone(connection: Connection, later: Mapping[str, datetime], now: datetime) -> None:
+    if later:
+        soonest = now + LEAST_WAIT
+        moved = update(TARGETS).where(TARGETS.c.id == bindparam("key")).values(next_try_at=bindparam("at", type_=Moment()))
+        connection.execute(moved, [{"key": target_id, "at": max(at, soonest)} for target_id, at in later.items()])
+
+
+def _rows(connection: Connection, ids: Sequence[str]) -> Mapping[str, Row[Any]]:
+    joined = TARGETS.outerjoin(OWNERS, TARGETS.c.owner == OWNERS.c.lineage)
+    statement = select(TARGETS, OWNERS.c.ends_at).select_from(joined).where(among(connection, TARGETS.c.id, ids))
+    return {row.id: row for row in connection.execute(statement)}
+
+
+def _waiting(connection: Connection, ids: Sequence[str]) -> Mapping[str, Sequence[Row[Any]]]:
     """The first alerts of each lane; for an address that nobody confirmed only the question whether it may be used."""
-    place = func.row_number().over(partition_by=ALERTS.c.target_id, order_by=ALERTS.c.id).label("place")
-    allowed = TARGETS.c.verified_at.is_not(None) | (ALERTS.c.kind == "confirm")
-    inner = (
-        select(ALERTS, place)
-        .select_from(ALERTS.join(TARGETS, ALERTS.c.target_id == TARGETS.c.id))
-        .where(among(connection, ALERTS.c.target_id, [lane.id for lane in lanes]), allowed)
-        .subquery()
-    )
+    target, other = TARGETS.c, ALERTS.alias()
+    allowed = target.verified_at.is_not(None) | (ALERTS.c.kind == "confirm")
+    may_be_next = (other.c.target_id == target.id) & (target.verified_at.is_not(None) | (other.c.kind == "confirm"))
+    last = select(other.c.id).where(may_be_next).order_by(other.c.id).offset(LARGEST_DIGEST - 1).limit(1).scalar_subquery()
     monitor = MONITORS.c
-    joined = inner.outerjoin(MONITORS, inner.c.monitor_id == monitor.id)
-    statement = select(inner, monitor.name, monitor.owner, monitor.deadline_at).select_from(joined)
-    found = connection.execute(statement.where(inner.c.place <= LARGEST_DIGEST).order_by(inner.c.target_id, inner.c.id)).all()
-    return {target_id: list(rows) for target_id, rows in groupby(found, key=lambda row: str(row.target_id))}
+    joined = TARGETS.join(ALERTS, ALERTS.c.target_id == target.id).outerjoin(MONITORS, ALERTS.c.monitor_id == monitor.id)
+    few = ALERTS.c.id <= func.coalesce(last.correlate(TARGETS), LARGEST_ID)
+    statement = select(ALERTS, monitor.name, monitor.owner, monitor.deadline_at).select_from(joined)
+    chosen = statement.where(among(connection, target.id, ids), allowed, few).order_by(ALERTS.c.target_id, ALERTS.c.id)
+    return {target_id: list(rows) for target_id, rows in groupby(connection.execute(chosen).all(), key=lambda row: str(row.target_id))}
 
 
 def _next_message(lane: Row[Any], waiting: Sequence[Row[Any]], entropy: Entropy) -> tuple[str, Sequence[Row[Any]]]:
@@ -99,18 +162,15 @@ def _next_message(lane: Row[Any], waiting: Sequence[Row[Any]], entropy: Entropy)
     return new_id("msg", entropy), waiting if len(waiting) > ALONE else waiting[:1]
 
 
-def _lease(
-    connection: Connection, lanes: Sequence[Row[Any]], parcels: Iterable[tuple[Row[Any], str, Sequence[Row[Any]]]], now: datetime
-) -> None:
-    messages = {lane.id: (message_id, chosen) for lane, message_id, chosen in parcels}
-    if idle := [lane.id for lane in lanes if lane.id not in messages]:
+def _lease(connection: Connection, lanes: Sequence[Lane], messages: Mapping[str, tuple[str, Sequence[Row[Any]]]], now: datetime) -> None:
+    if idle := [lane.target_id for lane in lanes if lane.target_id not in messages]:
         connection.execute(update(TARGETS).where(among(connection, TARGETS.c.id, idle)).values(next_try_at=None, message_id=None))
     if not messages:
         return
     leased = update(TARGETS).where(TARGETS.c.id == bindparam("key")).values(message_id=bindparam("message"), leased_until=now + LEASE)
     connection.execute(leased, [{"key": target_id, "message": message_id} for target_id, (message_id, _) in messages.items()])
     named = update(ALERTS).where(ALERTS.c.id == bindparam("key")).values(message_id=bindparam("message"))
-    connection.execute(named, [{"key": one.id, "message": message_id} for message_id, chosen in messages.values() for one in chosen])
+    connection.execute(named, [{"key": one.id, "message": message_id} for message_id, alerts in messages.values() for one in alerts])
 
 
 def _capsules(connection: Connection, monitor_ids: Iterable[str]) -> Sequence[Row[Any, Any, Any]]:
@@ -122,17 +182,16 @@ def _capsules(connection: Connection, monitor_ids: Iterable[str]) -> Sequence[Ro
     return connection.execute(statement.order_by(CAPSULES.c.number.desc())).all()
 
 
-def _parcel(lane: Row[Any], message_id: str, chosen: Sequence[Row[Any]], capsules: Sequence[Row[Any, Any, Any]]) -> Parcel:
+def _parcel(lane: Lane, row: Row[Any], message_id: str, alerts: Sequence[Row[Any]], capsules: Sequence[Row[Any, Any, Any]]) -> Parcel:
     return Parcel(
         message_id=message_id,
-        target_id=lane.id,
-        kind=lane.kind,
-        address=lane.address,
-        secret=lane.secret,
-        items=tuple(_item(one, capsules) for one in chosen),
-        attempts=lane.attempts,
-        failing_since=lane.failing_since,
-        key_ends_at=lane.ends_at,
+        lane=lane,
+        kind=row.kind,
+        address=row.address,
+        secret=row.secret,
+        items=tuple(_item(one, capsules) for one in alerts),
+        failing_since=row.failing_since,
+        key_ends_at=row.ends_at,
     )
 
 
@@ -157,6 +216,12 @@ def _item(row: Row[Any], capsules: Sequence[Row[Any, Any, Any]]) -> Item:
 
 OPEN = (TARGETS.c.id == bindparam("target")) & (TARGETS.c.message_id == bindparam("message"))
 MORE = exists().where(ALERTS.c.target_id == TARGETS.c.id)
+NOW = bindparam("now", type_=Moment())
+IN_BURST = TARGETS.c.burst_since > bindparam("burst_began", type_=Moment())
+SENT = case((IN_BURST, TARGETS.c.burst + 1), else_=1)
+SINCE = case((IN_BURST, TARGETS.c.burst_since), else_=NOW)
+FULL = bindparam("most") <= SENT
+NEXT_BURST = type_coerce(SINCE + literal(BURST // MICROSECOND, BigInteger()), Moment())
 CLOSE = (
     update(TARGETS)
     .where(OPEN)
@@ -165,10 +230,14 @@ CLOSE = (
         attempts=0,
         failing_since=None,
         last_error=None,
-        hold_until=None,
         leased_until=None,
-        tried_at=bindparam("now", type_=Moment()),
-        next_try_at=case((MORE, bindparam("now", type_=Moment())), else_=None),
+        health=bindparam("lane_health"),
+        answered_at=NOW,
+        tried_at=NOW,
+        burst=SENT,
+        burst_since=SINCE,
+        hold_until=case((FULL, NEXT_BURST), else_=None),
+        next_try_at=case((~MORE, None), (FULL, NEXT_BURST), else_=NOW),
     )
 )
 REMOVE = ALERTS.delete().where(ALERTS.c.target_id == bindparam("target"), ALERTS.c.message_id == bindparam("message"))
@@ -177,6 +246,7 @@ POSTPONE = (
     .where(OPEN)
     .values(
         attempts=TARGETS.c.attempts + 1,
+        health="suspect",
         failing_since=func.coalesce(TARGETS.c.failing_since, bindparam("now", type_=Moment())),
         last_error=bindparam("reason"),
         tried_at=bindparam("now", type_=Moment()),
@@ -189,16 +259,38 @@ POSTPONE = (
 )
 
 
-def settle(connection: Connection, results: Sequence[Done | Failed]) -> list[Exception | None]:
-    """Note what became of messages, as many as wait in one transaction."""
-    done = [{"target": one.target_id, "message": one.message_id} for one in results if isinstance(one, Done)]
-    if done:
-        connection.execute(REMOVE, done)
-        times = [one.at for one in results if isinstance(one, Done)]
-        connection.execute(CLOSE, [{**key, "now": at} for key, at in zip(done, times, strict=True)])
+REOPEN = (
+    update(TARGETS)
+    .where(
+        *(TARGETS.c.owner.is_(None), TARGETS.c.sender == bindparam("by"), TARGETS.c.host == bindparam("at")),
+        *(TARGETS.c.answered_at.is_(None), TARGETS.c.next_try_at > NOW),
+    )
+    .values(next_try_at=case((TARGETS.c.hold_until > NOW, TARGETS.c.hold_until), else_=NOW))
+)
+
+
+def settle(connection: Connection, results: Sequence[Done | Failed], *, most: int) -> list[Exception | None]:
+    """Note what became of messages, as many as wait in one transaction; `most` is how many a minute one target is sent."""
+    if done := [one for one in results if isinstance(one, Done)]:
+        connection.execute(REMOVE, [{"target": one.lane.target_id, "message": one.message_id} for one in done])
+        connection.execute(CLOSE, [_closed(one, most=most) for one in done])
+        for one in done:
+            if one.reopens:
+                connection.execute(REOPEN, {"by": one.lane.sender, "at": one.lane.host, "now": one.at})
     if failed := [_postponed(one) for one in results if isinstance(one, Failed)]:
         connection.execute(POSTPONE, failed)
     return [None] * len(results)
+
+
+def _closed(done: Done, *, most: int) -> dict[str, Any]:
+    return {
+        "target": done.lane.target_id,
+        "message": done.message_id,
+        "now": done.at,
+        "burst_began": done.at - BURST,
+        "lane_health": done.health,
+        "most": most,
+    }
 
 
 def _postponed(failed: Failed) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from buildings.recorder.delivery.shares import Lane
+
 
 @dataclass(frozen=True)
 class Item:
@@ -27,14 +29,23 @@ class Parcel:
     """One message. Its id stays the same however often it is tried; `key_ends_at` is the end of the owner's key."""
 
     message_id: str
-    target_id: str
+    lane: Lane
     kind: str
     address: str
     secret: bytes
     items: tuple[Item, ...]
-    attempts: int
     failing_since: datetime | None
     key_ends_at: datetime | None
+
+    @property
+    def target_id(self) -> str:
+        """Whom it is for."""
+        return self.lane.target_id
+
+    @property
+    def attempts(self) -> int:
+        """How often it was tried before."""
+        return self.lane.attempts
 
     @property
     def is_digest(self) -> bool:

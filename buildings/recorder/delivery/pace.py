@@ -1,0 +1,87 @@
+"""How often a host is sent to on behalf of callers without a key. Pure: kept in memory, and the time is an argument.
+
+Anyone may name any host, so what is sent there without a key is limited: per sender and host, per host, and, while the host
+has taken nothing from this sender, to a few first tries; from then on one of them at a time asks it, on the retry schedule.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from buildings.recorder.delivery.ladder import WAITS
+from buildings.recorder.delivery.shares import Lane
+from buildings.recorder.rates import NAMES, Buckets
+
+FIRST_TRIES = 5
+"""Messages that a host may leave untaken before it is asked by one at a time."""
+SENDERS_WORTH = 5
+"""A host takes in a minute as much as so many senders may send it."""
+ALWAYS = 6
+"""So many a minute of each sender go out, however much others send to the host."""
+
+
+@dataclass(slots=True)
+class Unanswered:
+    """A host that has taken nothing from a sender: how many first tries failed, and before when it is left alone."""
+
+    failures: int
+    until: datetime
+
+
+class Pace:
+    """`per_minute` messages of one sender to one host; `shared_hosts` serve everyone, and have no limit as a whole."""
+
+    def __init__(self, per_minute: int, *, shared_hosts: frozenset[str] = frozenset()) -> None:
+        self._per_minute = per_minute
+        self._shared_hosts = shared_hosts
+        self._pairs = Buckets(per_minute)
+        self._hosts = Buckets(per_minute * SENDERS_WORTH)
+        self._unanswered: OrderedDict[str, Unanswered] = OrderedDict()
+
+    def begin(self, lane: Lane, now: datetime) -> datetime | None:
+        """Count a message that is sent now; when it must wait, nothing is counted, and this is the moment to ask again."""
+        if lane.keyed:
+            return None
+        pair = lane.pair
+        if (held := self._held_until(lane, pair, now)) is not None:
+            return held
+        if (left := self._pairs.left(pair, now)) < 1:
+            return self._pairs.queued_at(pair, now)
+        used = self._per_minute - left
+        if lane.host not in self._shared_hosts and not self._hosts.take(lane.host, now) and used >= ALWAYS:
+            return self._hosts.queued_at(lane.host, now)
+        self._pairs.take(pair, now)
+        if not lane.answered and (state := self._unanswered.get(pair)) and state.failures >= FIRST_TRIES:
+            state.until = now + _wait(state)  # the others wait for what becomes of this one
+        return None
+
+    def note(self, lane: Lane, now: datetime, *, taken: bool) -> bool:
+        """Whether a message was taken. True when with this one the host is open again to its sender, whose others need not wait."""
+        if lane.keyed:
+            return False
+        if taken:
+            state = self._unanswered.pop(lane.pair, None)
+            return state is not None and state.failures >= FIRST_TRIES
+        if not lane.answered:
+            self._note_failure(lane, lane.pair, now)
+        return False
+
+    def _held_until(self, lane: Lane, pair: str, now: datetime) -> datetime | None:
+        state = self._unanswered.get(pair)
+        if lane.answered or state is None or state.failures < FIRST_TRIES:
+            return None
+        longest = now + _wait(state)  # after a clock that went back
+        return min(state.until, longest) if now < state.until else None
+
+    def _note_failure(self, lane: Lane, pair: str, now: datetime) -> None:
+        state = self._unanswered.setdefault(pair, Unanswered(0, now))
+        if lane.attempts == 0 or state.failures >= FIRST_TRIES:
+            state.failures += 1
+        state.until = now + _wait(state)
+        self._unanswered.move_to_end(pair)
+        if len(self._unanswered) > NAMES:
+            self._unanswered.popitem(last=False)
+
+
+def _wait(state: Unanswered) -> timedelta:
+    return WAITS[min(max(state.failures - FIRST_TRIES, 0), len(WAITS) - 1)]

@@ -1,0 +1,70 @@
+"""How often something may happen: token buckets by name, kept in memory. Pure: the time is an argument."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+MINUTE = timedelta(minutes=1)
+NAMES = 20_000
+"""Buckets that are kept; beyond it the one that was used least recently is forgotten, which makes it full."""
+
+
+@dataclass(slots=True)
+class Bucket:
+    """What is left as of a moment, and when the last of those who wait for more is to ask again."""
+
+    tokens: float
+    at: datetime
+    tail: datetime
+
+
+class Buckets:
+    """`per_minute` tokens a minute for each name, and as many at once after a quiet minute."""
+
+    def __init__(self, per_minute: int, *, names: int = NAMES) -> None:
+        self._per_minute = per_minute
+        self._step = MINUTE / per_minute
+        self._names = names
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many names are remembered."""
+        return len(self._buckets)
+
+    def left(self, name: str, now: datetime) -> float:
+        """How many tokens there are."""
+        bucket = self._buckets.get(name)
+        return self._per_minute if bucket is None else self._refilled(bucket, now)
+
+    def take(self, name: str, now: datetime) -> bool:
+        """Take a token; False when there is none."""
+        bucket = self._bucket(name, now)
+        bucket.tokens, bucket.at = self._refilled(bucket, now), now
+        if bucket.tokens < 1:
+            return False
+        bucket.tokens -= 1
+        return True
+
+    def next_at(self, name: str, now: datetime) -> datetime:
+        """When there is a token again."""
+        missing = 1 - self.left(name, now)
+        return now + max(missing, 0.0) * self._step
+
+    def queued_at(self, name: str, now: datetime) -> datetime:
+        """The same for each of many who wait: one after the other, as the tokens come."""
+        bucket = self._bucket(name, now)
+        bucket.tail = max(self.next_at(name, now), bucket.tail + self._step)
+        return bucket.tail
+
+    def _bucket(self, name: str, now: datetime) -> Bucket:
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            bucket = self._buckets[name] = Bucket(self._per_minute, now, now - MINUTE)
+            if len(self._buckets) > self._names:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(name)
+        return bucket
+
+    def _refilled(self, bucket: Bucket, now: datetime) -> float:
+        passed = max(now - bucket.at, timedelta(0))  # a clock that went back gives nothing, and takes nothing
+        return min(self._per_minute, bucket.tokens + passed / self._step)

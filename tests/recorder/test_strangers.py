@@ -1,0 +1,224 @@
+"""What strangers do delays nobody else's alerts: receivers that hang, names that are not found, monitors without number."""
+
+import socket
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from threading import Event
+from typing import Any
+
+import anyio
+import httpcore
+import pytest
+
+from buildings.recorder.delivery.ladder import WAITS
+from buildings.recorder.live import courier_of
+from campus.testing import ORIGIN
+from campus.web.client import Web, web_client
+from campus.web.dial import GuardedDial
+from campus.web.lookup import Lookup, system_lookup
+from campus.web.rules import Rules
+
+pytestmark = pytest.mark.anyio
+PATIENCE = 60.0
+"""Seconds after which a wait is given up: a bound, not an expectation."""
+STRANGERS = 80
+NAMES = 24
+
+
+@asynccontextmanager
+async def delivering(recorder: Any) -> AsyncIterator[None]:
+    """Deliver as the watch does."""
+    news = recorder.town.site.state.news
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(courier_of(recorder.town.site).run, news.let_through, partial(news.wait, 0.1))
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def until(condition: Any) -> None:
+    with anyio.fail_after(PATIENCE):
+        while not condition():  # noqa: ASYNC110  # what is waited for happens in a server, which rings no bell
+            await anyio.sleep(0.02)
+
+
+async def fail_all(recorder: Any, urls: Sequence[str], **arguments: Any) -> None:
+    for url in urls:
+        await recorder.beat(await recorder.register(url, **arguments), status="fail")
+
+
+async def test_an_alert_overtakes_those_whose_receivers_never_answer(
+    open_recorder: Any, storage_url: str, authority: Any, receiver: Any
+) -> None:
+    patient = web_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
+    settings = {"monitors_per_host": 1_000}
+    async with open_recorder(storage=storage_url, web=patient, settings=settings) as recorder:
+        await fail_all(recorder, [receiver.url(f"/hung/{number}") for number in range(STRANGERS)])
+        async with delivering(recorder):
+            await until(lambda: receiver.held)
+            async with recorder.calling_from("2001:db8::1") as other:
+                await fail_all(other, [receiver.url("/first"), receiver.url("/second")])
+            await fail_all(recorder, [receiver.url("/keyed")], key="recorder")
+            await until(lambda: len(receiver.requests) == 3)
+            assert len(receiver.held) <= 8, "of one sender at one host that took nothing yet"
+
+
+async def test_targets_that_took_an_alert_before_do_not_wait_for_new_ones(
+    open_recorder: Any, storage_url: str, authority: Any, receiver: Any
+) -> None:
+    patient = web_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
+    settings = {"shared_hosts": ["localhost"], "deliveries": 16}
+    async with open_recorder(storage=storage_url, web=patient, settings=settings) as recorder, AsyncExitStack() as stack:
+        honest = await recorder.register(receiver.url("/honest"))
+        await recorder.beat(honest, status="fail")
+        await recorder.deliver()
+        for number in range(STRANGERS // 2):
+            stranger = await stack.enter_async_context(recorder.calling_from(f"192.0.2.{number + 1}"))
+            await fail_all(stranger, [receiver.url(f"/hung/{number}")])
+        async with delivering(recorder):
+            await until(lambda: len(receiver.held) == 6)
+            await recorder.beat(honest)
+            await fail_all(recorder, [receiver.url("/keyed")], key="recorder")
+            await until(lambda: len(receiver.requests) == 3)
+            assert len(receiver.held) == 6, "three eighths of what may be under way"
+
+
+@pytest.fixture
+def stuck(authority: Any) -> Iterator[Web]:
+    """A client whose name servers do not answer for names that begin with `hang`, until the test is over, and which waits long."""
+    release = Event()
+
+    def resolve(host: str, port: int) -> Sequence[str]:
+        if host.startswith("hang"):
+            release.wait(10 * PATIENCE)
+            raise socket.gaierror("no answer")
+        return system_lookup(host, port)
+
+    dial = GuardedDial(Lookup(resolve, seconds=10 * PATIENCE), allowed_hosts=["localhost"], network=httpcore.AnyIOBackend())
+    yield Web(Rules("campus.test", ["localhost"]), dial, trust=authority.client, seconds=10 * PATIENCE)
+    release.set()
+
+
+async def test_names_that_are_never_answered_for_delay_no_delivery(open_recorder: Any, receiver: Any, stuck: Web) -> None:
+    async with open_recorder(web=stuck) as recorder, AsyncExitStack() as stack, anyio.create_task_group() as tasks:
+        monitor = await recorder.register(receiver.url(), key="recorder")
+        for number in range(NAMES):
+            stranger = await stack.enter_async_context(recorder.calling_from(f"192.0.2.{number}"))
+            tasks.start_soon(partial(stranger.call, "register_monitor", name="a", alert_webhook=f"https://hang{number}.good.dev/"))
+        await anyio.sleep(0.2)  # they are being looked up
+        await recorder.beat(monitor, status="fail")
+        with anyio.fail_after(PATIENCE):
+            assert await recorder.deliver() == 1
+        assert receiver.types == ["monitor.failed"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_names_that_are_never_answered_for_delay_no_other_callers_registration(open_recorder: Any, receiver: Any, stuck: Web) -> None:
+    async with open_recorder(web=stuck) as recorder, recorder.calling_from("192.0.2.1") as other, anyio.create_task_group() as tasks:
+        for number in range(NAMES):
+            url = f"https://hang{number}.good.dev/"
+            tasks.start_soon(partial(recorder.call, "register_monitor", name="a", alert_webhook=url))
+        await anyio.sleep(0.2)
+        with anyio.fail_after(PATIENCE):
+            assert "found or reached" not in str((await other.register(receiver.url()))["notes"])
+        tasks.cancel_scope.cancel()
+
+
+async def test_registrations_of_one_address_are_limited(open_recorder: Any) -> None:
+    for frame in ("http", "mcp"):
+        async with open_recorder(frame, settings={"registrations_per_minute": 30}) as recorder:
+            for number in range(30):
+                await recorder.register(f"https://localhost/{number}")
+            refused = await recorder.call("register_monitor", name="a", alert_webhook="https://localhost/x")
+            assert (refused.status, refused.code) == (429, "too_many_registrations")
+            assert "register again in 2 s" in refused.data["detail"]
+            if frame == "http":
+                assert refused.headers["Retry-After"] == "2"
+                assert refused.headers["RateLimit-Policy"] == '"registrations";q=30;w=60'
+                assert refused.headers["RateLimit"] == '"registrations";r=0;t=2'
+            await recorder.register("https://localhost/x", key="recorder")
+            recorder.clock.move(timedelta(seconds=2))
+            await recorder.register("https://localhost/x")
+
+
+async def test_addresses_of_one_ipv6_network_are_one_caller(open_recorder: Any) -> None:
+    async with open_recorder(settings={"registrations_per_minute": 1}) as recorder, AsyncExitStack() as stack:
+        callers = [
+            await stack.enter_async_context(recorder.calling_from(address))
+            for address in ("2001:db8::1", "2001:db8::ffff:1", "2001:db8:0:1::1", "192.0.2.1", "::ffff:192.0.2.1")
+        ]
+        replies = [
+            await one.call("register_monitor", name="a", alert_webhook=f"https://localhost/{place}") for place, one in enumerate(callers)
+        ]
+    assert [reply.status for reply in replies] == [200, 429, 200, 200, 429]
+
+
+async def test_monitors_without_a_key_at_one_host_are_limited_by_caller(open_recorder: Any, storage_url: str) -> None:
+    async with open_recorder(storage=storage_url, settings={"monitors_per_host": 3}) as recorder:
+        mine = [await recorder.register(f"https://localhost/{number}") for number in range(3)]
+        refused = await recorder.call("register_monitor", name="a", alert_webhook="https://localhost/3")
+        assert (refused.status, refused.code) == (409, "monitor_limit_reached")
+        assert "localhost" in refused.data["detail"]
+        async with recorder.calling_from("192.0.2.1") as other:
+            await other.register("https://localhost/3")
+        await recorder.register("https://localhost/4", key="recorder")
+        await recorder.call("delete_monitor", monitor_id=mine[0]["monitor_id"], secret=mine[0]["secret"])
+        await recorder.register("https://localhost/5")
+    async with open_recorder(settings={"monitors_per_host": 3, "shared_hosts": ["localhost"]}) as recorder:
+        for number in range(4):
+            await recorder.register(f"https://localhost/{number}")
+
+
+async def test_a_monitor_that_flaps_sends_a_few_messages_a_minute_and_a_digest_of_the_rest(anywhere: Any, receiver: Any) -> None:
+    monitor = await anywhere.register(receiver.url(), name="flapping")
+    for _ in range(20):
+        for status in ("fail", "ok"):
+            await anywhere.beat(monitor, status=status)
+            await anywhere.deliver()
+        await anywhere.pass_time(seconds=1)
+    assert len(receiver.requests) == 6
+    await anywhere.pass_time(seconds=39)
+    assert await anywhere.deliver() == 0
+    await anywhere.pass_time(seconds=1)
+    assert await anywhere.deliver() == 1
+    told = [event for one in receiver.requests for event in one.json.get("events", [one.json])]
+    assert [event["type"] for event in told] == ["monitor.failed", "monitor.recovered"] * 20
+    assert await anywhere.alerts(monitor) == []
+
+
+async def test_a_host_that_takes_nothing_is_asked_a_few_times_however_many_monitors_name_it(anywhere: Any, receiver: Any) -> None:
+    receiver.answer(404)
+    await fail_all(anywhere, [receiver.url(f"/{number}") for number in range(30)])
+    for _ in range(24 * 6):
+        await anywhere.deliver()
+        anywhere.clock.move(timedelta(minutes=10))
+    assert len(receiver.requests) <= 5 * len(WAITS)
+    receiver.answer(200)
+    for _ in range(24 * 6):
+        await anywhere.deliver()
+        anywhere.clock.move(timedelta(minutes=10))
+    taken = {one.path for one in receiver.requests[-30:]}
+    assert len(taken) == 30, "once it answers, each alert arrives"
+
+
+async def test_one_address_has_a_host_sent_to_so_often_a_minute(open_recorder: Any, receiver: Any) -> None:
+    async with open_recorder(settings={"alerts_per_host": 10}) as recorder, recorder.calling_from("192.0.2.1") as other:
+        await fail_all(recorder, [receiver.url(f"/{number}") for number in range(25)])
+        await fail_all(other, [receiver.url("/other")])
+        await recorder.deliver()
+        assert len(receiver.requests) == 11
+        assert "/other" in {one.path for one in receiver.requests}
+        for sent in (21, 26):
+            for _ in range(60):
+                recorder.clock.move(timedelta(seconds=1))
+                await recorder.deliver()
+            assert len(receiver.requests) == sent
+
+
+def test_a_client_apart_is_guarded_alike(authority: Any) -> None:
+    web = web_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client)
+    for one in (web, web.apart()):
+        with pytest.raises(Exception, match="only https"):
+            one.check_url("http://good.dev/")
+    assert isinstance(web.apart(), Web)

@@ -1,0 +1,187 @@
+"""Turns, shares and rates: nobody has more than a share, and whoever has least comes first."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buildings.recorder.delivery.ladder import WAITS
+from buildings.recorder.delivery.pace import FIRST_TRIES, Pace
+from buildings.recorder.delivery.shares import HEALTHS, Health, Lane, Shares, UnderWay
+from buildings.recorder.rates import Buckets
+from buildings.recorder.senders import sender_of
+
+NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
+SHARES = Shares(at_once=16, sender=3, host=5, unproven=2, shared_hosts=frozenset({"shared.dev"}))
+LANES = st.builds(
+    Lane,
+    target_id=st.integers(0, 10**9).map("tgt_{}".format),
+    health=st.sampled_from(HEALTHS),
+    sender=st.sampled_from([f"net:{number}" for number in range(9)]),
+    host=st.sampled_from(["a.dev", "b.dev", "shared.dev"]),
+    keyed=st.booleans(),
+    answered=st.booleans(),
+    attempts=st.integers(0, 3),
+)
+
+
+def lane(number: int = 0, *, sender: str = "net:a", host: str = "a.dev", health: Health = "new", **more: Any) -> Lane:
+    return Lane(f"tgt_{number}", health, sender, host, **{"keyed": False, "answered": False, "attempts": 0, **more})
+
+
+def seconds(number: float) -> datetime:
+    return NOON + timedelta(seconds=number)
+
+
+def choose(under_way: UnderWay, lanes: list[Lane], health: Health) -> list[Lane]:
+    return under_way.choose([one for one in lanes if one.health == health], health, may_begin=lambda one: True)
+
+
+@given(st.lists(LANES, max_size=60))
+def test_no_share_is_exceeded_and_none_is_left_empty_while_someone_may_begin(lanes: list[Lane]) -> None:
+    under_way, begun = UnderWay(SHARES), list[Lane]()
+    for health in HEALTHS:
+        begun += choose(under_way, lanes, health)
+    assert len(begun) == under_way.total <= SHARES.at_once
+    assert max(Counter(one.sender for one in begun).values(), default=0) <= SHARES.sender
+    for health in HEALTHS:
+        assert sum(one.health == health for one in begun) <= SHARES.of(health)
+        assert choose(under_way, [one for one in lanes if one not in begun], health) == []
+    for host in ("a.dev", "b.dev"):
+        senders = len({one.sender for one in begun if one.host == host})
+        assert sum(one.host == host for one in begun) <= SHARES.host + senders
+    for one in begun:
+        under_way.end(one)
+    assert under_way == UnderWay(SHARES)
+
+
+@given(st.lists(LANES, max_size=60), st.sampled_from(HEALTHS))
+def test_nobody_begins_a_second_while_another_who_may_has_none(lanes: list[Lane], health: Health) -> None:
+    lanes = [one._replace(host="shared.dev") for one in lanes]
+    begun = Counter(one.sender for one in choose(UnderWay(SHARES), lanes, health))
+    waiting = {one.sender for one in lanes if one.health == health}
+    if begun and max(begun.values()) > 1:
+        assert begun.keys() == waiting
+
+
+def test_each_kind_has_all_its_room_however_many_of_the_others_hang() -> None:
+    for health in HEALTHS:
+        shares = Shares(at_once=64)
+        under_way = UnderWay(shares)
+        for other in HEALTHS:
+            if other != health:
+                many = [lane(number, sender=f"net:{number}", host=f"{number}.dev", health=other) for number in range(200)]
+                assert len(choose(under_way, many, other)) == shares.of(other)
+        assert under_way.free(health) == shares.of(health) > 0
+
+
+def test_a_sender_with_nothing_under_way_to_a_host_may_begin_there_however_many_others_have() -> None:
+    under_way = UnderWay(SHARES)
+    assert len(choose(under_way, [lane(number) for number in range(9)], "new")) == 2
+    assert under_way.full_pairs("new") == ["net:a a.dev"]
+    assert len(choose(under_way, [lane(number, sender="net:b") for number in range(9)], "new")) == 1
+
+
+def test_the_longest_waiting_of_equals_comes_first() -> None:
+    lanes = [lane(number, sender=f"net:{number}", host=f"{number}.dev") for number in range(20)]
+    assert choose(UnderWay(Shares(at_once=8)), lanes, "new") == lanes[:3]
+
+
+def test_lanes_that_must_wait_take_no_room() -> None:
+    under_way = UnderWay(SHARES)
+    lanes = [lane(number, host="shared.dev") for number in range(9)]
+    chosen = under_way.choose(lanes, "new", may_begin=lambda one: one in lanes[6:])
+    assert chosen == lanes[6:]
+    assert under_way.total == 3
+
+
+def test_a_bucket_gives_as_many_a_minute_and_fills_while_it_is_quiet() -> None:
+    buckets = Buckets(6)
+    assert [buckets.take("a", NOON) for _ in range(7)] == [True] * 6 + [False]
+    assert buckets.take("b", NOON)
+    assert buckets.next_at("a", NOON) == seconds(10)
+    assert [buckets.queued_at("a", NOON) for _ in range(3)] == [seconds(10), seconds(20), seconds(30)]
+    assert not buckets.take("a", seconds(9))
+    assert buckets.take("a", seconds(10))
+    assert [buckets.take("a", seconds(900)) for _ in range(7)] == [True] * 6 + [False]
+    assert not buckets.take("a", seconds(0)), "a clock that goes back fills nothing"
+    assert buckets.take("a", seconds(11)), "and takes nothing"
+
+
+@given(st.lists(st.floats(0, 300), min_size=1, max_size=200), st.integers(1, 20))
+def test_in_any_minute_a_bucket_gives_no_more_than_twice_its_rate(moments: list[float], rate: int) -> None:
+    buckets = Buckets(rate)
+    taken = [moment for moment in sorted(moments) if buckets.take("a", seconds(moment))]
+    for start in taken:
+        assert sum(start <= moment < start + 60 for moment in taken) <= 2 * rate
+
+
+def test_no_more_buckets_are_remembered_than_may_be() -> None:
+    buckets = Buckets(1, names=10)
+    for number in range(1_000):
+        buckets.take(str(number), NOON)
+    assert len(buckets) == 10
+    assert not buckets.take("999", NOON)
+
+
+def test_a_host_that_takes_nothing_from_a_sender_is_asked_by_one_at_a_time() -> None:
+    pace = Pace(60)
+    for number in range(FIRST_TRIES):
+        assert pace.begin(lane(number), NOON) is None
+        assert not pace.note(lane(number), NOON, taken=False)
+    assert pace.begin(lane(10), NOON) == NOON + WAITS[0]
+    assert pace.begin(lane(10, sender="net:b"), NOON) is None
+    assert pace.begin(lane(10, host="b.dev"), NOON) is None
+    assert pace.begin(lane(10, answered=True), NOON) is None
+    now = NOON + WAITS[0]
+    assert pace.begin(lane(10), now) is None
+    assert pace.begin(lane(11), now) == now + WAITS[0], "while the first is asked"
+    assert not pace.note(lane(10), now, taken=False)
+    assert pace.begin(lane(11), now) == now + WAITS[1]
+    assert pace.note(lane(12), now, taken=True)
+    assert pace.begin(lane(11), now) is None
+
+
+def test_a_few_targets_that_fail_close_no_host() -> None:
+    pace = Pace(60)
+    for tries in range(20):
+        for number in range(FIRST_TRIES - 1):
+            assert pace.begin(lane(number, attempts=tries), seconds(tries * 60)) is None
+            assert not pace.note(lane(number, attempts=tries), seconds(tries * 60), taken=False)
+    assert pace.begin(lane(10), seconds(1200)) is None
+
+
+def test_a_host_takes_only_so_many_a_minute_and_the_first_of_each_sender() -> None:
+    pace = Pace(10)
+    begun = [pace.begin(lane(host="a.dev", sender=f"net:{sender}", answered=True), NOON) for sender in range(20) for _ in range(10)]
+    assert sum(one is None for one in begun) == 5 * 10 + 15 * 6
+    assert min(one for one in begun if one is not None) > NOON
+    shared = Pace(10, shared_hosts=frozenset({"a.dev"}))
+    assert all(shared.begin(lane(sender=f"net:{sender}"), NOON) is None for sender in range(20) for _ in range(10))
+
+
+def test_for_a_key_no_pace_is_kept() -> None:
+    pace = Pace(1)
+    for number in range(100):
+        assert pace.begin(lane(number, keyed=True, sender="key:a"), NOON) is None
+        assert not pace.note(lane(number, keyed=True), NOON, taken=False)
+
+
+@pytest.mark.parametrize(
+    ("address", "sender"),
+    [
+        ("192.0.2.7", "net:192.0.2.7"),
+        ("::ffff:192.0.2.7", "net:192.0.2.7"),
+        ("2001:db8::1", "net:2001:db8::/64"),
+        ("2001:db8:0:0:ffff::1", "net:2001:db8::/64"),
+        ("fe80::1%eth0", "net:fe80::/64"),
+        ("", "net:"),
+        ("testclient", "net:testclient"),
+    ],
+)
+def test_a_sender_is_a_network(address: str, sender: str) -> None:
+    assert sender_of(None, address) == sender
+    assert sender_of("lin_1", address) == "key:lin_1"
