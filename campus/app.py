@@ -34,6 +34,7 @@ from campus.paywall import ALL
 from campus.plan import Plan, make_plan
 from campus.site import Site
 from campus.storage import NoStorage
+from campus.storage.shape import missing_from
 from campus.tasks import tasks_of
 from campus.web.client import Web, web_client
 
@@ -90,6 +91,8 @@ class Campus:
 
     async def _own_findings(self) -> Findings:
         found: Findings = {"[mail]": await self.mail.check()} if self.mail else {}
+        if unwritable := self.ground.vault.findings():
+            found["[storage]"] = unwritable
         if self.payments:
             found["[payments]"] = await self.payments.check()
         if wrong := server_findings(self.plan.config.server):
@@ -119,6 +122,7 @@ async def assemble(
     config: Config,
     *,
     exclusive: bool,
+    reading: bool = False,
     clock: Callable[[], datetime] = utc_now,
     elapsed: Callable[[], float] = monotonic,
     installed: Sequence[Installed] | None = None,
@@ -131,12 +135,12 @@ async def assemble(
     Everything that campus.toml can have wrong is found before anything is written.
     """
     with ThreadPoolExecutor(max_workers=1) as beside:
-        reading = beside.submit(httpx.create_ssl_context)  # once for all clients: it takes 20 ms
+        trusting = beside.submit(httpx.create_ssl_context)  # once for all clients: it takes 20 ms
         plan, mail = plan or await make_plan(config, installed or installed_buildings()), open_mail(config, clock)
-    trust = reading.result()
+    trust = trusting.result()
     rooms = {one.name: tables for one in plan.opened if (tables := one.loaded.building.tables)}
     async with AsyncExitStack() as stack:
-        ground = await stack.enter_async_context(lay_foundation(config, exclusive=exclusive, now=clock, rooms=rooms))
+        ground = await stack.enter_async_context(lay_foundation(config, exclusive=exclusive, reading=reading, now=clock, rooms=rooms))
         around = Surroundings(
             plan,
             ground,
@@ -146,6 +150,7 @@ async def assemble(
             clock=clock,
             elapsed=elapsed,
             counters=Counters(),
+            serving=exclusive,
         )
         payments = await stack.enter_async_context(service(config, ground, now=clock, trust=trust)) if config.payments else None
         sites = {one.name: await stack.enter_async_context(around.site(one)) for one in plan.loaded}
@@ -177,6 +182,7 @@ class Surroundings:
     clock: Callable[[], datetime]
     elapsed: Callable[[], float]
     counters: Counters
+    serving: bool = False
 
     @asynccontextmanager
     async def site(self, loaded: Loaded) -> AsyncIterator[Site[Any, Any]]:
@@ -184,6 +190,11 @@ class Surroundings:
         building = loaded.building
         tables = building.tables
         storage = await self.ground.vault.room(loaded.name, tables) if tables else NoStorage(loaded.name)
+        if self.serving and tables and (missing := await missing_from(storage, tables)):
+            raise LoadError(
+                f"building {loaded.name!r} cannot be served: in its database {missing}; write the migration that is missing:"
+                f' campus migration {loaded.name} "what changes"'
+            )
         site: Site[Any, Any] = Site(
             name=loaded.name,
             url=self.plan.config.url,

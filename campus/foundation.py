@@ -35,18 +35,25 @@ async def lay_foundation(
     config: Config,
     *,
     exclusive: bool = False,
+    reading: bool = False,
     now: Callable[[], datetime] = utc_now,
     rooms: Mapping[str, type[SQLModel]] | None = None,
 ) -> AsyncIterator[Foundation]:
     """Open the database that campus.toml names, its own tables migrated; `exclusive` claims embedded files for this process.
+    `reading` is for commands that only read.
 
     `rooms` are the tables of all that will be opened on it: what is of a newer version is found before anything is written.
     """
     password = config.secrets.get(PASSWORD)
     async with Vault.open(
-        config.storage.url, folder=config.folder, password=password.get_secret_value() if password else None, exclusive=exclusive
+        config.storage.url,
+        folder=config.folder,
+        password=password.get_secret_value() if password else None,
+        exclusive=exclusive,
+        reading=reading,
     ) as vault:
         await vault.check({"campus": House, **(rooms or {})})
+        await vault.refuse_lost("campus", beside=config.buildings)
         storage = await vault.room("campus", House)
         yield Foundation(vault, storage, KeyRing(storage, products_of(config), now=now))
 

@@ -19,11 +19,11 @@ Note = Annotated[str, Parameter(help="Whom it is for, or why; shown by `campus k
 app = App(name="key")
 
 
-def with_keys(config: ConfigFile, work: Callable[[KeyRing], Awaitable[T]]) -> T:
-    """Open the key ring, do the work, close it."""
+def with_keys(config: ConfigFile, work: Callable[[KeyRing], Awaitable[T]], *, reading: bool = False) -> T:
+    """Open the key ring, do the work, close it; `reading` is for work that changes nothing."""
 
     async def run() -> T:
-        async with lay_foundation(read_config(config)) as ground:
+        async with lay_foundation(read_config(config), reading=reading) as ground:
             return await work(ground.keys)
 
     return anyio.run(run)
@@ -39,7 +39,7 @@ def issue(product: str, *, note: Note = "", config: ConfigFile = CAMPUS_TOML, as
 @app.command(name="list")
 def list_keys(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """List every key: what it opens, its state, when it ends and was last used; never the key itself."""
-    records = with_keys(config, lambda keys: keys.list())
+    records = with_keys(config, lambda keys: keys.list(), reading=True)
     rows = [
         {
             "id": record.key.id,

@@ -150,7 +150,7 @@ def backup(folder: Path, /, *, config: ConfigFile = CAMPUS_TOML) -> None:
     """Copy every SQLite file into a folder while the server runs; for PostgreSQL use pg_dump."""
 
     async def copy() -> Sequence[Path]:
-        async with lay_foundation(read_config(config)) as ground:
+        async with lay_foundation(read_config(config), reading=True) as ground:
             return await ground.vault.backup(folder)
 
     for path in anyio.run(copy):
@@ -165,6 +165,6 @@ def _tell(found: list[dict[str, str]], *, as_json: bool) -> None:
 
 
 async def _ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
-    async with assemble(read_config(config), exclusive=False) as campus:
+    async with assemble(read_config(config), exclusive=False, reading=True) as campus:
         problems = await campus.ask(on)
         return [{"building": name, "problem": sentence} for name, sentences in problems.items() for sentence in sentences]

@@ -16,16 +16,16 @@ PROBE_BYTES = 64 * 1024
 
 @contextmanager
 def claimed(folder: Path, *, exclusive: bool) -> Iterator[Path]:
-    """The directory, made if need be and found writable; with `exclusive` no other process can claim it so.
+    """The directory, made if need be; with `exclusive` it is found writable, and no other process can claim it so.
 
-    On a refusal nothing was written.
+    On a refusal nothing was written. Without `exclusive` nothing is tried: what only reads works on a full disk too.
     """
     with ExitStack() as stack:
         made = _make(folder)
         try:
             if exclusive:
                 stack.enter_context(_locked(folder))
-            _probe(folder)
+                probe(folder)
         except StorageError:
             if made:
                 folder.rmdir()
@@ -79,8 +79,8 @@ def _lock(descriptor: int, folder: Path) -> None:
         ) from None
 
 
-def _probe(folder: Path) -> None:
-    """Write and sync a file that has no name and vanishes."""
+def probe(folder: Path) -> None:
+    """Write and sync a file that has no name and vanishes; StorageError where that cannot be."""
     try:
         with TemporaryFile(dir=folder) as file:
             file.write(bytes(PROBE_BYTES))
@@ -92,12 +92,30 @@ def _probe(folder: Path) -> None:
 
 def _copy(path: Path, copy: Path) -> None:
     try:
-        with told(f"the backup of {path}"), closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
+        with told(f"the backup of {path}"), closing(sqlite3.connect(readable(path), uri=True, timeout=BUSY_SECONDS)) as connection:
             connection.execute("VACUUM INTO ?", (str(copy),))
         _sync(copy)
     except BaseException:
         copy.unlink(missing_ok=True)  # half a backup is none
         raise
+
+
+def readable(path: Path) -> str:
+    """The address at which a database can be read, also where nothing can be written beside it.
+
+    SQLite keeps an index of its log in a file of its own, which a full or read-only disk does not take. Where there is no log, the
+    file is all there is, and is read without one; nobody else writes it then.
+    """
+    address = path.absolute().as_uri()
+    try:
+        with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as connection:
+            connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
+    except sqlite3.OperationalError:
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise
+        return f"{address}?immutable=1"
+    return address
 
 
 def _sync(path: Path) -> None:

@@ -10,7 +10,6 @@ rarely closed at all.
 import sqlite3
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import aiosqlite
@@ -34,8 +33,8 @@ class Connection(sqlite3.Connection):
 class AsyncConnection(aiosqlite.Connection):
     """Finishes the statement in hand before it lets a cancellation through."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(partial(sqlite3.connect, path, **CONNECT), ROWS_AT_ONCE)
+    def __init__(self, address: str) -> None:
+        super().__init__(partial(sqlite3.connect, address, **CONNECT), ROWS_AT_ONCE)
         self._thread.daemon = True  # a connection that was not closed does not keep the process alive
 
     def stop(self) -> Any:
@@ -54,12 +53,13 @@ class AsyncConnection(aiosqlite.Connection):
 
 CONNECT: dict[str, Any] = {
     "factory": Connection,
+    "uri": True,
     "timeout": BUSY_SECONDS,
     # sqlite3 is to begin no transactions of its own: it would begin them late, and lose updates
     "isolation_level": None,
 }
 
 
-async def open_async(path: Path) -> aiosqlite.Connection:
-    """Open a file for sessions."""
-    return await AsyncConnection(path)
+async def open_async(address: str) -> aiosqlite.Connection:
+    """Open a file for sessions, by its `file:` address."""
+    return await AsyncConnection(address)

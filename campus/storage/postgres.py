@@ -80,6 +80,10 @@ class PostgresDatabase:
         """The connections of a building's schema; opened at the first use."""
         return PostgresConnections(self._url, name)
 
+    def findings(self) -> Sequence[str]:
+        """Nothing: the server's disk is its own affair, and a write that it refuses says why."""
+        return []
+
     async def backup(self, target: Path) -> Sequence[Path]:
         """Refused: PostgreSQL brings what does it better."""
         command = f"pg_dump --format=custom --file={target}.dump {self._url.database}"

@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from campus.errors import StorageError
-from campus.storage.directory import copy_files
+from campus.storage.directory import copy_files, probe, readable
 from campus.storage.driver import CONNECT, open_async
 from campus.storage.faults import BUSY_SECONDS, told
 from campus.storage.history import History
@@ -41,9 +41,10 @@ class SqliteConnections:
     change of threads per statement.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.readers = _async_engine(path, READER, begin="BEGIN", size=READERS)
-        self.writer = _async_engine(path, WRITER, begin="BEGIN IMMEDIATE", size=1)
+    def __init__(self, path: Path, *, reads_at: str | None = None) -> None:
+        address = path.absolute().as_uri()
+        self.readers = _async_engine(reads_at or address, READER, begin="BEGIN", size=READERS)
+        self.writer = _async_engine(address, WRITER, begin="BEGIN IMMEDIATE", size=1)
         self._batches = _engine(path, WRITER)
         self._thread = anyio.CapacityLimiter(1)
 
@@ -65,8 +66,9 @@ class SqliteConnections:
 class SqliteDirectory:
     """The directory that holds every building's file."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, reading: bool = False) -> None:
         self._folder = folder
+        self._reading = reading
 
     def describe(self, name: str) -> str:
         """What to call a building's database in a sentence."""
@@ -84,7 +86,18 @@ class SqliteDirectory:
 
     def connections(self, name: str) -> SqliteConnections:
         """The connections of a building's file; it is opened at the first use."""
-        return SqliteConnections(self._path(name))
+        if not self._reading:
+            return SqliteConnections(self._path(name))
+        with told(self.describe(name)):
+            return SqliteConnections(self._path(name), reads_at=readable(self._path(name)))
+
+    def findings(self) -> Sequence[str]:
+        """That the directory takes no writes; nothing while it does."""
+        try:
+            probe(self._folder)
+        except StorageError as error:
+            return [str(error)]
+        return []
 
     async def backup(self, target: Path) -> Sequence[Path]:
         """Copy every file into a directory, each as it stands at one moment, while others read and write."""
@@ -94,15 +107,17 @@ class SqliteDirectory:
         return self._folder / f"{name}.db"
 
 
-def _async_engine(path: Path, pragmas: Sequence[str], *, begin: str, size: int) -> AsyncEngine:
-    url = URL.create("sqlite+aiosqlite", database=str(path))
-    engine = create_async_engine(url, async_creator=partial(open_async, path), pool_size=size, **POOL)
+def _async_engine(address: str, pragmas: Sequence[str], *, begin: str, size: int) -> AsyncEngine:
+    url = URL.create("sqlite+aiosqlite", database=address)
+    engine = create_async_engine(url, async_creator=partial(open_async, address), pool_size=size, **POOL)
     _prepare(engine.sync_engine, pragmas, begin)
     return engine
 
 
 def _engine(path: Path, pragmas: Sequence[str]) -> Engine:
-    engine = create_engine(URL.create("sqlite", database=str(path)), connect_args=CONNECT, pool_size=1, **POOL)
+    engine = create_engine(
+        URL.create("sqlite", database=path.absolute().as_uri(), query={"uri": "true"}), connect_args=CONNECT, pool_size=1, **POOL
+    )
     _prepare(engine, pragmas, "BEGIN IMMEDIATE")
     return engine
 
@@ -123,8 +138,18 @@ def _prepare(engine: Engine, pragmas: Sequence[str], begin: str) -> None:
 def _version_of(path: Path) -> str | None:
     if not path.exists():
         return None
-    # a file with no log beside it is read without making one
-    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    log = path.with_name(f"{path.name}-wal")
+    if not log.exists():
+        return _version_at(path, "immutable=1")  # a file with no log beside it is read without making one
+    try:
+        return _version_at(path, "mode=ro")
+    except sqlite3.OperationalError:
+        if log.stat().st_size:
+            raise
+        return _version_at(path, "immutable=1")  # an empty log whose index cannot be made: the disk takes nothing
+
+
+def _version_at(path: Path, mode: str) -> str | None:
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS)) as connection:
         if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'alembic_version'").fetchone():
             return None

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
@@ -40,6 +40,10 @@ class Database(Protocol):
         """The room's connections."""
         ...
 
+    def findings(self) -> Sequence[str]:
+        """Why nothing can be written."""
+        ...
+
     async def backup(self, target: Path) -> Sequence[Path]:
         """Copy everything into a directory."""
         ...
@@ -55,19 +59,35 @@ class Vault:
 
     @staticmethod
     @asynccontextmanager
-    async def open(url: str, *, folder: Path = Path(), password: str | None = None, exclusive: bool = False) -> "AsyncIterator[Vault]":
+    async def open(
+        url: str, *, folder: Path = Path(), password: str | None = None, exclusive: bool = False, reading: bool = False
+    ) -> "AsyncIterator[Vault]":
         """Open `sqlite:DIRECTORY`, relative to `folder`, or `postgresql://user@host/database`; StorageError says what is wrong.
 
         `exclusive` claims a SQLite directory for this process, as serving does; others may still open it without. On
-        PostgreSQL any number may serve.
+        PostgreSQL any number may serve. `reading` is for commands that only read: they work on a full or read-only disk.
         """
         async with AsyncExitStack() as stack:
-            yield Vault(_database_at(url, folder, password, exclusive=exclusive, stack=stack), stack)
+            yield Vault(_database_at(url, folder, password, exclusive=exclusive, reading=reading, stack=stack), stack)
 
     async def check(self, rooms: Mapping[str, type[SQLModel]]) -> None:
         """StorageError when a room's database is of a newer version than its tables, or these have no migrations; changes nothing."""
         for name, tables in rooms.items():
             await self._version(name, history_of(tables))
+
+    async def refuse_lost(self, name: str, *, beside: Iterable[str]) -> None:
+        """StorageError when a room has no tables and others have: it was lost, and would be taken for new; changes nothing."""
+        if await self._database.version_of(name) is not None:
+            return
+        if full := [other for other in beside if await self._database.version_of(other) is not None]:
+            raise StorageError(
+                f"{self._database.describe(name)} is missing or empty, while there is data of {', '.join(full)}: restore all of it from"
+                " one backup, or move what is there away to begin anew"
+            )
+
+    def findings(self) -> Sequence[str]:
+        """Why nothing can be written; nothing while all is well."""
+        return self._database.findings()
 
     async def room(self, name: str, tables: type[SQLModel]) -> Storage:
         """A building's storage, its migrations run: those of the nearest `migrations` beside or above the module of its tables.
@@ -105,10 +125,10 @@ class Vault:
         return version
 
 
-def _database_at(url: str, folder: Path, password: str | None, *, exclusive: bool, stack: AsyncExitStack) -> Database:
+def _database_at(url: str, folder: Path, password: str | None, *, exclusive: bool, reading: bool, stack: AsyncExitStack) -> Database:
     kind, _, rest = url.partition(":")
     if kind == "sqlite" and rest:
-        return SqliteDirectory(stack.enter_context(claimed((folder / rest).absolute(), exclusive=exclusive)))
+        return SqliteDirectory(stack.enter_context(claimed((folder / rest).absolute(), exclusive=exclusive)), reading=reading)
     if kind == "postgresql":
         return locate(url, password)
     raise StorageError(f"[storage] url begins with {kind!r}; write {URLS}")

@@ -1,0 +1,177 @@
+"""What an operator meets at a bad hour: a database that was lost, tables without their migration, a full or read-only disk."""
+
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from serving import CAMPUS, command, free_port, write_config
+
+from tests.conftest import Postgres
+
+SHOP = """
+openapi = "cve"
+[storage]
+url = "{storage}"
+[products.cve]
+scope = "cve"
+price = "19"
+term = "30 days"
+[buildings.cve]
+sample = true
+kev_url = "file:///nowhere"
+kev_mirror_url = "file:///nowhere"
+epss_url = "file:///nowhere"
+nvd_url = "file:///nowhere"
+"""
+TABLES = '''
+from fastmcp import FastMCP
+from sqlmodel import Field, SQLModel
+from campus import Building, registry
+
+class Tables(SQLModel, registry=registry()):
+    """The tables."""
+
+class Tide(Tables, table=True):
+    id: int = Field(primary_key=True)
+    height: float | None = None
+
+mcp = FastMCP("Tides")
+
+@mcp.tool(annotations={"readOnlyHint": True})
+def tide() -> str:
+    "The tide."
+    return "high"
+
+building = Building(mcp, tables=Tables)
+'''
+STEP = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    op.create_table("tide", sa.Column("id", sa.Integer(), nullable=False), sa.PrimaryKeyConstraint("id", name="pk_tide"))
+"""
+
+
+def config_of(folder: Path, storage_url: str) -> Path:
+    return write_config(folder, SHOP.format(storage=storage_url), port=free_port())
+
+
+def refused(config: Path, *words: str, environ: dict[str, str] | None = None) -> str:
+    """The one sentence with which a command ends."""
+    answer = command(*words, "--config", str(config), environ=environ)
+    assert answer.returncode == 2, answer
+    sentence = answer.stderr.splitlines()[-1]
+    assert sentence.startswith("campus: "), answer.stderr
+    assert "Traceback" not in answer.stderr
+    return sentence
+
+
+def test_a_column_that_no_migration_makes_stops_the_start(tmp_path: Path, storage_url: str) -> None:
+    package = tmp_path / "site" / "drifting_tides"
+    (package / "migrations").mkdir(parents=True)
+    (package / "__init__.py").write_text(TABLES)
+    (package / "migrations" / "0001_first.py").write_text(STEP)
+    (info := tmp_path / "site" / "drifting_tides-1.dist-info").mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: drifting-tides\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[campus.buildings]\ntides = drifting_tides:building\n")
+    config = write_config(tmp_path, f'[storage]\nurl = "{storage_url}"\n[buildings.tides]\n', port=free_port())
+    sentence = refused(config, "serve", environ={"PYTHONPATH": str(package.parent)})
+    assert "the table tide has no column height" in sentence
+    assert 'campus migration tides "' in sentence
+
+
+def test_a_lost_core_database_beside_a_full_one_is_not_taken_for_new(tmp_path: Path) -> None:
+    config = config_of(tmp_path, "sqlite:data")
+    assert command("audit", "--config", str(config)).returncode == 0
+    shutil.rmtree(keys := tmp_path / "kept", ignore_errors=True)
+    keys.mkdir()
+    for file in (tmp_path / "data").glob("campus.db*"):
+        file.rename(keys / file.name)
+    for words in (["serve"], ["key", "list"], ["check"]):
+        sentence = refused(config, *words)
+        assert f"{tmp_path / 'data' / 'campus.db'} is missing" in sentence
+        assert "cve" in sentence
+        assert "restore" in sentence
+        assert not (tmp_path / "data" / "campus.db").exists()
+    (keys / "campus.db").rename(tmp_path / "data" / "campus.db")
+    assert command("key", "list", "--config", str(config)).returncode == 0
+
+
+def test_a_lost_core_schema_beside_a_full_one_is_not_taken_for_new(tmp_path: Path, postgres: Postgres) -> None:
+    name = postgres.create_database()
+    config = config_of(tmp_path, postgres.url(name))
+    assert command("audit", "--config", str(config)).returncode == 0
+    postgres.run("psql", "-d", name, "-c", "DROP SCHEMA campus CASCADE")
+    sentence = refused(config, "key", "list")
+    assert f"the schema campus of the database {name} is missing" in sentence
+    postgres.drop_database(name)
+
+
+def test_a_new_building_beside_a_full_database_is_new(tmp_path: Path) -> None:
+    config = write_config(tmp_path, '[buildings.gateway]\npath = "/"\n', port=free_port())
+    assert command("audit", "--config", str(config)).returncode == 0
+    assert command("audit", "--config", str(config_of(tmp_path, "sqlite:data"))).returncode == 0
+
+
+def no_space() -> None:
+    """No file of the process grows, as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def on_a_full_disk(config: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return run([str(CAMPUS), *words, "--config", str(config)], preexec_fn=no_space)
+
+
+def on_a_read_only_disk(config: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    data = config.parent / "data"
+    mounted = f"mount --bind {data} {data} && mount -o remount,ro,bind {data}"
+    probe = run(["unshare", "-rm", "sh", "-c", mounted])
+    if probe.returncode:
+        pytest.skip(f"a read-only mount cannot be made here: {probe.stderr.strip()}")
+    return run(["unshare", "-rm", "sh", "-c", f'{mounted} && exec "$@"', "sh", str(CAMPUS), *words, "--config", str(config)])
+
+
+def run(words: Sequence[str], preexec_fn: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, timeout=110, check=False, preexec_fn=preexec_fn)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's limits and mounts")
+@pytest.mark.parametrize("disk", [on_a_full_disk, on_a_read_only_disk])
+def test_what_only_reads_works_on_a_disk_that_takes_nothing(
+    tmp_path: Path, disk: Callable[[Path, Sequence[str]], subprocess.CompletedProcess[str]]
+) -> None:
+    config = config_of(tmp_path, "sqlite:data")
+    assert command("key", "issue", "cve", "--note", "before", "--config", str(config)).returncode == 0
+    assert command("audit", "--config", str(config)).returncode == 0
+    listed = disk(config, ["key", "list", "--json"])
+    assert (listed.returncode, '"note": "before"' in listed.stdout) == (0, True), listed.stderr
+    audited = disk(config, ["audit"])
+    assert (audited.returncode, audited.stdout) == (0, "all is well\n"), audited.stderr
+    checked = disk(config, ["check"])
+    assert checked.returncode == 1, checked.stderr
+    assert f"the directory {tmp_path / 'data'} cannot be written" in checked.stdout
+    issued = disk(config, ["key", "issue", "cve"])
+    assert issued.returncode == 2
+    assert issued.stderr.startswith("campus: "), issued.stderr
+    served = disk(config, ["serve"])
+    assert served.returncode == 2
+    assert f"the directory {tmp_path / 'data'} cannot be written" in served.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's mounts")
+def test_a_backup_is_made_from_a_read_only_disk(tmp_path: Path) -> None:
+    config = config_of(tmp_path, "sqlite:data")
+    assert command("key", "issue", "cve", "--config", str(config)).returncode == 0
+    assert command("audit", "--config", str(config)).returncode == 0
+    made = on_a_read_only_disk(config, ["backup", str(tmp_path / "copy")])
+    assert made.returncode == 0, made.stderr
+    assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["campus.db", "cve.db"]
