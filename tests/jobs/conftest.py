@@ -4,19 +4,65 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import anyio
 import pytest
+from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.jobs import JobStatus, Scheduler, Task
 from campus.storage import House, Storage, Vault
 from campus.testing import Clock
 
 PACE = 0.005
-PATIENCE = 20.0
+QUIET_LOOKS = 20
+PATIENCE = 100.0
 """Seconds after which a wait is given up: a bound, not an expectation."""
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
+
+
+@dataclass
+class Watch:
+    """What a scheduler does: how often it read its clock since it last used its database, and whether it uses that now."""
+
+    clock: Clock
+    storage: Storage
+    reads: int = 0
+    busy: int = 0
+    runs: bool = False
+
+    def __call__(self) -> datetime:
+        """The scheduler's clock."""
+        self.reads += 1
+        return self.clock()
+
+    def read(self) -> AbstractAsyncContextManager[AsyncSession]:
+        """The scheduler's storage."""
+        return self._used(self.storage.read())
+
+    def write(self) -> AbstractAsyncContextManager[AsyncSession]:
+        """The scheduler's storage."""
+        return self._used(self.storage.write())
+
+    def batch(self, apply: Any) -> Any:
+        """The scheduler's storage."""
+        return self.storage.batch(apply)
+
+    @asynccontextmanager
+    async def _used(self, session: AbstractAsyncContextManager[AsyncSession]) -> AsyncIterator[AsyncSession]:
+        self.busy += 1
+        try:
+            async with session as entered:
+                yield entered
+        finally:
+            self.busy -= 1
+            self.reads = 0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it looked at its clock again and again, and found nothing to do."""
+        return not self.runs or (not self.busy and self.reads >= QUIET_LOOKS)
 
 
 @dataclass(frozen=True)
@@ -26,6 +72,7 @@ class Process:
     scheduler: Scheduler
     storage: Storage
     clock: Clock
+    watch: Watch
 
     async def status(self, name: str = "job") -> JobStatus:
         """How a job fares, looked up now."""
@@ -42,14 +89,23 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def open_process(storage_url: str, clock: Clock) -> Open:
+def watches() -> list[Watch]:
+    """Those of every scheduler of the test."""
+    return []
+
+
+@pytest.fixture
+def open_process(storage_url: str, clock: Clock, watches: list[Watch]) -> Open:
     """Open a scheduler on the test's database; `clock` gives it one of its own."""
 
     @asynccontextmanager
     async def open_one(*tasks: Task, holder: str | None = None, clock: Clock = clock) -> AsyncIterator[Process]:
         async with Vault.open(storage_url) as vault:
             storage = await vault.room("campus", House)
-            yield Process(Scheduler(tasks, storage, now=clock, pace=PACE, chance=lambda: 0.5, holder=holder), storage, clock)
+            watches.append(watch := Watch(clock, storage))
+            scheduler = Scheduler(tasks, watch, now=watch, pace=PACE, chance=lambda: 0.5, holder=holder)
+            yield Process(scheduler, storage, clock, watch)
+            watch.runs = False
 
     return open_one
 
@@ -67,11 +123,15 @@ def until() -> Until:
 
 
 @pytest.fixture
-def settle() -> Callable[[], Awaitable[None]]:
-    """Let every scheduler look at its clock a few times."""
+def settle(watches: list[Watch]) -> Callable[[], Awaitable[None]]:
+    """Wait until every scheduler that runs has found nothing to do, however slow the machine is."""
 
     async def wait() -> None:
-        await anyio.sleep(20 * PACE)
+        for watch in watches:
+            watch.reads = 0
+        with anyio.fail_after(PATIENCE):
+            while not all(watch.is_quiet for watch in watches):  # noqa: ASYNC110  # a count of what others do
+                await anyio.sleep(PACE)
 
     return wait
 
@@ -79,4 +139,5 @@ def settle() -> Callable[[], Awaitable[None]]:
 def started(processes: Sequence[Process], tasks: anyio.abc.TaskGroup) -> None:
     """Let the schedulers of several processes run."""
     for process in processes:
+        process.watch.runs = True
         tasks.start_soon(process.scheduler.run)

@@ -37,6 +37,30 @@ def test_a_run_that_began_before_the_slot_does_not_count_for_it() -> None:
     assert due_at(Daily(12, 0), began.succeeded(), NOON + HOUR) == NOON
 
 
+def test_a_run_that_began_exactly_at_the_slot_counts_for_it() -> None:
+    record = Record(last_started=NOON).succeeded()
+    assert due_at(Daily(12, 0), record, NOON) == NOON + timedelta(days=1)
+
+
+@pytest.mark.parametrize("schedule", [Daily(12, 0), Periodic(6 * HOUR)])
+def test_nothing_of_a_failure_is_left_after_a_success(schedule: Daily | Periodic) -> None:
+    failed = Record().claimed("a", now=NOON, chance=0.5).failed(ValueError("no"), now=NOON, chance=0.5)
+    assert failed.retry_at is not None
+    again = failed.claimed("a", now=failed.retry_at, chance=0.5).succeeded()
+    assert again == Record(last_started=failed.retry_at, last_success=failed.retry_at)
+    due = due_at(schedule, again, failed.retry_at)
+    assert due is not None
+    assert due > failed.retry_at
+
+
+@pytest.mark.parametrize("schedule", [Daily(12, 0), Periodic(timedelta(minutes=1))])
+@given(failures=st.integers(1, 50), chance=st.floats(0, 1))
+def test_a_failure_puts_a_job_off_by_its_own_wait_and_no_longer(schedule: Daily | Periodic, failures: int, chance: float) -> None:
+    record = Record(failures=failures - 1).failed(ValueError("no"), now=NOON, chance=chance)
+    assert record.retry_at == due_at(schedule, record, NOON) == NOON + backoff(failures, chance)
+    assert record.retry_at <= NOON + LAST_RETRY * 1.1
+
+
 @given(MOMENTS.filter(lambda start: start <= NOON), st.timedeltas(timedelta(seconds=1), timedelta(days=400)))
 def test_a_periodic_job_is_due_its_period_after_its_last_start(start: datetime, period: timedelta) -> None:
     assert due_at(Periodic(period), Record(last_started=start), NOON) == start + period

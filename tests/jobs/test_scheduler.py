@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -143,6 +144,7 @@ async def test_a_failing_job_backs_off_is_told_of_and_recovers(open_process: Ope
         await settle()
         status = await process.status()
         assert (status.failures, status.last_error, status.last_success) == (0, None, clock())
+        assert work.runs == 5, "a success leaves no retry behind"
         assert process.scheduler.findings() == []
         tasks.cancel_scope.cancel()
 
@@ -332,9 +334,9 @@ async def test_a_database_that_takes_no_writes_is_told_and_the_job_runs_when_it_
 ) -> None:
     work = Work()
     async with open_process() as process, anyio.create_task_group() as tasks:
-        storage = Locked(process.storage)
-        scheduler = Scheduler([work.daily()], storage, now=clock, pace=PACE)
-        tasks.start_soon(scheduler.run)
+        storage = Locked(process.watch)
+        scheduler = Scheduler([work.daily()], storage, now=process.watch, pace=PACE)
+        started([replace(process, scheduler=scheduler)], tasks)
         await until(lambda: len(scheduler.findings()) == 2)
         assert scheduler.findings() == [
             "job cannot be started: StorageUnavailable: the disk is full",
@@ -354,15 +356,37 @@ async def test_a_run_whose_lease_cannot_be_renewed_is_stopped_before_another_may
     work = Work()
     work.hold = True
     async with open_process() as process, anyio.create_task_group() as tasks:
-        storage = Locked(process.storage)
+        storage = Locked(process.watch)
         storage.locked = False
-        scheduler = Scheduler([work.daily()], storage, now=clock, pace=PACE)
-        tasks.start_soon(scheduler.run)
+        scheduler = Scheduler([work.daily()], storage, now=process.watch, pace=PACE)
+        started([replace(process, scheduler=scheduler)], tasks)
         await until(lambda: work.runs == 1)
         storage.locked = True
         clock.move(timedelta(seconds=59))
         await settle()
         assert work.stopped == 0
+        clock.move(timedelta(seconds=1))
+        await until(lambda: work.stopped == 1)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_storage_that_fails_after_a_renewal_stops_the_run_only_when_that_lease_is_over(
+    open_process: Open, clock: Clock, until: Until, settle: Settle
+) -> None:
+    work = Work()
+    work.hold = True
+    async with open_process() as process, anyio.create_task_group() as tasks:
+        storage = Locked(process.watch)
+        storage.locked = False
+        scheduler = Scheduler([work.daily()], storage, now=process.watch, pace=PACE)
+        started([replace(process, scheduler=scheduler)], tasks)
+        await until(lambda: work.runs == 1)
+        clock.move(timedelta(seconds=45))
+        await settle()
+        storage.locked = True
+        clock.move(timedelta(seconds=59))
+        await settle()
+        assert work.stopped == 0, "renewed after 45 seconds, the lease lasts until 105"
         clock.move(timedelta(seconds=1))
         await until(lambda: work.stopped == 1)
         tasks.cancel_scope.cancel()

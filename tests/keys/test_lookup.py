@@ -1,8 +1,8 @@
 """Finding a token's key: what is remembered, for how long, and what a flood of tokens can do."""
 
 import secrets
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 
 import anyio
@@ -30,10 +30,16 @@ class CountedStorage:
         self._storage = storage
         self.reads = 0
         self.on_full: Callable[[], object] | None = None
+        self.gates: dict[int, anyio.Event] = {}
 
-    def read(self) -> AbstractAsyncContextManager[AsyncSession]:
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncSession]:
         self.reads += 1
-        return self._storage.read()
+        gate = self.gates.get(self.reads)
+        async with self._storage.read() as session:
+            yield session
+        if gate is not None:
+            await gate.wait()
 
     def write(self) -> AbstractAsyncContextManager[AsyncSession]:
         if self.on_full is not None:
@@ -92,6 +98,48 @@ async def test_calls_at_once_share_one_look_at_the_database(ring: KeyRing, count
             tasks.start_soon(find)
     assert found == [Credential("valid", key)] * 20
     assert counted.reads == 1
+
+
+async def test_the_five_seconds_count_from_the_question_and_not_from_the_answer(
+    ring: KeyRing, other_ring: KeyRing, counted: CountedStorage, clock: Clock
+) -> None:
+    key, token = await ring.issue("cve")
+    counted.gates[1] = slow = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ring.find, token)
+        await anyio.wait_all_tasks_blocked()
+        await other_ring.revoke(key.id)
+        clock.move(3 * SECOND)
+        slow.set()
+    assert ring.peek(token) == Credential("valid", key), "as it was when the database was asked"
+    clock.move(2 * SECOND)
+    assert (await ring.find(token)).state == "revoked"
+
+
+async def test_of_two_questions_that_overlap_the_later_one_is_still_shared(ring: KeyRing, counted: CountedStorage, clock: Clock) -> None:
+    """Each answer is older than five seconds when it comes, so whoever waited for it asks anew."""
+    _, token = await ring.issue("cve")
+    counted.gates |= {number: anyio.Event() for number in (1, 2, 3)}
+
+    async def reads(count: int) -> None:
+        with anyio.fail_after(60):
+            while counted.reads < count:  # noqa: ASYNC110  # a count of what others do
+                await anyio.sleep(0.001)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(ring.find, token)
+        await reads(1)
+        clock.move(6 * SECOND)
+        counted.gates[1].set()
+        await reads(3)
+        clock.move(6 * SECOND)
+        counted.gates[2].set()
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(ring.find, token)
+        await anyio.wait_all_tasks_blocked()
+        assert counted.reads == 3, "the third question is on its way"
+        counted.gates[3].set()
 
 
 async def test_a_caller_who_hangs_up_takes_nobody_with_him(ring: KeyRing) -> None:

@@ -229,6 +229,17 @@ async def test_a_renewal_whose_payment_was_reversed_is_taken_off_and_the_key_sta
     assert (key.id, "shortened", "campus") in await events_of(storage)
 
 
+async def test_a_renewal_follows_a_key_that_was_rotated_twice_while_it_was_paid(desk: KeyDesk, ring: KeyRing, storage: Storage) -> None:
+    key, _ = await ring.issue("cve")
+    sold = await desk.sell("cve", payment="pay_1", renew=key.id)
+    second, _ = await ring.rotate(key.id)
+    third, token = await ring.rotate(second.id)
+    await settle(storage, ring, "pay_1")
+    found = await ring.find(token)
+    assert found.key is not None
+    assert (found.key.id, found.key.expires_at) == (third.id, sold.key.expires_at)
+
+
 async def test_what_cannot_be_renewed_is_refused_before_it_is_paid(desk: KeyDesk, ring: KeyRing, storage: Storage) -> None:
     revoked, _ = await ring.issue("cve")
     await ring.revoke(revoked.id)

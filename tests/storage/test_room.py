@@ -2,17 +2,20 @@
 
 import asyncio
 import random
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import anyio
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import event, text, update
 from sqlalchemy.exc import IntegrityError, StatementError
 from sqlmodel import col, select
 
 from campus.errors import StorageError, StorageUnavailable
 from campus.storage import NoStorage, Storage, Vault, try_write
+from campus.storage.driver import CONNECT
 from tests.storage.bank.tables import Account, Entry, Tables
 
 pytestmark = pytest.mark.anyio
@@ -74,6 +77,42 @@ async def test_a_write_whose_task_is_cancelled_rolls_back_and_frees_the_writer(b
     assert await balance_of(bank) is None
     await open_account(bank, "b", 1)
     assert await balance_of(bank, "b") == 1
+
+
+async def test_a_write_that_is_cancelled_before_its_commit_is_not_stored(bank: Storage) -> None:
+    with anyio.CancelScope() as scope:
+        async with bank.write() as session:
+            session.add(Account(name="a"))
+            await session.flush()
+            scope.cancel()  # and nothing is awaited after it
+    assert scope.cancelled_caught
+    assert await balance_of(bank) is None
+
+
+async def test_a_commit_that_was_begun_is_waited_for(bank: Storage) -> None:
+    with anyio.CancelScope() as scope:
+        async with bank.write() as session:
+            session.add(Account(name="a", balance=7))
+            event.listen(session.sync_session, "before_commit", lambda _: scope.cancel())
+    assert scope.cancel_called
+    assert await balance_of(bank) == 7
+    await open_account(bank, "b", 1)
+
+
+def test_a_closed_connection_frees_the_lock_though_a_cursor_lives_on(tmp_path: Path) -> None:
+    """As one does in the traceback of a cancelled call."""
+    address = (tmp_path / "a.db").as_uri()
+    one = sqlite3.connect(address, **CONNECT)
+    one.execute("PRAGMA journal_mode = WAL")
+    one.execute("CREATE TABLE t (n)")
+    one.execute("BEGIN IMMEDIATE")
+    cursor = one.execute("INSERT INTO t VALUES (1), (2) RETURNING n")
+    assert cursor.fetchone() == (1,)
+    one.close()
+    with closing(sqlite3.connect(address, **CONNECT | {"timeout": 0})) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert other.execute("SELECT count(*) FROM t").fetchone() == (0,)
+    del cursor
 
 
 @pytest.mark.parametrize("cancelled_by", ["anyio", "asyncio"])

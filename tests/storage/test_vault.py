@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
+from sqlalchemy import Connection
 from sqlmodel import SQLModel, select
 
 from campus.errors import StorageError, StorageUnavailable
@@ -24,6 +25,7 @@ down_revision = {before!r}
 def upgrade():
     op.create_table("t{number}", sa.Column("n", sa.Integer()))
 """
+STEP_BODY = 'op.create_table("t0001", sa.Column("n", sa.Integer()))'
 FIRST = {"0001_first.py": STEP.format(number="0001", before=None)}
 SECOND = {"0002_more.py": STEP.format(number="0002", before="0001")}
 
@@ -69,6 +71,25 @@ async def test_sqlite_syncs_every_commit_and_keeps_a_log_of_bounded_size(tmp_pat
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout", "journal_size_limit")
         }
     assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 5000, "journal_size_limit": 64 * 2**20}
+
+
+async def test_sqlite_syncs_the_commits_of_every_writer(tmp_path: Path, make_package: MakePackage) -> None:
+    """Sessions, batches and migrations: NORMAL would lose what was acknowledged, in a power cut."""
+    noted = 'op.execute("INSERT INTO seen SELECT synchronous FROM pragma_synchronous")'
+    step = f'op.create_table("seen", sa.Column("n", sa.Integer()))\n    {noted}'
+    tables = make_package("synced", {"0001_first.py": STEP.format(number="0001", before=None).replace(STEP_BODY, step)})
+
+    def synchronous(connection: Connection, items: Sequence[int]) -> Sequence[int]:
+        return [connection.exec_driver_sql("PRAGMA synchronous").scalar_one() for _ in items]
+
+    async with Vault.open(f"sqlite:{tmp_path}") as vault:
+        storage = await vault.room("synced", tables)
+        async with storage.write() as session:
+            by_session = (await (await session.connection()).exec_driver_sql("PRAGMA synchronous")).scalar_one()
+            by_migration = (await (await session.connection()).exec_driver_sql("SELECT n FROM seen")).scalar_one()
+        async with storage.batch(synchronous) as put:
+            by_batch = await put(1)
+    assert (by_session, by_batch, by_migration) == (2, 2, 2)
 
 
 async def test_a_second_server_on_the_same_directory_is_refused_and_other_commands_are_not(tmp_path: Path) -> None:
@@ -119,7 +140,7 @@ async def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a directory that not even root can write")
 async def test_a_directory_that_cannot_be_written_is_refused() -> None:
-    said = await refusal("sqlite:/proc/self")
+    said = await refusal("sqlite:/proc/self", exclusive=True)
     assert said.startswith("the directory /proc/self cannot be written: ")
 
 
@@ -128,7 +149,7 @@ def test_a_full_disk_is_refused_and_no_directory_is_left(tmp_path: Path) -> None
     code = (
         "import anyio, resource, sys; from campus.storage import Vault\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
-        "async def main():\n    async with Vault.open(sys.argv[1]): pass\n"
+        "async def main():\n    async with Vault.open(sys.argv[1], exclusive=True): pass\n"
         "anyio.run(main)"
     )
     ended = subprocess.run([sys.executable, "-c", code, f"sqlite:{tmp_path / 'data'}"], capture_output=True, text=True, check=False)
