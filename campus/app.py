@@ -210,6 +210,7 @@ class Surroundings:
             clock=self.clock,
             elapsed=self.elapsed,
             counters=self.counters,
+            alone=self.serving and self.ground.vault.is_for_one,
         )
         async with AsyncExitStack() as stack:
             yield replace(site, state=await _state_of(loaded, site, stack))

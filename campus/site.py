@@ -52,6 +52,8 @@ class Site(Generic[SettingsT, StateT]):
     clock: Callable[[], datetime]
     elapsed: Callable[[], float]
     counters: Counters
+    alone: bool = False
+    """Whether no other process serves this data, nor can: on SQLite, in the server."""
 
     def now(self) -> datetime:
         """The time, aware, in UTC."""

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -19,10 +19,19 @@ from typing import Any, Literal
 
 import hypothesis
 import pytest
+from patience import patience
 
 RELEASE = "pginstall18"
 DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 READY_SECONDS = 30
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test may take as much longer as the machine is busier; what hangs is still named."""
+    if item.get_closest_marker("timeout") is None:
+        item.add_marker(pytest.mark.timeout(patience(float(item.config.getini("timeout")))))
+    return (yield)
 
 
 @pytest.fixture
@@ -121,7 +130,7 @@ def running(root: Path) -> Iterator[Postgres]:
         yield Postgres(programs, data)
     finally:
         process.send_signal(signal.SIGQUIT)
-        process.wait(READY_SECONDS)
+        process.wait(patience(READY_SECONDS))
 
 
 def programs_for(root: Path) -> Path:
@@ -160,7 +169,7 @@ def dying_with_parent() -> Callable[[], object] | None:
 
 def wait_until_ready(question: Sequence[str | Path], process: subprocess.Popen[Any], log: Path) -> None:
     """Ask until the server answers."""
-    give_up_at = time.monotonic() + READY_SECONDS
+    give_up_at = time.monotonic() + patience(READY_SECONDS)
     while subprocess.run(question, capture_output=True, check=False).returncode != 0:
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < give_up_at, log.read_text()

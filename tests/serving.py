@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from patience import patience
 
 CAMPUS = Path(sys.executable).parent / "campus"
 READY_SECONDS = 30
@@ -48,7 +49,9 @@ class Served:
 
 def command(*words: str, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run `campus …` to its end."""
-    return subprocess.run([CAMPUS, *words], capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **(environ or {})})
+    return subprocess.run(
+        [CAMPUS, *words], capture_output=True, text=True, timeout=patience(60), check=False, env={**os.environ, **(environ or {})}
+    )
 
 
 def free_port() -> int:
@@ -93,12 +96,12 @@ def serving(
         yield served
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(patience(20))
 
 
 def wait_until_it_answers(served: Served) -> None:
     """Until /healthz answers; what was logged, when the process ends instead."""
-    deadline = time.monotonic() + READY_SECONDS
+    deadline = time.monotonic() + patience(READY_SECONDS)
     with httpx.Client(base_url=served.url) as client:  # one for all tries: it takes 20 ms to make
         while time.monotonic() < deadline:
             assert served.process.poll() is None, served.log
@@ -113,4 +116,4 @@ def wait_until_it_answers(served: Served) -> None:
 
 def asked(url: str, **options: Any) -> httpx.Response:
     """One GET."""
-    return httpx.get(url, timeout=20, **options)
+    return httpx.get(url, timeout=patience(20), **options)

@@ -17,6 +17,7 @@ import httpx2
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
+from patience import patience
 from recorder.tls import Authority, make_authority
 from serving import Served, free_port, serving
 
@@ -36,7 +37,7 @@ mcp = FastMCP("Slow")
 async def wait_for(file: str, context: Context) -> str:
     "Report progress, then wait until a file is there."
     await context.report_progress(1, 2)
-    until = monotonic() + 20
+    until = monotonic() + patience(20)
     while monotonic() < until:
         if Path(file).exists():
             return "seen while it ran"
@@ -193,7 +194,7 @@ def proxied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def logged(campus: Served, request_id: str) -> str:
     """The access log's line for a request."""
-    give_up_at = time.monotonic() + 20
+    give_up_at = time.monotonic() + patience(20)
     while not (lines := [line for line in campus.log.splitlines() if f"request_id={request_id}" in line]):
         assert time.monotonic() < give_up_at, campus.log
         time.sleep(0.02)

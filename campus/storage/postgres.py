@@ -58,6 +58,8 @@ class PostgresConnections:
 class PostgresDatabase:
     """The database that holds every building's schema."""
 
+    is_for_one = False
+
     def __init__(self, url: URL) -> None:
         self._url = url
 

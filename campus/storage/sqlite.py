@@ -66,6 +66,8 @@ class SqliteConnections:
 class SqliteDirectory:
     """The directory that holds every building's file."""
 
+    is_for_one = True
+
     def __init__(self, folder: Path, *, reading: bool = False) -> None:
         self._folder = folder
         self._reading = reading

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 class Database(Protocol):
     """What keeps the rooms: a directory of SQLite files, or a PostgreSQL database."""
 
+    is_for_one: bool
+
     def describe(self, name: str) -> str:
         """What to call a room's database in a sentence."""
         ...
@@ -74,6 +76,11 @@ class Vault:
         """StorageError when a room's database is of a newer version than its tables, or these have no migrations; changes nothing."""
         for name, tables in rooms.items():
             await self._version(name, history_of(tables))
+
+    @property
+    def is_for_one(self) -> bool:
+        """Whether one process at most can serve what is stored here."""
+        return self._database.is_for_one
 
     async def refuse_lost(self, name: str, *, beside: Iterable[str]) -> None:
         """StorageError when a room has no tables and others have: it was lost, and would be taken for new; changes nothing."""

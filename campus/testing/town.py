@@ -15,6 +15,7 @@ import httpx
 import httpx2
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
+from pydantic import SecretStr
 from starlette.types import ASGIApp
 
 from campus.app import Campus, assemble, open_admin
@@ -248,6 +249,10 @@ def feed_transport(feeds: Mapping[str, Any]) -> httpx.MockTransport:
     return httpx.MockTransport(answer)
 
 
+def _variable(name: str, building: str) -> str:
+    return name if name.startswith("CAMPUS_") else f"CAMPUS_{building}_{name}".upper()
+
+
 @asynccontextmanager
 async def open_campus(
     *,
@@ -259,13 +264,15 @@ async def open_campus(
     tools: Mapping[str, Any] | None = None,
     web: Web | None = None,
     tables: Mapping[str, Any] | None = None,
+    secrets: Mapping[str, str] | None = None,
     **buildings: Building | Any,
 ) -> AsyncIterator[Town]:
     """Open buildings by name, each with a product of its name, and `all`; the first is the one that `call` means.
 
     `settings` and `tools` are the first building's table in campus.toml; `feeds` maps addresses to what they answer;
     `storage` is a storage URL, a directory that goes away by default; `web` the client for callers' URLs; `tables` are
-    further tables of campus.toml, such as mail and web.
+    further tables of campus.toml, such as mail and web. `secrets` are what the environment would hold, by variable, such as
+    CAMPUS_TIDES_TOKEN, or by the field of the first building's settings, such as token; the environment itself is not read.
     """
     if not buildings:
         raise TypeError("open_campus() wants a building to open: open_campus(tides=building)")
@@ -278,6 +285,7 @@ async def open_campus(
                 "products": {name: {"scope": name, "price": "19", "term": "30 days"} for name in (*buildings, "all")},
                 "buildings": {name: {**(settings or {}), "tools": tools or {}} if name == main else {} for name in buildings},
                 "folder": Path(folder),
+                "secrets": {_variable(name, main): SecretStr(value) for name, value in (secrets or {}).items()},
                 **(tables or {}),
             }
         )

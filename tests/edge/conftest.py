@@ -9,13 +9,14 @@ from typing import Any
 import anyio
 import anyio.abc
 import pytest
+from patience import patience
 from starlette.types import ASGIApp
 
 from campus.edge.edge import Edge
 from campus.edge.protocol import GuardedProtocol
 from campus.edge.server import bind, serve
 
-PATIENCE = 20.0
+PATIENCE = patience(20)
 """Seconds after which a wait is given up: a bound, not an expectation."""
 
 

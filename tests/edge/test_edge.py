@@ -5,6 +5,7 @@ import logging
 import anyio
 import httpx
 import pytest
+from patience import patience
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Message, Receive, Scope, Send
@@ -17,7 +18,7 @@ from campus.errors import StorageUnavailable
 pytestmark = pytest.mark.anyio
 
 START: Message = {"type": "http.response.start", "status": 200, "headers": ((b"content-length", b"5"),)}
-PATIENCE = 20.0  # seconds after which a wait is given up: a bound, not an expectation
+PATIENCE = patience(20)  # seconds after which a wait is given up: a bound, not an expectation
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 

@@ -10,6 +10,7 @@ import pytest
 from edge.conftest import Connection, Served
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import patience
 from starlette.types import Receive, Scope, Send
 
 from campus.edge.peers import Peers
@@ -18,7 +19,7 @@ from campus.edge.server import KEEP_ALIVE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 20.0
+PATIENCE = patience(20)
 GET = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 NO_PROXIES: tuple[str, ...] = ()
 TIGHT = guarded(connections_limit=6, connections_per_address=3, linger_seconds=0.2, head_seconds=60)

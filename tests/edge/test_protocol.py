@@ -4,6 +4,7 @@ import asyncio
 
 import anyio
 import pytest
+from patience import patience
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.anyio
 QUICK = guarded(head_seconds=0.3, linger_seconds=0.2)
 HEAD_BYTES = 8_000
 SMALL = guarded(head_bytes=HEAD_BYTES, linger_seconds=0.2)
-PATIENCE = 20.0
+PATIENCE = patience(20)
 PATIENT = guarded(linger_seconds=2 * PATIENCE)
 GET = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

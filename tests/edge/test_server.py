@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import anyio
 import pytest
+from patience import patience
 from starlette.types import Receive, Scope, Send
 
 from campus.edge.server import bind, serve
@@ -109,7 +110,7 @@ async def test_cancellation_lets_calls_finish_too() -> None:
                 await client.send(GET)
                 await begun.wait()
                 tasks.cancel_scope.cancel()
-                with anyio.CancelScope(shield=True), anyio.fail_after(10):
+                with anyio.CancelScope(shield=True), anyio.fail_after(patience(10)):
                     answer = await client.receive()
     assert answer.startswith(b"HTTP/1.1 200 ")
 

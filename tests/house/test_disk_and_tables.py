@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from patience import patience
 from serving import CAMPUS, command, free_port, write_config
 
 from tests.conftest import Postgres
@@ -141,7 +142,7 @@ def on_a_read_only_disk(config: Path, words: Sequence[str]) -> subprocess.Comple
 
 
 def run(words: Sequence[str], preexec_fn: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True, timeout=110, check=False, preexec_fn=preexec_fn)
+    return subprocess.run(words, capture_output=True, text=True, timeout=patience(60), check=False, preexec_fn=preexec_fn)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's limits and mounts")

@@ -1,5 +1,6 @@
 """Opening buildings: what is refused, and in which words."""
 
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -167,6 +168,13 @@ async def test_a_column_that_no_step_makes_is_told_by_the_check(tmp_path: Path, 
         (sentence,) = (await town.campus.ask("check"))["tides"]
     assert "write the step that is missing: campus migration tides" in sentence
     assert "height" in sentence
+
+
+@pytest.mark.parametrize("name", ["CAMPUS_TIDES_TOKEN", "token"])
+async def test_a_buildings_test_gives_its_secrets_without_touching_the_environment(name: str) -> None:
+    async with open_campus(tides=Building(server(None), settings=Sealed), secrets={name: "hush"}) as town:
+        assert town.site.settings.token.get_secret_value() == "hush"
+    assert "CAMPUS_TIDES_TOKEN" not in os.environ
 
 
 async def test_a_secret_comes_from_the_environment() -> None:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
+from patience import patience
 from serving import Served, asked, serving
 
 BROKEN = """
@@ -84,7 +85,7 @@ def hang_up(campus: Served) -> None:
 
 def wait_for(campus: Served, word: str) -> None:
     """Until the log has it."""
-    deadline = monotonic() + 20
+    deadline = monotonic() + patience(20)
     while word not in campus.log:
         assert monotonic() < deadline, campus.log
         sleep(0.02)

@@ -7,6 +7,7 @@ import anyio
 import pytest
 from commands import Command, command_of
 from fastmcp import FastMCP
+from patience import patience
 from serving import write_config
 
 from campus import Building, Job, Site, free, origin_of
@@ -72,7 +73,7 @@ async def test_a_job_of_a_strangers_building_that_quotes_its_feed_leaks_nothing(
 async def run_until_it_failed(scheduler: Scheduler) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(scheduler.run)
-        with anyio.fail_after(60):
+        with anyio.fail_after(patience(60)):
             while not any(one.failures for one in scheduler.status()):  # what is waited for is in a database
                 await scheduler.look()
                 await anyio.sleep(0.02)

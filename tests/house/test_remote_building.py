@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from fastmcp import Client
+from patience import patience
 from serving import asked, free_port, serving
 
 pytestmark = pytest.mark.anyio
@@ -43,7 +44,7 @@ def remote(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     (script := folder / "remote.py").write_text(REMOTE)
     process = subprocess.Popen([sys.executable, script, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = monotonic() + 30
+        deadline = monotonic() + patience(30)
         while monotonic() < deadline:
             try:
                 httpx.get(f"http://127.0.0.1:{port}/mcp")

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from commands import command_of
 from fastmcp import Client
+from patience import patience
 from serving import Served, asked, free_port, serving, write_config
 
 from tests.house.test_remote_building import CONFIG, remote
@@ -24,7 +25,7 @@ SILENT = """
 server = {{ url = "http://jane:hunter2@127.0.0.1:{port}/mcp?token=hush" }}
 tools = {{ "*" = {{ free = true }} }}
 """
-PATIENCE = 90.0
+PATIENCE = patience(90)
 
 
 def until(answers: Callable[[], bool], served: Served) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from patience import patience
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.jobs import JobStatus, Scheduler, Task
@@ -16,7 +17,7 @@ from campus.testing import Clock
 
 PACE = 0.005
 QUIET_LOOKS = 20
-PATIENCE = 100.0
+PATIENCE = patience(100)
 """Seconds after which a wait is given up: a bound, not an expectation."""
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]

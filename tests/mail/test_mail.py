@@ -9,6 +9,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import patience
 
 from campus import Mail, MailRefused, MailUnavailable
 from campus.foundation import utc_now
@@ -236,7 +237,7 @@ async def test_a_server_that_is_not_there_is_unavailable(mailing: Mailing, posti
 async def test_a_server_that_says_nothing_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         mail = Mail(host="127.0.0.1", port=silent.getsockname()[1], sender="a@x.example", now=utc_now, seconds=0.2)
-        with anyio.fail_after(20), pytest.raises(MailUnavailable):
+        with anyio.fail_after(patience(20)), pytest.raises(MailUnavailable):
             await mail.send(TO, "s", "t")
 
 

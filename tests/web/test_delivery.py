@@ -12,6 +12,7 @@ import anyio.lowlevel
 import httpx
 import pytest
 from httpcore import AnyIOBackend
+from patience import patience
 
 from campus import TargetRefused, Web
 from campus.web.lookup import Lookup
@@ -21,7 +22,7 @@ HOOK, PUBLIC = "hooks.good.dev", "93.184.215.14"
 URL = f"https://{HOOK}/in?token=1"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Kind: good\r\n\r\nfine"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n"
-PATIENCE = 20.0
+PATIENCE = patience(20)
 """Seconds after which a wait is given up: a bound, not an expectation."""
 LITTLE = 0.3
 """Seconds for an exchange that is meant to run out of them."""

@@ -1,0 +1,28 @@
+"""A second process on the same data: `campus run recorder.watch` beside a server."""
+
+from typing import Any
+
+import anyio
+import pytest
+from patience import patience
+
+from buildings.recorder.live import courier_of
+from buildings.recorder.watch import watch
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_watch_by_hand_sends_nothing_that_a_server_is_sending(anywhere: Any, receiver: Any) -> None:
+    site = anywhere.town.site
+    await anywhere.beat(await anywhere.register(receiver.url("/served")), status="fail")
+    assert len(await courier_of(site).claim(10)) == 1, "the server is sending it"
+    await anywhere.beat(await anywhere.register(receiver.url("/new")), status="fail")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch, site)
+        with anyio.fail_after(patience(60)):
+            while not receiver.requests:  # noqa: ASYNC110  # what is waited for comes over a socket
+                await anyio.sleep(0.02)
+        await courier_of(site).deliver_due()
+        tasks.cancel_scope.cancel()
+    assert [one.json["monitor"]["name"] for one in receiver.requests] == ["worker"]
+    assert [one.path for one in receiver.requests] == ["/new"]
