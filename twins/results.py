@@ -86,7 +86,9 @@ class Results:
     def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult) -> Answer:
         result = ToolResult.from_mcp_result(value) if isinstance(value, CallToolResult) else value
         if isinstance(result, InputRequiredToolResult | InputRequiredResult):
-            raise Problem(409, "input_required", "this tool asks its caller back, which only an MCP client can answer; call it over MCP")
+            raise Problem(
+                409, "input_required", "this tool asks its caller a question, which only an MCP client can answer; call it over MCP"
+            )
         if result.is_error:
             raise self._failure(result)
         if result.structured_content is not None:
