@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from patience import patience
+
+from tests.patience import patience
 
 CAMPUS = Path(sys.executable).parent / "campus"
 READY_SECONDS = 30
