@@ -216,3 +216,14 @@ async def test_a_charge_that_comes_to_light_after_its_release_is_unclaimed_and_n
         assert "released" in late.reason
         assert late.transaction == (await shop.chain.transfers(receiver=shop.pay_to))[0].transaction
         assert await shop.claimed() + late.amount == await shop.takings()
+
+
+async def test_the_daily_audit_says_what_reached_the_wallet_unclaimed(shop: Shop) -> None:
+    await shop.sell(shop.pay())
+    await shop.job("campus.audit_payments")
+    assert await shop.payments.findings() == []
+    await shop.chain.mint(shop.pay_to, 7)
+    await shop.job("campus.audit_payments")
+    [finding] = await shop.payments.findings()
+    assert "no payment of this ledger claims (1, $0.000007)" in finding
+    assert await shop.claimed() + 7 == await shop.takings()
