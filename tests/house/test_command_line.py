@@ -96,7 +96,7 @@ def test_tools_lists_every_tool_and_writes_nothing(tmp_path: Path, run: Command)
         "building": "shop",
         "tool": "ask",
         "tier": "key",
-        "price": "0.01",
+        "price": None,
         "scope": "shop",
         "http": "GET http://127.0.0.1:8000/v1/shop/ask",
     }
