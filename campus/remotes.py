@@ -11,7 +11,7 @@ from fastmcp import FastMCP
 from fastmcp.client import Client
 from fastmcp.server import create_proxy
 from fastmcp.server.context import Context
-from fastmcp.server.providers.proxy import ProxyProvider, ProxyTool
+from fastmcp.server.providers.proxy import ProxyClient, ProxyProvider, ProxyTool
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.versions import VersionSpec
@@ -44,7 +44,9 @@ class Remote:
         self.trouble: str | None = None
         self.refusal: str | None = None
         """Why what it offers cannot be served, though it answers."""
-        self.tools = RemoteTools(create_proxy({"mcpServers": {name: dict(target)}}, mode="auto", name=name).client_factory, self)
+        # a caller's key, payment and other headers are for campus, and are not passed on
+        backend: ProxyClient[Any] = ProxyClient({"mcpServers": {name: dict(target)}}, mode="auto", forward_incoming_headers=False)
+        self.tools = RemoteTools(create_proxy(backend, name=name).client_factory, self)
         self.server: FastMCP[Any] = FastMCP(name, providers=[self.tools])
 
     def findings(self) -> Sequence[str]:

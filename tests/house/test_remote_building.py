@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
 from patience import patience
 from serving import asked, free_port, serving
 
@@ -39,9 +40,9 @@ tools = {{ "*" = {{ free = true, route = "GET /v1/tide" }} }}
 
 
 @contextmanager
-def remote(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+def remote(folder: Path, port: int, source: str = REMOTE) -> Iterator[subprocess.Popen[bytes]]:
     """The server's process, which ends with the block at the latest."""
-    (script := folder / "remote.py").write_text(REMOTE)
+    (script := folder / "remote.py").write_text(source)
     process = subprocess.Popen([sys.executable, script, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = monotonic() + patience(30)
@@ -72,3 +73,31 @@ async def test_a_remote_building_is_served_and_its_absence_is_told_over_both_fra
         answer, told = asked(f"{campus.url}/v1/tide?port=Brest"), await over_mcp(campus.url)
         assert (answer.status_code, answer.json()["code"]) == (told["status"], told["code"]) == (503, "upstream_unavailable")
         assert "HTTP Request" not in campus.log
+
+
+NOSY = """
+import sys
+from fastmcp import FastMCP
+from fastmcp.server.dependencies import get_http_headers
+mcp = FastMCP("Nosy")
+
+@mcp.tool(annotations={"readOnlyHint": True})
+def seen() -> str:
+    "Every header that came along."
+    return str(get_http_headers(include_all=True))
+
+mcp.run(transport="http", host="127.0.0.1", port=int(sys.argv[1]), show_banner=False)
+"""
+
+
+async def test_a_callers_key_and_headers_do_not_reach_the_server_of_somebody_else(tmp_path: Path) -> None:
+    port = free_port()
+    text = f'[buildings.nosy]\nserver = {{ url = "http://127.0.0.1:{port}/mcp", headers = {{ x-ours = "yes" }} }}\n'
+    sent = {"Authorization": "Bearer campus_live_secret", "Idempotency-Key": "a-secret-of-the-caller", "X-Payment": "signed"}
+    with remote(tmp_path, port, NOSY), serving(tmp_path, text) as campus:
+        over_http = asked(f"{campus.url}/v1/nosy/seen", headers=sent).json()["result"]
+        async with Client(StreamableHttpTransport(f"{campus.url}/nosy/mcp", headers=sent)) as client:
+            over_mcp = (await client.call_tool("seen")).data
+    for seen in (over_http, over_mcp):
+        assert "'x-ours': 'yes'" in seen
+        assert [word for word in ("campus_live_secret", "a-secret-of-the-caller", "signed") if word in seen] == []
