@@ -24,6 +24,12 @@ PUBLISHED = frozenset(
         "f81d4fae7dec11d0a76500a0c91e6bf6",
         "8e03978e40d543e8bc936894a57f9324",
         "9b1deb4d3b7d4bad9bdd2b0d7b3dcb6d",
+        "1b9d6bcdbbfd4b2d9b5dab8dfbbd4bed",
+        "3f2504e04f8911d39a0c0305e82c3301",
+        "3fa85f6457174562b3fc2c963f66afa6",
+        "6ba7b8109dad11d180b400c04fd430c8",
+        "7c9e6679742540de944be07fc1f90ae7",
+        "d290f1ee6c544b0190e6d701748f0851",
         "01arz3ndektsv4rrffq69g5fav",
     )
 )

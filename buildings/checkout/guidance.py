@@ -21,7 +21,8 @@ BEFORE_PAYING = (
 LOST_ANSWER = (
     "If the answer to a payment is lost, send the same request once more with the same Idempotency-Key within 24 hours of the charge: "
     "you get the same answer and pay nothing, whether your client sends the first payment again, signs a new one with the same wallet, "
-    "which is then not charged, or sends none. So keep the Idempotency-Key until you have the key. With another one you buy another key."
+    "which is then not charged, or, from the same network address, sends none. So keep the Idempotency-Key until you have the key. With "
+    "another one you buy another key."
 )
 
 RENEWAL = (

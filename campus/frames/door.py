@@ -43,9 +43,12 @@ class PaymentDoor:
         return self.cashier.refusal(_warned(refusal, idempotency_key), offer, arguments, frame=frame, method=method)
 
     async def recalled(
-        self, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str, idempotency_key: str | None
+        self, offer: Offer, arguments: Mapping[str, Any] | None, *, scope: Scope, frame: Frame, method: str, idempotency_key: str | None
     ) -> Sold | None:
-        """What a call without a payment bought before, by its Idempotency-Key: its caller lost the answer, and is not to pay again."""
+        """What a call without a payment bought before, by its Idempotency-Key and its address: its caller lost the answer.
+
+        From another address the same key gets the terms; a payment by the wallet that paid then finds the answer, and is not charged.
+        """
         if (
             arguments is None
             or idempotency_key is None
@@ -53,7 +56,7 @@ class PaymentDoor:
             or not self.cashier.names_purchase(offer, arguments)
         ):
             return None
-        sale = self.cashier.sale(offer, arguments, frame=frame, method=method, idempotency_key=idempotency_key)
+        sale = self.sale(offer, arguments, scope=scope, frame=frame, method=method, idempotency_key=idempotency_key)
         return await self.till.recall(sale)
 
     def sale(

@@ -52,7 +52,7 @@ async def paid(call: Call, offer: Offer, refusal: Problem, door: PaymentDoor | N
     if payment is None:
         sent = await call.sent()
         key, said = idempotency_key_in(scope, sent), None if sent is None else await as_far_as_valid(call, sent)
-        again = await door.recalled(offer, said, frame="http", method=method, idempotency_key=key)
+        again = await door.recalled(offer, said, scope=scope, frame="http", method=method, idempotency_key=key)
         if again is not None:
             return delivered(again, call)
         shown = scope["path_params"] if said is None else said

@@ -51,7 +51,8 @@ class PaidCalls:
             readable = None if hostile(arguments) else arguments
             key = idempotency_key_in(scope, meta, readable)
             said = None if readable is None else self._as_far_as_valid(offer.tool, readable)
-            if (again := await self._door.recalled(offer, said, frame="mcp", method=method, idempotency_key=key)) is not None:
+            again = await self._door.recalled(offer, said, scope=scope, frame="mcp", method=method, idempotency_key=key)
+            if again is not None:
                 return self._delivered(again, offer)
             raise self._door.terms(refused, offer, said, frame="mcp", method=method, idempotency_key=key)
         refuse_hostile(arguments)

@@ -15,8 +15,8 @@ reversed    it counted as charged, and the chain does not have it, or not any mo
 A reserved or settling payment is worked on by the process that keeps its lease. One whose lease is past belongs to nobody: when it was
 reserved it is as good as released, when it was settling it is unknown.
 
-A purchase with an Idempotency-Key is known by that key too: sent again with another payment of its payer, or with none, it is the same
-purchase. Two payers who send the same key make two purchases, of which the key alone finds neither.
+A purchase with an Idempotency-Key is known by that key too: sent again with another payment of its payer, from anywhere, or without a
+payment from the address that it came from, it is the same purchase. Two payers who send the same key make two purchases.
 
 Without a key the payment alone finds its answer, and a settled payment can be read on the chain by everybody. So it is given again only
 to the address that it came from.
@@ -49,6 +49,8 @@ LONGEST_WINDOW = 600
 
 def next_step(rows: Iterable[PaymentRow], payment: Payment | None, sale: Sale, *, now: datetime) -> tuple[Step, PaymentRow | None]:
     """What to do with a payment, or with a purchase that came with none, given all that is known of the two; and the row that decides."""
+    if payment is None:  # the key alone is no proof of who bought: agents make up the same keys
+        rows = [row for row in rows if row.client == sale.client]
     steps: list[tuple[Step, PaymentRow | None]] = [(step_for(row, payment, sale, now=now), row) for row in rows]
     deciding = [found for found in steps if found[0] != "reserve"]
     if payment is None and len(deciding) > 1:

@@ -52,6 +52,7 @@ def row(state: str, **changes: Any) -> PaymentRow:
         "building": "cve",
         "tool": "brief",
         "frame": "http",
+        "client": SALE.client,
         "state": state,
         "holder": "a",
         "lease_until": PAST,
@@ -135,6 +136,7 @@ def test_a_key_without_a_payment_finds_nothing_where_two_payers_used_it() -> Non
     assert next_step([mine, others], None, SECRET, now=NOW) == ("ambiguous", None)
     others.state = "released"
     assert next_step([mine, others], None, SECRET, now=NOW) == ("replay", mine)
+    assert next_step([mine], None, replace(SECRET, client="192.0.2.8"), now=NOW) == ("reserve", None)
 
 
 @given(

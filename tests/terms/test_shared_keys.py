@@ -54,6 +54,23 @@ async def test_two_wallets_with_one_idempotency_key_are_two_purchases(frame: str
 
 
 @pytest.mark.parametrize("frame", FRAMES)
+async def test_a_key_alone_finds_a_purchase_only_from_the_address_that_bought(frame: str) -> None:
+    async with open_market() as market:
+        status, bought = await call(market, frame, STRONG, market.payer.payload(await market.terms()))
+        assert (status, (await call(market, frame, STRONG))[0]) == (200, 200)
+        other = await second_payer(market)
+        transport = httpx.ASGITransport(market.town.app, client=("192.0.2.8", 4000))
+        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as elsewhere:
+            asked = await elsewhere.get(PATH, headers={"Idempotency-Key": STRONG})
+            assert (asked.status_code, asked.json()["code"]) == (402, "access_required"), "another's answer, for nothing"
+            for payer, earned in ((other, 40_000), (market.payer, 40_000)):
+                paid = headers_of(payer.payload(terms_of(asked))) | {"Idempotency-Key": STRONG}
+                answer = await elsewhere.get(PATH, headers=paid)
+                assert (answer.status_code, answer.json()["text"]) == (200, bought["text"])
+                assert await market.earned() == earned, "who bought it finds it by his wallet, uncharged"
+
+
+@pytest.mark.parametrize("frame", FRAMES)
 async def test_a_key_that_anybody_could_make_buys_nothing_and_says_how_to_make_one(frame: str) -> None:
     async with open_market() as market:
         await market.chain.mint(market.payer.wallet.address, 100 * DOLLAR)
