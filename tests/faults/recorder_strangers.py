@@ -33,17 +33,20 @@ from buildings.recorder.status import registered
 from buildings.recorder.tables import MONITORS, TARGETS
 from buildings.recorder.transactions import in_transaction
 from campus import Problem
-from campus.testing import ORIGIN
+from campus.testing import ORIGIN, Clock
 from campus.web.client import web_client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
 HUNG, CALLERS, HOSTS = 2_000, 500, 200
 HONEST = 300
-SECONDS = 45.0
-BEATS_A_SECOND = 120 / 60 * HUNG
-"""As many as these monitors may beat."""
+SECONDS = 30.0
+BEATING = 16
+"""Connections that beat."""
+BEATS_PER_MONITOR = 120 / 60
+"""As many a second as one may beat."""
 REGISTERING, FROM = 60, 20
 VICTIMS = 200
+VICTIM_KINDS = ("refusing", "taking")
 PATIENCE = 300.0
 PLACES = {"203.0.114.1": "hung", "203.0.114.2": "refusing", "203.0.114.3": "taking"}
 """Where public addresses lead in this test."""
@@ -138,7 +141,7 @@ def monitors(net: Internet) -> list[tuple[str, str, str, str]]:
     honest = [(f"honest{number}", f"{url}{number}", f"net:192.0.2.{number}", ("new", "proven")[number % 2]) for number in range(HONEST)]
     victims = [
         (f"{kind}{number}", f"https://one.{kind}.dev/{number}", "net:198.18.0.1", "new")
-        for kind in ("refusing", "taking")
+        for kind in VICTIM_KINDS
         for number in range(VICTIMS)
     ]
     return hung + honest + victims
@@ -158,16 +161,13 @@ class Scene:
         await self.recorder.town.site.state.beat(Beat(f"mon_{name}", digest_of(SECRET), datetime.now(UTC), status))
         self.recorder.town.site.state.news.ring()
 
-    async def flap(self, names: Sequence[str], rate: float) -> None:
-        """Fail and recover in turn, as often as that many monitors may."""
-        began, number = perf_counter(), 0
+    async def flap(self, names: Sequence[str], *, first: int, step: int) -> None:
+        """Let one monitor after the other fail, and recover in the next round: as fast as beats are acknowledged, or may be sent."""
+        began, number = perf_counter(), first
         while True:
-            due = int((perf_counter() - began) * rate) - number
-            async with anyio.create_task_group() as tasks:
-                for place in range(number, number + min(due, 500)):
-                    tasks.start_soon(self._flap, names[place % len(names)], "ok" if place // len(names) % 2 else "fail")
-            number += min(due, 500)
-            await anyio.sleep(0.05)
+            await self._flap(names[number % len(names)], "ok" if number // len(names) % 2 else "fail")
+            number += step
+            await anyio.sleep(max(began + (number - first) / (BEATS_PER_MONITOR * len(names)) - perf_counter(), 0))
 
     async def _flap(self, name: str, status: str) -> None:
         with suppress(Problem):  # too many in this minute
@@ -181,7 +181,7 @@ class Scene:
             number += 1
             reply = await caller.call("register_monitor", name="a", alert_webhook=url.format(f"{worker}x{number}"))
             self.registrations[reply.status] += 1
-            await anyio.sleep(0.02)
+            await anyio.sleep(1.0 if reply.status == 429 else 0.0)
 
     async def fail_honestly(self) -> None:
         """Each honest monitor fails once, at moments of its own."""
@@ -195,6 +195,16 @@ class Scene:
             while not self.sent.keys() <= self.net.arrived.keys():  # noqa: ASYNC110  # the receiver rings no bell
                 await anyio.sleep(0.1)
         return sorted(self.net.arrived[path] - at for path, at in self.sent.items())
+
+
+class Now(Clock):
+    """The machine's own clock."""
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC)
+
+    def elapsed(self) -> float:
+        return perf_counter()
 
 
 @pytest.fixture
@@ -214,8 +224,7 @@ async def test_honest_alerts_arrive_whatever_strangers_do(
     settings = {"shared_hosts": ["localhost"], "registrations_per_minute": 30}
     async with internet(authority.server) as net:
         web = web_client(ORIGIN, allowed_hosts=["localhost"], resolve=names, network=net, trust=_trusting(authority.client))
-        clock: Any = partial(datetime.now, UTC)
-        async with open_recorder(storage=storage_url, web=web, settings=settings, clock=clock) as recorder:
+        async with open_recorder(storage=storage_url, web=web, settings=settings, clock=Now()) as recorder:
             await in_transaction(recorder.town.site.storage, partial(fill, rows=monitors(net)))
             figures = await _among_strangers(Scene(recorder, net))
     with capsys.disabled():
@@ -233,9 +242,12 @@ async def _among_strangers(scene: Scene) -> str:
     async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
         callers = [await stack.enter_async_context(scene.recorder.calling_from(f"203.0.113.{number}")) for number in range(FROM)]
         tasks.start_soon(courier_of(scene.recorder.town.site).run, state.news.let_through, partial(state.news.wait, 1.0))
-        tasks.start_soon(scene.flap, [f"hung{number}" for number in range(HUNG)], BEATS_A_SECOND)
-        for kind in ("refusing", "taking"):
-            tasks.start_soon(scene.flap, [f"{kind}{number}" for number in range(VICTIMS)], 2.0 * VICTIMS)
+        for names in (
+            [f"hung{number}" for number in range(HUNG)],
+            [f"{kind}{number}" for number in range(VICTIMS) for kind in VICTIM_KINDS],
+        ):
+            for first in range(BEATING):
+                tasks.start_soon(partial(scene.flap, names, first=first, step=BEATING))
         for worker in range(REGISTERING):
             tasks.start_soon(scene.register, callers[worker % FROM], worker, "https://stuck{}.dev/")
         began = perf_counter()
@@ -250,7 +262,7 @@ async def _among_strangers(scene: Scene) -> str:
 def _told(scene: Scene, late: Sequence[float], seconds: float) -> str:
     posts, taken = scene.net.posts, scene.registrations
     p50, p99 = late[len(late) // 2], late[len(late) * 99 // 100]
-    a_minute = {kind: round(posts[kind] / seconds * 60) for kind in ("taking", "refusing")}
+    a_minute = {kind: round(posts[kind] / seconds * 60) for kind in VICTIM_KINDS}
     return (
         f"{HONEST} honest alerts in {seconds:.0f} s: p50 {p50:.2f} s, p99 {p99:.2f} s, max {late[-1]:.2f} s (goal: p99 5 s);"
         f" meanwhile {HUNG:,} targets hung ({posts['hung']:,} tries), {scene.beats / seconds:,.0f} beats/s failed and recovered,"
