@@ -93,7 +93,10 @@ class GuardedTransport(httpx.AsyncBaseTransport):
             target=request.url.raw_path,
         )
         connection = httpcore.AsyncHTTPConnection(url.origin, self._trust, network_backend=self._dial)
-        sent = httpcore.Request(request.method, url, headers=request.headers.raw, content=request.stream, extensions=request.extensions)
+        # httpcore closes a connection whose handshake runs out of time, and leaves one open whose handshake is cancelled
+        within = {**request.extensions.get("timeout", {}), "connect": self._seconds / 2}
+        extensions = {**request.extensions, "timeout": within}
+        sent = httpcore.Request(request.method, url, headers=request.headers.raw, content=request.stream, extensions=extensions)
         async with connection, aclosing(await connection.handle_async_request(sent)) as response:
             body = await _beginning(response.aiter_stream())
         headers = [(name, value) for name, value in response.headers if name.lower() not in LEFT_OUT]
