@@ -30,6 +30,7 @@ from buildings.recorder.status import Terms, registered
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS, TICKS, Tables
 from buildings.recorder.transactions import in_transaction
 from campus.storage import Vault
+from tests.patience import patience
 
 CONFIG = """
 openapi = "recorder"
@@ -143,7 +144,9 @@ class Scene:
         return anyio.run(worked)
 
     def fill(self) -> None:
-        """Make the monitors."""
+        """Make the databases, as a recorder does that starts, and the monitors."""
+        with self.served():
+            pass
         self.do(partial(fill, count=self.count, url=self.hooks.url))
 
     def give_key(self) -> None:
@@ -158,13 +161,13 @@ class Scene:
         self.do(partial(_arm, due=due))
         since = f"{due:%Y-%m-%dT%H:%M:%S.%f}Z"
         with self.stalled(point), self.served() as campus:
-            self.wait_for(lambda: self.is_stalled(point))
+            self.wait_for(lambda: self.is_stalled(point), campus, due=due)
             campus.process.kill()
             campus.process.wait()
             self.hits[point] += 1
         self.do(_let_leases_lapse)
         with self.served() as campus:
-            self.wait_for(lambda: self.told(since) == self.count and self.do(_waiting) == 0)
+            self.wait_for(lambda: self.told(since) == self.count and self.do(_waiting) == 0, campus, due=due)
             campus.process.kill()
 
     def told(self, since: str) -> int:
@@ -215,10 +218,14 @@ class Scene:
                 return True
             return False
 
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
+    def wait_for(self, condition: Callable[[], bool], campus: Served, *, due: datetime) -> None:
+        """Until it is true. A recorder that a stalled machine kept from watching moves the deadlines; they are set back then."""
+        deadline, outages = time.monotonic() + patience(PATIENCE), 0
         while not condition():
-            assert time.monotonic() < deadline, f"not reached; so far: {dict(self.hits)}"
+            assert time.monotonic() < deadline, f"not reached; so far: {dict(self.hits)}\n{campus.log}"
+            if (seen := campus.log.count("was not watching")) > outages:
+                outages = seen
+                self.do(partial(_set_back, due=due))
             time.sleep(0.02)
 
     def verdict(self) -> Mapping[str, int]:
@@ -250,6 +257,16 @@ def fill(connection: Connection, *, count: int, url: Callable[[str], str]) -> No
 def _arm(connection: Connection, *, due: datetime) -> None:
     """All due at once, and the recorder thought to have watched until now."""
     connection.execute(update(MONITORS).values(mode="up", deadline_at=due))
+    _keep_time(connection)
+
+
+def _set_back(connection: Connection, *, due: datetime) -> None:
+    """Those that are not dead yet due again."""
+    connection.execute(update(MONITORS).where(MONITORS.c.mode == "up").values(deadline_at=due))
+    _keep_time(connection)
+
+
+def _keep_time(connection: Connection) -> None:
     if not connection.execute(update(TICKS).values(at=datetime.now(UTC)).returning(TICKS.c.id)).all():
         connection.execute(insert(TICKS).values(id=1, at=datetime.now(UTC)))
 
