@@ -93,7 +93,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
             target=request.url.raw_path,
         )
         connection = httpcore.AsyncHTTPConnection(url.origin, self._trust, network_backend=self._dial)
-        # httpcore closes a connection whose handshake runs out of time, and leaves one open whose handshake is cancelled
+        # who never completes the handshake is given up in half the time; dial closes the connection however that ends
         within = {**request.extensions.get("timeout", {}), "connect": self._seconds / 2}
         extensions = {**request.extensions, "timeout": within}
         sent = httpcore.Request(request.method, url, headers=request.headers.raw, content=request.stream, extensions=extensions)

@@ -1,9 +1,13 @@
 """Connecting to a caller's host: one lookup, every address checked, a connection to a checked one, its other end checked again."""
 
 import logging
+import ssl
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
+from typing import Any
 
+import anyio
 import httpcore
 
 from campus.errors import TargetRefused
@@ -61,8 +65,45 @@ class GuardedDial(httpcore.AsyncNetworkBackend):
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failed = error
             else:
-                return await _checked(stream, host, address)
+                return Connection(await _checked(stream, host, address))
         raise failed
+
+
+@dataclass(frozen=True)
+class Connection(httpcore.AsyncNetworkStream):
+    """A connection before its handshake. It is closed when that fails or is cancelled: httpcore leaves it open when it is cancelled."""
+
+    stream: httpcore.AsyncNetworkStream
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  # httpcore's, here and below
+        """As the stream does."""
+        return await self.stream.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """As the stream does."""
+        await self.stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        """As the stream does."""
+        await self.stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> httpcore.AsyncNetworkStream:
+        """The stream over TLS; it is closed when there is none."""
+        try:
+            return await self.stream.start_tls(ssl_context, server_hostname, timeout)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.stream.aclose()
+            raise
+
+    def get_extra_info(self, info: str) -> Any:
+        """As the stream does."""
+        return self.stream.get_extra_info(info)
 
 
 async def _checked(stream: httpcore.AsyncNetworkStream, host: str, address: str) -> httpcore.AsyncNetworkStream:

@@ -1,0 +1,133 @@
+"""No exchange leaves its connection open, however it ends: counted are the sockets of this process."""
+
+import gc
+import ssl
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from os import readlink, scandir
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from threading import Event, Thread
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from patience import patience
+
+from campus import Web
+from campus.web.client import web_client
+
+pytestmark = pytest.mark.anyio
+POSTS = 50
+ENOUGH = patience(60)
+"""Seconds after which a wait is given up: a bound, not an expectation."""
+
+
+class Server(ThreadingTCPServer):
+    """It hangs before the handshake or after the request, or closes at once; `reached` counts who got as far as that."""
+
+    allow_reuse_address = True
+    request_queue_size = 2 * POSTS
+
+    def __init__(self, behaviour: str, tls: ssl.SSLContext) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.behaviour, self.tls = behaviour, tls
+        self.over = Event()
+        self.reached: list[None] = []
+
+
+class Handler(BaseRequestHandler):
+    """One connection."""
+
+    server: Server
+
+    def handle(self) -> None:
+        if self.server.behaviour == "hangs after the request":
+            with suppress(OSError), self.server.tls.wrap_socket(self.request, server_side=True) as stream:
+                stream.recv(4096)
+                self._wait()
+        elif self.server.behaviour == "hangs before the handshake":
+            self._wait()
+        else:
+            self.server.reached.append(None)
+
+    def _wait(self) -> None:
+        self.server.reached.append(None)
+        self.server.over.wait(10 * ENOUGH)
+
+
+@contextmanager
+def serving(behaviour: str, tls: ssl.SSLContext) -> Iterator[Server]:
+    """The server in threads of its own; when the block ends its sockets are closed."""
+    with Server(behaviour, tls) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.over.set()
+            server.shutdown()
+            thread.join()
+
+
+def slowly(host: str, port: int) -> Sequence[str]:
+    """A lookup that leaves little of the exchange's time for the handshake."""
+    time.sleep(0.7)
+    return ["127.0.0.1"]
+
+
+def at_once(host: str, port: int) -> Sequence[str]:
+    return ["127.0.0.1"]
+
+
+async def posted(web: Web, url: str) -> None:
+    with suppress(httpx.TransportError):
+        await web.post(url, content=b"{}")
+
+
+async def post_all(web: Web, server: Server, *, cancelled: bool) -> None:
+    """Many at once; when they are cancelled all are under way."""
+    async with anyio.create_task_group() as tasks:
+        for _ in range(POSTS):
+            tasks.start_soon(posted, web, f"https://localhost:{server.server_address[1]}/hook")
+        if cancelled:
+            with anyio.fail_after(ENOUGH):
+                while len(server.reached) < POSTS:  # noqa: ASYNC110  # the server's threads ring no bell
+                    await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+
+
+def open_sockets() -> int:
+    """How many sockets this process has."""
+    found = 0
+    with scandir("/proc/self/fd") as numbers:
+        for number in numbers:
+            with suppress(FileNotFoundError):  # the listing's own
+                found += readlink(number.path).startswith("socket:")
+    return found
+
+
+ENDS: dict[str, tuple[Callable[[str, int], Sequence[str]], float]] = {
+    "out of time": (at_once, 0.5),
+    "out of time after a slow lookup": (slowly, 1.0),
+    "cancelled": (at_once, 10 * ENOUGH),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("behaviour", ["hangs before the handshake", "hangs after the request", "closes"])
+async def test_an_exchange_that_ends_early_closes_its_connection(authority: Any, behaviour: str, end: str) -> None:
+    resolve, seconds = ENDS[end]
+    web = web_client("https://campus.dev", allowed_hosts=["localhost"], resolve=resolve, trust=authority.client, seconds=seconds)
+    before = open_sockets()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with serving(behaviour, authority.server) as server:
+            await post_all(web.apart(lookups=POSTS), server, cancelled=end == "cancelled")
+        for _ in range(10):  # a transport closes its socket in the loop's next turns
+            await anyio.sleep(0.01)
+        left = open_sockets() - before
+        gc.collect()
+    assert (left, [str(one.message) for one in warned if issubclass(one.category, ResourceWarning)]) == (0, [])
