@@ -179,7 +179,7 @@ async def test_an_older_seq_is_refused_and_nothing_of_it_counts(both_ways: Any) 
     assert found["state"] == "alive"
 
 
-BROKEN = ["[" * 10_000 + "]" * 10_000, '"broken', "{1: 2}", "[1,]", "\x00"]
+BROKEN = ['"broken', "{1: 2}", "[1,]", "\x00"]
 
 
 async def test_broken_json_is_refused_and_nothing_is_stored(recorder: Any) -> None:
