@@ -100,8 +100,11 @@ class Chain:
     async def _taken(self, transfer: Transfer, latest: Block, *, since: int) -> Sequence[Log]:
         """The logs that say that the nonce was taken, between the reservation's time and the authorization's end.
 
-        They are looked for there alone, backward, so that a payment of last week is found as quickly as one of this minute.
+        They are looked for there alone, backward, so that a payment of last week is found as quickly as one of this minute. A reservation
+        of a time to come, by the chain's clock, tells nothing of where to look: then it is the most recent blocks.
         """
+        if latest.timestamp < since:
+            return await self._search(transfer, max(0, latest.number - RECENT_BLOCKS), latest.number)
         first, _ = await self.node.around(since, latest)
         _, last = await self.node.around(transfer.valid_before, latest)
         return await self._search(transfer, first, last)
