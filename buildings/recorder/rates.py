@@ -34,7 +34,10 @@ class Buckets:
     def left(self, name: str, now: datetime) -> float:
         """How many tokens there are."""
         bucket = self._buckets.get(name)
-        return self._per_minute if bucket is None else self._refilled(bucket, now)
+        if bucket is None:
+            return self._per_minute
+        _follow_clock_back(bucket, now)
+        return self._refilled(bucket, now)
 
     def take(self, name: str, now: datetime) -> bool:
         """Take a token; False when there is none."""
@@ -63,8 +66,14 @@ class Buckets:
             if len(self._buckets) > self._names:
                 self._buckets.popitem(last=False)
         self._buckets.move_to_end(name)
+        _follow_clock_back(bucket, now)
         return bucket
 
     def _refilled(self, bucket: Bucket, now: datetime) -> float:
-        passed = max(now - bucket.at, timedelta(0))  # a clock that went back gives nothing, and takes nothing
-        return min(self._per_minute, bucket.tokens + passed / self._step)
+        return min(self._per_minute, bucket.tokens + (now - bucket.at) / self._step)
+
+
+def _follow_clock_back(bucket: Bucket, now: datetime) -> None:
+    """A clock that was set back neither adds tokens nor removes any, and nobody waits for the time that it showed before."""
+    back = max(bucket.at - now, timedelta(0))
+    bucket.at, bucket.tail = bucket.at - back, bucket.tail - back

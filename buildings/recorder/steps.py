@@ -4,15 +4,21 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Table, case, literal, update
 
-from buildings.recorder.tables import CAPSULES, MONITORS, TARGETS, Moment, Span
+from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, REPLIES, TARGETS, Moment, Span
 
 Moments = tuple[tuple[Table, tuple[str, ...]], ...]
 COUNTED: Moments = (
     (MONITORS, ("expected_at", "deadline_at", "run_since")),
-    (TARGETS, ("next_try_at", "hold_until", "leased_until", "failing_since")),
+    (TARGETS, ("next_try_at", "hold_until", "leased_until", "failing_since", "burst_since")),
 )
 """Times that something is counted to or from: they keep their distance from now."""
-TOLD: Moments = ((MONITORS, ("since", "alive_at", "last_beat_at", "registered_at")), (CAPSULES, ("at",)))
+TOLD: Moments = (
+    (MONITORS, ("since", "alive_at", "last_beat_at", "registered_at")),
+    (TARGETS, ("verified_at", "asked_at", "tried_at", "answered_at", "disabled_at")),
+    (ALERTS, ("at", "since", "until")),
+    (CAPSULES, ("at",)),
+    (REPLIES, ("at",)),
+)
 """Times at which something happened: they stay, but for those that a clock ahead of the time has put into the future."""
 
 

@@ -99,6 +99,25 @@ async def test_a_clock_that_is_a_year_ahead_for_a_minute_leaves_no_deadline_ther
     assert "monitor.failed" in receiver.types
 
 
+async def test_messages_that_were_taken_while_the_clock_was_ahead_hold_no_later_ones_back(anywhere: Any, receiver: Any) -> None:
+    monitor = await anywhere.register(receiver.url())
+    await watch(anywhere, seconds=5)
+    anywhere.clock.step(YEAR)
+    await watch(anywhere, seconds=20)
+    await anywhere.beat(monitor, status="fail")
+    await anywhere.deliver()
+    anywhere.clock.step(-YEAR)
+    await watch(anywhere, seconds=10)
+    for status in ("ok", "fail") * 4:
+        await anywhere.beat(monitor, status=status)
+        await anywhere.deliver()
+    await watch(anywhere, seconds=60, pace=5)
+    await anywhere.deliver()
+    assert await kinds(anywhere, monitor) == []
+    (target,) = await anywhere.targets()
+    assert target.answered_at <= anywhere.clock()
+
+
 async def test_of_two_processes_the_one_whose_clock_is_wrong_goes_by_elapsed_time(open_recorder: Any, storage_url: str) -> None:
     async with open_recorder(storage=storage_url) as right, open_recorder(storage=storage_url) as wrong:
         monitor = await right.register("https://localhost/1", **QUICK)

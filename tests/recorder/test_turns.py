@@ -111,6 +111,15 @@ def test_a_bucket_gives_as_many_a_minute_and_fills_while_it_is_quiet() -> None:
     assert buckets.take("a", seconds(11)), "and takes nothing"
 
 
+def test_a_clock_that_is_set_back_leaves_nobody_waiting_for_the_time_that_it_showed() -> None:
+    buckets, ahead = Buckets(6), NOON + timedelta(days=400)
+    assert [buckets.take("a", ahead) for _ in range(7)] == [True] * 6 + [False]
+    assert [buckets.queued_at("a", ahead) - ahead for _ in range(2)] == [timedelta(seconds=10), timedelta(seconds=20)]
+    assert buckets.left("a", NOON) == 0
+    assert buckets.queued_at("a", NOON) == seconds(30)
+    assert buckets.left("a", seconds(20)) == 2
+
+
 @given(st.lists(st.floats(0, 300), min_size=1, max_size=200), st.integers(1, 20))
 def test_in_any_minute_a_bucket_gives_no_more_than_twice_its_rate(moments: list[float], rate: int) -> None:
     buckets = Buckets(rate)
