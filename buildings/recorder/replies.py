@@ -52,27 +52,41 @@ class Repeatable:
         return sha256(f"find\n{self.who}\n{self.key}".encode()).digest()
 
     @property
+    def request_digest(self) -> bytes:
+        """What says whether another request is the same."""
+        return sha256(self.request).digest()
+
+    @property
     def seal(self) -> AESGCM:
         """What the answer is sealed with; it cannot be made from what is stored."""
         return AESGCM(sha256(f"seal\n{self.who}\n{self.key}".encode()).digest())
 
 
+def answer_before(connection: Connection, repeatable: Repeatable | None, *, now: datetime) -> bytes | None:
+    """The answer that was returned to the same request before; None where there was none. Problem 422 for another request."""
+    if repeatable is None:
+        return None
+    row = connection.execute(select(REPLIES).where(REPLIES.c.key_digest == repeatable.digest)).one_or_none()
+    if row is None or now - row.at >= KEPT:
+        return None
+    if row.request_digest != repeatable.request_digest:
+        raise Problem(
+            422,
+            "idempotency_key_reused",
+            "this Idempotency-Key was already sent with a different body; use a new one for a new registration",
+        )
+    return repeatable.seal.decrypt(row.sealed[:NONCE_BYTES], row.sealed[NONCE_BYTES:], None)
+
+
 def once(connection: Connection, repeatable: Repeatable | None, work: Callable[[], bytes], *, now: datetime, entropy: Entropy) -> bytes:
-    """The answer of the work; or the one that was given before to the same request. Problem 422 for another request."""
+    """The answer of the work; or the one that was returned before to the same request. Problem 422 for another request."""
     if repeatable is None:
         return work()
-    asked = sha256(repeatable.request).digest()
-    row = connection.execute(select(REPLIES).where(REPLIES.c.key_digest == repeatable.digest)).one_or_none()
-    if row is not None and now - row.at < KEPT:
-        if row.request_digest != asked:
-            raise Problem(
-                422,
-                "idempotency_key_reused",
-                "this Idempotency-Key was already sent with a different body; use a new one for a new registration",
-            )
-        return repeatable.seal.decrypt(row.sealed[:NONCE_BYTES], row.sealed[NONCE_BYTES:], None)
+    if (before := answer_before(connection, repeatable, now=now)) is not None:
+        return before
     answer, nonce = work(), entropy(NONCE_BYTES)
     connection.execute(REPLIES.delete().where(REPLIES.c.key_digest == repeatable.digest))
     sealed = nonce + repeatable.seal.encrypt(nonce, answer, None)
-    connection.execute(insert(REPLIES).values(key_digest=repeatable.digest, request_digest=asked, at=now, sealed=sealed))
+    values = {"key_digest": repeatable.digest, "request_digest": repeatable.request_digest, "at": now, "sealed": sealed}
+    connection.execute(insert(REPLIES).values(**values))
     return answer

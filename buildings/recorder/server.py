@@ -6,6 +6,7 @@ from typing import Any, cast
 from fastmcp import FastMCP
 from pydantic import MISSING
 from pydantic_core import to_json
+from sqlalchemy import Connection
 
 from buildings.recorder.answers import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Watched
 from buildings.recorder.answers import Taken as TakenAnswer
@@ -34,7 +35,7 @@ from buildings.recorder.live import Here
 from buildings.recorder.ownership import lineage_of
 from buildings.recorder.refusals import capsule_not_stored, key_needed_for_email, neither_target, no_mail_here
 from buildings.recorder.registration import Wish, register
-from buildings.recorder.replies import CurrentIdempotencyKey, Repeatable, once
+from buildings.recorder.replies import CurrentIdempotencyKey, Repeatable, answer_before, once
 from buildings.recorder.resuming import read_capsules, taken_answer
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.senders import sender_of
@@ -83,32 +84,28 @@ async def register_monitor(
     `cron` command to the scheduled job. Over HTTP, send an Idempotency-Key header so that a retry returns the same monitor.
     """
     webhook, email = _targets(alert_webhook, alert_email, site, caller)
-    by = _registrant(site, caller)
-    warning = await _admitted(by, webhook, site)
-    terms = Terms(minutes(period_minutes), minutes(grace_minutes))
+    by, now, entropy = _registrant(site, caller), site.state.time.now(), site.state.entropy
+    asked = to_json([name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None])
+    repeatable = Repeatable(by.sender, repeat_key, asked) if repeat_key else None
+    if (before := await in_snapshot(site.storage, partial(answer_before, repeatable=repeatable, now=now))) is not None:
+        return Registered.model_validate_json(before)
     wish = Wish(
         name=name,
-        terms=terms,
+        terms=Terms(minutes(period_minutes), minutes(grace_minutes)),
         webhook=webhook,
         email=email,
         key=caller.key,
         by=by,
         url=site.url,
-        warning=warning,
+        warning=await _admitted(by, webhook, site),
         key_ignored=caller.key_ignored,
     )
-    asked = to_json([name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None])
-    repeatable = Repeatable(lineage_of(caller) or caller.address, repeat_key, asked) if repeat_key else None
-    now, entropy = site.state.time.now(), site.state.entropy
+
+    def work(connection: Connection) -> bytes:
+        return register(connection, wish, now=now, entropy=entropy).model_dump_json().encode()
+
     answer = await in_transaction(
-        site.storage,
-        lambda connection: once(
-            connection,
-            repeatable,
-            lambda: register(connection, wish, now=now, entropy=entropy).model_dump_json().encode(),
-            now=now,
-            entropy=entropy,
-        ),
+        site.storage, lambda connection: once(connection, repeatable, partial(work, connection), now=now, entropy=entropy)
     )
     site.state.news.ring()
     site.count("registrations", tier="key" if caller.key else "free")

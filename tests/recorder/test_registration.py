@@ -166,6 +166,20 @@ async def test_a_repeated_registration_is_one_registration(recorder: Any) -> Non
     assert later.json()["code"] == "target_in_use"
 
 
+async def test_a_repeat_gets_its_answer_beyond_the_limit_and_from_the_same_network(open_recorder: Any) -> None:
+    body, headers = {"name": "a", "alert_webhook": TARGET}, {"Idempotency-Key": "7d1c6c1e-0f0a-4f0e-9d7b-1f2d3c4b5a69"}
+    async with open_recorder(settings={"registrations_per_minute": 1}) as recorder:
+        answers = []
+        for address in ("2001:db8::1", "2001:db8::1", "2001:db8::ffff:1"):
+            async with recorder.calling_from(address) as caller:
+                answers.append(await caller.town.http.post("/v1/recorder/monitors", json=body, headers=headers))
+        async with recorder.calling_from("2001:db8::1") as caller:
+            more = await caller.call("register_monitor", name="b", alert_webhook="https://localhost/x")
+        assert [one.status_code for one in answers] == [200] * 3, answers[-1].text
+        assert len({one.content for one in answers}) == 1
+        assert (more.status, await count(recorder, MONITORS)) == (429, 1)
+
+
 async def test_two_keys_do_not_share_an_idempotency_key(recorder: Any) -> None:
     body, ids = {"name": "a", "alert_webhook": TARGET}, set()
     for _ in range(2):
