@@ -117,26 +117,31 @@ class Endpoints:
                 return await open_server(loaded, per_call=self._campus.plan.cashier is not None, seconds=LATE_SECONDS)
             except Unreachable:
                 remote.refusal = None
-            except CampusError as error:  # it answers, and what it offers cannot be served as campus.toml says
+            except Exception as error:  # the border: it answers, and what it offers cannot be served
                 remote.refusal = _logged(loaded.name, error)
 
     async def _add(self, late: Opened, stack: AsyncExitStack) -> str | None:
         """Serve it from now on; why not, where its tools do not fit in with the others."""
+        before = self._campus
         try:
-            plan = self._campus.plan.with_opened(late)
-        except CampusError as error:
+            plan = before.plan.with_opened(late)
+            self._campus = replace(before, plan=replace(plan, directory=before.plan.directory))
+            await stack.enter_async_context(self.opened(late))
+            before.plan.directory.take(plan.directory)  # the sites have it
+            self.routed()
+        except Exception as error:  # the border: what another server lists must not end this one
+            self._campus = before
             return _logged(late.name, error)
-        self._campus.plan.directory.take(plan.directory)  # the sites have it
-        self._campus = replace(self._campus, plan=replace(plan, directory=self._campus.plan.directory))
-        await stack.enter_async_context(self.opened(late))
-        self.routed()
         log.info("building opened", extra={"building": late.name})
         return None
 
 
-def _logged(building: str, error: CampusError) -> str:
-    log.error("building cannot be opened", extra={"building": building, "reason": str(error)})
-    return str(error)
+def _logged(building: str, error: Exception) -> str:
+    is_foreseen = isinstance(error, CampusError)
+    log.error("building cannot be opened", exc_info=None if is_foreseen else error, extra={"building": building, "reason": str(error)})
+    return (
+        str(error) if is_foreseen else f"building {building!r}: its tools cannot be served ({type(error).__name__}); the log has the cause"
+    )
 
 
 def door_of(campus: Campus) -> PaymentDoor | None:

@@ -12,7 +12,7 @@ from fastmcp import Client
 from patience import patience
 from serving import Served, asked, free_port, serving, write_config
 
-from tests.house.test_remote_building import CONFIG, remote
+from tests.house.test_remote_building import CONFIG, REMOTE, remote
 
 pytestmark = pytest.mark.anyio
 
@@ -115,6 +115,30 @@ def test_a_late_building_whose_routes_are_taken_is_told_and_stops_nothing(tmp_pa
     with serving(tmp_path, text) as campus, remote(tmp_path, port):
         until(lambda: "two of them have the route" in " ".join(findings(campus)), campus)
         assert asked(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
+
+
+def listing(schema: str) -> str:
+    """The source of a server whose tool has this schema for its argument."""
+    given = f'tool = mcp.get_tool("tide")\nimport asyncio\nasyncio.run(tool).parameters["properties"]["port"] = {schema}\nmcp.run('
+    return REMOTE.replace("mcp.run(", given)
+
+
+def test_a_late_building_whose_schemas_cannot_be_documented_is_told_and_stops_nothing(tmp_path: Path) -> None:
+    port = free_port()
+    with serving(tmp_path, OTHERS + CONFIG.format(port=port)) as campus:
+        with remote(tmp_path, port, listing('{"$ref": "#/$defs/missing"}')):
+            until(lambda: "its tools cannot be served" in " ".join(findings(campus)), campus)
+        assert asked(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
+
+
+async def test_a_pattern_that_only_javascript_reads_is_left_to_its_server(tmp_path: Path) -> None:
+    port = free_port()
+    schema = '{"type": "string", "pattern": r"^\\p{Lu}\\p{Ll}+$"}'
+    with remote(tmp_path, port, listing(schema)), serving(tmp_path, CONFIG.format(port=port)) as campus:
+        answer = tide(campus)
+        assert answer.status_code == 200, (answer.text, campus.log)
+        async with Client(f"{campus.url}/tides/mcp") as client:
+            assert not (await client.call_tool_mcp("tide", {"port": "Brest"})).is_error
 
 
 def test_a_command_that_cannot_be_started_leaves_the_rest_to_be_served(tmp_path: Path) -> None:
