@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from campus.addresses import site_of
+
 Frame = Literal["http", "mcp"]
 CredentialState = Literal["absent", "valid", "unknown", "expired", "revoked"]
 
@@ -44,6 +46,11 @@ class Caller:
     address: str
     payment: str | None = None
     key_ignored: str | None = None
+
+    @property
+    def network(self) -> str:
+        """What limits per caller count by: an IPv4 address, or the /64 of an IPv6 address, which is one subscriber's."""
+        return site_of(self.address)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from buildings.recorder.rates import Buckets
 from buildings.recorder.refusals import too_many_registrations
 
 CHECKED_AT_ONCE = 4
-"""Registrations of one sender whose targets are looked at at once: whoever names hosts that do not answer waits for them alone."""
+"""Registrations of one sender whose targets are checked at once: one who names hosts that do not answer delays no other sender."""
 
 
 class Admission:

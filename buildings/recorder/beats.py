@@ -33,7 +33,7 @@ class Taken(NamedTuple):
 
 
 def take_beats(connection: Connection, beats: Sequence[Beat]) -> list[Taken | Exception]:
-    """Enter the beats, each monitor's in the order of their arrival; gives what each did, or why it is refused."""
+    """Enter the beats, each monitor's in the order of their arrival; returns what each did, or why it is refused."""
     plain = enter_plain(connection, beats, most=BEATS_A_MINUTE)
     # of a monitor's beats it is the first that was plain
     results: list[Taken | Exception | None] = [_plain(plain.pop(beat.monitor_id, None)) for beat in beats]
@@ -123,7 +123,7 @@ def _notice(sheet: Sheet, before: Standing, kind: Kind, beat: Beat) -> Notice:
 
 
 def _keep(sheet: Sheet, beat: Beat) -> bool:
-    """Store the capsule that came along, if a key that has not ended owns the monitor; gives whether it is stored."""
+    """Store the capsule that came along, if a key that has not ended owns the monitor; returns whether it is stored."""
     capsule, number = beat.capsule, sheet.capsules
     if not isinstance(capsule, bytes) or sheet.keeps_until is None or beat.at >= sheet.keeps_until:
         return False

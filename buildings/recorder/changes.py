@@ -76,7 +76,7 @@ def forget(connection: Connection, rows: Sequence[Row[Any]]) -> None:
 
 
 def set_asleep(connection: Connection, lineage: str, event: Event, *, now: datetime) -> int:
-    """Put the monitors of a key to sleep, or wake them; gives how many changed."""
+    """Put the monitors of a key to sleep, or wake them; returns how many changed."""
     changed = 0
     for row in connection.execute(select(MONITORS).where(MONITORS.c.owner == lineage)).all():
         before = standing_of(row)

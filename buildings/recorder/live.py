@@ -63,7 +63,7 @@ class Live:
 
     `checks` is the client that looks at targets when they are registered, `webs` are those that deliver: each looks names up in
     threads of its own, so that names whose servers do not answer delay only their like. `turns` says whose alert goes out next,
-    and `admission` who may register. `entropy` gives random bytes, and `chance` a number in 0..1.
+    and `admission` who may register. `entropy` returns random bytes, and `chance` a number in 0..1.
     """
 
     beat: Callable[[Beat], Awaitable[Taken]]

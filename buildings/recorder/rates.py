@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 MINUTE = timedelta(minutes=1)
+LONGEST_WAIT = timedelta(minutes=5)
+"""The longest that one of many is made to wait before it is looked at again: those before it may need no token any more."""
 NAMES = 20_000
 """Buckets that are kept; beyond it the one that was used least recently is forgotten, which makes it full."""
 
@@ -56,7 +58,7 @@ class Buckets:
     def queued_at(self, name: str, now: datetime) -> datetime:
         """The same for each of many who wait: one after the other, as the tokens come."""
         bucket = self._bucket(name, now)
-        bucket.tail = max(self.next_at(name, now), bucket.tail + self._step)
+        bucket.tail = min(max(self.next_at(name, now), bucket.tail + self._step), now + LONGEST_WAIT)
         return bucket.tail
 
     def _bucket(self, name: str, now: datetime) -> Bucket:

@@ -121,7 +121,7 @@ async def _admitted(by: Registrant, webhook: Address | None, site: Here) -> str 
 
 def _registrant(site: Here, caller: Caller) -> Registrant:
     lineage, settings = lineage_of(caller), site.settings
-    return Registrant(lineage, sender_of(lineage, caller.address), settings.monitors_per_host, settings.everyones_hosts)
+    return Registrant(lineage, sender_of(lineage, caller.network), settings.monitors_per_host, settings.everyones_hosts)
 
 
 def _targets(webhook: str | None, email: str | None, site: Here, caller: Caller) -> tuple[Address | None, Address | None]:

@@ -18,7 +18,7 @@ AT_ONCE = 1_000
 
 
 def keep_time(connection: Connection, now: datetime) -> Outage | None:
-    """Write down that the recorder watches; after an outage, give the monitors time first. Gives the outage."""
+    """Write down that the recorder watches; after an outage, give the monitors time first. Returns the outage."""
     last = last_tick(connection)
     if last is None:
         connection.execute(insert(TICKS).values(id=ONLY, at=now))
@@ -38,7 +38,7 @@ def last_tick(connection: Connection) -> datetime | None:
 
 
 def adopt_step(connection: Connection, look: Look) -> timedelta | None:
-    """Move everything along with a jump of the clock that has lasted; gives the jump if this process is to go by it.
+    """Move everything along with a jump of the clock that has lasted; returns the jump if this process is to go by it.
 
     Whoever comes second finds a tick in the new time, and moves nothing. While others write ticks in the old time, it is
     this machine's clock that is wrong.
@@ -118,7 +118,7 @@ def _looked(connection: Connection, look: Look) -> Swept:
 
 
 def sweep(connection: Connection, now: datetime) -> int:
-    """Flip what is due, the longest overdue first, up to AT_ONCE; gives how many.
+    """Flip what is due, the longest overdue first, up to AT_ONCE; returns how many.
 
     The deadline stands in the UPDATE itself: a beat that was committed first has moved it.
     """

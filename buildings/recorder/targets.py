@@ -92,7 +92,7 @@ def email_address(text: str) -> Address:
 async def check_webhook(address: Address, web: Web) -> str | None:
     """Refuse what alerts may not be sent to, Problem 422 with the rule that is broken; nothing is connected before that is known.
 
-    Gives a warning about a host that cannot be found or reached at the moment: that may be its name, or the network.
+    Returns a warning about a host that cannot be found or reached at the moment: that may be its name, or the network.
     """
     try:
         await web.check_target(address.text)

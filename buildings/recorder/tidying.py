@@ -27,7 +27,7 @@ AT_ONCE = 200
 
 
 async def tidy(site: Here) -> None:
-    """Remove keyless monitors that are silent, once their targets were told, a few at a time; and what else has had its day.
+    """Remove keyless monitors that are silent, once their targets were told, a few at a time; and what is kept no longer.
 
     Nothing is removed by a clock that has just jumped.
     """
@@ -49,7 +49,7 @@ async def _all(site: Here, step: Callable[..., int]) -> int:
 
 
 def announce(connection: Connection, now: datetime) -> int:
-    """Tell the targets of silent monitors that they will be removed; gives how many monitors."""
+    """Tell the targets of silent monitors that they will be removed; returns how many monitors."""
     told = MONITORS.c.expiry_told_at
     untold = or_(told.is_(None), told <= MONITORS.c.deadline_at, told > now)
     rows = connection.execute(select(MONITORS).where(_silent(now), untold, ~_waits()).limit(AT_ONCE)).all()
@@ -62,7 +62,7 @@ def announce(connection: Connection, now: datetime) -> int:
 
 
 def remove_announced(connection: Connection, now: datetime) -> int:
-    """Remove monitors whose targets were told, or can be told nothing any more; gives how many."""
+    """Remove monitors whose targets were told, or can be told nothing any more; returns how many."""
     told = MONITORS.c.expiry_told_at
     due = and_(told > MONITORS.c.deadline_at, told <= now - NOTICE, ~_waits())
     rows = connection.execute(select(MONITORS).where(_silent(now), due).limit(AT_ONCE)).all()

@@ -61,7 +61,7 @@ async def _sweep_on(site: Here) -> None:
 
 
 async def sweep_now(site: Here) -> int:
-    """Make up for an outage, then flip all that is due; gives how many."""
+    """Make up for an outage, then flip all that is due; returns how many."""
     return (await _swept(site)).flipped
 
 
@@ -87,5 +87,5 @@ async def _swept(site: Here) -> Swept:
 
 
 async def deliver_now(site: Here) -> int:
-    """Deliver all that is due; gives how many messages were sent."""
+    """Deliver all that is due; returns how many messages were sent."""
     return await courier_of(site).deliver_due()

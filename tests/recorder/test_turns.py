@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from buildings.recorder.delivery.ladder import WAITS
 from buildings.recorder.delivery.pace import FIRST_TRIES, Pace
 from buildings.recorder.delivery.shares import HEALTHS, Health, Lane, Shares, UnderWay
-from buildings.recorder.rates import Buckets
+from buildings.recorder.rates import LONGEST_WAIT, Buckets
 from buildings.recorder.senders import sender_of
+from campus import Caller
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 SHARES = Shares(at_once=16, sender=3, host=5, unproven=2, shared_hosts=frozenset({"shared.dev"}))
@@ -111,6 +112,15 @@ def test_a_bucket_gives_as_many_a_minute_and_fills_while_it_is_quiet() -> None:
     assert buckets.take("a", seconds(11)), "and takes nothing"
 
 
+def test_nobody_who_waits_is_looked_at_later_for_having_been_asked_about_often() -> None:
+    buckets = Buckets(6)
+    assert [buckets.take("a", NOON) for _ in range(6)] == [True] * 6
+    moments = [buckets.queued_at("a", NOON) for _ in range(1_000)]
+    assert moments == sorted(moments)
+    assert moments[-1] == NOON + LONGEST_WAIT
+    assert moments.count(moments[-1]) == 1_000 - LONGEST_WAIT // timedelta(seconds=10) + 1
+
+
 def test_a_clock_that_is_set_back_leaves_nobody_waiting_for_the_time_that_it_showed() -> None:
     buckets, ahead = Buckets(6), NOON + timedelta(days=400)
     assert [buckets.take("a", ahead) for _ in range(7)] == [True] * 6 + [False]
@@ -192,5 +202,6 @@ def test_for_a_key_no_pace_is_kept() -> None:
     ],
 )
 def test_a_sender_is_a_network(address: str, sender: str) -> None:
-    assert sender_of(None, address) == sender
-    assert sender_of("lin_1", address) == "key:lin_1"
+    network = Caller(None, None, "http", address).network
+    assert sender_of(None, network) == sender
+    assert sender_of("lin_1", network) == "key:lin_1"

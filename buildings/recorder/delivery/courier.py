@@ -53,7 +53,7 @@ class Courier:
     ring: Callable[[], None]
 
     async def deliver_due(self) -> int:
-        """Send everything that is due now, once; gives how many messages that were."""
+        """Send everything that is due now, once; returns how many messages that were."""
         sent = 0
         async with self._settling() as settled:
             while parcels := await self.claim():
