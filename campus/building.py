@@ -8,9 +8,11 @@ from inspect import iscoroutinefunction, isfunction
 from typing import Any, Literal
 
 from fastmcp import FastMCP
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from sqlmodel import SQLModel
 from starlette.responses import Response
+
+from campus.values import read_number
 
 CODE = re.compile(r"[a-z][a-z0-9_]*")
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
@@ -23,6 +25,12 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def is_no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refused before pydantic makes 1 of true."""
+        return read_number(value, cls.model_fields[str(info.field_name)].annotation)
 
 
 @dataclass(frozen=True)

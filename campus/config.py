@@ -7,21 +7,35 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from campus.access import Price, read_access
 from campus.addresses import LOOPBACK_PROXIES, Listen, read_listen, read_network, url_host
 from campus.errors import ConfigError
 from campus.keys.term import Term
 from campus.payments.networks import Network, network_of
+from campus.values import read_exempt_host, read_listening_host, read_number, read_origin, read_shop, read_web_address
 
 NAME = r"^[a-z][a-z0-9_]*$"
 RPC_URL = "CAMPUS_PAYMENTS_RPC_URL"
 Exposed = Literal["resources", "prompts", "routes"]
 Grant = Literal["keys"]
 NOBODY = f"0x{'0' * 40}"
+LISTS = ("tuple_type", "frozen_set_type")
+"""What pydantic calls a value that should be a list of TOML."""
+EVERY_HOST = ("0.0.0.0", "::")  # noqa: S104  # compared with, not listened on
 
 
 def _as_text(price: Any) -> Any:
@@ -37,6 +51,12 @@ class Table(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def is_no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refused before pydantic makes 1 of true."""
+        return read_number(value, cls.model_fields[str(info.field_name)].annotation)
+
 
 def _read_admin(address: Any) -> Listen | None:
     if address is None or address == "off":
@@ -48,8 +68,8 @@ class ServerTable(Table):
     """[server]: what the service is called and where it is reached."""
 
     name: str = Field(default="campus", min_length=1, max_length=60)
-    public_url: str | None = None
-    host: str = "127.0.0.1"
+    public_url: Annotated[str, AfterValidator(read_origin)] | None = None
+    host: Annotated[str, AfterValidator(read_listening_host)] = "127.0.0.1"
     port: int = Field(default=8000, ge=1, le=65535)
     openapi: str = "cve"
     admin: Annotated[Listen | None, BeforeValidator(_read_admin)] = None
@@ -57,22 +77,12 @@ class ServerTable(Table):
     trusted_proxies: tuple[Annotated[str, AfterValidator(read_network)], ...] = LOOPBACK_PROXIES
     """Proxies in front of campus, whose word on the caller's address and scheme is taken."""
 
-    @field_validator("host")
-    @classmethod
-    def is_without_brackets(cls, host: str) -> str:
-        """`[::1]` is taken for `::1`."""
-        return host[1:-1] if host.startswith("[") and host.endswith("]") else host
-
-    @field_validator("public_url")
-    @classmethod
-    def is_an_origin(cls, url: str | None) -> str | None:
-        """Only scheme, host and port: paths are campus's own."""
-        parts = urlsplit(url or "http://localhost")
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query or parts.fragment:
-            raise ValueError("write it as https://host or http://host:port, without a path")
-        if not parts.netloc.isascii():
-            raise ValueError("write the host as callers send it, in ASCII (punycode)")
-        return url and url.rstrip("/")
+    @model_validator(mode="after")
+    def listens_once_at_an_address(self) -> Self:
+        """The operator's listener has an address of its own."""
+        if self.admin is not None and self.admin.port == self.port and self.host in (self.admin.host, *EVERY_HOST):
+            raise ValueError("admin and port are the same address; give each one of its own")
+        return self
 
 
 class StorageTable(Table):
@@ -87,15 +97,8 @@ def _is_wallet(address: str) -> str:
     return address
 
 
-def _is_web_address(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
-        raise ValueError("write it as https://host/path")
-    return url.rstrip("/")
-
-
 Wallet = Annotated[str, AfterValidator(_is_wallet)]
-WebAddress = Annotated[str, AfterValidator(_is_web_address)]
+WebAddress = Annotated[str, AfterValidator(read_web_address)]
 
 
 class PaymentsTable(Table):
@@ -151,7 +154,7 @@ class MailTable(Table):
 class WebTable(Table):
     """[web]: what holds for the URLs that callers name."""
 
-    allowed_hosts: frozenset[Annotated[str, Field(pattern=r"^[a-z0-9.:-]+$")]] = frozenset()
+    allowed_hosts: frozenset[Annotated[str, AfterValidator(read_exempt_host)]] = frozenset()
     """Exempt from the address rules, with http and any port too: for tests and local use."""
 
 
@@ -161,7 +164,7 @@ class ProductTable(Table):
     scope: str
     price: PriceText
     term: str
-    url: str | None = None
+    url: Annotated[str, AfterValidator(read_shop)] | None = None
     """Where a person buys it: a checkout page."""
 
     @field_validator("price")
@@ -276,6 +279,8 @@ def explain(error: ValidationError, model: type[BaseModel], *, under: tuple[str,
         return f"unknown key {loc[-1]!r}{f' in [{table}]' if table else ''}; there are: {', '.join(known_keys(model, loc[:-1]))}"
     if first["type"] == "missing":
         return f"{where} is missing"
+    if first["type"] in LISTS:
+        return f"{where}: write a list, in [ and ]"
     message = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
     return f"{where}: {message[:1].lower()}{message[1:]}"
 

@@ -14,6 +14,7 @@ from campus.building import Building, Settings
 from campus.config import BuildingTable, explain, known_keys
 from campus.errors import ConfigError, LoadError
 from campus.redaction import origin_of, redacted
+from campus.values import is_web_address
 
 GROUP = "campus.buildings"
 RESERVED = frozenset({".well-known", "all", "campus", "errors", "healthz", "mcp", "metrics", "openapi", "readyz", "register", "v1"})
@@ -148,7 +149,7 @@ def _check_remote(name: str, target: Mapping[str, Any]) -> None:
     known = RemoteMCPServer.model_fields if "url" in target else StdioMCPServer.model_fields
     if unknown := sorted(target.keys() - known.keys()):
         raise ConfigError(f"unknown key {unknown[0]!r} in buildings.{name}.server; there are: {', '.join(known)}")
-    if "url" in target and not str(target["url"]).startswith(("http://", "https://")):
+    if "url" in target and not is_web_address(str(target["url"])):
         raise ConfigError(f"buildings.{name}.server.url ({origin_of(str(target['url']))}) is no address of a server; write https://…/mcp")
 
 

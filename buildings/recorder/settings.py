@@ -1,16 +1,28 @@
 """The building's settings: the keys of [buildings.recorder] in campus.toml."""
 
-from pydantic import PositiveInt
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, PositiveInt
 
 from campus import Settings
+
+
+def _is_a_host(host: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", host):
+        raise ValueError(f"{host!r} is no host; write its name alone, in lower case, such as hooks.example.com")
+    return host
+
+
+Host = Annotated[str, AfterValidator(_is_a_host)]
 
 
 class RecorderSettings(Settings):
     """Where a webhook is Discord's, and how much one caller may ask for. What is counted is counted in each process."""
 
-    discord_hosts: tuple[str, ...] = ("discord.com", "discordapp.com", "canary.discord.com", "ptb.discord.com")
+    discord_hosts: tuple[Host, ...] = ("discord.com", "discordapp.com", "canary.discord.com", "ptb.discord.com")
     """Hosts whose /api/webhooks/… addresses are sent Discord messages instead of signed events."""
-    shared_hosts: tuple[str, ...] = (
+    shared_hosts: tuple[Host, ...] = (
         "api.telegram.org",
         "events.pagerduty.com",
         "hook.eu1.make.com",

@@ -116,6 +116,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"server": {"url": "hello"}},
         "buildings.a.server.url (an address without a host) is no address of a server",
     ),
+    "a wrapped address that cannot be read": (
+        {"a": None},
+        {"server": {"url": "https://[::1/mcp"}},
+        "buildings.a.server.url (an address that cannot be read) is no address of a server",
+    ),
+    "a wrapped address without a host": ({"a": None}, {"server": {"url": "https:///mcp"}}, "(an address without a host) is no address"),
     "a command with an address": ({"a": None}, {"server": {"command": "x", "url": "https://x.example/mcp"}}, "both command and url"),
     "an unknown key of a command": ({"a": None}, {"server": {"command": "x", "argz": []}}, "unknown key 'argz' in buildings.a.server"),
     "a job at no time of day": ({"a": Building(server(None), jobs=[Job(nothing, daily_at="25:00")])}, {}, "building 'a': job nothing: "),
