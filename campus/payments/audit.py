@@ -18,7 +18,8 @@ from sqlmodel import col, select
 
 from campus.access import Price
 from campus.payments.chain import Chain
-from campus.payments.proof import TRANSFER, Log, Transfer, income_question, nonce_of, word
+from campus.payments.node import RpcUnavailable
+from campus.payments.proof import TRANSFER, Log, Transfer, amount_of, income_question, nonce_of, word
 from campus.payments.tables import PaymentRow
 from campus.payments.unproven import UnprovenPayments
 from campus.storage import Storage
@@ -214,11 +215,13 @@ class Audit:
 
 
 def _received(log: Log, wallet: Wallet) -> Received | None:
-    """A transfer to the wallet; None for what it was not asked for, and for what is left out."""
+    """A transfer to the wallet; None for what it was not asked for, and for what is left out. RpcUnavailable where it cannot be read."""
     is_transfer = len(log.topics) == 3 and log.topics[0] == TRANSFER and log.topics[2] == word(wallet.address)
     if log.removed or log.address != wallet.asset or not is_transfer:
         return None
-    payer, amount = f"0x{log.topics[1][-40:]}", int(log.data, 16)
+    if (amount := amount_of(log)) is None:
+        raise RpcUnavailable(f"the chain's node shows a transfer without an amount, in the transaction {log.transaction}")
+    payer = f"0x{log.topics[1][-40:]}"
     return None if amount == 0 or payer in wallet.own else Received(log.transaction, payer, amount, log.block)
 
 

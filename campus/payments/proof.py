@@ -30,7 +30,8 @@ CHAIN_MARGIN_SECONDS = 30
 """How far the chain's clock must be past an authorization's end before its absence counts: nodes behind one address differ."""
 OWN_MARGIN_SECONDS = 60
 """The same for this machine's clock, which no node can set: machines whose time is kept differ by less."""
-TRANSACTION = re.compile("0x[0-9a-f]{64}")
+TRANSACTION = WORD = re.compile("0x[0-9a-f]{64}")
+"""32 bytes: a transaction's hash, and a number in the data of an event."""
 
 
 def _number(value: Any) -> int:
@@ -132,10 +133,15 @@ def nonce_of(receipt: Receipt, asset: str, *, payer: str, pay_to: str, amount: i
     logs = sorted((log for log in receipt.logs if log.address == asset and not log.removed), key=lambda log: log.index)
     wanted = [TRANSFER, word(payer), word(pay_to)]
     for taken, moved in pairwise(logs):
-        is_it = list(moved.topics) == wanted and int(moved.data, 16) == amount
+        is_it = list(moved.topics) == wanted and amount_of(moved) == amount
         if is_it and list(taken.topics[:2]) == [USED, word(payer)] and len(taken.topics) == 3:
             return taken.topics[2]
     return None
+
+
+def amount_of(moved: Log) -> int | None:
+    """The amount of a token's Transfer event; None where its data is no number."""
+    return int(moved.data, 16) if WORD.fullmatch(moved.data) else None
 
 
 def income_question(asset: str, pay_to: str) -> dict[str, Any]:

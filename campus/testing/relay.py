@@ -34,6 +34,8 @@ class NodeFaults:
     """Every transaction failed."""
     foreign: bool = False
     """Every log is another contract's."""
+    empty: bool = False
+    """Every log is without data."""
 
     @property
     def down(self) -> bool:
@@ -113,6 +115,7 @@ class Relay:
 
     def _log(self, log: Mapping[str, Any]) -> Mapping[str, Any]:
         changes = {"address": STRANGER} if self.faults.foreign else {}
+        changes |= {"data": "0x"} if self.faults.empty else {}
         return {**log, **changes, "removed": self.faults.removed}
 
     def _result(self, method: str, *params: Any) -> Any:

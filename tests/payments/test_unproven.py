@@ -227,3 +227,12 @@ async def test_the_daily_audit_says_what_reached_the_wallet_unclaimed(shop: Shop
     [finding] = await shop.payments.findings()
     assert "no payment of this ledger claims (1, $0.000007)" in finding
     assert await shop.claimed() + 7 == await shop.takings()
+
+
+async def test_a_node_that_shows_transfers_without_amounts_is_named_by_the_check(storage_url: str) -> None:
+    async with own_shop(storage_url) as (shop, relay, _):
+        await shop.sell(shop.pay())
+        relay.faults.empty = True
+        assert "without an amount" in " ".join(await shop.payments.check())
+        relay.faults.clear()
+        assert "could not be compared" not in " ".join(await shop.payments.check())
