@@ -21,6 +21,9 @@ from buildings.recorder.sweep import Swept, look
 from buildings.recorder.timekeeper import Look, Timekeeper
 from campus import Site, Web
 
+HURRIED_SECONDS = 5.0
+"""For the first message to a target, half of it for the handshake, while others wait: the next try has the usual time."""
+
 
 class News:
     """A bell: whoever waits is woken by the next ring, or by one that nobody has waited for yet.
@@ -61,7 +64,8 @@ class News:
 class Live:
     """`beat` gives what a beat did, once it is on disk, and `look` what is dead at a moment; both go through the one writer.
 
-    `checks` is the client that looks at targets when they are registered, `webs` are those that deliver: each looks names up in
+    `checks` is the client that looks at targets when they are registered, `webs` are those that deliver, and `hurried` one that
+    delivers to new targets while others wait: each looks names up in
     threads of its own, so that names whose servers do not answer delay only their like. `turns` says whose alert goes out next,
     and `admission` who may register. `entropy` returns random bytes, and `chance` a number in 0..1.
     """
@@ -71,6 +75,7 @@ class Live:
     time: Timekeeper
     checks: Web
     webs: Mapping[Health, Web]
+    hurried: Web
     turns: Turns
     admission: Admission
     news: News = field(default_factory=News)
@@ -86,7 +91,9 @@ async def live(site: Here) -> AsyncIterator[Live]:
     """Take beats until the process ends."""
     async with site.storage.batch(take_beats) as beat, site.storage.batch(look) as looked:
         time, admission = Timekeeper(site.clock, site.elapsed), Admission(site.settings.registrations_per_minute)
-        yield Live(beat, looked, time, site.web.apart(), webs_of(site), turns_of(site.settings), admission)
+        webs = webs_of(site)
+        hurried = webs["new"].within(HURRIED_SECONDS)
+        yield Live(beat, looked, time, site.web.apart(), webs, hurried, turns_of(site.settings), admission)
 
 
 def webs_of(site: Here) -> Mapping[Health, Web]:
@@ -107,6 +114,7 @@ def courier_of(site: Here) -> Courier:
     return Courier(
         storage=site.storage,
         webs=state.webs,
+        hurried=state.hurried,
         mail=site.mail,
         url=site.url,
         now=state.time.now,

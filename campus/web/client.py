@@ -45,6 +45,10 @@ class Web(httpx.AsyncClient):
         """The same client, which looks up so many names at once in threads of its own: those of others never keep it waiting."""
         return Web(self._url_rules, self._dial.apart(lookups=lookups), trust=self._trusted, seconds=self._seconds)
 
+    def within(self, seconds: float) -> "Web":
+        """The same client, its lookups shared, with so many seconds for an exchange."""
+        return Web(self._url_rules, self._dial, trust=self._trusted, seconds=seconds)
+
     def check_url(self, url: str) -> None:
         """Raise TargetRefused when the URL's text breaks a rule; nothing is looked up."""
         self._url_rules.check(url)

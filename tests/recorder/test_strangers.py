@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
 from threading import Event
 from typing import Any
 
@@ -77,11 +78,38 @@ async def test_targets_that_took_an_alert_before_do_not_wait_for_new_ones(
             stranger = await stack.enter_async_context(recorder.calling_from(f"192.0.2.{number + 1}"))
             await fail_all(stranger, [receiver.url(f"/hung/{number}")])
         async with delivering(recorder):
-            await until(lambda: len(receiver.held) == 6)
+            await until(lambda: len(receiver.held) == 10)
             await recorder.beat(honest)
             await fail_all(recorder, [receiver.url("/keyed")], key="recorder")
             await until(lambda: len(receiver.requests) == 3)
-            assert len(receiver.held) == 6, "three eighths of what may be under way"
+            assert len(receiver.held) == 10, "five eighths of what may be under way"
+
+
+async def test_new_targets_of_a_sender_whose_others_fail_come_after_those_of_other_senders(
+    open_recorder: Any, storage_url: str, receiver: Any
+) -> None:
+    async with open_recorder(storage=storage_url, settings={"deliveries": 1}) as recorder, recorder.calling_from("192.0.2.1") as other:
+        receiver.answer(404, 200)
+        await fail_all(recorder, [receiver.url("/0")])
+        await recorder.deliver()
+        await fail_all(recorder, [receiver.url("/1"), receiver.url("/2")])
+        await fail_all(other, [receiver.url("/other")])
+        await recorder.deliver()
+    assert [one.path for one in receiver.requests] == ["/0", "/other", "/1", "/2"]
+
+
+async def test_a_new_target_that_hangs_is_given_up_sooner_while_others_wait(
+    open_recorder: Any, authority: Any, receiver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("buildings.recorder.live"), "HURRIED_SECONDS", 2.0)
+    patient = web_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
+    async with open_recorder(web=patient, settings={"deliveries": 1}) as recorder, recorder.calling_from("192.0.2.1") as other:
+        await fail_all(recorder, [receiver.url("/hung")])
+        async with delivering(recorder):
+            await until(lambda: receiver.held)
+            await fail_all(other, [receiver.url("/other")])
+            await until(lambda: receiver.requests)
+    assert [one.path for one in receiver.requests] == ["/other"]
 
 
 @pytest.fixture

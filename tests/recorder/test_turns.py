@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildings.recorder.delivery.ladder import WAITS
-from buildings.recorder.delivery.pace import FIRST_TRIES, Pace
+from buildings.recorder.delivery.pace import DOUBTED, FIRST_TRIES, Pace
 from buildings.recorder.delivery.shares import HEALTHS, Health, Lane, Shares, UnderWay
 from buildings.recorder.rates import LONGEST_WAIT, Buckets
 from buildings.recorder.senders import sender_of
@@ -88,7 +88,7 @@ def test_a_sender_with_nothing_under_way_to_a_host_may_begin_there_however_many_
 
 def test_the_longest_waiting_of_equals_comes_first() -> None:
     lanes = [lane(number, sender=f"net:{number}", host=f"{number}.dev") for number in range(20)]
-    assert choose(UnderWay(Shares(at_once=8)), lanes, "new") == lanes[:3]
+    assert choose(UnderWay(Shares(at_once=8)), lanes, "new") == lanes[:5]
 
 
 def test_lanes_that_must_wait_take_no_room() -> None:
@@ -180,6 +180,24 @@ def test_a_host_takes_only_so_many_a_minute_and_the_first_of_each_sender() -> No
     assert min(one for one in begun if one is not None) > NOON
     shared = Pace(10, shared_hosts=frozenset({"a.dev"}))
     assert all(shared.begin(lane(sender=f"net:{sender}"), NOON) is None for sender in range(20) for _ in range(10))
+
+
+def test_a_sender_whose_new_target_failed_is_doubted_for_some_minutes() -> None:
+    pace = Pace(60)
+    pace.note(lane(answered=True), NOON, taken=False)
+    pace.note(lane(sender="net:b"), NOON, taken=True)
+    pace.note(lane(sender="key:c", keyed=True), NOON, taken=False)
+    assert pace.doubted(NOON) == []
+    for sender, at in (("net:d", 0), ("net:e", 1), ("net:d", 2)):
+        pace.note(lane(sender=sender), seconds(at), taken=False)
+    pace.note(lane(1, sender="net:e"), seconds(3), taken=True)
+    assert pace.doubted(seconds(3)) == ["net:e", "net:d"], "one target that takes messages does not vouch for the others"
+    assert pace.doubted(seconds(601)) == ["net:d"]
+    assert pace.doubted(seconds(602)) == []
+    for number in range(2 * DOUBTED):
+        pace.note(lane(sender=f"net:{number}"), NOON, taken=False)
+    assert len(pace.doubted(NOON)) == DOUBTED
+    assert pace.doubted(seconds(-1)) == [], "after a clock that went back"
 
 
 def test_for_a_key_no_pace_is_kept() -> None:

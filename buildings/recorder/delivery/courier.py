@@ -36,12 +36,13 @@ Settle = Callable[[Done | Failed], Awaitable[None]]
 class Courier:
     """What delivery needs.
 
-    `webs` is a client for each kind of target, `chance` gives a number in 0..1 and spreads the tries; one target is sent
-    `most` messages a minute, and `ring` says that a delivery has ended.
+    `webs` is a client for each kind of target, `hurried` one for new targets while others wait; `chance` gives a number in
+    0..1 and spreads the tries; one target is sent `most` messages a minute, and `ring` says that a delivery has ended.
     """
 
     storage: Storage
     webs: Mapping[Health, Web]
+    hurried: Web
     mail: Mail | None
     url: str
     now: Callable[[], datetime]
@@ -136,7 +137,8 @@ class Courier:
         return Failed(parcel.target_id, parcel.message_id, now, outcome.reason, step)
 
     async def _sent(self, parcel: Parcel) -> Outcome:
-        web = self.webs[parcel.lane.health]
+        health = parcel.lane.health
+        web = self.hurried if health == "new" and self.turns.is_short(health) else self.webs[health]
         try:
             match parcel.kind:
                 case "discord":

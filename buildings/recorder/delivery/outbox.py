@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Connection, Row, bindparam, case, exists, func, literal, select, type_coerce, update
 
@@ -108,14 +108,27 @@ def _turns_taken(connection: Connection, now: datetime, turns: Turns) -> tuple[l
     lanes: list[Lane] = []
     later: dict[str, datetime] = {}
     for health in HEALTHS:
-        if turns.under_way.free(health) > 0:
-            chosen, postponed = turns.choose(_due_lanes(connection, health, now, turns.under_way), health, now)
-            lanes += chosen
-            later |= postponed
+        for among_senders in _in_order(health, turns.doubted(now)):
+            if turns.under_way.free(health) > 0:
+                chosen, postponed = turns.choose(_due_lanes(connection, health, now, turns.under_way, among_senders), health, now)
+                lanes += chosen
+                later |= postponed
     return lanes, later
 
 
-def _due_lanes(connection: Connection, health: Health, now: datetime, under_way: UnderWay) -> list[Lane]:
+class Senders(NamedTuple):
+    """All senders but these, or only these."""
+
+    names: Sequence[str]
+    only: bool
+
+
+def _in_order(health: Health, doubted: Sequence[str]) -> Sequence[Senders]:
+    """Whose targets of a kind come first, and whose then: new ones of senders whose others fail keep nobody else's waiting."""
+    return [Senders(doubted, only=False), Senders(doubted, only=True)] if health == "new" and doubted else [Senders((), only=False)]
+
+
+def _due_lanes(connection: Connection, health: Health, now: datetime, under_way: UnderWay, senders: Senders) -> list[Lane]:
     """The longest due of one kind, but for senders that have as much under way as they may, in all or to a host."""
     target = TARGETS.c
     free = target.leased_until.is_(None) | (target.leased_until <= now)
@@ -123,6 +136,9 @@ def _due_lanes(connection: Connection, health: Health, now: datetime, under_way:
     for column, full in ((target.sender, under_way.full_senders()), (target.sender + " " + target.host, under_way.full_pairs(health))):
         if full:
             due &= ~among(connection, column, full)
+    if senders.names:
+        named = among(connection, target.sender, senders.names)
+        due &= named if senders.only else ~named
     columns = (target.id, target.health, target.sender, target.host, target.owner, target.answered_at, target.attempts)
     rows = connection.execute(select(*columns).where(due).order_by(target.next_try_at).limit(LOOKED_AT))
     return [Lane(name, health, sender, host, owner is not None, at is not None, tries) for name, _, sender, host, owner, at, tries in rows]

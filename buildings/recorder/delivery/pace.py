@@ -18,6 +18,10 @@ SENDERS_WORTH = 5
 """A host takes in a minute as much as so many senders may send it."""
 ALWAYS = 6
 """So many a minute of each sender go out, however much others send to the host."""
+DOUBTED_FOR = timedelta(minutes=10)
+"""As long as a sender's first messages to other targets come after those of senders whose first messages were taken."""
+DOUBTED = 1_000
+"""Senders remembered for it."""
 
 
 @dataclass(slots=True)
@@ -37,6 +41,7 @@ class Pace:
         self._pairs = Buckets(per_minute)
         self._hosts = Buckets(per_minute * SENDERS_WORTH)
         self._unanswered: OrderedDict[str, Unanswered] = OrderedDict()
+        self._doubted: OrderedDict[str, datetime] = OrderedDict()
 
     def begin(self, lane: Lane, now: datetime) -> datetime | None:
         """Count a message that is sent now; when it must wait, nothing is counted, and this is the moment to ask again."""
@@ -63,8 +68,21 @@ class Pace:
             state = self._unanswered.pop(lane.pair, None)
             return state is not None and state.failures >= FIRST_TRIES
         if not lane.answered:
+            self._doubt(lane.sender, now)
             self._note_failure(lane, lane.pair, now)
         return False
+
+    def doubted(self, now: datetime) -> list[str]:
+        """Senders with a target that took nothing yet and failed within the last minutes."""
+        while self._doubted and not now - DOUBTED_FOR < next(iter(self._doubted.values())) <= now:
+            self._doubted.popitem(last=False)
+        return list(self._doubted)
+
+    def _doubt(self, sender: str, now: datetime) -> None:
+        self._doubted[sender] = now
+        self._doubted.move_to_end(sender)
+        if len(self._doubted) > DOUBTED:
+            self._doubted.popitem(last=False)
 
     def _held_until(self, lane: Lane, pair: str, now: datetime) -> datetime | None:
         state = self._unanswered.get(pair)

@@ -25,6 +25,14 @@ class Turns:
 
         return self.under_way.choose(waiting, health, may_begin=may_begin), later
 
+    def doubted(self, now: datetime) -> list[str]:
+        """Senders whose new targets come after those of others."""
+        return self._pace.doubted(now)
+
+    def is_short(self, health: Health) -> bool:
+        """Whether less than half of a kind's room is left, so that others may have to wait."""
+        return self.under_way.free(health) < self.under_way.shares.of(health) / 2
+
     def give_back(self, lanes: Iterable[Lane]) -> None:
         """Nothing was sent to these after all."""
         for lane in lanes:
