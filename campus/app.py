@@ -152,7 +152,8 @@ async def assemble(
             counters=Counters(),
             serving=exclusive,
         )
-        payments = await stack.enter_async_context(service(config, ground, now=clock, trust=trust)) if config.payments else None
+        paying = service(config, ground, now=clock, elapsed=elapsed, trust=trust) if config.payments else None
+        payments = await stack.enter_async_context(paying) if paying else None
         sites = {one.name: await stack.enter_async_context(around.site(one)) for one in plan.loaded}
         tasks = tasks_of(plan.opened, sites, ground.keys, more=payments.tasks if payments else ())
         scheduler = Scheduler(tasks, ground.storage, now=clock)
@@ -162,12 +163,12 @@ async def assemble(
 
 
 def service(
-    config: Config, ground: Foundation, *, now: Callable[[], datetime], trust: ssl.SSLContext
+    config: Config, ground: Foundation, *, now: Callable[[], datetime], elapsed: Callable[[], float], trust: ssl.SSLContext
 ) -> AbstractAsyncContextManager[PaymentService]:
     """Payments, to be opened."""
     from campus.payments.opening import payments_of  # 30 ms, spared where campus.toml has no [payments]
 
-    return payments_of(config, ground, now=now, trust=trust)
+    return payments_of(config, ground, now=now, elapsed=elapsed, trust=trust)
 
 
 @dataclass(frozen=True)

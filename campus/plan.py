@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
+from fastmcp.tools import Tool
 
 from campus.building import Job
 from campus.config import Config
@@ -21,6 +22,8 @@ from campus.selling import open_cashier
 from twins import Operation, openapi
 from twins.openapi import Grouped
 from twins.operation import operation_of
+
+HOW_TO_HIDE = 'mend the server, or hide the tool in campus.toml: tools = { "its name" = { hidden = true } }'
 
 
 @dataclass(frozen=True)
@@ -116,10 +119,16 @@ def plan_of(config: Config, opened: Sequence[Opened], closed: Sequence[Loaded] =
 
 
 def _operations(opened: Opened) -> tuple[Operation, ...]:
+    return tuple(_operation(opened, tool) for tool in opened.tools.values())
+
+
+def _operation(opened: Opened, tool: Tool) -> Operation:
     try:
-        return tuple(operation_of(tool, server=opened.name, default_prefix=f"/v1/{opened.name}") for tool in opened.tools.values())
+        return operation_of(tool, server=opened.name, default_prefix=f"/v1/{opened.name}")
     except ValueError as error:
         raise LoadError(f"building {opened.name!r}: {error}") from None
+    except (LookupError, AttributeError, TypeError) as error:  # another server's schemas may be anything
+        raise LoadError(f"building {opened.name!r}: the schemas of {tool.name!r} cannot be read ({error!r}); {HOW_TO_HIDE}") from None
 
 
 def _check_addresses(opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]], closed: Sequence[Loaded]) -> None:
@@ -179,7 +188,10 @@ def _documents(
     }
 
     def document(its: Grouped, title: str, description: str) -> dict[str, Any]:
-        return openapi(its, title=title, version=OPENAPI_VERSION, description=description, **parts)
+        try:
+            return openapi(its, title=title, version=OPENAPI_VERSION, description=description, **parts)
+        except (LookupError, AttributeError, TypeError) as error:  # another server's schemas may be anything
+            raise LoadError(f"{title!r}: the schemas of its tools cannot be read ({error!r}); {HOW_TO_HIDE}") from None
 
     by_name = {one.name: document(operations[one.name], one.server.name, one.server.instructions or "") for one in opened}
     documents = {f"/{name}/openapi.json": found for name, found in by_name.items()}

@@ -17,6 +17,7 @@ from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.versions import VersionSpec
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
 from mcp import MCPError
+from referencing import Registry
 
 from campus.errors import Unreachable
 from campus.problems import upstream_unavailable
@@ -177,7 +178,7 @@ def misfits_of(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> list[
     Nothing where the schema cannot be applied here, as with a pattern that only JavaScript reads: the server checks them itself.
     """
     try:
-        return [_sentence(error) for error in Draft202012Validator(schema).iter_errors(dict(arguments))][:10]
+        return [_sentence(error) for error in Draft202012Validator(schema, registry=Registry()).iter_errors(dict(arguments))][:10]
     except Exception as error:  # the border to another server's schemas: jsonschema raises whatever its parts do
         log.info("arguments are not checked here", extra={"reason": reason_of(error)})
         return []

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import import_module
+from time import monotonic
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +25,7 @@ from campus.payments.answers import wipe
 from campus.payments.audit import Audit, Findings, Wallet
 from campus.payments.chain import Chain
 from campus.payments.charges import PATIENCE, Charges, Patience
+from campus.payments.clock_steps import ClockSteps
 from campus.payments.leases import LEASE, Leases
 from campus.payments.ledger import Ledger
 from campus.payments.outcome import Facilitator, Outcome, Verdict, told
@@ -168,7 +170,12 @@ class Payments:
 
 
 def payments_of(
-    config: Config, ground: Foundation, *, now: Callable[[], datetime], trust: ssl.SSLContext | None = None
+    config: Config,
+    ground: Foundation,
+    *,
+    now: Callable[[], datetime],
+    elapsed: Callable[[], float] = monotonic,
+    trust: ssl.SSLContext | None = None,
 ) -> AbstractAsyncContextManager[Payments]:
     """The payments of a campus; what one buys of keys is delivered or dropped with it."""
     keys = ground.keys
@@ -176,6 +183,7 @@ def payments_of(
         config,
         ground.storage,
         now=now,
+        elapsed=elapsed,
         on_settled=keys.deliver,
         on_released=keys.drop,
         on_reversed=keys.take_back,
@@ -192,6 +200,7 @@ async def open_payments(
     on_settled: Consequence,
     on_released: Consequence,
     on_reversed: Consequence,
+    elapsed: Callable[[], float] = monotonic,
     lease: timedelta = LEASE,
     patience: float = PATIENCE_SECONDS,
     proof_patience: Patience = PATIENCE,
@@ -220,7 +229,7 @@ async def open_payments(
         reconciler = Reconciler(reservations, unproven, charges, chain)
         audit = Audit(storage, unproven, chain, wallet_of(table))
         till = Till(reservations, leases, ledger, facilitator, charges, now=now, patience=patience)
-        tasks = tasks_of(storage, ledger, reconciler, audit, now=now)
+        tasks = tasks_of(storage, ledger, reconciler, audit, now=now, steps=ClockSteps(now, elapsed))
         async with _keeping(leases, ledger):
             yield Payments(till, ledger, reconciler, unproven, audit, now, tasks, facilitator, chain, client, table)
 
@@ -231,7 +240,9 @@ def wallet_of(table: PaymentsTable) -> Wallet:
     return Wallet(table.network, table.chain.asset.lower(), table.pay_to.lower(), own)
 
 
-def tasks_of(storage: Storage, ledger: Ledger, reconciler: Reconciler, audit: Audit, *, now: Callable[[], datetime]) -> list[Task]:
+def tasks_of(
+    storage: Storage, ledger: Ledger, reconciler: Reconciler, audit: Audit, *, now: Callable[[], datetime], steps: ClockSteps
+) -> list[Task]:
     """The jobs of payments."""
 
     async def reconcile_payments() -> None:
@@ -242,6 +253,9 @@ def tasks_of(storage: Storage, ledger: Ledger, reconciler: Reconciler, audit: Au
         tell(audit.last)
 
     async def wipe_answers() -> None:
+        if not steps.is_settled():
+            log.warning("no answers are wiped: the clock was set to another time within the last hour")
+            return
         await wipe(storage, now=now())
         await forget(storage, now=now())
 

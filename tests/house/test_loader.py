@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
+from fastmcp.tools import Tool
 from pydantic import SecretStr
 from sqlmodel import Field, SQLModel
 
@@ -31,6 +32,14 @@ def server(*metas: dict[str, Any] | None, **options: Any) -> FastMCP[Any]:
             """A tool."""
             return "x"
 
+    return mcp
+
+
+def odd_server(schema: Any) -> FastMCP[Any]:
+    """A server with a tool whose argument has this schema, as another server's might."""
+    mcp: FastMCP[Any] = FastMCP("Test")
+    parameters = {"type": "object", "properties": {"sides": schema}}
+    mcp.add_tool(Tool.from_function(lambda sides: sides, name="roll").model_copy(update={"parameters": parameters}))
     return mcp
 
 
@@ -124,6 +133,8 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a wrapped address without a host": ({"a": None}, {"server": {"url": "https:///mcp"}}, "(an address without a host) is no address"),
     "a command with an address": ({"a": None}, {"server": {"command": "x", "url": "https://x.example/mcp"}}, "both command and url"),
     "an unknown key of a command": ({"a": None}, {"server": {"command": "x", "argz": []}}, "unknown key 'argz' in buildings.a.server"),
+    "a schema that refers to nothing": ({"a": odd_server({"$ref": "#/$defs/missing"})}, {}, "the schemas of its tools cannot be read"),
+    "a schema that is no object": ({"a": odd_server(True)}, {}, "the schemas of 'roll' cannot be read"),
     "a job at no time of day": ({"a": Building(server(None), jobs=[Job(nothing, daily_at="25:00")])}, {}, "building 'a': job nothing: "),
     "a job with two schedules": (
         {"a": Building(server(None), jobs=[Job(nothing, every=__import__("datetime").timedelta(seconds=1), daily_at="01:00")])},

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import httpx
@@ -40,9 +41,14 @@ class Clock:
 
     def __init__(self) -> None:
         self.ahead = timedelta()
+        self.wrong = timedelta()
 
     def __call__(self) -> datetime:
-        return datetime.now(UTC) + self.ahead
+        return datetime.now(UTC) + self.ahead + self.wrong
+
+    def elapsed(self) -> float:
+        """The seconds that have passed, whatever the clock was set to."""
+        return monotonic() + self.ahead.total_seconds()
 
 
 @dataclass
@@ -225,7 +231,13 @@ async def open_shop(
             await shops[0].on_reversed(session, payment_id)
 
         around = config(chain, facilitator.url, rpc_url=rpc_url, pay_to=pay_to, **more)
-        how: Any = {"on_settled": on_settled, "on_released": on_released, "on_reversed": on_reversed, "trust": TRUST}
+        how: Any = {
+            "elapsed": now.elapsed,
+            "on_settled": on_settled,
+            "on_released": on_released,
+            "on_reversed": on_reversed,
+            "trust": TRUST,
+        }
         async with open_payments(around, storage, now=now, lease=lease, patience=patience, proof_patience=IMPATIENT, **how) as payments:
             shops.append(Shop(chain, facilitator, wallet, storage, now, payments, pay_to))
             yield shops[0]

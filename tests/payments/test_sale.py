@@ -107,6 +107,18 @@ async def test_old_answers_are_wiped_and_the_payment_is_not(shop: Shop) -> None:
     assert (await shop.refusal(payment)).code == "payment_already_used"
 
 
+async def test_a_clock_that_is_wrong_for_a_while_wipes_no_answer(shop: Shop) -> None:
+    payment = shop.pay()
+    await shop.sell(payment)
+    for wrong in (timedelta(days=400), timedelta()):
+        shop.clock.wrong = wrong
+        await shop.job("campus.wipe_answers")
+    assert (await shop.sell(payment)).replayed
+    shop.clock.ahead = timedelta(hours=2)
+    await shop.job("campus.wipe_answers")
+    assert (await shop.row(payment)).answer is None
+
+
 async def test_what_bought_nothing_is_forgotten_a_day_after_its_end(shop: Shop) -> None:
     payment = shop.pay()
 
