@@ -127,7 +127,7 @@ def test_a_late_building_whose_schemas_cannot_be_documented_is_told_and_stops_no
     port = free_port()
     with serving(tmp_path, OTHERS + CONFIG.format(port=port)) as campus:
         with remote(tmp_path, port, listing('{"$ref": "#/$defs/missing"}')):
-            until(lambda: "its tools cannot be served" in " ".join(findings(campus)), campus)
+            until(lambda: "the schemas of its tools cannot be read" in " ".join(findings(campus)), campus)
         assert asked(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
 
 
