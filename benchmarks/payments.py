@@ -19,7 +19,7 @@ from benchmarks.wire import get
 from campus.testing.money import receipt_of
 from tests.serving import CAMPUS, free_port, write_config
 
-HANGING = 20
+HANGING = 8  # as many as one wallet at one address may have checked at once
 PAID_CALLS = 15
 REFUSAL_GOAL, UNCHANGED_GOAL, PAID_GOAL, BOOT_GOAL = 0.7, 0.97, 25, 3.0
 """Shares of a rate, milliseconds of CPU, seconds."""
