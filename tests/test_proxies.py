@@ -37,7 +37,7 @@ mcp = FastMCP("Slow")
 async def wait_for(file: str, context: Context) -> str:
     "Report progress, then wait until a file is there."
     await context.report_progress(1, 2)
-    until = monotonic() + patience(20)
+    until = monotonic() + 60
     while monotonic() < until:
         if Path(file).exists():
             return "seen while it ran"
