@@ -9,11 +9,11 @@ from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
 from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
 from campus.idempotency import HOW_TO_MAKE_A_KEY, check_idempotency_key
-from campus.mail import Mail
+from campus.outbound.callers_urls import GuardedClient
+from campus.outbound.mail import Mail
 from campus.redaction import origin_of
 from campus.site import CurrentCaller, CurrentSite, Site
 from campus.storage import Json, Storage, UtcDateTime, registry
-from campus.web.client import Web
 from twins import Problem, Unstorable, route
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "CurrentCaller",
     "CurrentSite",
     "Directory",
+    "GuardedClient",
     "Job",
     "JobFailed",
     "Json",
@@ -46,7 +47,6 @@ __all__ = [
     "ToolEntry",
     "Unstorable",
     "UtcDateTime",
-    "Web",
     "access",
     "check_idempotency_key",
     "free",

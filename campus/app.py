@@ -21,13 +21,14 @@ from campus.counters import Counters
 from campus.directory import Directory
 from campus.edge.health import Health
 from campus.errors import CampusError, LoadError
-from campus.feeds import feeds_client
 from campus.foundation import Foundation, lay_foundation, utc_now
 from campus.jobs import Scheduler
 from campus.keys.desk import KeyDesk
 from campus.keys.keyring import KeyRing
 from campus.loader import Installed, Loaded, installed_buildings, told
-from campus.mail import Mail, open_mail
+from campus.outbound.callers_urls import GuardedClient, guarded_client
+from campus.outbound.mail import Mail, open_mail
+from campus.outbound.operators_urls import feeds_client
 from campus.oversights import free_writes, unsold
 from campus.payments.service import PaymentService
 from campus.paywall import ALL
@@ -36,7 +37,6 @@ from campus.site import Site
 from campus.storage import NoStorage
 from campus.storage.shape import missing_from
 from campus.tasks import tasks_of
-from campus.web.client import Web, web_client
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ async def assemble(
     elapsed: Callable[[], float] = monotonic,
     installed: Sequence[Installed] | None = None,
     feeds: httpx.AsyncClient | None = None,
-    web: Web | None = None,
+    web: GuardedClient | None = None,
     plan: Plan | None = None,
 ) -> AsyncIterator[Campus]:
     """Open a campus; `exclusive` claims embedded data for this process, as serving does. A `plan` that was made is not made anew.
@@ -145,7 +145,7 @@ async def assemble(
             plan,
             ground,
             feeds=await stack.enter_async_context(feeds or feeds_client(trust)),
-            web=await stack.enter_async_context(web or web_client(config.url, allowed_hosts=config.web.allowed_hosts, trust=trust)),
+            web=await stack.enter_async_context(web or guarded_client(config.url, allowed_hosts=config.web.allowed_hosts, trust=trust)),
             mail=mail,
             clock=clock,
             elapsed=elapsed,
@@ -178,7 +178,7 @@ class Surroundings:
     plan: Plan
     ground: Foundation
     feeds: httpx.AsyncClient
-    web: Web
+    web: GuardedClient
     mail: Mail | None
     clock: Callable[[], datetime]
     elapsed: Callable[[], float]

@@ -15,9 +15,9 @@ from campus.caller import Caller
 from campus.counters import Counters
 from campus.directory import Directory
 from campus.keys.desk import KeyDesk
-from campus.mail import Mail
+from campus.outbound.callers_urls import GuardedClient
+from campus.outbound.mail import Mail
 from campus.storage import Storage
-from campus.web.client import Web
 from twins import Instant
 
 SITE = "campus.site"
@@ -44,7 +44,7 @@ class Site(Generic[SettingsT, StateT]):
     state: StateT
     storage: Storage
     feeds: httpx.AsyncClient
-    web: Web
+    web: GuardedClient
     mail: Mail | None
     keys: KeyDesk
     directory: Directory

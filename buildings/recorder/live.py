@@ -19,7 +19,7 @@ from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.signal import Beat
 from buildings.recorder.sweep import Swept, look
 from buildings.recorder.timekeeper import Look, Timekeeper
-from campus import Site, Web
+from campus import GuardedClient, Site
 
 HURRIED_SECONDS = 5.0
 """For the first message to a target, half of it for the handshake, while others wait: the next try has the usual time."""
@@ -73,9 +73,9 @@ class Live:
     beat: Callable[[Beat], Awaitable[Taken]]
     look: Callable[[Look], Awaitable[Swept]]
     time: Timekeeper
-    checks: Web
-    webs: Mapping[Health, Web]
-    hurried: Web
+    checks: GuardedClient
+    webs: Mapping[Health, GuardedClient]
+    hurried: GuardedClient
     turns: Turns
     admission: Admission
     news: News = field(default_factory=News)
@@ -96,7 +96,7 @@ async def live(site: Here) -> AsyncIterator[Live]:
         yield Live(beat, looked, time, site.web.apart(), webs, hurried, turns_of(site.settings), admission)
 
 
-def webs_of(site: Here) -> Mapping[Health, Web]:
+def webs_of(site: Here) -> Mapping[Health, GuardedClient]:
     """A client for each kind of target, with a thread to look a name up for each message that may be under way."""
     shares = Shares(site.settings.deliveries)
     return {health: site.web.apart(lookups=shares.of(health)) for health in HEALTHS}

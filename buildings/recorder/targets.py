@@ -15,7 +15,7 @@ from buildings.recorder.delivery.shares import Health
 from buildings.recorder.refusals import host_limit_reached, target_in_use, target_refused
 from buildings.recorder.secrets import SIGNING_BYTES, Entropy, digest_of, new_id
 from buildings.recorder.tables import ALERTS, MONITORS, OWNERS, TARGETS
-from campus import Problem, TargetRefused, Web
+from campus import GuardedClient, Problem, TargetRefused
 
 Kind = Literal["webhook", "discord", "email"]
 EMAIL = re.compile(r"[^\s@]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
@@ -71,7 +71,7 @@ class Claimed:
     confirmed: bool
 
 
-def webhook_address(url: str, web: Web, *, discord_hosts: Sequence[str]) -> Address:
+def webhook_address(url: str, web: GuardedClient, *, discord_hosts: Sequence[str]) -> Address:
     """A webhook's address; Discord's own are recognised. Problem 422 for a text that breaks a rule, before anything splits it."""
     try:
         web.check_url(url)
@@ -89,7 +89,7 @@ def email_address(text: str) -> Address:
     return Address("email", text)
 
 
-async def check_webhook(address: Address, web: Web) -> str | None:
+async def check_webhook(address: Address, web: GuardedClient) -> str | None:
     """Refuse what alerts may not be sent to, Problem 422 with the rule that is broken; nothing is connected before that is known.
 
     Returns a warning about a host that cannot be found or reached at the moment: that may be its name, or the network.

@@ -22,8 +22,8 @@ from campus.app import Campus, assemble, open_admin
 from campus.building import Building
 from campus.config import Config
 from campus.endpoints import open_app
+from campus.outbound.callers_urls import GuardedClient
 from campus.site import Site
-from campus.web.client import Web
 from twins import Operation
 
 __all__ = ["Clock", "Reply", "Town", "open_campus"]
@@ -262,7 +262,7 @@ async def open_campus(
     clock: Clock | None = None,
     storage: str | None = None,
     tools: Mapping[str, Any] | None = None,
-    web: Web | None = None,
+    web: GuardedClient | None = None,
     tables: Mapping[str, Any] | None = None,
     secrets: Mapping[str, str] | None = None,
     **buildings: Building | Any,

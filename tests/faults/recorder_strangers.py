@@ -31,8 +31,8 @@ from buildings.recorder.secrets import digest_of
 from buildings.recorder.status import registered
 from buildings.recorder.tables import MONITORS, OWNERS, TARGETS
 from buildings.recorder.transactions import in_transaction
+from campus.outbound.callers_urls import guarded_client
 from campus.testing import ORIGIN, Clock
-from campus.web.client import web_client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
 HUNG, CALLERS, HOSTS = 2_000, 500, 200
@@ -163,7 +163,7 @@ async def test_honest_alerts_arrive_whatever_strangers_do(
     settings = {"shared_hosts": ["localhost"], "registrations_per_minute": 30}
     with process(receive, str(authority.file)) as receivers:
         net = Internet(await asked(receivers))
-        web = web_client(ORIGIN, allowed_hosts=["localhost"], resolve=names, network=net, trust=_trusting(authority.client))
+        web = guarded_client(ORIGIN, allowed_hosts=["localhost"], resolve=names, network=net, trust=_trusting(authority.client))
         async with open_recorder(storage=storage_url, web=web, settings=settings, clock=Now()) as recorder:
             await in_transaction(recorder.town.site.storage, partial(fill, rows=rows_of(net.ports)))
             figures = await _among_strangers(recorder, net, receivers)

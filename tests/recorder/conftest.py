@@ -30,8 +30,8 @@ from buildings.recorder.watch import deliver_now, sweep_now
 from campus.app import assemble
 from campus.config import Config
 from campus.endpoints import open_app
+from campus.outbound.callers_urls import GuardedClient, guarded_client
 from campus.testing import ORIGIN, Built, Clock, Frame, Reply, Town
-from campus.web.client import Web, web_client
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 PRODUCTS = {name: {"scope": name, "price": "19", "term": "30 days"} for name in ("recorder", "cve", "all")}
@@ -229,11 +229,11 @@ def open_recorder(authority: Authority) -> OpenRecorder:
         clock: Clock | None = None,
         mailbox: Mailbox | None = None,
         settings: Mapping[str, Any] | None = None,
-        web: Web | None = None,
+        web: GuardedClient | None = None,
     ) -> AsyncIterator[Recorder]:
         clock = clock or Clock(NOON)
         mail = {"mail": {"host": "127.0.0.1", "port": mailbox.port, "sender": "alerts@campus.test", "tls": "none"}} if mailbox else {}
-        web = web or web_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client)
+        web = web or guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client)
         with TemporaryDirectory() as folder:
             config = Config.model_validate(
                 {

@@ -15,11 +15,11 @@ import pytest
 
 from buildings.recorder.delivery.ladder import WAITS
 from buildings.recorder.live import courier_of
+from campus.outbound.callers_urls import GuardedClient, guarded_client
+from campus.outbound.connect import GuardedNetwork
+from campus.outbound.resolver import Resolver, system_resolver
+from campus.outbound.url_rules import UrlRules
 from campus.testing import ORIGIN
-from campus.web.client import Web, web_client
-from campus.web.dial import GuardedDial
-from campus.web.lookup import Lookup, system_lookup
-from campus.web.rules import Rules
 
 pytestmark = pytest.mark.anyio
 PATIENCE = 60.0
@@ -52,7 +52,7 @@ async def fail_all(recorder: Any, urls: Sequence[str], **arguments: Any) -> None
 async def test_an_alert_overtakes_those_whose_receivers_never_answer(
     open_recorder: Any, storage_url: str, authority: Any, receiver: Any
 ) -> None:
-    patient = web_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
+    patient = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
     settings = {"monitors_per_host": 1_000}
     async with open_recorder(storage=storage_url, web=patient, settings=settings) as recorder:
         await fail_all(recorder, [receiver.url(f"/hung/{number}") for number in range(STRANGERS)])
@@ -68,7 +68,7 @@ async def test_an_alert_overtakes_those_whose_receivers_never_answer(
 async def test_targets_that_took_an_alert_before_do_not_wait_for_new_ones(
     open_recorder: Any, storage_url: str, authority: Any, receiver: Any
 ) -> None:
-    patient = web_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
+    patient = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
     settings = {"shared_hosts": ["localhost"], "deliveries": 16}
     async with open_recorder(storage=storage_url, web=patient, settings=settings) as recorder, AsyncExitStack() as stack:
         honest = await recorder.register(receiver.url("/honest"))
@@ -102,7 +102,7 @@ async def test_a_new_target_that_hangs_is_given_up_sooner_while_others_wait(
     open_recorder: Any, authority: Any, receiver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(import_module("buildings.recorder.live"), "HURRIED_SECONDS", 2.0)
-    patient = web_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
+    patient = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
     async with open_recorder(web=patient, settings={"deliveries": 1}) as recorder, recorder.calling_from("192.0.2.1") as other:
         await fail_all(recorder, [receiver.url("/hung")])
         async with delivering(recorder):
@@ -113,7 +113,7 @@ async def test_a_new_target_that_hangs_is_given_up_sooner_while_others_wait(
 
 
 @pytest.fixture
-def stuck(authority: Any) -> Iterator[Web]:
+def stuck(authority: Any) -> Iterator[GuardedClient]:
     """A client whose name servers do not answer for names that begin with `hang`, until the test is over, and which waits long."""
     release = Event()
 
@@ -121,14 +121,14 @@ def stuck(authority: Any) -> Iterator[Web]:
         if host.startswith("hang"):
             release.wait(10 * PATIENCE)
             raise socket.gaierror("no answer")
-        return system_lookup(host, port)
+        return system_resolver(host, port)
 
-    dial = GuardedDial(Lookup(resolve, seconds=10 * PATIENCE), allowed_hosts=["localhost"], network=httpcore.AnyIOBackend())
-    yield Web(Rules("campus.test", ["localhost"]), dial, trust=authority.client, seconds=10 * PATIENCE)
+    dial = GuardedNetwork(Resolver(resolve, seconds=10 * PATIENCE), allowed_hosts=["localhost"], network=httpcore.AnyIOBackend())
+    yield GuardedClient(UrlRules("campus.test", ["localhost"]), dial, trust=authority.client, seconds=10 * PATIENCE)
     release.set()
 
 
-async def test_names_that_are_never_answered_for_delay_no_delivery(open_recorder: Any, receiver: Any, stuck: Web) -> None:
+async def test_unanswered_names_delay_no_delivery(open_recorder: Any, receiver: Any, stuck: GuardedClient) -> None:
     async with open_recorder(web=stuck) as recorder, AsyncExitStack() as stack, anyio.create_task_group() as tasks:
         monitor = await recorder.register(receiver.url(), key="recorder")
         for number in range(NAMES):
@@ -142,7 +142,7 @@ async def test_names_that_are_never_answered_for_delay_no_delivery(open_recorder
         tasks.cancel_scope.cancel()
 
 
-async def test_names_that_are_never_answered_for_delay_no_other_callers_registration(open_recorder: Any, receiver: Any, stuck: Web) -> None:
+async def test_unanswered_names_delay_no_other_callers_registration(open_recorder: Any, receiver: Any, stuck: GuardedClient) -> None:
     async with open_recorder(web=stuck) as recorder, recorder.calling_from("192.0.2.1") as other, anyio.create_task_group() as tasks:
         for number in range(NAMES):
             url = f"https://hang{number}.good.dev/"
@@ -245,8 +245,8 @@ async def test_one_address_has_a_host_sent_to_so_often_a_minute(open_recorder: A
 
 
 def test_a_client_apart_is_guarded_alike(authority: Any) -> None:
-    web = web_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client)
+    web = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client)
     for one in (web, web.apart()):
         with pytest.raises(Exception, match="only https"):
             one.check_url("http://good.dev/")
-    assert isinstance(web.apart(), Web)
+    assert isinstance(web.apart(), GuardedClient)

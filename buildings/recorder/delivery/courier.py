@@ -20,7 +20,7 @@ from buildings.recorder.delivery.turns import Turns
 from buildings.recorder.delivery.webhook import send_webhook
 from buildings.recorder.secrets import Entropy
 from buildings.recorder.transactions import in_transaction
-from campus import Mail, Storage, StorageUnavailable, Web
+from campus import GuardedClient, Mail, Storage, StorageUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +41,8 @@ class Courier:
     """
 
     storage: Storage
-    webs: Mapping[Health, Web]
-    hurried: Web
+    webs: Mapping[Health, GuardedClient]
+    hurried: GuardedClient
     mail: Mail | None
     url: str
     now: Callable[[], datetime]

@@ -11,7 +11,7 @@ from buildings.recorder.delivery.event import Digest, Event, body_of
 from buildings.recorder.delivery.ladder import DELIVERED, Outcome
 from buildings.recorder.delivery.parcel import Parcel
 from buildings.recorder.delivery.wording import details, headline
-from campus import TargetRefused, Web
+from campus import GuardedClient, TargetRefused
 
 MOST_EMBEDS = 10
 LONGEST_TITLE, LONGEST_CONTENT, LONGEST_DESCRIPTION = 256, 2_000, 500
@@ -39,7 +39,7 @@ def _embed(event: Event) -> dict[str, Any]:
     }
 
 
-async def send_discord(parcel: Parcel, web: Web, *, url: str) -> Outcome:
+async def send_discord(parcel: Parcel, web: GuardedClient, *, url: str) -> Outcome:
     """Post the message and wait for Discord's word that it stands."""
     address = httpx.URL(parcel.address).copy_merge_params({"wait": "true"})
     try:

@@ -12,7 +12,7 @@ import httpx
 from buildings.recorder.delivery.event import body_of
 from buildings.recorder.delivery.ladder import DELIVERED, Outcome
 from buildings.recorder.delivery.parcel import Parcel
-from campus import TargetRefused, Web
+from campus import GuardedClient, TargetRefused
 
 GONE = 410
 REDIRECTS = range(300, 400)
@@ -25,7 +25,7 @@ def signature(message_id: str, timestamp: int, body: bytes, key: bytes) -> str:
     return f"v1,{b64encode(hmac.new(key, signed, sha256).digest()).decode()}"
 
 
-async def send_webhook(parcel: Parcel, web: Web, *, url: str, now: datetime) -> Outcome:
+async def send_webhook(parcel: Parcel, web: GuardedClient, *, url: str, now: datetime) -> Outcome:
     """Post the event; the id stays, the timestamp is that of the try."""
     body = body_of(parcel, url=url).model_dump_json().encode()
     timestamp = int(now.timestamp())
@@ -38,7 +38,7 @@ async def send_webhook(parcel: Parcel, web: Web, *, url: str, now: datetime) -> 
     return await posted(web, parcel.address, body, headers, now=now)
 
 
-async def posted(web: Web, url: str, body: bytes, headers: dict[str, str], *, now: datetime) -> Outcome:
+async def posted(web: GuardedClient, url: str, body: bytes, headers: dict[str, str], *, now: datetime) -> Outcome:
     """One POST, and what its answer means."""
     try:
         answer = await web.post(url, content=body, headers=headers)

@@ -16,8 +16,8 @@ import httpx
 import pytest
 from patience import patience
 
-from campus import Web
-from campus.web.client import web_client
+from campus import GuardedClient
+from campus.outbound.callers_urls import guarded_client
 
 pytestmark = pytest.mark.anyio
 POSTS = 50
@@ -82,12 +82,12 @@ def at_once(host: str, port: int) -> Sequence[str]:
     return ["127.0.0.1"]
 
 
-async def posted(web: Web, url: str) -> None:
+async def posted(web: GuardedClient, url: str) -> None:
     with suppress(httpx.TransportError):
         await web.post(url, content=b"{}")
 
 
-async def post_all(web: Web, server: Server, *, cancelled: bool) -> None:
+async def post_all(web: GuardedClient, server: Server, *, cancelled: bool) -> None:
     """Many at once; when they are cancelled all are under way."""
     async with anyio.create_task_group() as tasks:
         for _ in range(POSTS):
@@ -120,7 +120,7 @@ ENDS: dict[str, tuple[Callable[[str, int], Sequence[str]], float]] = {
 @pytest.mark.parametrize("behaviour", ["hangs before the handshake", "hangs after the request", "closes"])
 async def test_an_exchange_that_ends_early_closes_its_connection(authority: Any, behaviour: str, end: str) -> None:
     resolve, seconds = ENDS[end]
-    web = web_client("https://campus.dev", allowed_hosts=["localhost"], resolve=resolve, trust=authority.client, seconds=seconds)
+    web = guarded_client("https://campus.dev", allowed_hosts=["localhost"], resolve=resolve, trust=authority.client, seconds=seconds)
     before = open_sockets()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

@@ -13,7 +13,7 @@ from patience import patience
 
 from campus import Mail, MailRefused, MailUnavailable
 from campus.foundation import utc_now
-from campus.mail import check_address, one_line
+from campus.outbound.mail import check_address, one_line
 
 pytestmark = pytest.mark.anyio
 Posting = Callable[..., AbstractAsyncContextManager[Any]]

@@ -11,8 +11,8 @@ import anyio
 import httpcore
 
 from campus.errors import TargetRefused
-from campus.web.lookup import Lookup
-from campus.web.networks import special_network
+from campus.outbound.resolver import Resolver
+from campus.outbound.special_addresses import special_network
 
 log = logging.getLogger(__name__)
 
@@ -21,17 +21,17 @@ CONNECT_SECONDS = 3.0
 TRIED = 3
 
 
-class GuardedDial(httpcore.AsyncNetworkBackend):
+class GuardedNetwork(httpcore.AsyncNetworkBackend):
     """The network below the client; `allowed_hosts` may be at any address, `network` makes the connections."""
 
-    def __init__(self, lookup: Lookup, *, allowed_hosts: Collection[str] = (), network: httpcore.AsyncNetworkBackend) -> None:
+    def __init__(self, lookup: Resolver, *, allowed_hosts: Collection[str] = (), network: httpcore.AsyncNetworkBackend) -> None:
         self._lookup = lookup
         self._allowed_hosts = allowed_hosts
         self._network = network
 
-    def apart(self, *, lookups: int) -> "GuardedDial":
+    def apart(self, *, lookups: int) -> "GuardedNetwork":
         """The same, with so many lookups at once in threads of its own."""
-        return GuardedDial(self._lookup.apart(at_once=lookups), allowed_hosts=self._allowed_hosts, network=self._network)
+        return GuardedNetwork(self._lookup.apart(at_once=lookups), allowed_hosts=self._allowed_hosts, network=self._network)
 
     async def public_addresses(self, host: str, port: int) -> Sequence[str]:
         """Where the host is; TargetRefused when any of its addresses is not public, OSError when it has none."""

@@ -16,25 +16,25 @@ ABANDONED = 4
 """So many times as many threads there may be with those that nobody waits for any more: a system's lookup cannot be stopped."""
 
 
-def system_lookup(host: str, port: int) -> Sequence[str]:
+def system_resolver(host: str, port: int) -> Sequence[str]:
     """What the machine's own resolver says."""
     return [str(place[0]) for *_, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
-class Lookup:
+class Resolver:
     """Addresses by name."""
 
     def __init__(
-        self, resolve: Resolve = system_lookup, *, seconds: float = LOOKUP_SECONDS, at_once: int = AT_ONCE, threads: int | None = None
+        self, resolve: Resolve = system_resolver, *, seconds: float = LOOKUP_SECONDS, at_once: int = AT_ONCE, threads: int | None = None
     ) -> None:
         self._resolve = resolve
         self._seconds = seconds
         self._limiter = CapacityLimiter(at_once)
         self._threads = BoundedSemaphore(threads or at_once * ABANDONED)
 
-    def apart(self, *, at_once: int = AT_ONCE) -> "Lookup":
+    def apart(self, *, at_once: int = AT_ONCE) -> "Resolver":
         """The same, in other threads."""
-        return Lookup(self._resolve, seconds=self._seconds, at_once=at_once)
+        return Resolver(self._resolve, seconds=self._seconds, at_once=at_once)
 
     async def addresses(self, host: str, port: int) -> Sequence[str]:
         """All of them, from one lookup; OSError (a TimeoutError after 5 s) when there are none."""

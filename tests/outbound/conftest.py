@@ -1,10 +1,14 @@
-"""A network in the test's hands: names lead where it says, public addresses to a real TLS server on this machine, which counts."""
+"""A network in the test's hands: names lead where it says, public addresses to a real TLS server on this machine; a real SMTP server."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
+from email.parser import BytesParser
+from email.policy import default
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +16,18 @@ import anyio
 import anyio.abc
 import httpcore
 import pytest
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 from anyio.streams.tls import TLSListener
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from pydantic import SecretStr
 
-from campus import Web
-from campus.web.client import web_client
+from campus import GuardedClient, Mail
+from campus.outbound.callers_urls import guarded_client
 
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 OWN_URL = "https://campus.dev"
 HOOK, PUBLIC = "hooks.good.dev", "93.184.215.14"
 
@@ -179,7 +186,7 @@ class Names:
         return self.answers[min(len(self.asked), len(self.answers)) - 1]
 
 
-Opening = Callable[..., Web]
+Opening = Callable[..., GuardedClient]
 
 
 @pytest.fixture
@@ -188,8 +195,8 @@ def opening(authority: Authority) -> Opening:
 
     def opened(
         names: Callable[[str, int], Sequence[str]] | None = None, network: httpcore.AsyncNetworkBackend | None = None, **options: Any
-    ) -> Web:
-        return web_client(OWN_URL, resolve=names or Names(), network=network or Network(), trust=authority.client, **options)
+    ) -> GuardedClient:
+        return guarded_client(OWN_URL, resolve=names or Names(), network=network or Network(), trust=authority.client, **options)
 
     return opened
 
@@ -202,3 +209,97 @@ def names() -> type[Names]:
 @pytest.fixture
 def network() -> type[Network]:
     return Network
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A message as the server took it."""
+
+    sender: str
+    recipients: list[str]
+    over_tls: bool
+    raw: bytes
+
+    @property
+    def read(self) -> EmailMessage:
+        """As a mailbox reads it."""
+        message = BytesParser(policy=default).parsebytes(self.raw)
+        assert isinstance(message, EmailMessage)
+        return message
+
+
+@dataclass
+class Postbox:
+    """aiosmtpd's handler: keeps every message, refuses as told, notes who logged in."""
+
+    port: int = 0
+    refusal: str | None = None
+    letters: list[Letter] = field(default_factory=list)
+    logins: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+    def letter(self) -> Letter:
+        """The one that came; no property, for aiosmtpd reads every attribute of its handler."""
+        (only,) = self.letters
+        return only
+
+    async def handle_RCPT(self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]) -> str:
+        if self.refusal is not None:
+            return self.refusal
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
+        assert isinstance(envelope.content, bytes)
+        assert server.transport is not None
+        over_tls = server.transport.get_extra_info("sslcontext") is not None
+        self.letters.append(Letter(str(envelope.mail_from), list(envelope.rcpt_tos), over_tls, envelope.content))
+        return "250 OK"
+
+    def log_in(self, server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: Any) -> AuthResult:
+        assert isinstance(data, LoginPassword)
+        self.logins.append((data.login, data.password))
+        return AuthResult(success=data.password == b"hush", handled=data.password == b"hush")
+
+
+Posting = Callable[..., AbstractAsyncContextManager[Postbox]]
+
+
+@pytest.fixture
+def posting(authority: Authority) -> Posting:
+    """`async with posting(tls=…)`: a server on a free port; tls is "starttls", "implicit" or None."""
+
+    @asynccontextmanager
+    async def running(*, tls: str | None = None, refusal: str | None = None, password: bool = False) -> AsyncIterator[Postbox]:
+        box = Postbox(refusal=refusal)
+        login: dict[str, Any] = {"authenticator": box.log_in, "auth_require_tls": tls == "starttls"} if password else {}
+
+        # aiosmtpd is a protocol of asyncio's, so asyncio listens; without a loop it would make one
+        loop = asyncio.get_running_loop()
+
+        def session() -> SMTP:
+            return SMTP(box, tls_context=authority.server if tls == "starttls" else None, hostname="localhost", loop=loop, **login)
+
+        context = authority.server if tls == "implicit" else None
+        listener = await loop.create_server(session, "localhost", 0, family=2, ssl=context)
+        box.port = listener.sockets[0].getsockname()[1]
+        async with listener:
+            yield box
+
+    return running
+
+
+@pytest.fixture
+def mailing(authority: Authority) -> Callable[..., Mail]:
+    """The mail of a campus, through a postbox."""
+
+    def made(box: Postbox, *, password: str | None = None, **options: Any) -> Mail:
+        secret = SecretStr(password) if password else None
+        known: dict[str, Any] = {
+            "host": "localhost",
+            "port": box.port,
+            "sender": "Cämpus <alerts@campus.example>",
+            "trust": authority.client,
+        }
+        return Mail(now=lambda: NOON, password=secret, **known | options)
+
+    return made

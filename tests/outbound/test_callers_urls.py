@@ -14,8 +14,8 @@ import pytest
 from httpcore import AnyIOBackend
 from patience import patience
 
-from campus import TargetRefused, Web
-from campus.web.lookup import Lookup
+from campus import GuardedClient, TargetRefused
+from campus.outbound.resolver import Resolver
 
 pytestmark = pytest.mark.anyio
 HOOK, PUBLIC = "hooks.good.dev", "93.184.215.14"
@@ -27,7 +27,7 @@ PATIENCE = patience(20)
 LITTLE = 0.3
 """Seconds for an exchange that is meant to run out of them."""
 
-Opening = Callable[..., Web]
+Opening = Callable[..., GuardedClient]
 Receiving = Callable[..., AbstractAsyncContextManager[Any]]
 
 
@@ -255,7 +255,7 @@ async def test_name_servers_that_never_answer_are_given_up_and_take_no_more_thre
         release.wait(PATIENCE)
         return ["8.8.8.8"]
 
-    lookup = Lookup(stuck, seconds=0.1, at_once=2, threads=3)
+    lookup = Resolver(stuck, seconds=0.1, at_once=2, threads=3)
     try:
         for number in range(3):
             with pytest.raises(TimeoutError):
@@ -271,7 +271,7 @@ async def test_name_servers_that_never_answer_are_given_up_and_take_no_more_thre
     assert found == ["8.8.8.8"]
 
 
-async def answers(lookup: Lookup) -> Sequence[str]:
+async def answers(lookup: Resolver) -> Sequence[str]:
     """What the lookup gives, nothing as long as its threads are taken."""
     try:
         return await lookup.addresses("5.dev", 443)

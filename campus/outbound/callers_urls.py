@@ -10,9 +10,9 @@ import anyio
 import httpcore
 import httpx
 
-from campus.web.dial import GuardedDial
-from campus.web.lookup import AT_ONCE, Lookup, Resolve, system_lookup
-from campus.web.rules import PORTS, Rules
+from campus.outbound.connect import GuardedNetwork
+from campus.outbound.resolver import AT_ONCE, Resolve, Resolver, system_resolver
+from campus.outbound.url_rules import PORTS, UrlRules
 
 EXCHANGE_SECONDS = 10.0
 READ_BYTES = 4096
@@ -20,7 +20,7 @@ LEFT_OUT = frozenset({b"content-encoding", b"content-length", b"location", b"set
 """Headers that would have the client follow, remember, or unpack what a stranger sent."""
 
 
-class Web(httpx.AsyncClient):
+class GuardedClient(httpx.AsyncClient):
     """An httpx client for URLs that callers name; the guard stands below it, whichever way it is used.
 
     A URL that breaks a rule raises TargetRefused, before any connection is made. Redirects are answers like others, without
@@ -28,7 +28,7 @@ class Web(httpx.AsyncClient):
     is an httpx.TransportError and may go well later.
     """
 
-    def __init__(self, rules: Rules, dial: GuardedDial, *, trust: ssl.SSLContext, seconds: float = EXCHANGE_SECONDS) -> None:
+    def __init__(self, rules: UrlRules, dial: GuardedNetwork, *, trust: ssl.SSLContext, seconds: float = EXCHANGE_SECONDS) -> None:
         """`trust` says whose certificates are believed; `seconds` is for an exchange as a whole, its lookup included."""
         self._url_rules = rules
         self._dial = dial
@@ -41,13 +41,13 @@ class Web(httpx.AsyncClient):
             headers={"user-agent": "campus", "accept-encoding": "identity"},
         )
 
-    def apart(self, *, lookups: int = AT_ONCE) -> "Web":
+    def apart(self, *, lookups: int = AT_ONCE) -> "GuardedClient":
         """The same client, which looks up so many names at once in threads of its own: those of others never keep it waiting."""
-        return Web(self._url_rules, self._dial.apart(lookups=lookups), trust=self._trusted, seconds=self._seconds)
+        return GuardedClient(self._url_rules, self._dial.apart(lookups=lookups), trust=self._trusted, seconds=self._seconds)
 
-    def within(self, seconds: float) -> "Web":
+    def within(self, seconds: float) -> "GuardedClient":
         """The same client, its lookups shared, with so many seconds for an exchange."""
-        return Web(self._url_rules, self._dial, trust=self._trusted, seconds=seconds)
+        return GuardedClient(self._url_rules, self._dial, trust=self._trusted, seconds=seconds)
 
     def check_url(self, url: str) -> None:
         """Raise TargetRefused when the URL's text breaks a rule; nothing is looked up."""
@@ -70,7 +70,7 @@ class Web(httpx.AsyncClient):
 class GuardedTransport(httpx.AsyncBaseTransport):
     """A connection of its own for each request: none outlives the check that allowed it."""
 
-    def __init__(self, rules: Rules, dial: GuardedDial, *, trust: ssl.SSLContext, seconds: float) -> None:
+    def __init__(self, rules: UrlRules, dial: GuardedNetwork, *, trust: ssl.SSLContext, seconds: float) -> None:
         self._rules = rules
         self._dial = dial
         self._trust = trust
@@ -116,20 +116,20 @@ async def _beginning(stream: AsyncIterable[bytes]) -> bytes:
     return body[:READ_BYTES]
 
 
-def web_client(
+def guarded_client(
     own_url: str,
     *,
     allowed_hosts: Collection[str] = (),
-    resolve: Resolve = system_lookup,
+    resolve: Resolve = system_resolver,
     network: httpcore.AsyncNetworkBackend | None = None,
     trust: ssl.SSLContext | None = None,
     seconds: float = EXCHANGE_SECONDS,
-) -> Web:
+) -> GuardedClient:
     """The client of the service at `own_url`.
 
     `resolve` looks names up, `network` makes connections to addresses, `trust` says whose certificates are believed
     (by default certifi's, or those of SSL_CERT_FILE): for tests to stand in.
     """
-    rules = Rules(urlsplit(own_url).hostname or "", allowed_hosts)
-    dial = GuardedDial(Lookup(resolve), allowed_hosts=allowed_hosts, network=network or httpcore.AnyIOBackend())
-    return Web(rules, dial, trust=trust or httpx.create_ssl_context(), seconds=seconds)
+    rules = UrlRules(urlsplit(own_url).hostname or "", allowed_hosts)
+    dial = GuardedNetwork(Resolver(resolve), allowed_hosts=allowed_hosts, network=network or httpcore.AnyIOBackend())
+    return GuardedClient(rules, dial, trust=trust or httpx.create_ssl_context(), seconds=seconds)

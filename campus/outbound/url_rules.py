@@ -31,7 +31,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Rules:
+class UrlRules:
     """What a URL must be; `own_host` is the service's, `allowed_hosts` need neither https, nor an open port, nor a public name."""
 
     own_host: str

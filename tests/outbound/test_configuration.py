@@ -14,8 +14,8 @@ from campus.app import assemble
 from campus.config import Config, read_config
 from campus.errors import ConfigError
 from campus.foundation import utc_now
-from campus.mail import PASSWORD, Mail, open_mail
-from campus.web.client import web_client
+from campus.outbound.callers_urls import guarded_client
+from campus.outbound.mail import PASSWORD, Mail, open_mail
 
 pytestmark = pytest.mark.anyio
 MAIL = {"host": "smtp.example", "sender": "alerts@x.example"}
@@ -126,7 +126,7 @@ async def test_a_check_warns_of_allowed_hosts_and_of_a_mail_server_that_takes_no
 
 
 async def test_a_client_of_ones_own_may_stand_in(tmp_path: Path) -> None:
-    web = web_client("https://campus.dev", resolve=lambda host, port: ["10.0.0.1"])
+    web = guarded_client("https://campus.dev", resolve=lambda host, port: ["10.0.0.1"])
     async with assemble(config_at(tmp_path), exclusive=False, web=web) as campus:
         assert campus.sites["gateway"].web is web
         with pytest.raises(TargetRefused):

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from campus import TargetRefused, Web
-from campus.web.client import web_client
-from campus.web.networks import special_network
-from campus.web.rules import Rules
+from campus import GuardedClient, TargetRefused
+from campus.outbound.callers_urls import guarded_client
+from campus.outbound.special_addresses import special_network
+from campus.outbound.url_rules import UrlRules
 
 pytestmark = pytest.mark.anyio
 REFUSED: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("refused_urls.toml").read_text())
@@ -41,12 +41,12 @@ ADDRESSES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("addres
 
 
 @pytest.fixture
-def web(opening: Callable[..., Web]) -> Web:
+def web(opening: Callable[..., GuardedClient]) -> GuardedClient:
     return opening()
 
 
 @pytest.mark.parametrize(("rule", "url"), CASES, ids=[f"{rule}: {url!a}" for rule, url in CASES])
-def test_a_url_that_breaks_a_rule_is_refused_by_it(rule: str, url: str, web: Web) -> None:
+def test_a_url_that_breaks_a_rule_is_refused_by_it(rule: str, url: str, web: GuardedClient) -> None:
     with pytest.raises(TargetRefused) as caught:
         web.check_url(url)
     assert caught.value.rule == rule or (url in BY_PYTHON_TOO and caught.value.rule == "url")
@@ -54,7 +54,7 @@ def test_a_url_that_breaks_a_rule_is_refused_by_it(rule: str, url: str, web: Web
 
 
 @pytest.mark.parametrize("url", TAKEN)
-async def test_a_public_url_is_taken(url: str, web: Web) -> None:
+async def test_a_public_url_is_taken(url: str, web: GuardedClient) -> None:
     web.check_url(url)
     await web.check_target(url)
 
@@ -64,21 +64,21 @@ async def test_no_refused_url_looks_anything_up_or_opens_a_socket() -> None:
     calls: list[str] = []
     listening = True
     sys.addaudithook(lambda event, _: calls.append(event) if listening and event in ("socket.connect", "socket.getaddrinfo") else None)
-    async with web_client("https://campus.dev", allowed_hosts={"allowed.dev"}) as web:
+    async with guarded_client("https://campus.dev", allowed_hosts={"allowed.dev"}) as web:
         for _, url in CASES:
             with pytest.raises(TargetRefused):
                 await web.post(url, content=b"{}")
             with pytest.raises(TargetRefused):
                 await web.check_target(url)
         assert calls == []
-    async with web_client("https://campus.dev", allowed_hosts={"127.0.0.1"}) as web:
+    async with guarded_client("https://campus.dev", allowed_hosts={"127.0.0.1"}) as web:
         with pytest.raises(httpx.ConnectError):
             await web.post("http://127.0.0.1:1/")
     listening = False
     assert calls == ["socket.getaddrinfo", "socket.connect"], "or the test would hear nothing"
 
 
-async def test_a_request_that_was_made_without_the_client_is_refused_too(opening: Callable[..., Web], network: Any) -> None:
+async def test_a_request_that_was_made_without_the_client_is_refused_too(opening: Callable[..., GuardedClient], network: Any) -> None:
     """httpx rewrites what it reads; what it made of the URL is what is sent, and so what must be right."""
     net, sent = network(), 0
     web = opening(network=net)
@@ -96,7 +96,7 @@ async def test_a_request_that_was_made_without_the_client_is_refused_too(opening
     assert net.dialled == []
 
 
-def test_a_long_url_is_refused(web: Web) -> None:
+def test_a_long_url_is_refused(web: GuardedClient) -> None:
     web.check_url("https://hooks.good.dev/".ljust(2048, "a"))
     with pytest.raises(TargetRefused, match="2049 characters; 2048 are the most"):
         web.check_url("https://hooks.good.dev/".ljust(2049, "a"))
@@ -105,7 +105,7 @@ def test_a_long_url_is_refused(web: Web) -> None:
     assert caught.value.rule == "name"
 
 
-def test_no_refusal_repeats_the_secret_parts_of_a_url(web: Web) -> None:
+def test_no_refusal_repeats_the_secret_parts_of_a_url(web: GuardedClient) -> None:
     for url in (
         "http://hooks.good.dev/hush",
         "https://u:hush@hooks.good.dev/",
@@ -119,7 +119,7 @@ def test_no_refusal_repeats_the_secret_parts_of_a_url(web: Web) -> None:
 
 
 @pytest.mark.parametrize("address", ADDRESSES["special"])
-async def test_a_name_that_leads_to_a_private_address_is_refused(address: str, opening: Callable[..., Web]) -> None:
+async def test_a_name_that_leads_to_a_private_address_is_refused(address: str, opening: Callable[..., GuardedClient]) -> None:
     def lookup(host: str, port: int) -> Sequence[str]:
         return ["1.1.1.1", address, "2606:4700:4700::1111"]
 
@@ -158,7 +158,7 @@ PIECES = st.sampled_from(
 def test_whatever_is_sent_is_taken_or_refused_and_raises_nothing_else(text: str) -> None:
     for url in (text, f"https://{text}", f"https://{text}.dev/", f"https://good.dev:{text}/", f"http://allowed.dev{text}"):
         try:
-            found = Rules("campus.dev", {"allowed.dev"}).check(url)
+            found = UrlRules("campus.dev", {"allowed.dev"}).check(url)
         except TargetRefused:
             continue
         assert found.host
@@ -169,7 +169,7 @@ def test_whatever_is_sent_is_taken_or_refused_and_raises_nothing_else(text: str)
 @example("https://hooks.good.dev")
 def test_what_is_taken_means_the_same_public_name_to_every_parser(url: str) -> None:
     try:
-        Rules("campus.dev").check(url)
+        UrlRules("campus.dev").check(url)
     except TargetRefused:
         return
     read, split = httpx.URL(url), urlsplit(url)
