@@ -9,9 +9,9 @@ from pathlib import Path
 
 import anyio
 
+from buildings.recorder.beat import ENTRY, KEPT_BEATS
 from buildings.recorder.moments import EPOCH, MICROSECOND
 from buildings.recorder.secrets import digest_of
-from buildings.recorder.signal import ENTRY, KEPT_BEATS
 from buildings.recorder.tables import Tables
 from campus.storage import Vault
 

@@ -3,10 +3,10 @@
 from datetime import timedelta
 
 from buildings.recorder.checks import clock_is_steady, outbox_adds_up, targets_are_reached, watches
-from buildings.recorder.live import live
 from buildings.recorder.owners import follow_keys
 from buildings.recorder.pages import badge, confirm, unsubscribe
 from buildings.recorder.problems import PROBLEMS
+from buildings.recorder.runtime import open_runtime
 from buildings.recorder.server import mcp
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import Tables
@@ -18,7 +18,7 @@ building = Building(
     mcp,
     settings=RecorderSettings,
     tables=Tables,
-    state=live,
+    state=open_runtime,
     jobs=[
         Job(watch, every=timedelta(seconds=1), on="each"),
         Job(follow_keys, every=timedelta(minutes=1)),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, case, func, insert, literal, select, update
 
-from buildings.recorder.rows import among
+from buildings.recorder.sql import among
 from buildings.recorder.tables import ALERTS, MONITORS, TARGETS, Moment
 
 HASTE = timedelta(seconds=30)
@@ -16,7 +16,7 @@ HASTE = timedelta(seconds=30)
 class Notice(NamedTuple):
     """An alert for each of a monitor's targets; `since` is when the downtime began and `until` when it ended.
 
-    `kind` is a status.Kind, `expiring` for one that will be removed, or `blind` for what concerns the recorder itself.
+    `kind` is a state_machine.Kind, `expiring` for one that will be removed, or `blind` for what concerns the recorder itself.
     """
 
     targets: Sequence[str]

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from sqlalchemy import func, select
 
-from buildings.recorder.live import Here
+from buildings.recorder.runtime import Here
 from buildings.recorder.sweep import last_tick
 from buildings.recorder.tables import ALERTS, MONITORS, TARGETS
 from buildings.recorder.transactions import in_snapshot

@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, Row, func, select
 
-from buildings.recorder.addresses import Addresses, badge_address
-from buildings.recorder.answers import BeatView, Entry, Fleet, Preview, TargetView
+from buildings.recorder.beat import past_beats
 from buildings.recorder.capsule import preview
-from buildings.recorder.ownership import standing_of, targets_of
-from buildings.recorder.rows import among
-from buildings.recorder.signal import past_beats
-from buildings.recorder.status import STILL, state_of, uptime
+from buildings.recorder.ownership import stored_state, targets_of
+from buildings.recorder.results import BeatView, Entry, Fleet, Preview, TargetView
+from buildings.recorder.sql import among
+from buildings.recorder.state_machine import UNWATCHED, shown_state, uptime
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, TARGETS
 from buildings.recorder.targets import shown
+from buildings.recorder.urls import MonitorUrls, badge_url
 
 MINUTE = timedelta(minutes=1)
 
@@ -56,24 +56,24 @@ def _beside(connection: Connection, rows: Sequence[Row[Any]]) -> Beside:
 
 
 def _entry(row: Row[Any], beside: Beside, *, url: str, now: datetime) -> Entry:
-    standing, at = standing_of(row), Addresses(url, row.id)
-    state = state_of(standing, now)
+    stored, at = stored_state(row), MonitorUrls(url, row.id)
+    state = shown_state(stored, now)
     targets = tuple(_target_view(beside.targets[one], beside.undelivered.get((row.id, one), 0)) for one in targets_of(row))
     return Entry(
         monitor_id=row.id,
         name=row.name,
         state=state,
-        paused=standing.mode in STILL,
-        since=standing.deadline_at if state == "dead" and standing.mode == "up" else standing.since,
-        reason=None if state != "dead" else "fail" if standing.mode == "failed" else "timeout",
+        paused=stored.mode in UNWATCHED,
+        since=stored.deadline_at if state == "dead" and stored.mode == "up" else stored.since,
+        reason=None if state != "dead" else "fail" if stored.mode == "failed" else "timeout",
         last_beat_at=row.last_beat_at,
-        expected_at=standing.expected_at,
-        deadline_at=standing.deadline_at,
+        expected_at=stored.expected_at,
+        deadline_at=stored.deadline_at,
         unverified=row.unverified,
         period_minutes=row.period / MINUTE,
         grace_minutes=row.grace / MINUTE,
         registered_at=row.registered_at,
-        uptime=uptime(standing, registered_at=row.registered_at, now=now),
+        uptime=uptime(stored, registered_at=row.registered_at, now=now),
         beats=row.beats,
         last_beats=tuple(
             BeatView(at=one.at, status=one.status, run_seconds=None if one.run is None else one.run.total_seconds())
@@ -83,7 +83,7 @@ def _entry(row: Row[Any], beside: Beside, *, url: str, now: datetime) -> Entry:
         fence=row.fence,
         targets=targets,
         undelivered=sum(one.undelivered for one in targets),
-        badge_url=badge_address(url, row.badge_id),
+        badge_url=badge_url(url, row.badge_id),
         resume_url=at.capsule,
     )
 

@@ -6,9 +6,9 @@ from functools import partial
 
 from sqlalchemy import Connection, exists, select, update
 
-from buildings.recorder.changes import set_asleep
 from buildings.recorder.delivery.event import WATCHED_ON
-from buildings.recorder.live import Here
+from buildings.recorder.monitors import apply_key_event
+from buildings.recorder.runtime import Here
 from buildings.recorder.tables import MONITORS, OWNERS
 from buildings.recorder.transactions import in_snapshot, in_transaction
 
@@ -38,4 +38,4 @@ def _owners(connection: Connection) -> list[tuple[str, datetime, bool]]:
 
 def _follow(connection: Connection, lineage: str, ends_at: datetime, now: datetime) -> int:
     connection.execute(update(OWNERS).where(OWNERS.c.lineage == lineage).values(ends_at=ends_at))
-    return set_asleep(connection, lineage, "key_renewed" if now < ends_at + WATCHED_ON else "key_ended", now=now)
+    return apply_key_event(connection, lineage, "key_renewed" if now < ends_at + WATCHED_ON else "key_ended", now=now)

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, Row, select
 
 from buildings.recorder.refusals import monitor_not_found
 from buildings.recorder.secrets import NOBODY, digest_of, is_right
-from buildings.recorder.status import Standing, Terms
+from buildings.recorder.state_machine import MonitorState, Schedule
 from buildings.recorder.tables import MONITORS
 from campus import Caller
 
@@ -16,7 +16,9 @@ def lineage_of(caller: Caller) -> str | None:
     return caller.key.lineage if caller.key else None
 
 
-def own_monitor(connection: Connection, monitor_id: str, *, lineage: str | None, secret: str | None, key_only: bool = False) -> Row[Any]:
+def authorized_monitor(
+    connection: Connection, monitor_id: str, *, lineage: str | None, secret: str | None, key_only: bool = False
+) -> Row[Any]:
     """The monitor's row. Who gives a secret must give the right one; without one, or with `key_only`, the owning key is needed.
 
     Problem 404 otherwise, the same for every reason.
@@ -29,14 +31,14 @@ def own_monitor(connection: Connection, monitor_id: str, *, lineage: str | None,
     return row
 
 
-def standing_of(row: Row[Any]) -> Standing:
+def stored_state(row: Row[Any]) -> MonitorState:
     """How the monitor of a row stands."""
-    return Standing(*(getattr(row, name) for name in Standing._fields))
+    return MonitorState(*(getattr(row, name) for name in MonitorState._fields))
 
 
-def terms_of(row: Row[Any]) -> Terms:
+def stored_schedule(row: Row[Any]) -> Schedule:
     """What was agreed for the monitor of a row."""
-    return Terms(row.period, row.grace)
+    return Schedule(row.period, row.grace)
 
 
 def targets_of(row: Row[Any]) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
-from buildings.recorder.live import Here
-from buildings.recorder.ownership import standing_of
+from buildings.recorder.ownership import stored_state
+from buildings.recorder.runtime import Here
 from buildings.recorder.secrets import token_for
-from buildings.recorder.status import STILL, state_of
+from buildings.recorder.state_machine import UNWATCHED, shown_state
 from buildings.recorder.tables import ALERTS, MONITORS, TARGETS
 from buildings.recorder.transactions import in_snapshot, in_transaction
 from campus import Problem, Request, Response
@@ -39,8 +39,8 @@ async def badge(request: Request, site: Here) -> Response:
     row = await in_snapshot(site.storage, partial(_by_badge, badge_id=request.path_params["badge_id"]))
     if row is None:
         raise Problem(404, "badge_not_found", "no badge has this address; register_monitor and fleet_status return it as badge_url")
-    standing = standing_of(row)
-    word = "paused" if standing.mode in STILL else state_of(standing, site.state.time.now())
+    state = stored_state(row)
+    word = "paused" if state.mode in UNWATCHED else shown_state(state, site.state.time.now())
     return Response(drawn(row.name, word), media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=30"})
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from math import ceil
 
-from buildings.recorder.answers import Beaten
 from buildings.recorder.capsule import Unstored
+from buildings.recorder.results import Beaten
 from campus import Problem, ProductEntry, TargetRefused
 
 MONITORS_PER_KEY = 20

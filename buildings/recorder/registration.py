@@ -5,14 +5,14 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, insert, select, update
 
-from buildings.recorder.addresses import Addresses, badge_address
-from buildings.recorder.answers import Registered
-from buildings.recorder.changes import set_asleep
+from buildings.recorder.monitors import apply_key_event
 from buildings.recorder.refusals import MONITORS_PER_KEY, monitor_limit_reached
+from buildings.recorder.results import Registered
 from buildings.recorder.secrets import Entropy, digest_of, new_id, new_secret, shown_signing_secret
-from buildings.recorder.status import Terms, registered
+from buildings.recorder.state_machine import Schedule, initial_state
 from buildings.recorder.tables import MONITORS, OWNERS
 from buildings.recorder.targets import Address, Claimed, Registrant, ask_to_confirm, claim_target
+from buildings.recorder.urls import MonitorUrls, badge_url
 from campus import Key
 
 UNCONFIRMED = "An e-mail was sent to alert_email: no alert is sent there until its recipient confirms through the link."
@@ -29,11 +29,11 @@ KEYLESS = (
 
 
 @dataclass(frozen=True)
-class Wish:
+class RegistrationRequest:
     """What is to be registered, its addresses checked."""
 
     name: str
-    terms: Terms
+    schedule: Schedule
     webhook: Address | None
     email: Address | None
     key: Key | None
@@ -48,25 +48,25 @@ class Wish:
         return self.by.owner
 
 
-def register(connection: Connection, wish: Wish, *, now: datetime, entropy: Entropy) -> Registered:
+def register(connection: Connection, request: RegistrationRequest, *, now: datetime, entropy: Entropy) -> Registered:
     """Make the monitor; Problem 409 beyond the limits."""
-    if wish.key is not None:
-        _count_one_more(connection, wish.key, now=now)
-    webhook = claim_target(connection, wish.webhook, wish.by, now=now, entropy=entropy) if wish.webhook else None
-    email = claim_target(connection, wish.email, wish.by, now=now, entropy=entropy) if wish.email else None
+    if request.key is not None:
+        _count_one_more(connection, request.key, now=now)
+    webhook = claim_target(connection, request.webhook, request.by, now=now, entropy=entropy) if request.webhook else None
+    email = claim_target(connection, request.email, request.by, now=now, entropy=entropy) if request.email else None
     monitor_id, secret, badge_id = new_id("mon", entropy), new_secret(entropy), new_id("badge", entropy)
-    standing = registered(wish.terms, now)
+    state = initial_state(request.schedule, now)
     connection.execute(
         insert(MONITORS).values(
-            **{"id": monitor_id, "secret_digest": digest_of(secret), "badge_id": badge_id, "owner": wish.owner, "name": wish.name},
+            **{"id": monitor_id, "secret_digest": digest_of(secret), "badge_id": badge_id, "owner": request.owner, "name": request.name},
             **{"webhook": webhook and webhook.id, "email": email and email.id, "registered_at": now},
-            **{**wish.terms._asdict(), **standing._asdict()},
+            **{**request.schedule._asdict(), **state._asdict()},
             **{"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0},
         )
     )
-    if email is not None and not email.confirmed and wish.owner:
-        ask_to_confirm(connection, email.id, wish.owner, monitor_id=monitor_id, now=now)
-    return _answer(wish, monitor_id, secret, badge_id, webhook, email, deadline_at=standing.deadline_at)
+    if email is not None and not email.confirmed and request.owner:
+        ask_to_confirm(connection, email.id, request.owner, monitor_id=monitor_id, now=now)
+    return _answer(request, monitor_id, secret, badge_id, webhook, email, deadline_at=state.deadline_at)
 
 
 def _count_one_more(connection: Connection, key: Key, *, now: datetime) -> None:
@@ -76,23 +76,30 @@ def _count_one_more(connection: Connection, key: Key, *, now: datetime) -> None:
         connection.execute(insert(OWNERS).values(lineage=key.lineage, monitors=0, ends_at=key.expires_at, asked_on=0, asked=0))
     elif key.expires_at > ends_at:
         connection.execute(update(OWNERS).where(OWNERS.c.lineage == key.lineage).values(ends_at=key.expires_at))
-        set_asleep(connection, key.lineage, "key_renewed", now=now)
+        apply_key_event(connection, key.lineage, "key_renewed", now=now)
     room = (OWNERS.c.lineage == key.lineage) & (OWNERS.c.monitors < MONITORS_PER_KEY)
     if not connection.execute(update(OWNERS).where(room).values(monitors=OWNERS.c.monitors + 1).returning(OWNERS.c.monitors)).all():
         raise monitor_limit_reached()
 
 
 def _answer(
-    wish: Wish, monitor_id: str, secret: str, badge_id: str, webhook: Claimed | None, email: Claimed | None, *, deadline_at: datetime
+    request: RegistrationRequest,
+    monitor_id: str,
+    secret: str,
+    badge_id: str,
+    webhook: Claimed | None,
+    email: Claimed | None,
+    *,
+    deadline_at: datetime,
 ) -> Registered:
-    at = Addresses(wish.url, monitor_id)
-    signs = webhook is not None and wish.webhook is not None and wish.webhook.kind == "webhook"
-    ignored = IGNORED.get(wish.key_ignored or "")
+    at = MonitorUrls(request.url, monitor_id)
+    signs = webhook is not None and request.webhook is not None and request.webhook.kind == "webhook"
+    ignored = IGNORED.get(request.key_ignored or "")
     said = {
         FREE.format(why=ignored): ignored is not None,
-        wish.warning: wish.warning is not None,
+        request.warning: request.warning is not None,
         UNCONFIRMED: email is not None and not email.confirmed,
-        KEYLESS: wish.owner is None,
+        KEYLESS: request.owner is None,
     }
     return Registered(
         monitor_id=monitor_id,
@@ -101,12 +108,12 @@ def _answer(
         beat_url=at.beat(secret),
         cron=at.cron(secret),
         state="alive",
-        period_minutes=wish.terms.period / timedelta(minutes=1),
-        grace_minutes=wish.terms.grace / timedelta(minutes=1),
+        period_minutes=request.schedule.period / timedelta(minutes=1),
+        grace_minutes=request.schedule.grace / timedelta(minutes=1),
         deadline_at=deadline_at,
-        tier="key" if wish.owner else "free",
-        key_ignored=wish.key_ignored,
-        badge_url=badge_address(wish.url, badge_id),
-        resume_url=at.capsule if wish.owner else None,
+        tier="key" if request.owner else "free",
+        key_ignored=request.key_ignored,
+        badge_url=badge_url(request.url, badge_id),
+        resume_url=at.capsule if request.owner else None,
         notes=tuple(note for note, holds in said.items() if note and holds),
     )

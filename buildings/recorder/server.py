@@ -8,8 +8,6 @@ from pydantic import MISSING
 from pydantic_core import to_json
 from sqlalchemy import Connection
 
-from buildings.recorder.answers import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Watched
-from buildings.recorder.answers import Taken as TakenAnswer
 from buildings.recorder.arguments import (
     After,
     CapsuleValue,
@@ -27,20 +25,22 @@ from buildings.recorder.arguments import (
     Webhook,
     minutes,
 )
-from buildings.recorder.beats import Taken
+from buildings.recorder.beat import Beat
+from buildings.recorder.beats import BeatOutcome
 from buildings.recorder.capsule import Unstored, packed
-from buildings.recorder.changes import Claim, delete, set_watch, take_over
 from buildings.recorder.fleet import read_fleet
-from buildings.recorder.live import Here
+from buildings.recorder.idempotency import CurrentIdempotencyKey, IdempotentRequest, once, stored_answer
+from buildings.recorder.monitors import Credentials, delete, pause_or_resume, take_over
 from buildings.recorder.ownership import lineage_of
 from buildings.recorder.refusals import capsule_not_stored, key_needed_for_email, neither_target, no_mail_here
-from buildings.recorder.registration import Wish, register
-from buildings.recorder.replies import CurrentIdempotencyKey, Repeatable, answer_before, once
-from buildings.recorder.resuming import read_capsules, taken_answer
+from buildings.recorder.registration import RegistrationRequest, register
+from buildings.recorder.results import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Watched
+from buildings.recorder.results import Taken as TakenAnswer
+from buildings.recorder.runtime import Here
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.senders import sender_of
-from buildings.recorder.signal import Beat
-from buildings.recorder.status import STILL, Terms, state_of
+from buildings.recorder.state_machine import UNWATCHED, Schedule, shown_state
+from buildings.recorder.takeover import read_capsules, taken_answer
 from buildings.recorder.targets import Address, Registrant, check_webhook, email_address, webhook_address
 from buildings.recorder.transactions import in_snapshot, in_transaction
 from campus import Caller, CurrentCaller, CurrentSite, access, free, route
@@ -86,12 +86,12 @@ async def register_monitor(
     webhook, email = _targets(alert_webhook, alert_email, site, caller)
     by, now, entropy = _registrant(site, caller), site.state.time.now(), site.state.entropy
     asked = to_json([name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None])
-    repeatable = Repeatable(by.sender, repeat_key, asked) if repeat_key else None
-    if (before := await in_snapshot(site.storage, partial(answer_before, repeatable=repeatable, now=now))) is not None:
+    idempotent = IdempotentRequest(by.sender, repeat_key, asked) if repeat_key else None
+    if (before := await in_snapshot(site.storage, partial(stored_answer, request=idempotent, now=now))) is not None:
         return Registered.model_validate_json(before)
-    wish = Wish(
+    request = RegistrationRequest(
         name=name,
-        terms=Terms(minutes(period_minutes), minutes(grace_minutes)),
+        schedule=Schedule(minutes(period_minutes), minutes(grace_minutes)),
         webhook=webhook,
         email=email,
         key=caller.key,
@@ -102,10 +102,10 @@ async def register_monitor(
     )
 
     def work(connection: Connection) -> bytes:
-        return register(connection, wish, now=now, entropy=entropy).model_dump_json().encode()
+        return register(connection, request, now=now, entropy=entropy).model_dump_json().encode()
 
     answer = await in_transaction(
-        site.storage, lambda connection: once(connection, repeatable, partial(work, connection), now=now, entropy=entropy)
+        site.storage, lambda connection: once(connection, idempotent, partial(work, connection), now=now, entropy=entropy)
     )
     site.state.news.ring()
     site.count("registrations", tier="key" if caller.key else "free")
@@ -184,7 +184,7 @@ async def heartbeat(
     return answer
 
 
-def _note(taken: Taken, *, sent: bool) -> str | None:
+def _note(taken: BeatOutcome, *, sent: bool) -> str | None:
     if taken.asleep:
         return "the key that owns this monitor has expired: no alerts are sent until the key is renewed"
     if not sent or taken.kept:
@@ -207,8 +207,8 @@ async def fetch_capsule(
     Use it to inspect an agent's state, or before you replace an agent. Only the key that owns the monitor can read it.
     `resume` says what to do next: if the agent is dead and you replace it, call takeover.
     """
-    claim = Claim(monitor_id, lineage_of(caller), secret)
-    return await in_snapshot(site.storage, partial(read_capsules, claim=claim, url=site.url, now=site.state.time.now()))
+    credentials = Credentials(monitor_id, lineage_of(caller), secret)
+    return await in_snapshot(site.storage, partial(read_capsules, credentials=credentials, url=site.url, now=site.state.time.now()))
 
 
 @mcp.tool(
@@ -223,10 +223,10 @@ async def takeover(
     replacements that call at once, exactly one succeeds; the others get the error `not_dead`. Next: continue from the
     capsule, and call heartbeat with the new secret before deadline_at.
     """
-    claim, now = Claim(monitor_id, lineage_of(caller), secret), site.state.time.now()
+    credentials, now = Credentials(monitor_id, lineage_of(caller), secret), site.state.time.now()
 
     def work(connection: Any) -> TakenAnswer:
-        taken = take_over(connection, claim, now=now, entropy=site.state.entropy)
+        taken = take_over(connection, credentials, now=now, entropy=site.state.entropy)
         return taken_answer(connection, taken, url=site.url)
 
     answer = await in_transaction(site.storage, work)
@@ -255,7 +255,7 @@ async def pause_monitor(
 
     Use it before planned downtime. Pass the monitor's secret, or call with the key that owns it. Returns its state.
     """
-    return await _set(Claim(monitor_id, lineage_of(caller), secret), site, pause=True)
+    return await _set(Credentials(monitor_id, lineage_of(caller), secret), site, pause=True)
 
 
 @mcp.tool(title="Resume a monitor", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/resume") | access(key="optional"))
@@ -266,19 +266,19 @@ async def resume_monitor(
 
     Pass the monitor's secret, or call with the key that owns it. Returns its state and the new deadline_at.
     """
-    return await _set(Claim(monitor_id, lineage_of(caller), secret), site, pause=False)
+    return await _set(Credentials(monitor_id, lineage_of(caller), secret), site, pause=False)
 
 
-async def _set(claim: Claim, site: Here, *, pause: bool) -> Watched:
+async def _set(credentials: Credentials, site: Here, *, pause: bool) -> Watched:
     now = site.state.time.now()
-    work = partial(set_watch, claim=claim, event="pause" if pause else "resume", now=now)
-    standing = await in_transaction(site.storage, work)
-    still = standing.mode in STILL
+    work = partial(pause_or_resume, credentials=credentials, event="pause" if pause else "resume", now=now)
+    state = await in_transaction(site.storage, work)
+    still = state.mode in UNWATCHED
     return Watched(
-        monitor_id=claim.monitor_id,
-        state=state_of(standing, now),
+        monitor_id=credentials.monitor_id,
+        state=shown_state(state, now),
         paused=still,
-        deadline_at=None if still else standing.deadline_at,
+        deadline_at=None if still else state.deadline_at,
     )
 
 
@@ -294,5 +294,5 @@ async def delete_monitor(
 
     Use it when a job or agent is retired. Pass the monitor's secret, or call with the key that owns it.
     """
-    await in_transaction(site.storage, partial(delete, claim=Claim(monitor_id, lineage_of(caller), secret)))
+    await in_transaction(site.storage, partial(delete, credentials=Credentials(monitor_id, lineage_of(caller), secret)))
     return Deleted(monitor_id=monitor_id)

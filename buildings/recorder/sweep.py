@@ -7,13 +7,13 @@ from typing import NamedTuple
 from sqlalchemy import Connection, and_, case, func, insert, literal, select, union, update
 
 from buildings.recorder.alerts import Notice, raise_alerts, raise_deaths
+from buildings.recorder.clock import ClockReading
 from buildings.recorder.outage import LEAST_GRACE, LONGEST_GAP, TICK, Outage, outage_between
 from buildings.recorder.steps import move_along
 from buildings.recorder.tables import MONITORS, ONLY, TICKS, Moment, Span
-from buildings.recorder.timekeeper import Look
 
 MOMENT = timedelta(seconds=1)
-AT_ONCE = 1_000
+MONITORS_PER_TRANSACTION = 1_000
 """Monitors in one transaction: beats wait no longer than that takes."""
 
 
@@ -37,7 +37,7 @@ def last_tick(connection: Connection) -> datetime | None:
     return last
 
 
-def adopt_step(connection: Connection, look: Look) -> timedelta | None:
+def adopt_step(connection: Connection, look: ClockReading) -> timedelta | None:
     """Move everything along with a jump of the clock that has lasted; returns the jump if this process is to go by it.
 
     Whoever comes second finds a tick in the new time, and moves nothing. While others write ticks in the old time, it is
@@ -94,7 +94,7 @@ def _tell_of(connection: Connection, outage: Outage) -> None:
     raise_alerts(connection, [notice], now=outage.end)
 
 
-class Swept(NamedTuple):
+class SweepResult(NamedTuple):
     """What one look found: an outage that has just ended, how many monitors are dead, the next deadline, if there is one, and a
     jump of the clock that was adopted."""
 
@@ -104,26 +104,26 @@ class Swept(NamedTuple):
     adopted: timedelta | None = None
 
 
-def look(connection: Connection, looks: Sequence[Look]) -> list[Swept | Exception]:
-    """Look at the time, then at the deadlines, once for each look: a batch."""
+def look(connection: Connection, looks: Sequence[ClockReading]) -> list[SweepResult | Exception]:
+    """ClockReading at the time, then at the deadlines, once for each look: a batch."""
     return [_looked(connection, one) for one in looks]
 
 
-def _looked(connection: Connection, look: Look) -> Swept:
+def _looked(connection: Connection, look: ClockReading) -> SweepResult:
     """While a jump is held back deadlines are looked at by elapsed time, and no tick is written."""
     if look.step is None:
-        return Swept(keep_time(connection, look.now), sweep(connection, look.now), _next_deadline(connection))
+        return SweepResult(keep_time(connection, look.now), sweep(connection, look.now), _next_deadline(connection))
     adopted = adopt_step(connection, look)
-    return Swept(None, sweep(connection, look.now + (adopted or timedelta(0))), _next_deadline(connection), adopted)
+    return SweepResult(None, sweep(connection, look.now + (adopted or timedelta(0))), _next_deadline(connection), adopted)
 
 
 def sweep(connection: Connection, now: datetime) -> int:
-    """Flip what is due, the longest overdue first, up to AT_ONCE; returns how many.
+    """Flip what is due, the longest overdue first, up to MONITORS_PER_TRANSACTION; returns how many.
 
     The deadline stands in the UPDATE itself: a beat that was committed first has moved it.
     """
     due = and_(MONITORS.c.mode == "up", MONITORS.c.deadline_at <= now)
-    first = select(MONITORS.c.id).where(due).order_by(MONITORS.c.deadline_at).limit(AT_ONCE)
+    first = select(MONITORS.c.id).where(due).order_by(MONITORS.c.deadline_at).limit(MONITORS_PER_TRANSACTION)
     flip = (
         update(MONITORS)
         .where(MONITORS.c.id.in_(first), due)

@@ -108,7 +108,7 @@ class Target(Tables, table=True):
 
 
 class Monitor(Tables, table=True):
-    """One monitor: what was agreed, how it stands (see status.Standing), and its last beats.
+    """One monitor: what was agreed, how it stands (see state_machine.MonitorState), and its last beats.
 
     `capsules` is how many were ever stored, which says where the next one goes; `fence` how often another agent took
     over. `expiry_told_at` is when its targets were last told that it will be removed for its silence. `minute` and

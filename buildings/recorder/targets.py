@@ -25,7 +25,7 @@ UNREACHABLE = (
 )
 ASK_AGAIN = timedelta(days=1)
 ASKED_A_DAY = 20
-"""Addresses that one key may have asked for confirmation in a day: more would make a relay for unwanted mail of us."""
+"""MonitorUrls that one key may have asked for confirmation in a day: more would make a relay for unwanted mail of us."""
 
 
 @dataclass(frozen=True)

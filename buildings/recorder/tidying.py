@@ -8,22 +8,22 @@ from functools import partial
 from sqlalchemy import ColumnElement, Connection, and_, exists, or_, select, update
 
 from buildings.recorder.alerts import Notice, raise_alerts
-from buildings.recorder.changes import forget
-from buildings.recorder.live import Here
+from buildings.recorder.idempotency import ANSWER_RETENTION
+from buildings.recorder.monitors import delete_all
 from buildings.recorder.ownership import targets_of
-from buildings.recorder.replies import KEPT
-from buildings.recorder.rows import among
+from buildings.recorder.runtime import Here
+from buildings.recorder.sql import among
 from buildings.recorder.tables import ALERTS, MONITORS, OWNERS, REPLIES, TARGETS
 from buildings.recorder.transactions import in_transaction
 
 log = logging.getLogger(__name__)
 
-SILENT = timedelta(days=30)
+INACTIVE_AFTER = timedelta(days=30)
 """Past its deadline: then a keyless monitor is announced to be removed."""
 NOTICE = timedelta(hours=20)
 """From the announcement to the removal at least, so that it is the next day's tidying that removes."""
 UNDELIVERABLE = timedelta(days=30)
-AT_ONCE = 200
+MONITORS_PER_TRANSACTION = 200
 
 
 async def tidy(site: Here) -> None:
@@ -52,7 +52,7 @@ def announce(connection: Connection, now: datetime) -> int:
     """Tell the targets of silent monitors that they will be removed; returns how many monitors."""
     told = MONITORS.c.expiry_told_at
     untold = or_(told.is_(None), told <= MONITORS.c.deadline_at, told > now)
-    rows = connection.execute(select(MONITORS).where(_silent(now), untold, ~_waits()).limit(AT_ONCE)).all()
+    rows = connection.execute(select(MONITORS).where(_silent(now), untold, ~_waits()).limit(MONITORS_PER_TRANSACTION)).all()
     notices = [
         Notice(targets_of(row), row.id, row.epoch, "expiring", now, row.deadline_at, None, "silent", row.last_beat_at) for row in rows
     ]
@@ -65,13 +65,13 @@ def remove_announced(connection: Connection, now: datetime) -> int:
     """Remove monitors whose targets were told, or can be told nothing any more; returns how many."""
     told = MONITORS.c.expiry_told_at
     due = and_(told > MONITORS.c.deadline_at, told <= now - NOTICE, ~_waits())
-    rows = connection.execute(select(MONITORS).where(_silent(now), due).limit(AT_ONCE)).all()
-    forget(connection, rows)
+    rows = connection.execute(select(MONITORS).where(_silent(now), due).limit(MONITORS_PER_TRANSACTION)).all()
+    delete_all(connection, rows)
     return len(rows)
 
 
 def _silent(now: datetime) -> ColumnElement[bool]:
-    return and_(MONITORS.c.owner.is_(None), MONITORS.c.deadline_at <= now - SILENT)
+    return and_(MONITORS.c.owner.is_(None), MONITORS.c.deadline_at <= now - INACTIVE_AFTER)
 
 
 def _waits() -> ColumnElement[bool]:
@@ -81,7 +81,7 @@ def _waits() -> ColumnElement[bool]:
 
 
 def _remove_old(connection: Connection, now: datetime) -> None:
-    connection.execute(REPLIES.delete().where(REPLIES.c.at <= now - KEPT))
+    connection.execute(REPLIES.delete().where(REPLIES.c.at <= now - ANSWER_RETENTION))
     connection.execute(ALERTS.delete().where(ALERTS.c.at <= now - UNDELIVERABLE))
     used = select(TARGETS.c.owner).where(TARGETS.c.owner.is_not(None))
     connection.execute(

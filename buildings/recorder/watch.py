@@ -6,10 +6,10 @@ from functools import partial
 
 import anyio
 
+from buildings.recorder.clock import HOLD, JUMP
 from buildings.recorder.delivery.outbox import void_leases
-from buildings.recorder.live import Here, courier_of
-from buildings.recorder.sweep import AT_ONCE, Swept, last_tick, step_back
-from buildings.recorder.timekeeper import HOLD, JUMP
+from buildings.recorder.runtime import Here, courier_of
+from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, SweepResult, last_tick, step_back
 from buildings.recorder.transactions import in_snapshot, in_transaction
 from campus import StorageUnavailable
 
@@ -42,7 +42,7 @@ async def agree_on_time(site: Here, wait: Callable[[float], Awaitable[None]] = a
         log.warning("the clock was set back", extra={"seconds": (last - now).total_seconds()})
         return
     theirs = await in_snapshot(site.storage, last_tick) or now
-    site.state.time.follow(theirs - now)
+    site.state.time.follow_others(theirs - now)
     log.error("this machine's clock is behind that of other processes", extra={"seconds": (theirs - now).total_seconds()})
 
 
@@ -65,7 +65,7 @@ async def sweep_now(site: Here) -> int:
     return (await _swept(site)).flipped
 
 
-async def _swept(site: Here) -> Swept:
+async def _swept(site: Here) -> SweepResult:
     flipped = 0
     with site.state.news.held():
         while True:
@@ -78,7 +78,7 @@ async def _swept(site: Here) -> Swept:
                 log.warning("was not watching", extra={"since": outage.start.isoformat(), "until": outage.end.isoformat()})
             if swept.flipped or outage is not None:
                 site.state.news.ring()
-            if swept.flipped < AT_ONCE:
+            if swept.flipped < MONITORS_PER_TRANSACTION:
                 break
     if flipped:
         log.info("monitors dead", extra={"count": flipped})

@@ -21,14 +21,14 @@ import pytest
 import uvicorn
 from faults.outside import Plan, Said, asked, call, process, receive
 from recorder.conftest import authority, open_recorder  # noqa: F401  # fixtures
-from recorder.kills import SECRET, TERMS
+from recorder.kills import SCHEDULE, SECRET
 from serving import free_port
 from sqlalchemy import Connection, insert
 from web.conftest import Translated
 
-from buildings.recorder.live import courier_of
+from buildings.recorder.runtime import courier_of
 from buildings.recorder.secrets import digest_of
-from buildings.recorder.status import registered
+from buildings.recorder.state_machine import initial_state
 from buildings.recorder.tables import MONITORS, OWNERS, TARGETS
 from buildings.recorder.transactions import in_transaction
 from campus.outbound.callers_urls import guarded_client
@@ -114,7 +114,13 @@ def fill(connection: Connection, rows: Sequence[Row]) -> None:
     connection.execute(insert(OWNERS), [{"lineage": lineage, **owner} for lineage in keyed])
     connection.execute(insert(TARGETS), [row.target(now) for row in rows])
     plain = {"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0}
-    agreed = {"secret_digest": digest_of(SECRET), "registered_at": now, **TERMS._asdict(), **registered(TERMS, now)._asdict(), **plain}
+    agreed = {
+        "secret_digest": digest_of(SECRET),
+        "registered_at": now,
+        **SCHEDULE._asdict(),
+        **initial_state(SCHEDULE, now)._asdict(),
+        **plain,
+    }
     monitors = [
         {**agreed, "id": f"mon_{row.name}", "badge_id": f"badge_{row.name}", "name": row.name, "webhook": f"tgt_{row.name}"}
         | {"owner": row.target(now)["owner"]}

@@ -26,7 +26,7 @@ from serving import Served, serving
 from sqlalchemy import Connection, insert, select, text, update
 
 from buildings.recorder.secrets import digest_of
-from buildings.recorder.status import Terms, registered
+from buildings.recorder.state_machine import Schedule, initial_state
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS, TICKS, Tables
 from buildings.recorder.transactions import in_transaction
 from campus.storage import Vault
@@ -53,7 +53,7 @@ POINTS = {
     "send": None,
     "mark": "AFTER DELETE ON alert",
 }
-TERMS = Terms(timedelta(hours=1), timedelta(minutes=5))
+SCHEDULE = Schedule(timedelta(hours=1), timedelta(minutes=5))
 SECRET = "s" * 32
 PATIENCE = 60.0
 
@@ -248,7 +248,13 @@ def fill(connection: Connection, *, count: int, url: Callable[[str], str]) -> No
     ]
     fresh = {"secret": b"k" * 32, "attempts": 0, "verified_at": now, "host": "localhost"}
     connection.execute(insert(TARGETS), [{**one, **fresh, "sender": f"net:{one['id']}"} for one in targets])
-    fixed = {"secret_digest": digest_of(SECRET), "name": "m", "registered_at": now, **TERMS._asdict(), **registered(TERMS, now)._asdict()}
+    fixed = {
+        "secret_digest": digest_of(SECRET),
+        "name": "m",
+        "registered_at": now,
+        **SCHEDULE._asdict(),
+        **initial_state(SCHEDULE, now)._asdict(),
+    }
     plain = {"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0}
     rows = [{"id": f"mon_{number}", "badge_id": f"badge_{number}", "webhook": f"tgt_{number}", **fixed, **plain} for number in range(count)]
     connection.execute(insert(MONITORS), rows)

@@ -11,8 +11,8 @@ from typing import Any
 from recorder.kills import SECRET, fill
 from sqlalchemy import select, update
 
+from buildings.recorder.beat import Beat
 from buildings.recorder.secrets import digest_of
-from buildings.recorder.signal import Beat
 from buildings.recorder.tables import ALERTS, MONITORS
 from buildings.recorder.transactions import in_snapshot, in_transaction
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from buildings.recorder.signal import past_beats
+from buildings.recorder.beat import past_beats
 from buildings.recorder.tables import CAPSULES
 from buildings.recorder.transactions import in_snapshot
 

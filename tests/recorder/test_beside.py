@@ -6,7 +6,7 @@ import anyio
 import pytest
 from patience import patience
 
-from buildings.recorder.live import courier_of
+from buildings.recorder.runtime import courier_of
 from buildings.recorder.watch import watch
 
 pytestmark = pytest.mark.anyio

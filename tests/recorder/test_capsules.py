@@ -134,15 +134,15 @@ async def test_a_seq_is_for_one_capsule(both_ways: Any) -> None:
 
 
 async def test_a_seq_that_two_beats_of_one_group_use_is_for_the_first(anywhere: Any) -> None:
-    from buildings.recorder.beats import Taken, take_beats
+    from buildings.recorder.beat import Beat
+    from buildings.recorder.beats import BeatOutcome, record_beats
     from buildings.recorder.secrets import digest_of
-    from buildings.recorder.signal import Beat
     from buildings.recorder.transactions import in_transaction
 
     monitor = await anywhere.register(key="recorder")
     digest = digest_of(monitor["secret"])
     said = [(b"1", 7), (b"2", 7), (b"1", 7), (b"3", 8)]
     beats = [Beat(monitor["monitor_id"], digest, anywhere.clock(), "ok", capsule=body, seq=seq) for body, seq in said]
-    results = await in_transaction(anywhere.town.site.storage, lambda connection: take_beats(connection, beats))
-    assert [isinstance(one, Taken) for one in results] == [True, False, True, True]
+    results = await in_transaction(anywhere.town.site.storage, lambda connection: record_beats(connection, beats))
+    assert [isinstance(one, BeatOutcome) for one in results] == [True, False, True, True]
     assert (await anywhere.row(monitor)).capsules == 2

@@ -173,7 +173,7 @@ async def test_a_process_that_starts_behind_the_others_goes_by_their_time(open_r
                 behind.clock.move(timedelta(seconds=seconds))
                 await watch(first, seconds=int(seconds))
 
-            behind.town.site.state.time.follow(-timedelta(days=3))  # as if it had started so
+            behind.town.site.state.time.follow_others(-timedelta(days=3))  # as if it had started so
             await agree_on_time(behind.town.site, wait)
             await watch(first, behind, seconds=20)
             assert (await first.row(monitor)).deadline_at == first.clock() + SPAN - timedelta(seconds=33)

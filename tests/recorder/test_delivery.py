@@ -225,7 +225,7 @@ async def test_a_target_that_fails_for_five_days_is_disabled(recorder: Any, rece
 
 
 async def test_a_lease_that_lapsed_is_taken_over_and_a_live_one_is_not(anywhere: Any, receiver: Any) -> None:
-    from buildings.recorder.live import courier_of
+    from buildings.recorder.runtime import courier_of
 
     monitor = await anywhere.register(receiver.url())
     await anywhere.beat(monitor, status="fail")

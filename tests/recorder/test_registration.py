@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from recorder.races import TARGET, one_of_two_claims, twenty_of_sixty
 from sqlalchemy import func, select
 
-from buildings.recorder.replies import NONCE_BYTES
+from buildings.recorder.idempotency import NONCE_BYTES
 from buildings.recorder.tables import MONITORS, OWNERS, REPLIES, TARGETS
 from buildings.recorder.transactions import in_snapshot
 

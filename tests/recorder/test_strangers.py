@@ -14,7 +14,7 @@ import httpcore
 import pytest
 
 from buildings.recorder.delivery.ladder import WAITS
-from buildings.recorder.live import courier_of
+from buildings.recorder.runtime import courier_of
 from campus.outbound.callers_urls import GuardedClient, guarded_client
 from campus.outbound.connect import GuardedNetwork
 from campus.outbound.resolver import Resolver, system_resolver
@@ -101,7 +101,7 @@ async def test_new_targets_of_a_sender_whose_others_fail_come_after_those_of_oth
 async def test_a_new_target_that_hangs_is_given_up_sooner_while_others_wait(
     open_recorder: Any, authority: Any, receiver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("buildings.recorder.live"), "HURRIED_SECONDS", 2.0)
+    monkeypatch.setattr(import_module("buildings.recorder.runtime"), "HURRIED_SECONDS", 2.0)
     patient = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
     async with open_recorder(web=patient, settings={"deliveries": 1}) as recorder, recorder.calling_from("192.0.2.1") as other:
         await fail_all(recorder, [receiver.url("/hung")])

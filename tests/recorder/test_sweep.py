@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from sqlalchemy import NullPool, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from buildings.recorder.beats import take_beats
-from buildings.recorder.live import News
+from buildings.recorder.beat import Beat
+from buildings.recorder.beats import record_beats
+from buildings.recorder.clock import ClockReading
 from buildings.recorder.outage import Outage, moved_deadline, outage_between
-from buildings.recorder.ownership import standing_of, terms_of
+from buildings.recorder.ownership import stored_schedule, stored_state
+from buildings.recorder.runtime import News
 from buildings.recorder.secrets import digest_of
-from buildings.recorder.signal import Beat
-from buildings.recorder.status import follow
-from buildings.recorder.sweep import AT_ONCE, make_up_for, sweep
+from buildings.recorder.state_machine import apply_event
+from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, make_up_for, sweep
 from buildings.recorder.tables import ALERTS, MONITORS
-from buildings.recorder.timekeeper import Look
 from buildings.recorder.transactions import in_snapshot, in_transaction
 
 pytestmark = pytest.mark.anyio
@@ -45,10 +45,10 @@ async def test_the_sweep_flips_what_the_rule_flips(anywhere: Any) -> None:
     for _ in range(4):
         await anywhere.pass_time(minutes=8)
         before, now = await rows(anywhere), anywhere.clock()
-        expected = {one: follow(standing_of(row), "deadline", terms_of(row), now) for one, row in before.items()}
+        expected = {one: apply_event(stored_state(row), "deadline", stored_schedule(row), now) for one, row in before.items()}
         assert await anywhere.sweep() == sum(change.alert == "dead" for change in expected.values())
-        assert {one: standing_of(row) for one, row in (await rows(anywhere)).items()} == {
-            one: change.standing for one, change in expected.items()
+        assert {one: stored_state(row) for one, row in (await rows(anywhere)).items()} == {
+            one: change.state for one, change in expected.items()
         }
     assert await anywhere.sweep() == 0
 
@@ -145,11 +145,11 @@ async def test_the_next_look_is_due_at_the_next_deadline(anywhere: Any) -> None:
     await anywhere.register("https://localhost/1", period_minutes=10, grace_minutes=2)
     last = await anywhere.register("https://localhost/2", period_minutes=20, grace_minutes=2)
     look, began = anywhere.town.site.state.look, anywhere.clock()
-    assert (await look(Look(began))).next_deadline == began + timedelta(minutes=12)
+    assert (await look(ClockReading(began))).next_deadline == began + timedelta(minutes=12)
     await anywhere.pass_time(minutes=12)
-    assert (await look(Look(anywhere.clock()))).next_deadline == began + timedelta(minutes=22)
+    assert (await look(ClockReading(anywhere.clock()))).next_deadline == began + timedelta(minutes=22)
     await anywhere.beat(last, status="fail")
-    assert (await look(Look(anywhere.clock()))).next_deadline is None
+    assert (await look(ClockReading(anywhere.clock()))).next_deadline is None
 
 
 async def test_nothing_is_delivered_while_deaths_are_still_being_found() -> None:
@@ -178,7 +178,7 @@ async def test_a_storm_is_flipped_whole_each_with_its_alert(anywhere: Any) -> No
 
 
 async def test_of_more_than_are_flipped_at_once_the_longest_overdue_come_first(anywhere: Any) -> None:
-    template, count = await anywhere.row(await anywhere.register()), AT_ONCE + 200
+    template, count = await anywhere.row(await anywhere.register()), MONITORS_PER_TRANSACTION + 200
     due = template.deadline_at
     copies = [
         {**template._asdict(), "id": f"copy_{number:05}", "badge_id": f"badge_{number}", "deadline_at": due - timedelta(seconds=number + 1)}
@@ -189,10 +189,10 @@ async def test_of_more_than_are_flipped_at_once_the_longest_overdue_come_first(a
     await in_transaction(
         storage, lambda connection: connection.execute(text("DROP INDEX ix_monitor_due")) and None
     )  # it would give the order
-    assert await in_transaction(storage, partial(sweep, now=due)) == AT_ONCE
+    assert await in_transaction(storage, partial(sweep, now=due)) == MONITORS_PER_TRANSACTION
     still_up = select(MONITORS.c.id).where(MONITORS.c.mode == "up", MONITORS.c.id.startswith("copy"))
     left = await in_snapshot(storage, lambda connection: connection.scalars(still_up).all())
-    assert sorted(left) == [f"copy_{number:05}" for number in range(count - AT_ONCE)]
+    assert sorted(left) == [f"copy_{number:05}" for number in range(count - MONITORS_PER_TRANSACTION)]
 
 
 async def test_a_beat_that_commits_while_the_sweep_waits_for_its_row_keeps_the_monitor_alive(open_recorder: Any, postgres: Any) -> None:
@@ -212,7 +212,7 @@ async def test_a_beat_that_commits_while_the_sweep_waits_for_its_row_keeps_the_m
         async with anyio.create_task_group() as tasks, engine.begin() as beating:
             await beating.execute(text("SET search_path TO recorder"))
             beat = Beat(monitor["monitor_id"], digest_of(monitor["secret"]), now, "ok")
-            await beating.run_sync(lambda connection: take_beats(connection, [beat]))
+            await beating.run_sync(lambda connection: record_beats(connection, [beat]))
             tasks.start_soon(sweep_beside)
             with anyio.fail_after(60):
                 while not await beating.scalar(text(BLOCKED)):  # noqa: ASYNC110  # what is waited for is in the database

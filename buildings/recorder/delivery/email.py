@@ -2,12 +2,12 @@
 
 from datetime import datetime
 
-from buildings.recorder.addresses import mail_address
 from buildings.recorder.delivery.event import Digest, body_of
 from buildings.recorder.delivery.ladder import DELIVERED, Outcome
 from buildings.recorder.delivery.parcel import Parcel
 from buildings.recorder.delivery.wording import details, headline
 from buildings.recorder.secrets import token_for
+from buildings.recorder.urls import mail_url
 from campus import Mail, MailRefused, MailUnavailable
 
 ASKED = """Somebody, hopefully you, wants alerts sent to this address when the monitor "{name}" misses its beats.
@@ -54,4 +54,4 @@ def _alert(parcel: Parcel, url: str) -> tuple[str, str]:
 
 
 def _link(purpose: str, parcel: Parcel, url: str) -> str:
-    return mail_address(url, purpose, parcel.target_id, token_for(purpose, parcel.secret))
+    return mail_url(url, purpose, parcel.target_id, token_for(purpose, parcel.secret))

@@ -5,8 +5,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from buildings.recorder.addresses import Addresses
 from buildings.recorder.delivery.parcel import Item, Parcel
+from buildings.recorder.urls import MonitorUrls
 
 WATCHED_ON = timedelta(days=7)
 """How long the monitors of a key that ended go on alerting by webhook."""
@@ -85,7 +85,7 @@ def event_of(item: Item, *, url: str, key_ends_at: datetime | None) -> Event:
         downtime_seconds=(item.until - item.since).total_seconds() if item.until else None,
         last_heartbeat_at=item.last_beat_at,
         capsule=CapsulePart(stored_at=item.taken_at, preview=item.capsule) if item.capsule and item.taken_at else None,
-        resume_url=Addresses(url, item.monitor_id).capsule if item.monitor_id and item.owned else None,
+        resume_url=MonitorUrls(url, item.monitor_id).capsule if item.monitor_id and item.owned else None,
         notice=notice_of(item, key_ends_at),
     )
 

@@ -18,8 +18,8 @@ from buildings.recorder.delivery.parcel import Item, Parcel
 from buildings.recorder.delivery.shares import HEALTHS, Health, Lane, UnderWay
 from buildings.recorder.delivery.turns import Turns
 from buildings.recorder.moments import MICROSECOND
-from buildings.recorder.rows import among, is_postgres
 from buildings.recorder.secrets import Entropy, new_id
+from buildings.recorder.sql import among, is_postgres
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS, Moment
 
 ALONE = 5

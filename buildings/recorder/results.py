@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from buildings.recorder.signal import Status
-from buildings.recorder.status import State
+from buildings.recorder.beat import Status
+from buildings.recorder.state_machine import ShownState
 
 STATE = "alive: beats arrive. late: the expected beat is missing, the grace is running. dead: the deadline passed, or a beat reported fail."
 
@@ -35,7 +35,7 @@ class Registered(Answer):
     )
     beat_url: str = Field(description="Address that records a beat on GET or POST. It contains the secret.")
     cron: str = Field(description="Shell command that sends a beat; append it to a scheduled job. It retries while the service restarts.")
-    state: State = Field(description=STATE)
+    state: ShownState = Field(description=STATE)
     period_minutes: float = Field(description="Longest expected time between two beats, in minutes.")
     grace_minutes: float = Field(description="Time between a missed beat and the alert, in minutes.")
     deadline_at: datetime = Field(description="The alert is sent unless a beat arrives before this time (UTC). The first period has begun.")
@@ -57,7 +57,7 @@ class Beaten(Answer):
     """A recorded beat."""
 
     monitor_id: str = Field(description="Id of the monitor.")
-    state: State = Field(description=STATE)
+    state: ShownState = Field(description=STATE)
     received_at: datetime = Field(description="When the beat arrived (UTC); this counts as its time.")
     deadline_at: datetime = Field(description="Send the next beat before this time (UTC), or the alert is sent.")
     capsule_stored: bool = Field(description="True if this beat carried a capsule and it was stored.")
@@ -94,7 +94,7 @@ class CapsuleAnswer(Answer):
 
     monitor_id: str = Field(description="Id of the monitor.")
     name: str = Field(description="Name of the monitor.")
-    state: State = Field(description=STATE)
+    state: ShownState = Field(description=STATE)
     last_beat_at: datetime | None = Field(description="When the last beat arrived (UTC); null before the first beat.")
     fence: int = Field(description="Number of takeovers so far.")
     found: bool = Field(description="True if a capsule is stored.")
@@ -114,7 +114,7 @@ class Taken(Answer):
     )
     beat_url: str = Field(description="Address that records a beat on GET or POST. It contains the secret.")
     cron: str = Field(description="Shell command that sends a beat.")
-    state: State = Field(description=STATE)
+    state: ShownState = Field(description=STATE)
     deadline_at: datetime = Field(description="Send a beat before this time (UTC), or you are reported dead.")
     last: CapsuleView | None = Field(description="Your predecessor's last capsule; null if it stored none.")
     words: str = Field(description="What to do next.")
@@ -156,7 +156,7 @@ class Entry(Part):
 
     monitor_id: str = Field(description="Id of the monitor.")
     name: str = Field(description="Name of the monitor.")
-    state: State = Field(description=STATE)
+    state: ShownState = Field(description=STATE)
     paused: bool = Field(description="True while alerts are suppressed: you paused it, or its key expired a week ago.")
     since: datetime = Field(description="When it became up, down or paused (UTC).")
     reason: str | None = Field(description="Why it is dead: timeout or fail; null if it is not dead.")
@@ -192,7 +192,7 @@ class Watched(Answer):
     """A monitor after pause_monitor or resume_monitor."""
 
     monitor_id: str = Field(description="Id of the monitor.")
-    state: State = Field(description=STATE)
+    state: ShownState = Field(description=STATE)
     paused: bool = Field(description="True while alerts are suppressed.")
     deadline_at: datetime | None = Field(description="When it is reported dead if no beat arrives (UTC); null while it is paused.")
 

@@ -1,7 +1,7 @@
 """Plain beats, as nearly all are: entered by the database alone, those of a group in one statement.
 
 A beat is plain when it says ok and brings nothing, and its monitor is up, times no run, and has not beaten too often: then
-nothing happens but what status.TRANSITIONS says of `up` and `ok`, the deadline moves. Whatever the statement leaves over is
+nothing happens but what state_machine.TRANSITIONS says of `up` and `ok`, the deadline moves. Whatever the statement leaves over is
 looked at one by one, in Python, and comes to the same for a beat that could have been entered here.
 """
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from buildings.recorder.beat import OLDER_BYTES, Beat, entry_of
 from buildings.recorder.moments import EPOCH, MICROSECOND
-from buildings.recorder.rows import is_postgres
-from buildings.recorder.signal import OLDER_BYTES, Beat, entry_of
+from buildings.recorder.sql import is_postgres
 
 PLAIN = frozenset(("ok", 0))
-AT_ONCE = 64
+BEATS_PER_STATEMENT = 64
 """Beats per statement: on SQLite each number of them is a text of its own, which stays prepared."""
 MICROSECONDS_A_MINUTE = 60_000_000
 COLUMNS = {"id": "text", "digest": "bytea", "at": "bigint", "next_in": "bigint", "entry": "bytea", "minute": "integer"}
@@ -43,14 +43,14 @@ RETURNING monitor.id, monitor.deadline_at
 Row = tuple[str, bytes, int, int | None, bytes, int]
 
 
-def enter_plain(connection: Connection, beats: Sequence[Beat], *, most: int) -> dict[str, int]:
+def record_plain_beats(connection: Connection, beats: Sequence[Beat], *, most: int) -> dict[str, int]:
     """Enter what is plain, `most` beats per monitor and minute; gives the new deadline of each monitor that was beaten for.
 
     A monitor's later beats are left over, so that they come after its first.
     """
     first = {beat.monitor_id: beat for beat in reversed(beats)}
     rows = [_row(beat) for beat in first.values() if beat.status in PLAIN and beat.capsule is None]
-    groups = [rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE)]
+    groups = [rows[start : start + BEATS_PER_STATEMENT] for start in range(0, len(rows), BEATS_PER_STATEMENT)]
     return {name: deadline for group in groups for name, deadline in _entered(connection, group, most=most)}
 
 

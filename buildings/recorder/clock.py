@@ -21,7 +21,7 @@ TOLD_FOR = timedelta(hours=1)
 """How long a jump is told of in /readyz, and nothing that is old is deleted."""
 
 
-class Look(NamedTuple):
+class ClockReading(NamedTuple):
     """The time at one look of the sweep; `step` is a jump of the clock that is held back, and `step_since` since when."""
 
     now: datetime
@@ -34,7 +34,7 @@ class Look(NamedTuple):
         return self.step_since is not None and self.now - self.step_since >= HOLD
 
 
-class Timekeeper:
+class RecorderClock:
     """Tells the recorder's time; one per process. `wall` is the clock that can be set, `elapsed` runs in seconds."""
 
     def __init__(self, wall: Callable[[], datetime], elapsed: Callable[[], float]) -> None:
@@ -50,20 +50,20 @@ class Timekeeper:
         wall, steady = self._wall(), self._zero + timedelta(seconds=self._elapsed())
         return wall if -JUMP < wall - steady < JUMP else steady
 
-    def look(self) -> Look:
+    def look(self) -> ClockReading:
         """The time, and the jump that is held back, if there is one; small differences are taken over."""
         wall, steady = self._wall(), self._zero + timedelta(seconds=self._elapsed())
         step = wall - steady
         if -JUMP < step < JUMP:
             self._zero += step
             self._step = self._step_since = None
-            return Look(wall)
+            return ClockReading(wall)
         if self._step is None or self._step_since is None or not -JUMP < step - self._step < JUMP:
             self._step, self._step_since = step, steady
         self._last = step, steady
-        return Look(steady, self._step, self._step_since)
+        return ClockReading(steady, self._step, self._step_since)
 
-    def follow(self, ahead: timedelta) -> None:
+    def follow_others(self, ahead: timedelta) -> None:
         """Go by the time of other processes, which is so far ahead of this machine's clock."""
         self._zero += ahead
 

@@ -9,11 +9,11 @@ import pytest
 from recorder.kills import SECRET
 from sqlalchemy import Connection, insert, select
 
-from buildings.recorder.beats import BEATS_A_MINUTE, Taken, enter, take_beats
-from buildings.recorder.plain import enter_plain
+from buildings.recorder.beat import ENTRY, KEPT_BEATS, Beat, past_beats
+from buildings.recorder.beats import BEATS_A_MINUTE, BeatOutcome, record_beats, record_one_by_one
+from buildings.recorder.bulk_beats import record_plain_beats
 from buildings.recorder.secrets import digest_of
-from buildings.recorder.signal import ENTRY, KEPT_BEATS, Beat, past_beats
-from buildings.recorder.status import Terms, registered
+from buildings.recorder.state_machine import Schedule, initial_state
 from buildings.recorder.tables import MONITORS
 from buildings.recorder.transactions import in_transaction
 from campus import Problem
@@ -21,7 +21,7 @@ from campus import Problem
 pytestmark = pytest.mark.anyio
 
 MINUTE = timedelta(minutes=1)
-TERMS = Terms(60 * MINUTE, 5 * MINUTE)
+SCHEDULE = Schedule(60 * MINUTE, 5 * MINUTE)
 STATES = tuple(
     product(
         ("up", "missed", "failed", "paused", "asleep"),
@@ -38,10 +38,10 @@ def fill(connection: Connection, prefix: str, now: Any) -> list[Beat]:
     rows, beats = [], []
     for number, ((mode, run, minute_beats, history), (status, next_in, capsule, secret)) in enumerate(product(STATES, SAID)):
         name = f"{prefix}_{number:05}"
-        standing = registered(TERMS, now - 20 * MINUTE)._replace(mode=mode, failures=2, epoch=3, run_since=run and now - run)
+        state = initial_state(SCHEDULE, now - 20 * MINUTE)._replace(mode=mode, failures=2, epoch=3, run_since=run and now - run)
         rows.append(
             {"id": name, "badge_id": name, "name": "m", "secret_digest": digest_of(SECRET), "registered_at": now - 20 * MINUTE}
-            | {**TERMS._asdict(), **standing._asdict(), "history": history, "beats": 7, "unverified": True, "fence": 0, "capsules": 0}
+            | {**SCHEDULE._asdict(), **state._asdict(), "history": history, "beats": 7, "unverified": True, "fence": 0, "capsules": 0}
             | {"minute": int(now.timestamp()) // 60 - (minute_beats == 0), "minute_beats": minute_beats}
         )
         beats.append(Beat(name, digest_of(secret), now, status, next_in, capsule))
@@ -54,7 +54,7 @@ def rows_of(connection: Connection, prefix: str) -> list[dict[str, Any]]:
     return [{name: value for name, value in row._mapping.items() if name not in ("id", "badge_id")} for row in found]
 
 
-def told(results: Sequence[Taken | Exception]) -> list[object]:
+def told(results: Sequence[BeatOutcome | Exception]) -> list[object]:
     return [(result.code, str(result)) if isinstance(result, Problem) else result for result in results]
 
 
@@ -63,7 +63,7 @@ async def test_a_beat_comes_to_the_same_whichever_way_it_is_entered(anywhere: An
 
     def work(connection: Connection) -> None:
         together, one_by_one = fill(connection, "a", now), fill(connection, "b", now)
-        assert told(take_beats(connection, together)) == told(enter(connection, one_by_one))
+        assert told(record_beats(connection, together)) == told(record_one_by_one(connection, one_by_one))
         assert rows_of(connection, "a") == rows_of(connection, "b")
 
     await in_transaction(anywhere.town.site.storage, work)
@@ -73,7 +73,7 @@ async def test_exactly_the_plain_ones_are_entered_by_the_database(anywhere: Any)
     now = anywhere.clock()
 
     def work(connection: Connection) -> set[str]:
-        return set(enter_plain(connection, fill(connection, "a", now), most=BEATS_A_MINUTE))
+        return set(record_plain_beats(connection, fill(connection, "a", now), most=BEATS_A_MINUTE))
 
     plain = await in_transaction(anywhere.town.site.storage, work)
     kinds = enumerate(product(STATES, SAID))
@@ -94,8 +94,8 @@ async def test_beats_of_one_monitor_in_one_group_keep_their_order(anywhere: Any)
     def work(connection: Connection) -> None:
         for number, order in enumerate(ORDERS):
             (_, together), (_, apart) = (fill_one(connection, f"{prefix}{number}", now, order) for prefix in "ab")
-            results = told(take_beats(connection, together))
-            assert results == told([enter(connection, [beat])[0] for beat in apart]), order
+            results = told(record_beats(connection, together))
+            assert results == told([record_one_by_one(connection, [beat])[0] for beat in apart]), order
             (one,), (other,) = rows_of(connection, f"a{number}_"), rows_of(connection, f"b{number}_")
             assert one == other, order
             assert (one["beats"], one["last_beat_at"]) == (len(order), together[-1].at)
@@ -112,5 +112,5 @@ def fill_one(connection: Connection, name: str, now: datetime, order: Sequence[A
     """A monitor that is up, and its beats."""
     row = {"id": f"{name}_", "badge_id": f"{name}_", "name": "m", "secret_digest": digest_of(SECRET), "registered_at": now}
     plain = {"history": b"", "beats": 0, "unverified": False, "fence": 0, "capsules": 0, "minute": 0, "minute_beats": 0}
-    connection.execute(insert(MONITORS), [row | plain | {**TERMS._asdict(), **registered(TERMS, now)._asdict()}])
+    connection.execute(insert(MONITORS), [row | plain | {**SCHEDULE._asdict(), **initial_state(SCHEDULE, now)._asdict()}])
     return name, [Beat(f"{name}_", digest_of(SECRET), now + MINUTE * place, status) for place, status in enumerate(order)]

@@ -7,13 +7,13 @@ from typing import Any
 from pydantic_core import from_json
 from sqlalchemy import Connection, Row, select
 
-from buildings.recorder.addresses import Addresses
-from buildings.recorder.answers import Call, CapsuleAnswer, CapsuleView, Resume
-from buildings.recorder.answers import Taken as TakenAnswer
-from buildings.recorder.changes import Claim, TakenOver
-from buildings.recorder.ownership import own_monitor, standing_of
-from buildings.recorder.status import State, state_of
+from buildings.recorder.monitors import Credentials, TakenOver
+from buildings.recorder.ownership import authorized_monitor, stored_state
+from buildings.recorder.results import Call, CapsuleAnswer, CapsuleView, Resume
+from buildings.recorder.results import Taken as TakenAnswer
+from buildings.recorder.state_machine import ShownState, shown_state
 from buildings.recorder.tables import CAPSULES
+from buildings.recorder.urls import MonitorUrls
 
 DEAD = (
     "The agent is dead. If you are its replacement: 1. Call takeover; it returns this capsule with a new secret, and the old secret"
@@ -31,11 +31,11 @@ TAKEN = (
 )
 
 
-def read_capsules(connection: Connection, claim: Claim, *, url: str, now: datetime) -> CapsuleAnswer:
+def read_capsules(connection: Connection, credentials: Credentials, *, url: str, now: datetime) -> CapsuleAnswer:
     """The last capsules of a monitor, for its owner."""
-    row = own_monitor(connection, claim.monitor_id, lineage=claim.lineage, secret=claim.secret, key_only=True)
+    row = authorized_monitor(connection, credentials.monitor_id, lineage=credentials.lineage, secret=credentials.secret, key_only=True)
     views = _views(connection, row.id)
-    state = state_of(standing_of(row), now)
+    state = shown_state(stored_state(row), now)
     return CapsuleAnswer(
         monitor_id=row.id,
         name=row.name,
@@ -51,7 +51,7 @@ def read_capsules(connection: Connection, claim: Claim, *, url: str, now: dateti
 
 def taken_answer(connection: Connection, taken: TakenOver, *, url: str) -> TakenAnswer:
     """What the new holder needs."""
-    row, at = taken.row, Addresses(url, taken.row.id)
+    row, at = taken.row, MonitorUrls(url, taken.row.id)
     views = _views(connection, row.id)
     return TakenAnswer(
         monitor_id=row.id,
@@ -61,7 +61,7 @@ def taken_answer(connection: Connection, taken: TakenOver, *, url: str) -> Taken
         beat_url=at.beat(taken.secret),
         cron=at.cron(taken.secret),
         state="alive",
-        deadline_at=taken.standing.deadline_at,
+        deadline_at=taken.state.deadline_at,
         last=views[0] if views else None,
         words=TAKEN.format(period=_minutes(row), seq=row.last_seq or 0),
     )
@@ -74,8 +74,8 @@ def _views(connection: Connection, monitor_id: str) -> tuple[CapsuleView, ...]:
     return tuple(CapsuleView(seq=one.seq, stored_at=one.at, size=len(one.body), capsule=from_json(one.body)) for one in found)
 
 
-def _resume(row: Row[Any], state: State, url: str) -> Resume:
-    at = Addresses(url, row.id)
+def _resume(row: Row[Any], state: ShownState, url: str) -> Resume:
+    at = MonitorUrls(url, row.id)
     take = Call(why="Take over the work.", tool="takeover", arguments={"monitor_id": row.id}, http=f"POST {at.takeover}")
     beat = Call(
         why="Report that you are alive, with the secret that takeover returned.",

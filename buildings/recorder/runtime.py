@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 import anyio
 
 from buildings.recorder.admission import Admission
-from buildings.recorder.beats import Taken, take_beats
+from buildings.recorder.beat import Beat
+from buildings.recorder.beats import BeatOutcome, record_beats
+from buildings.recorder.clock import ClockReading, RecorderClock
 from buildings.recorder.delivery.courier import Courier
 from buildings.recorder.delivery.pace import Pace
 from buildings.recorder.delivery.shares import HEALTHS, Health, Shares, UnderWay
 from buildings.recorder.delivery.turns import Turns
 from buildings.recorder.secrets import Entropy
 from buildings.recorder.settings import RecorderSettings
-from buildings.recorder.signal import Beat
-from buildings.recorder.sweep import Swept, look
-from buildings.recorder.timekeeper import Look, Timekeeper
+from buildings.recorder.sweep import SweepResult, look
 from campus import GuardedClient, Site
 
 HURRIED_SECONDS = 5.0
@@ -61,7 +61,7 @@ class News:
 
 
 @dataclass(frozen=True)
-class Live:
+class Runtime:
     """`beat` gives what a beat did, once it is on disk, and `look` what is dead at a moment; both go through the one writer.
 
     `checks` is the client that looks at targets when they are registered, `webs` are those that deliver, and `hurried` one that
@@ -70,9 +70,9 @@ class Live:
     and `admission` who may register. `entropy` returns random bytes, and `chance` a number in 0..1.
     """
 
-    beat: Callable[[Beat], Awaitable[Taken]]
-    look: Callable[[Look], Awaitable[Swept]]
-    time: Timekeeper
+    beat: Callable[[Beat], Awaitable[BeatOutcome]]
+    look: Callable[[ClockReading], Awaitable[SweepResult]]
+    time: RecorderClock
     checks: GuardedClient
     webs: Mapping[Health, GuardedClient]
     hurried: GuardedClient
@@ -83,17 +83,17 @@ class Live:
     chance: Callable[[], float] = random.random
 
 
-Here = Site[RecorderSettings, Live]
+Here = Site[RecorderSettings, Runtime]
 
 
 @asynccontextmanager
-async def live(site: Here) -> AsyncIterator[Live]:
+async def open_runtime(site: Here) -> AsyncIterator[Runtime]:
     """Take beats until the process ends."""
-    async with site.storage.batch(take_beats) as beat, site.storage.batch(look) as looked:
-        time, admission = Timekeeper(site.clock, site.elapsed), Admission(site.settings.registrations_per_minute)
+    async with site.storage.batch(record_beats) as beat, site.storage.batch(look) as looked:
+        time, admission = RecorderClock(site.clock, site.elapsed), Admission(site.settings.registrations_per_minute)
         webs = webs_of(site)
         hurried = webs["new"].within(HURRIED_SECONDS)
-        yield Live(beat, looked, time, site.web.apart(), webs, hurried, turns_of(site.settings), admission)
+        yield Runtime(beat, looked, time, site.web.apart(), webs, hurried, turns_of(site.settings), admission)
 
 
 def webs_of(site: Here) -> Mapping[Health, GuardedClient]:

@@ -9,11 +9,11 @@ from sqlalchemy import Connection
 
 from buildings.recorder.alerts import Notice
 from buildings.recorder.moments import EPOCH, MICROSECOND
-from buildings.recorder.rows import is_postgres, json_of
-from buildings.recorder.status import Standing, Terms
+from buildings.recorder.sql import is_postgres, json_of
+from buildings.recorder.state_machine import MonitorState, Schedule
 
 FIXED = ("id", "secret_digest", "owner", "webhook", "email", "period", "grace")
-STANDING = Standing._fields
+STANDING = MonitorState._fields
 BESIDE = ("unverified", "last_beat_at", "beats", "history", "minute", "minute_beats", "capsules", "last_seq")
 READ = (
     f"SELECT {', '.join(f'm.{name}' for name in (*FIXED, *STANDING, *BESIDE))}, o.ends_at"  # noqa: S608  # names of columns
@@ -29,7 +29,7 @@ KEEP = (
 
 
 @dataclass(slots=True)
-class Sheet:
+class LoadedMonitor:
     """A monitor while the beats of one transaction are entered into it, one after the other.
 
     `keeps_until` is when its owner's key ends, none without an owner; `kept` are the capsules to store: slot, number, seq,
@@ -40,8 +40,8 @@ class Sheet:
     secret_digest: bytes
     owner: str | None
     targets: tuple[str, ...]
-    terms: Terms
-    standing: Standing
+    schedule: Schedule
+    state: MonitorState
     unverified: bool
     last_beat_at: datetime | None
     beats: int
@@ -57,7 +57,7 @@ class Sheet:
     last_capsule: bytes | None = None
 
 
-def read_sheets(connection: Connection, ids: Iterable[str]) -> dict[str, Sheet]:
+def load_monitors(connection: Connection, ids: Iterable[str]) -> dict[str, LoadedMonitor]:
     """The monitors of these ids, those that there are."""
     if is_postgres(connection):
         found = connection.exec_driver_sql(READ + "= ANY($1)", (list(ids),))
@@ -66,23 +66,23 @@ def read_sheets(connection: Connection, ids: Iterable[str]) -> dict[str, Sheet]:
     return {row[0]: _sheet(row) for row in found.fetchall()}
 
 
-def read_last_capsules(connection: Connection, sheets: Sequence[Sheet]) -> None:
-    """Add the capsule that is stored under each sheet's last seq."""
-    query, names = LAST_CAPSULES, [sheet.id for sheet in sheets]
+def load_last_capsules(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
+    """Add the capsule that is stored under each monitor's last seq."""
+    query, names = LAST_CAPSULES, [monitor.id for monitor in monitors]
     if is_postgres(connection):
         found = connection.exec_driver_sql(query + "= ANY($1)", (names,))
     else:
         found = connection.exec_driver_sql(query + ALL_OF_JSON, (json_of(names),))
     bodies = dict(tuple(row) for row in found.fetchall())
-    for sheet in sheets:
-        sheet.last_capsule = bodies.get(sheet.id)
+    for monitor in monitors:
+        monitor.last_capsule = bodies.get(monitor.id)
 
 
-def _sheet(row: Sequence[Any]) -> Sheet:
+def _sheet(row: Sequence[Any]) -> LoadedMonitor:
     name, digest, owner, webhook, email, period, grace, *rest = row
     mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still, *beside = rest
     unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, ends_at = beside
-    standing = Standing(
+    state = MonitorState(
         mode,
         EPOCH + since * MICROSECOND,
         EPOCH + alive_at * MICROSECOND,
@@ -94,13 +94,13 @@ def _sheet(row: Sequence[Any]) -> Sheet:
         down * MICROSECOND,
         still * MICROSECOND,
     )
-    return Sheet(
+    return LoadedMonitor(
         id=name,
         secret_digest=digest,
         owner=owner,
         targets=tuple(target for target in (webhook, email) if target),
-        terms=Terms(period * MICROSECOND, grace * MICROSECOND),
-        standing=standing,
+        schedule=Schedule(period * MICROSECOND, grace * MICROSECOND),
+        state=state,
         unverified=bool(unverified),
         last_beat_at=_moment(last_beat_at),
         beats=beats,
@@ -113,18 +113,20 @@ def _sheet(row: Sequence[Any]) -> Sheet:
     )
 
 
-def write_sheets(connection: Connection, sheets: Sequence[Sheet]) -> None:
+def store_monitors(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
     """Store what the beats have changed, and the capsules that came along."""
     names = (*STANDING, *BESIDE)
     marks = [f"${place}" for place in range(1, len(names) + 2)] if is_postgres(connection) else ["?"] * (len(names) + 1)
     values = ", ".join(f"{name} = {mark}" for name, mark in zip(names, marks, strict=False))
-    connection.exec_driver_sql(WRITE.format(values=values, key=marks[-1]), [_values(sheet) for sheet in sheets])
-    if capsules := [(sheet.id, slot, number, seq, _number(at), body) for sheet in sheets for slot, number, seq, at, body in sheet.kept]:
+    connection.exec_driver_sql(WRITE.format(values=values, key=marks[-1]), [_values(monitor) for monitor in monitors])
+    if capsules := [
+        (monitor.id, slot, number, seq, _number(at), body) for monitor in monitors for slot, number, seq, at, body in monitor.kept
+    ]:
         connection.exec_driver_sql(KEEP.format(values=", ".join(marks[:6])), capsules)
 
 
-def _values(sheet: Sheet) -> tuple[Any, ...]:
-    mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still = sheet.standing
+def _values(monitor: LoadedMonitor) -> tuple[Any, ...]:
+    mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still = monitor.state
     return (
         mode,
         (since - EPOCH) // MICROSECOND,
@@ -136,15 +138,15 @@ def _values(sheet: Sheet) -> tuple[Any, ...]:
         _number(run_since),
         down // MICROSECOND,
         still // MICROSECOND,
-        sheet.unverified,
-        _number(sheet.last_beat_at),
-        sheet.beats,
-        sheet.history,
-        sheet.minute,
-        sheet.minute_beats,
-        sheet.capsules,
-        sheet.last_seq,
-        sheet.id,
+        monitor.unverified,
+        _number(monitor.last_beat_at),
+        monitor.beats,
+        monitor.history,
+        monitor.minute,
+        monitor.minute_beats,
+        monitor.capsules,
+        monitor.last_seq,
+        monitor.id,
     )
 
 

@@ -20,10 +20,10 @@ from typing import Literal, NamedTuple
 Mode = Literal["up", "missed", "failed", "paused", "asleep"]
 Event = Literal["ok", "start", "fail", "deadline", "takeover", "pause", "resume", "key_ended", "key_renewed"]
 Kind = Literal["dead", "failed", "recovered"]
-State = Literal["alive", "late", "dead"]
+ShownState = Literal["alive", "late", "dead"]
 
 DOWN: frozenset[Mode] = frozenset(("missed", "failed"))
-STILL: frozenset[Mode] = frozenset(("paused", "asleep"))
+UNWATCHED: frozenset[Mode] = frozenset(("paused", "asleep"))
 
 
 class Step(NamedTuple):
@@ -69,19 +69,19 @@ TRANSITIONS: Mapping[tuple[Mode, Event], Step] = {
     ("paused", "key_ended"): Step("asleep"),
     ("asleep", "key_renewed"): Step("up"),
 }
-"""What is not here does not happen: `follow` leaves the monitor as it is."""
+"""What is not here does not happen: `apply_event` leaves the monitor as it is."""
 
 BEATS: frozenset[Event] = frozenset(("ok", "start", "fail"))
 
 
-class Terms(NamedTuple):
+class Schedule(NamedTuple):
     """What was agreed at registration."""
 
     period: timedelta
     grace: timedelta
 
 
-class Standing(NamedTuple):
+class MonitorState(NamedTuple):
     """How a monitor stands. A tuple, and not a dataclass: one is made for every beat, at a quarter of the cost.
 
     `since` is when its mode began; for a missed deadline that is the deadline. `alive_at` is the last sign of life: a
@@ -102,84 +102,86 @@ class Standing(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What an event did: the new standing, the alert that it raises, and how long the run took that it ended."""
+    """What an event did: the new state, the alert that it raises, and how long the run took that it ended."""
 
-    standing: Standing
+    state: MonitorState
     alert: Kind | None = None
     run: timedelta | None = None
 
 
-def registered(terms: Terms, now: datetime) -> Standing:
+def initial_state(schedule: Schedule, now: datetime) -> MonitorState:
     """Armed at once: an agent that dies before its first beat is reported."""
-    expected = now + terms.period
-    return Standing("up", now, now, expected, expected + terms.grace)
+    expected = now + schedule.period
+    return MonitorState("up", now, now, expected, expected + schedule.grace)
 
 
-def state_of(standing: Standing, now: datetime) -> State:
+def shown_state(state: MonitorState, now: datetime) -> ShownState:
     """The interface's word for it, at this moment; a monitor that is not watched counts as alive."""
-    if standing.mode in STILL:
+    if state.mode in UNWATCHED:
         return "alive"
-    if standing.mode in DOWN or now >= standing.deadline_at:
+    if state.mode in DOWN or now >= state.deadline_at:
         return "dead"
-    return "late" if now >= standing.expected_at else "alive"
+    return "late" if now >= state.expected_at else "alive"
 
 
-def follow(standing: Standing, event: Event, terms: Terms, now: datetime, *, next_in: timedelta | None = None) -> Change:
+def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: datetime, *, next_in: timedelta | None = None) -> Change:
     """What becomes of a monitor by an event at `now`; `next_in` is how soon a beat says that the next will come."""
-    step = TRANSITIONS.get((standing.mode, event))
-    if step is None or (event == "deadline" and now < standing.deadline_at):
-        return Change(standing)
-    since = _since(standing, step, event, now)
-    down, still = _passed(standing, since, now) if since is not standing.since else (standing.down, standing.still)
-    run = now - standing.run_since if event in ("ok", "fail") and standing.run_since else None
-    alive, expected, deadline = _armed(standing, event, terms, now, next_in)
-    after = Standing(
+    step = TRANSITIONS.get((state.mode, event))
+    if step is None or (event == "deadline" and now < state.deadline_at):
+        return Change(state)
+    since = _since(state, step, event, now)
+    down, still = _passed(state, since, now) if since is not state.since else (state.down, state.still)
+    run = now - state.run_since if event in ("ok", "fail") and state.run_since else None
+    alive, expected, deadline = _armed(state, event, schedule, now, next_in)
+    after = MonitorState(
         step.to,
         since,
         alive,
         expected,
         deadline,
-        standing.epoch + step.opens,
-        standing.failures + 1 if event == "fail" else standing.failures if event == "deadline" else 0,
-        now if event == "start" else None if event in ("ok", "fail", "takeover") else standing.run_since,
+        state.epoch + step.opens,
+        state.failures + 1 if event == "fail" else state.failures if event == "deadline" else 0,
+        now if event == "start" else None if event in ("ok", "fail", "takeover") else state.run_since,
         down,
         still,
     )
     return Change(after, step.alert, run)
 
 
-def _since(standing: Standing, step: Step, event: Event, now: datetime) -> datetime:
+def _since(state: MonitorState, step: Step, event: Event, now: datetime) -> datetime:
     """A downtime goes on when a failure is reported within it."""
-    if step.to == standing.mode or (standing.mode in DOWN and step.to in DOWN):
-        return standing.since
-    return standing.deadline_at if event == "deadline" else now
+    if step.to == state.mode or (state.mode in DOWN and step.to in DOWN):
+        return state.since
+    return state.deadline_at if event == "deadline" else now
 
 
-def _passed(standing: Standing, since: datetime, now: datetime) -> tuple[timedelta, timedelta]:
+def _passed(state: MonitorState, since: datetime, now: datetime) -> tuple[timedelta, timedelta]:
     """The time that the mode which ends has lasted, added to where it belongs."""
-    lasted = max(since - standing.since, timedelta(0))
-    if standing.mode in DOWN:
-        return standing.down + lasted, standing.still
-    if standing.mode in STILL:
-        return standing.down, standing.still + lasted
-    return standing.down, standing.still
+    lasted = max(since - state.since, timedelta(0))
+    if state.mode in DOWN:
+        return state.down + lasted, state.still
+    if state.mode in UNWATCHED:
+        return state.down, state.still + lasted
+    return state.down, state.still
 
 
-def _armed(standing: Standing, event: Event, terms: Terms, now: datetime, next_in: timedelta | None) -> tuple[datetime, datetime, datetime]:
+def _armed(
+    state: MonitorState, event: Event, schedule: Schedule, now: datetime, next_in: timedelta | None
+) -> tuple[datetime, datetime, datetime]:
     """The last sign of life, when the next is expected, and the deadline."""
     if event in ("deadline", "pause", "key_ended"):
-        return standing.alive_at, standing.expected_at, standing.deadline_at
-    expected = now + (terms.period if next_in is None else next_in)
-    return now, expected, expected + terms.grace
+        return state.alive_at, state.expected_at, state.deadline_at
+    expected = now + (schedule.period if next_in is None else next_in)
+    return now, expected, expected + schedule.grace
 
 
-def downtime(standing: Standing, now: datetime) -> timedelta | None:
+def downtime(state: MonitorState, now: datetime) -> timedelta | None:
     """How long it has been down; None when it is not."""
-    return now - standing.since if standing.mode in DOWN else None
+    return now - state.since if state.mode in DOWN else None
 
 
-def uptime(standing: Standing, *, registered_at: datetime, now: datetime) -> float | None:
+def uptime(state: MonitorState, *, registered_at: datetime, now: datetime) -> float | None:
     """The share of the watched time that it was not down, 0 to 1; None before any time has passed."""
-    down, still = _passed(standing, now, now)
+    down, still = _passed(state, now, now)
     watched = now - registered_at - still
     return max(0.0, 1 - down / watched) if watched > timedelta(0) else None

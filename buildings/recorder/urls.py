@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Addresses:
+class MonitorUrls:
     """The addresses of one monitor at the service's public `url`."""
 
     url: str
@@ -29,11 +29,11 @@ class Addresses:
         return f"{self.url}/v1/recorder/monitors/{self.monitor_id}/takeover"
 
 
-def badge_address(url: str, badge_id: str) -> str:
+def badge_url(url: str, badge_id: str) -> str:
     """The public picture of a monitor."""
     return f"{url}/v1/recorder/badge/{badge_id}.svg"
 
 
-def mail_address(url: str, purpose: str, target_id: str, token: str) -> str:
+def mail_url(url: str, purpose: str, target_id: str, token: str) -> str:
     """The page behind a link in an e-mail: `purpose` is confirm or unsubscribe."""
     return f"{url}/v1/recorder/email/{purpose}/{target_id}/{token}"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from buildings.recorder.status import DOWN, TRANSITIONS, Event, Mode, Terms, follow, registered, state_of, uptime
+from buildings.recorder.state_machine import DOWN, TRANSITIONS, Event, Mode, Schedule, apply_event, initial_state, shown_state, uptime
 from campus.testing import Clock
 
 NOW = Clock().time.replace(year=2026, month=8, day=21, hour=12, minute=0, second=0, microsecond=0)
-TERMS = Terms(timedelta(minutes=10), timedelta(minutes=2))
+SCHEDULE = Schedule(timedelta(minutes=10), timedelta(minutes=2))
 MINUTE = timedelta(minutes=1)
 EVENTS = st.lists(st.tuples(st.sampled_from(get_args(Event)), st.integers(0, 30 * 60)), max_size=30)
 
@@ -29,43 +29,43 @@ def test_every_row_of_the_table_names_states_that_there_are() -> None:
 
 
 def test_late_begins_with_the_period_and_death_with_the_grace() -> None:
-    standing = registered(TERMS, NOW)
-    states = [state_of(standing, NOW + MINUTE * at) for at in (0, 9.99, 10, 11.99, 12, 60)]
+    state = initial_state(SCHEDULE, NOW)
+    states = [shown_state(state, NOW + MINUTE * at) for at in (0, 9.99, 10, 11.99, 12, 60)]
     assert states == ["alive", "alive", "late", "late", "dead", "dead"]
 
 
 def test_a_beat_that_comes_before_the_sweep_is_in_time() -> None:
-    late = follow(registered(TERMS, NOW), "ok", TERMS, NOW + MINUTE * 13)
-    assert (late.standing.mode, late.alert) == ("up", None)
-    assert follow(late.standing, "deadline", TERMS, NOW + MINUTE * 14).alert is None
+    late = apply_event(initial_state(SCHEDULE, NOW), "ok", SCHEDULE, NOW + MINUTE * 13)
+    assert (late.state.mode, late.alert) == ("up", None)
+    assert apply_event(late.state, "deadline", SCHEDULE, NOW + MINUTE * 14).alert is None
 
 
 def test_a_failure_within_a_downtime_belongs_to_it() -> None:
-    dead = follow(registered(TERMS, NOW), "deadline", TERMS, NOW + MINUTE * 12).standing
-    failed = follow(dead, "fail", TERMS, NOW + MINUTE * 20)
-    assert (failed.alert, failed.standing.epoch, failed.standing.since) == ("failed", 1, NOW + MINUTE * 12)
-    again = follow(failed.standing, "fail", TERMS, NOW + MINUTE * 21)
-    assert (again.alert, again.standing.failures) == (None, 2)
+    dead = apply_event(initial_state(SCHEDULE, NOW), "deadline", SCHEDULE, NOW + MINUTE * 12).state
+    failed = apply_event(dead, "fail", SCHEDULE, NOW + MINUTE * 20)
+    assert (failed.alert, failed.state.epoch, failed.state.since) == ("failed", 1, NOW + MINUTE * 12)
+    again = apply_event(failed.state, "fail", SCHEDULE, NOW + MINUTE * 21)
+    assert (again.alert, again.state.failures) == (None, 2)
 
 
 @given(EVENTS)
 def test_whatever_happens_the_laws_hold(events: list[tuple[Event, int]]) -> None:
-    now, standing, last_alert = NOW, registered(TERMS, NOW), None
+    now, state, last_alert = NOW, initial_state(SCHEDULE, NOW), None
     for event, seconds in events:
         now += timedelta(seconds=seconds)
-        change = follow(standing, event, TERMS, now)
-        after = change.standing
-        assert after.epoch - standing.epoch in (0, 1)
-        assert after.epoch == standing.epoch or after.mode in DOWN
-        assert standing.since <= after.since <= now
+        change = apply_event(state, event, SCHEDULE, now)
+        after = change.state
+        assert after.epoch - state.epoch in (0, 1)
+        assert after.epoch == state.epoch or after.mode in DOWN
+        assert state.since <= after.since <= now
         assert (change.alert in ("dead", "failed")) <= (after.mode in DOWN)
         if change.alert == "recovered":
             assert last_alert in ("dead", "failed")
         if after.mode == "up":
-            assert after.deadline_at == after.expected_at + TERMS.grace
+            assert after.deadline_at == after.expected_at + SCHEDULE.grace
         share = uptime(after, registered_at=NOW, now=now)
         assert share is None or 0 <= share <= 1
-        standing, last_alert = after, change.alert or last_alert
+        state, last_alert = after, change.alert or last_alert
 
 
 class Model:

@@ -14,7 +14,7 @@ from buildings.recorder.tables import REPLIES
 from campus import Problem, check_idempotency_key
 from twins import Instant
 
-KEPT = timedelta(hours=24)
+ANSWER_RETENTION = timedelta(hours=24)
 NONCE_BYTES = 12
 
 
@@ -39,7 +39,7 @@ def CurrentIdempotencyKey() -> str | None:
 
 
 @dataclass(frozen=True)
-class Repeatable:
+class IdempotentRequest:
     """A request that may be repeated: who sent it under which key, and what it asks."""
 
     who: str
@@ -62,31 +62,31 @@ class Repeatable:
         return AESGCM(sha256(f"seal\n{self.who}\n{self.key}".encode()).digest())
 
 
-def answer_before(connection: Connection, repeatable: Repeatable | None, *, now: datetime) -> bytes | None:
+def stored_answer(connection: Connection, request: IdempotentRequest | None, *, now: datetime) -> bytes | None:
     """The answer that was returned to the same request before; None where there was none. Problem 422 for another request."""
-    if repeatable is None:
+    if request is None:
         return None
-    row = connection.execute(select(REPLIES).where(REPLIES.c.key_digest == repeatable.digest)).one_or_none()
-    if row is None or now - row.at >= KEPT:
+    row = connection.execute(select(REPLIES).where(REPLIES.c.key_digest == request.digest)).one_or_none()
+    if row is None or now - row.at >= ANSWER_RETENTION:
         return None
-    if row.request_digest != repeatable.request_digest:
+    if row.request_digest != request.request_digest:
         raise Problem(
             422,
             "idempotency_key_reused",
             "this Idempotency-Key was already sent with a different body; use a new one for a new registration",
         )
-    return repeatable.seal.decrypt(row.sealed[:NONCE_BYTES], row.sealed[NONCE_BYTES:], None)
+    return request.seal.decrypt(row.sealed[:NONCE_BYTES], row.sealed[NONCE_BYTES:], None)
 
 
-def once(connection: Connection, repeatable: Repeatable | None, work: Callable[[], bytes], *, now: datetime, entropy: Entropy) -> bytes:
+def once(connection: Connection, request: IdempotentRequest | None, work: Callable[[], bytes], *, now: datetime, entropy: Entropy) -> bytes:
     """The answer of the work; or the one that was returned before to the same request. Problem 422 for another request."""
-    if repeatable is None:
+    if request is None:
         return work()
-    if (before := answer_before(connection, repeatable, now=now)) is not None:
+    if (before := stored_answer(connection, request, now=now)) is not None:
         return before
     answer, nonce = work(), entropy(NONCE_BYTES)
-    connection.execute(REPLIES.delete().where(REPLIES.c.key_digest == repeatable.digest))
-    sealed = nonce + repeatable.seal.encrypt(nonce, answer, None)
-    values = {"key_digest": repeatable.digest, "request_digest": repeatable.request_digest, "at": now, "sealed": sealed}
+    connection.execute(REPLIES.delete().where(REPLIES.c.key_digest == request.digest))
+    sealed = nonce + request.seal.encrypt(nonce, answer, None)
+    values = {"key_digest": request.digest, "request_digest": request.request_digest, "at": now, "sealed": sealed}
     connection.execute(insert(REPLIES).values(**values))
     return answer

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from buildings.recorder.capsule import Unstored
 from buildings.recorder.moments import EPOCH, MICROSECOND
-from buildings.recorder.status import Event
+from buildings.recorder.state_machine import Event
 
 Word = Literal["ok", "start", "fail"]
 Status = Word | int
