@@ -14,18 +14,18 @@ import httpx
 from starlette.types import ASGIApp
 
 from campus.addresses import Listen
-from campus.admin import admin_app
-from campus.checks import Findings, ask_buildings, readiness, server_findings, unwritten
 from campus.config import Config
-from campus.counters import Counters
 from campus.directory import Directory
-from campus.edge.health import Health
 from campus.errors import CampusError, LoadError
 from campus.foundation import Foundation, lay_foundation, utc_now
+from campus.http.admin import admin_app
+from campus.http.health import Health
 from campus.jobs import Scheduler
 from campus.keys.desk import KeyDesk
 from campus.keys.keyring import KeyRing
 from campus.loader import Installed, Loaded, installed_buildings, told
+from campus.observability.checks import Findings, ask_buildings, readiness, server_findings, unwritten
+from campus.observability.metrics import Counters
 from campus.outbound.callers_urls import GuardedClient, guarded_client
 from campus.outbound.mail import Mail, open_mail
 from campus.outbound.operators_urls import feeds_client

@@ -10,17 +10,17 @@ from starlette.types import ASGIApp
 
 from campus.absence import absent_routes, absent_server
 from campus.app import Campus
-from campus.edge.edge import Edge
 from campus.errors import EXPLAINED_AT, CampusError, Unreachable
 from campus.frames.door import PaymentDoor
 from campus.frames.http import gate
 from campus.frames.mcp import PaywallFrame
 from campus.frames.paid import PaidCalls
+from campus.http.edge import Edge
+from campus.http.pages import exposed_routes, own_routes, page_entries, pages_app
+from campus.http.router import Router
 from campus.loader import Elsewhere, Loaded
 from campus.opening import Opened, guard, mcp_path_of, open_server
-from campus.pages import exposed_routes, own_routes, page_entries, pages_app
 from campus.paywall import Paywall
-from campus.routing import Router
 from twins import Operation, RouteTable, Twins, serve_schemas
 from twins.inputs import Input
 

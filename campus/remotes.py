@@ -20,8 +20,8 @@ from mcp import MCPError
 from referencing import Registry
 
 from campus.errors import Unreachable
+from campus.observability.redaction import origin_of, redacted
 from campus.problems import upstream_unavailable
-from campus.redaction import origin_of, redacted
 from twins import Problem
 
 FIRST_SECONDS = 10.0

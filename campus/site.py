@@ -12,9 +12,9 @@ from starlette.types import Scope
 from typing_extensions import TypeVar
 
 from campus.caller import Caller
-from campus.counters import Counters
 from campus.directory import Directory
 from campus.keys.desk import KeyDesk
+from campus.observability.metrics import Counters
 from campus.outbound.callers_urls import GuardedClient
 from campus.outbound.mail import Mail
 from campus.storage import Storage

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from campus.cli import main
-from campus.logs import QUIET
+from campus.observability.logs import QUIET
 
 
 @dataclass(frozen=True)

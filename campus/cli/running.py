@@ -18,13 +18,13 @@ from campus.app import Campus, assemble, open_admin
 from campus.building import Job
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import Config, read_config
-from campus.edge.server import bind
-from campus.edge.server import serve as serve_app
 from campus.endpoints import open_app
 from campus.errors import CampusError, JobRefused
 from campus.foundation import lay_foundation
+from campus.http.server import bind
+from campus.http.server import serve as serve_app
 from campus.loader import installed_buildings
-from campus.logs import log_to_stderr
+from campus.observability.logs import log_to_stderr
 from campus.plan import make_plan
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from fastmcp import Client
 from serving import asked, serving
 
 from campus.config import Config
-from campus.edge.protocol import CONNECTIONS_PER_ADDRESS
+from campus.http.protocol import CONNECTIONS_PER_ADDRESS
 
 GATEWAY = '[buildings.gateway]\npath = "/"\n'
 

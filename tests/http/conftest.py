@@ -12,9 +12,9 @@ import pytest
 from patience import patience
 from starlette.types import ASGIApp
 
-from campus.edge.edge import Edge
-from campus.edge.protocol import GuardedProtocol
-from campus.edge.server import bind, serve
+from campus.http.edge import Edge
+from campus.http.protocol import GuardedProtocol
+from campus.http.server import bind, serve
 
 PATIENCE = patience(20)
 """Seconds after which a wait is given up: a bound, not an expectation."""

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from campus.edge.edge import Edge
-from campus.edge.health import Health
-from campus.edge.reply import KEPT
 from campus.errors import StorageUnavailable
+from campus.http.edge import Edge
+from campus.http.health import Health
+from campus.http.response import KEPT
 
 pytestmark = pytest.mark.anyio
 
@@ -128,7 +128,7 @@ async def test_a_crash_is_a_problem_that_tells_nothing_of_its_cause(serving, cap
     assert (answer.json()["code"], answer.json()["request_id"]) == ("internal_error", "mine")
     assert b"secret" not in answer.body
     assert b"ValueError" not in answer.body
-    [record] = records(caplog, "campus.edge.edge")
+    [record] = records(caplog, "campus.http.edge")
     assert (record["levelname"], record["request_id"], record["route"]) == ("ERROR", "mine", "/v1/beat")
     assert "s3cr3t" not in caplog.text
     assert "t0k3n" not in caplog.text
@@ -142,7 +142,7 @@ async def test_a_crash_behind_a_named_route_is_logged_under_its_name(serving, ca
 
     async with serving(app) as served:
         await served.get("/s3cr3t")
-    assert records(caplog, "campus.edge.edge")[0]["route"] == "/{id}"
+    assert records(caplog, "campus.http.edge")[0]["route"] == "/{id}"
     assert "s3cr3t" not in caplog.text
 
 
@@ -154,7 +154,7 @@ async def test_storage_that_is_away_for_a_moment_is_503_and_says_when_to_come_ba
         answer = await served.get()
     assert (answer.status, answer.json()["code"], answer.headers["retry-after"]) == (503, "storage_unavailable", "5")
     assert b"disk" not in answer.body
-    assert records(caplog, "campus.edge.edge")[0]["levelname"] == "WARNING"
+    assert records(caplog, "campus.http.edge")[0]["levelname"] == "WARNING"
 
 
 async def test_a_crash_in_the_middle_of_an_answer_cuts_it_off(serving, caplog) -> None:

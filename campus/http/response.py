@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 
 from starlette.types import Message, Send
 
-from campus.edge.refusal import send_problem
+from campus.http.refusal import send_problem
 from twins import Problem
 
 Header = tuple[bytes, bytes]
@@ -26,7 +26,7 @@ def careful_headers(public_url: str) -> Sequence[Header]:
     return (*CAREFUL, HTTPS_ONLY) if public_url.startswith("https://") else CAREFUL
 
 
-class Dressing:
+class SecurityHeaders:
     """Puts the careful headers beside a response's own.
 
     Most responses have the same ones as others before: what came of those is kept.
@@ -62,7 +62,7 @@ class Reply:
 
     __slots__ = ("_dressing", "_send", "refused", "request_id", "status")
 
-    def __init__(self, send: Send, dressing: Dressing, request_id: str) -> None:
+    def __init__(self, send: Send, dressing: SecurityHeaders, request_id: str) -> None:
         self._send = send
         self._dressing = dressing
         self.request_id = request_id

@@ -7,15 +7,15 @@ from math import inf
 
 import anyio
 import pytest
-from edge.conftest import Connection, Served
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import patience
 from starlette.types import Receive, Scope, Send
 
-from campus.edge.peers import Peers
-from campus.edge.protocol import guarded
-from campus.edge.server import KEEP_ALIVE_SECONDS
+from campus.http.peers import Peers
+from campus.http.protocol import guarded
+from campus.http.server import KEEP_ALIVE_SECONDS
+from tests.http.conftest import Connection, Served
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from campus.edge.protocol import PIPELINED, GuardedProtocol, guarded
+from campus.http.protocol import PIPELINED, GuardedProtocol, guarded
 
 pytestmark = pytest.mark.anyio
 

@@ -8,13 +8,13 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import LOOPBACK_PROXIES
-from campus.edge.cors import READABLE, open_to_all
-from campus.edge.hosts import Hosts
-from campus.edge.identity import caller_of, random_ids, request_id_of, trace_id_of
-from campus.edge.limits import BODY_BYTES, BODY_SECONDS, CALLS, BodyGuard, body_problem, has_body, too_many
-from campus.edge.proxies import Proxies
-from campus.edge.reply import Dressing, Reply, careful_headers
 from campus.errors import StorageUnavailable
+from campus.http.cors import READABLE, open_to_all
+from campus.http.hosts import Hosts
+from campus.http.limits import BODY_BYTES, BODY_SECONDS, CALLS, BodyGuard, body_problem, has_body, too_many
+from campus.http.proxies import Proxies
+from campus.http.request_ids import caller_of, random_ids, request_id_of, trace_id_of
+from campus.http.response import Reply, SecurityHeaders, careful_headers
 from campus.problems import storage_unavailable
 from twins import Problem
 
@@ -58,8 +58,8 @@ class Edge:
         self._from_other_origin = open_to_all(app) if cross_origin else app
         self._hosts = Hosts(public_url, port=port)
         careful = careful_headers(public_url)
-        self._dressing = Dressing(careful)
-        self._dressing_abroad = Dressing((*careful, READABLE)) if cross_origin else self._dressing
+        self._dressing = SecurityHeaders(careful)
+        self._dressing_abroad = SecurityHeaders((*careful, READABLE)) if cross_origin else self._dressing
         self._probes = probes or {}
         self._body_bytes = body_bytes
         self._body_seconds = body_seconds

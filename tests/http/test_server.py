@@ -13,15 +13,15 @@ import pytest
 from patience import patience
 from starlette.types import Receive, Scope, Send
 
-from campus.edge.server import bind, serve
 from campus.errors import ServeError
+from campus.http.server import bind, serve
 
 pytestmark = pytest.mark.anyio
 
 PROGRAM = """
 import anyio
-from campus.edge.edge import Edge
-from campus.edge.server import bind, serve
+from campus.http.edge import Edge
+from campus.http.server import bind, serve
 
 async def app(scope, receive, send):
     print("begun", flush=True)

@@ -14,7 +14,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from campus.addresses import plain_address
-from campus.edge.exchange import Exchange
+from campus.http.response_cycle import Exchange
 
 HEAD_SECONDS = 10.0
 MAPPED = "::ffff:"

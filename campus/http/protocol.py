@@ -9,10 +9,10 @@ from typing import Any
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from campus.edge.connection import Connection
-from campus.edge.identity import caller_of
-from campus.edge.peers import Peers
-from campus.edge.refusal import last_answer
+from campus.http.connection import Connection
+from campus.http.peers import Peers
+from campus.http.refusal import last_answer
+from campus.http.request_ids import caller_of
 from twins import Problem
 
 access = logging.getLogger("campus.access")

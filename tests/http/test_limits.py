@@ -7,7 +7,7 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from campus.edge.edge import Edge
+from campus.http.edge import Edge
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,7 @@
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from campus.edge.hosts import Hosts
+from campus.http.hosts import Hosts
 
 pytestmark = pytest.mark.anyio
 

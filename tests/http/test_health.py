@@ -4,7 +4,7 @@ import anyio
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from campus.edge.health import Findings, Health
+from campus.http.health import Findings, Health
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import time
 
 from starlette.requests import ClientDisconnect
 
-from campus.redaction import redacted
+from campus.observability.redaction import redacted
 
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 QUIET = dict.fromkeys(("httpx", "httpx2", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "x402", "web3"), logging.WARNING) | {

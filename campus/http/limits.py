@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import anyio
 from starlette.types import Message, Receive
 
-from campus.edge.reply import Reply
+from campus.http.response import Reply
 from twins import Problem
 
 CALLS = 1_000

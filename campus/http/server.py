@@ -12,9 +12,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from campus.addresses import LOOPBACK_PROXIES, Listen
-from campus.edge.protocol import CONNECTIONS, GuardedProtocol, guarded, served
-from campus.edge.proxies import Proxies
 from campus.errors import ServeError
+from campus.http.protocol import CONNECTIONS, GuardedProtocol, guarded, served
+from campus.http.proxies import Proxies
 
 log = logging.getLogger(__name__)
 

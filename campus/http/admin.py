@@ -6,10 +6,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import Listen
-from campus.counters import Counters
-from campus.edge.edge import Edge
-from campus.edge.health import Health
-from campus.edge.refusal import send_problem
+from campus.http.edge import Edge
+from campus.http.health import Health
+from campus.http.refusal import send_problem
+from campus.observability.metrics import Counters
 from campus.site import ROUTE
 from twins import Problem
 

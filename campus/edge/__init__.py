@@ -1,1 +1,0 @@
-"""The HTTP edge: what stands between the network and every route, before anyone knows what is asked."""
