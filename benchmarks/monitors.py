@@ -13,7 +13,7 @@ from buildings.recorder.beat import ENTRY, KEPT_BEATS
 from buildings.recorder.moments import EPOCH, MICROSECOND
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.tables import Tables
-from campus.storage import Vault
+from campus.storage import Databases
 
 MONITORS = 5_000
 """Beats go round them: of each 120 a minute are taken, so that this is enough for 10,000 a second."""
@@ -98,8 +98,8 @@ def fill(folder: Path, count: int, *, hook: str = "https://localhost:1/") -> Non
 
 
 async def _make(folder: Path) -> None:
-    async with Vault.open("sqlite:data", folder=folder) as vault:
-        await vault.room("recorder", Tables)
+    async with Databases.open("sqlite:data", folder=folder) as databases:
+        await databases.storage_of("recorder", Tables)
 
 
 def _file(folder: Path) -> Path:

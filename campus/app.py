@@ -15,13 +15,13 @@ from starlette.types import ASGIApp
 
 from campus.addresses import Listen
 from campus.config import Config
+from campus.core import Core, open_core, utc_now
 from campus.directory import Directory
 from campus.errors import CampusError, LoadError
-from campus.foundation import Foundation, lay_foundation, utc_now
 from campus.http.admin import admin_app
 from campus.http.health import Health
 from campus.jobs import Scheduler
-from campus.keys.desk import KeyDesk
+from campus.keys.building_keys import BuildingKeys
 from campus.keys.keyring import KeyRing
 from campus.loader import Installed, Loaded, installed_buildings, told
 from campus.observability.checks import Findings, ask_buildings, readiness, server_findings, unwritten
@@ -48,7 +48,7 @@ class Campus:
     """A campus that is open, not yet served: what the command line and the frames ask of it."""
 
     plan: Plan
-    ground: Foundation
+    core: Core
     counters: Counters
     mail: Mail | None
     sites: Mapping[str, Site[Any, Any]]
@@ -59,7 +59,7 @@ class Campus:
     @property
     def keys(self) -> KeyRing:
         """The keys."""
-        return self.ground.keys
+        return self.core.keys
 
     async def run_jobs(self) -> None:
         """Run every job when it is due, until cancelled."""
@@ -91,7 +91,7 @@ class Campus:
 
     async def _own_findings(self) -> Findings:
         found: Findings = {"[mail]": await self.mail.check()} if self.mail else {}
-        if unwritable := self.ground.vault.findings():
+        if unwritable := self.core.databases.findings():
             found["[storage]"] = unwritable
         if self.payments:
             found["[payments]"] = await self.payments.check()
@@ -138,12 +138,12 @@ async def assemble(
         trusting = beside.submit(httpx.create_ssl_context)  # once for all clients: it takes 20 ms
         plan, mail = plan or await make_plan(config, installed or installed_buildings()), open_mail(config, clock)
     trust = trusting.result()
-    rooms = {one.name: tables for one in plan.opened if (tables := one.loaded.building.tables)}
+    tables = {one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}
     async with AsyncExitStack() as stack:
-        ground = await stack.enter_async_context(lay_foundation(config, exclusive=exclusive, reading=reading, now=clock, rooms=rooms))
+        core = await stack.enter_async_context(open_core(config, exclusive=exclusive, reading=reading, now=clock, tables=tables))
         around = Surroundings(
             plan,
-            ground,
+            core,
             feeds=await stack.enter_async_context(feeds or feeds_client(trust)),
             web=await stack.enter_async_context(web or guarded_client(config.url, allowed_hosts=config.web.allowed_hosts, trust=trust)),
             mail=mail,
@@ -152,23 +152,23 @@ async def assemble(
             counters=Counters(),
             serving=exclusive,
         )
-        paying = service(config, ground, now=clock, elapsed=elapsed, trust=trust) if config.payments else None
+        paying = service(config, core, now=clock, elapsed=elapsed, trust=trust) if config.payments else None
         payments = await stack.enter_async_context(paying) if paying else None
         sites = {one.name: await stack.enter_async_context(around.site(one)) for one in plan.loaded}
-        tasks = tasks_of(plan.opened, sites, ground.keys, more=payments.tasks if payments else ())
-        scheduler = Scheduler(tasks, ground.storage, now=clock)
-        health = Health(readiness(plan, sites, ground.storage, scheduler, payments), needed=["storage"])
-        yield Campus(plan, ground, around.counters, mail, sites, scheduler, health, payments)
-        await ground.keys.flush_last_used()
+        tasks = tasks_of(plan.opened, sites, core.keys, more=payments.tasks if payments else ())
+        scheduler = Scheduler(tasks, core.storage, now=clock)
+        health = Health(readiness(plan, sites, core.storage, scheduler, payments), needed=["storage"])
+        yield Campus(plan, core, around.counters, mail, sites, scheduler, health, payments)
+        await core.keys.flush_last_used()
 
 
 def service(
-    config: Config, ground: Foundation, *, now: Callable[[], datetime], elapsed: Callable[[], float], trust: ssl.SSLContext
+    config: Config, core: Core, *, now: Callable[[], datetime], elapsed: Callable[[], float], trust: ssl.SSLContext
 ) -> AbstractAsyncContextManager[PaymentService]:
     """Payments, to be opened."""
     from campus.payments.opening import payments_of  # 30 ms, spared where campus.toml has no [payments]
 
-    return payments_of(config, ground, now=now, elapsed=elapsed, trust=trust)
+    return payments_of(config, core, now=now, elapsed=elapsed, trust=trust)
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Surroundings:
     """What the sites of all buildings have in common."""
 
     plan: Plan
-    ground: Foundation
+    core: Core
     feeds: httpx.AsyncClient
     web: GuardedClient
     mail: Mail | None
@@ -190,7 +190,7 @@ class Surroundings:
         """A building's site, its tables migrated and its state made."""
         building = loaded.building
         tables = building.tables
-        storage = await self.ground.vault.room(loaded.name, tables) if tables else NoStorage(loaded.name)
+        storage = await self.core.databases.storage_of(loaded.name, tables) if tables else NoStorage(loaded.name)
         if self.serving and tables and (missing := await missing_from(storage, tables)):
             raise LoadError(
                 f"building {loaded.name!r} cannot be served: in its database {missing}; write the migration that is missing:"
@@ -205,13 +205,13 @@ class Surroundings:
             feeds=self.feeds,
             web=self.web,
             mail=self.mail,
-            keys=KeyDesk(self.ground.keys, building=loaded.name, may_sell="keys" in loaded.table.grants),
+            keys=BuildingKeys(self.core.keys, building=loaded.name, may_sell="keys" in loaded.table.grants),
             directory=self.plan.directory,
             log=logging.getLogger(f"campus.{loaded.name}"),
             clock=self.clock,
             elapsed=self.elapsed,
             counters=self.counters,
-            alone=self.serving and self.ground.vault.is_for_one,
+            alone=self.serving and self.core.databases.is_single_process,
         )
         async with AsyncExitStack() as stack:
             yield replace(site, state=await _state_of(loaded, site, stack))

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from campus.caller import Caller
 from campus.directory import Directory
-from campus.keys.desk import KeyDesk
+from campus.keys.building_keys import BuildingKeys
 from campus.observability.metrics import Counters
 from campus.outbound.callers_urls import GuardedClient
 from campus.outbound.mail import Mail
@@ -46,7 +46,7 @@ class Site(Generic[SettingsT, StateT]):
     feeds: httpx.AsyncClient
     web: GuardedClient
     mail: Mail | None
-    keys: KeyDesk
+    keys: BuildingKeys
     directory: Directory
     log: logging.Logger
     clock: Callable[[], datetime]

@@ -36,7 +36,7 @@ def tools(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
 @app.command
 def migration(building: str, text: Annotated[str, Parameter(help="What the step does, in a few words.")]) -> None:
     """Write the next step of a building's database history from its tables; read it before you commit it."""
-    from campus.storage.migrations import write_revision
+    from campus.storage.alembic_runner import write_revision
 
     tables = find(building, installed_buildings()).tables
     if tables is None:

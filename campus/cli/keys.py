@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from campus.caller import Key
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import read_config
-from campus.foundation import lay_foundation
+from campus.core import open_core
 from campus.keys.keyring import KeyRing
 
 T = TypeVar("T")
@@ -23,8 +23,8 @@ def with_keys(config: ConfigFile, work: Callable[[KeyRing], Awaitable[T]], *, re
     """Open the key ring, do the work, close it; `reading` is for work that changes nothing."""
 
     async def run() -> T:
-        async with lay_foundation(read_config(config), reading=reading) as ground:
-            return await work(ground.keys)
+        async with open_core(read_config(config), reading=reading) as core:
+            return await work(core.keys)
 
     return anyio.run(run)
 

@@ -15,8 +15,8 @@ from cyclopts import App, Parameter
 from campus.access import Price
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import Config, read_config
+from campus.core import open_core, utc_now
 from campus.errors import ConfigError
-from campus.foundation import lay_foundation, utc_now
 from campus.payments.accounts import Accounts, Period, Takings
 from campus.payments.audit import Findings
 from campus.payments.opening import Payments, payments_of
@@ -37,8 +37,8 @@ app = App(name="ledger")
 async def accounts_of(config: Config, *, own: bool = False) -> AsyncIterator[Accounts]:
     """The accounts of a campus; `own` counts the operator's own wallets in."""
     wallets = config.payments.own_wallets if config.payments and not own else ()
-    async with lay_foundation(config) as ground:
-        yield Accounts(ground.storage, own_wallets=wallets)
+    async with open_core(config) as core:
+        yield Accounts(core.storage, own_wallets=wallets)
 
 
 def ask(config: ConfigFile, question: Callable[[Accounts], Awaitable[T]], *, own: bool = False) -> T:
@@ -195,7 +195,7 @@ def accept_unproven(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False
 async def _payments(config: Config) -> AsyncIterator[Payments]:
     if config.payments is None:
         raise ConfigError("campus.toml has no table [payments], so there is no chain to look at; add it, or take back the marks before it")
-    async with lay_foundation(config) as ground, payments_of(config, ground, now=utc_now) as payments:
+    async with open_core(config) as core, payments_of(config, core, now=utc_now) as payments:
         yield payments
 
 

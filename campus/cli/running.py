@@ -18,9 +18,9 @@ from campus.app import Campus, assemble, open_admin
 from campus.building import Job
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import Config, read_config
+from campus.core import open_core
 from campus.endpoints import open_app
 from campus.errors import CampusError, JobRefused
-from campus.foundation import lay_foundation
 from campus.http.server import bind
 from campus.http.server import serve as serve_app
 from campus.loader import installed_buildings
@@ -150,8 +150,8 @@ def backup(folder: Path, /, *, config: ConfigFile = CAMPUS_TOML) -> None:
     """Copy every SQLite file into a folder while the server runs; for PostgreSQL use pg_dump."""
 
     async def copy() -> Sequence[Path]:
-        async with lay_foundation(read_config(config), reading=True) as ground:
-            return await ground.vault.backup(folder)
+        async with open_core(read_config(config), reading=True) as core:
+            return await core.databases.backup(folder)
 
     for path in anyio.run(copy):
         print(path)

@@ -16,7 +16,7 @@ SKEW = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
-class Record:
+class JobRecord:
     """A job's runs so far.
 
     `last_success` is when the last run that succeeded began: one that began before a daily slot and ended after it had the data
@@ -32,7 +32,7 @@ class Record:
     holder: str | None = None
     lease_until: datetime | None = None
 
-    def as_of(self, now: datetime) -> "Record":
+    def as_of(self, now: datetime) -> "JobRecord":
         """The record without the times that cannot be: else a clock that was ahead for a moment would stop the job until then."""
         latest = now + SKEW
         return replace(
@@ -47,24 +47,24 @@ class Record:
         """Whether somebody runs the job."""
         return self.lease_until is not None and now < self.lease_until <= now + LEASE + SKEW
 
-    def claimed(self, holder: str, *, now: datetime, chance: float) -> "Record":
+    def claimed(self, holder: str, *, now: datetime, chance: float) -> "JobRecord":
         """A run begins. That the lease of another lapsed counts as a failure, or a job that kills its process would never rest."""
         started = replace(self, holder=holder, lease_until=now + LEASE, last_started=now)
         return started if self.holder is None else started._with_failure(f"{self.holder} went away while it ran the job", now, chance)
 
-    def renewed(self, now: datetime) -> "Record":
+    def renewed(self, now: datetime) -> "JobRecord":
         """The run goes on."""
         return replace(self, lease_until=now + LEASE)
 
-    def succeeded(self) -> "Record":
+    def succeeded(self) -> "JobRecord":
         """The run ended well."""
-        return Record(last_started=self.last_started, last_success=self.last_started)
+        return JobRecord(last_started=self.last_started, last_success=self.last_started)
 
-    def failed(self, error: Exception, *, now: datetime, chance: float) -> "Record":
+    def failed(self, error: Exception, *, now: datetime, chance: float) -> "JobRecord":
         """The run raised."""
-        return replace(self, holder=None, lease_until=None)._with_failure(told(error), now, chance)
+        return replace(self, holder=None, lease_until=None)._with_failure(one_line(error), now, chance)
 
-    def _with_failure(self, text: str, now: datetime, chance: float) -> "Record":
+    def _with_failure(self, text: str, now: datetime, chance: float) -> "JobRecord":
         failures = self.failures + 1
         return replace(self, last_error=text, failures=failures, retry_at=now + backoff(failures, chance))
 
@@ -79,7 +79,7 @@ def backoff(failures: int, chance: float) -> timedelta:
     return wait * (1 - SPREAD + 2 * SPREAD * chance)
 
 
-def told(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """An error in one line; a group of one is that one."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

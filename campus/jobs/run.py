@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 
 from campus.errors import StorageError
-from campus.jobs.ledger import Ledger
-from campus.jobs.record import LEASE, RENEWAL, Record
+from campus.jobs.record import LEASE, RENEWAL, JobRecord
+from campus.jobs.store import JobStore
 from campus.jobs.task import Task
 
 LAST_WORD_SECONDS = 5
@@ -27,7 +27,7 @@ class Lease:
     """A lease that was taken: when, and what the record was before."""
 
     taken_at: datetime
-    before: Record
+    before: JobRecord
 
 
 @dataclass(frozen=True)
@@ -39,46 +39,46 @@ class Runner:
     chance: Callable[[], float]
     pace: float
 
-    async def claim(self, task: Task, ledger: Ledger, allowed: Callable[[Record, datetime], bool]) -> Lease | None:
+    async def claim(self, task: Task, store: JobStore, allowed: Callable[[JobRecord, datetime], bool]) -> Lease | None:
         """Take the lease; None when another has it or `allowed` says no."""
         now = self.now()
 
-        def claimed(record: Record) -> Record | None:
+        def claimed(record: JobRecord) -> JobRecord | None:
             nonlocal now
             now = self.now()  # not before the record was read: it would look as if written by a clock that is ahead
             if record.is_leased(now) or not allowed(record, now):
                 return None
             return record.claimed(self.holder, now=now, chance=self.chance())
 
-        before = await ledger.change(task.name, claimed)
+        before = await store.change(task.name, claimed)
         return None if before is None else Lease(now, before)
 
-    async def run(self, task: Task, ledger: Ledger, lease: Lease, options: Mapping[str, Any]) -> Exception | None:
+    async def run(self, task: Task, store: JobStore, lease: Lease, options: Mapping[str, Any]) -> Exception | None:
         """Run a job whose lease was taken, and note how it ended; returns what it raised, which the caller logs or raises.
 
         A run with options is another work than the scheduled one: its end leaves the record as it was before. So does a run
         that is cancelled, which is then due as if it had not begun.
         """
 
-        def as_before(_: Record) -> Record:
+        def as_before(_: JobRecord) -> JobRecord:
             return lease.before
 
-        after: Callable[[Record], Record] = as_before
+        after: Callable[[JobRecord], JobRecord] = as_before
         try:
-            error = await self._work(task, ledger, lease, options)
+            error = await self._work(task, store, lease, options)
             after = as_before if options else self._outcome(error)
         finally:
-            await self._give_back(task, ledger, after)
+            await self._give_back(task, store, after)
         if error is None:
             seconds = (self.now() - lease.taken_at).total_seconds()
             # what every process does all the time is of no interest
             log.log(logging.INFO if task.on == "one" else logging.DEBUG, "job finished", extra={"job": task.name, "seconds": seconds})
         return error
 
-    async def _work(self, task: Task, ledger: Ledger, lease: Lease, options: Mapping[str, Any]) -> Exception | None:
+    async def _work(self, task: Task, store: JobStore, lease: Lease, options: Mapping[str, Any]) -> Exception | None:
         error: Exception | None = LeaseLost(f"the lease of {task.name} lapsed, so another process may run it; this run was stopped")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._keep, lease, task, ledger, tasks.cancel_scope)
+            tasks.start_soon(self._keep, lease, task, store, tasks.cancel_scope)
             try:
                 await task.run(**options)
                 error = None
@@ -87,7 +87,7 @@ class Runner:
             tasks.cancel_scope.cancel()
         return error
 
-    async def _keep(self, lease: Lease, task: Task, ledger: Ledger, work: anyio.CancelScope) -> None:
+    async def _keep(self, lease: Lease, task: Task, store: JobStore, work: anyio.CancelScope) -> None:
         """Renew until cancelled; stop the work when the lease is another's, or could be."""
         renew_at, lapses_at = lease.taken_at + RENEWAL, lease.taken_at + LEASE
         while True:
@@ -96,7 +96,7 @@ class Runner:
             if lapses_at - LEASE <= now < renew_at:  # before that only a clock that was set back can be
                 continue
             try:
-                if await ledger.change(task.name, self._renewed) is None:
+                if await store.change(task.name, self._renewed) is None:
                     return work.cancel()
                 renew_at, lapses_at = now + RENEWAL, now + LEASE
             except StorageError:
@@ -105,17 +105,17 @@ class Runner:
                     return work.cancel()
                 renew_at = min(now + RENEWAL_RETRY, lapses_at)
 
-    def _renewed(self, record: Record) -> Record | None:
+    def _renewed(self, record: JobRecord) -> JobRecord | None:
         return record.renewed(self.now()) if record.holder == self.holder else None
 
-    def _outcome(self, error: Exception | None) -> Callable[[Record], Record]:
+    def _outcome(self, error: Exception | None) -> Callable[[JobRecord], JobRecord]:
         if error is None:
-            return Record.succeeded
+            return JobRecord.succeeded
         return lambda record: record.failed(error, now=self.now(), chance=self.chance())
 
-    async def _give_back(self, task: Task, ledger: Ledger, after: Callable[[Record], Record]) -> None:
+    async def _give_back(self, task: Task, store: JobStore, after: Callable[[JobRecord], JobRecord]) -> None:
         with anyio.move_on_after(LAST_WORD_SECONDS, shield=True):
             try:
-                await ledger.change(task.name, lambda record: after(record) if record.holder == self.holder else None)
+                await store.change(task.name, lambda record: after(record) if record.holder == self.holder else None)
             except StorageError:
                 log.warning("lease not given back", extra={"job": task.name}, exc_info=True)  # it lapses

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from campus.jobs.record import Record
+from campus.jobs.record import JobRecord
 
 DAY = timedelta(days=1)
 
@@ -34,7 +34,7 @@ class Daily:
         today = now.replace(hour=self.hour, minute=self.minute, second=0, microsecond=0)
         return today if today <= now else today - DAY
 
-    def due_at(self, record: Record, now: datetime) -> datetime:
+    def due_at(self, record: JobRecord, now: datetime) -> datetime:
         """Since when, or from when, a run is due."""
         slot = self.slot(now)
         return slot if record.last_success is None or record.last_success < slot else slot + DAY
@@ -50,7 +50,7 @@ class Periodic:
         if self.period <= timedelta(0):
             raise ValueError(f"a period of {self.period} never passes; give one above zero")
 
-    def due_at(self, record: Record, now: datetime) -> datetime:
+    def due_at(self, record: JobRecord, now: datetime) -> datetime:
         """Since when, or from when, a run is due."""
         return now if record.last_started is None else record.last_started + self.period
 
@@ -58,7 +58,7 @@ class Periodic:
 Schedule = Daily | Periodic
 
 
-def due_at(schedule: Schedule | None, record: Record, now: datetime) -> datetime | None:
+def due_at(schedule: Schedule | None, record: JobRecord, now: datetime) -> datetime | None:
     """Since when, or from when, the job is to run; None: by hand only."""
     if schedule is None:
         return None

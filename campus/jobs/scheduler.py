@@ -14,10 +14,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from campus.errors import CampusError, JobRefused
-from campus.jobs.ledger import Ledger, OwnLedger, SharedLedger
-from campus.jobs.record import Record, told
+from campus.jobs.record import JobRecord, one_line
 from campus.jobs.run import Runner
 from campus.jobs.schedule import due_at
+from campus.jobs.store import JobStore, ProcessJobStore, SharedJobStore
 from campus.jobs.task import JobStatus, Task, status_of
 from campus.storage import Storage
 
@@ -45,10 +45,10 @@ class Scheduler:
         holder: str | None = None,
     ) -> None:
         self._tasks = {task.name: task for task in tasks}
-        self._ledgers: dict[str, Ledger] = {"one": SharedLedger(storage), "each": OwnLedger()}
+        self._stores: dict[str, JobStore] = {"one": SharedJobStore(storage), "each": ProcessJobStore()}
         self._now = now
-        self._runner = Runner(holder or this_process(), now, chance, pace)
-        self._records: dict[str, Record] = {}
+        self._runner = Runner(holder or process_name(), now, chance, pace)
+        self._records: dict[str, JobRecord] = {}
         self._running: set[str] = set()
         self._rest_until: datetime | None = None
         self._looked_at: datetime | None = None
@@ -69,18 +69,18 @@ class Scheduler:
         task = self._tasks.get(name)
         if task is None:
             raise JobRefused(f"there is no job {name!r}; there are: {', '.join(sorted(self._tasks)) or 'none'}")
-        ledger = self._ledgers[task.on]
-        lease = await self._runner.claim(task, ledger, lambda *_: True)
+        store = self._stores[task.on]
+        lease = await self._runner.claim(task, store, lambda *_: True)
         if lease is None:
-            holder = (await ledger.records())[name].holder
+            holder = (await store.records())[name].holder
             raise JobRefused(f"{name} is being run by {holder}; try again when it has ended")
-        if error := await self._runner.run(task, ledger, lease, options):
+        if error := await self._runner.run(task, store, lease, options):
             raise error
 
     async def look(self) -> None:
         """Read the records, so that `status` and `findings` tell of now; `run` does so at least every 30 s."""
-        for ledger in self._ledgers.values():
-            self._records |= await ledger.records()
+        for store in self._stores.values():
+            self._records |= await store.records()
         self._looked_at = self._now()
 
     def status(self) -> Sequence[JobStatus]:
@@ -113,11 +113,11 @@ class Scheduler:
 
     async def _run_if_due(self, task: Task) -> None:
         """Look again with the lease in hand: another process may have been quicker."""
-        ledger = self._ledgers[task.on]
+        store = self._stores[task.on]
         try:
             with self._noting(f"{task.name} cannot be started"):
-                lease = await self._runner.claim(task, ledger, lambda record, now: self._is_due(task, record, now))
-                if lease is not None and (error := await self._runner.run(task, ledger, lease, {})):
+                lease = await self._runner.claim(task, store, lambda record, now: self._is_due(task, record, now))
+                if lease is not None and (error := await self._runner.run(task, store, lease, {})):
                     _log_failure(task, error)
         finally:
             self._running.discard(task.name)
@@ -130,17 +130,17 @@ class Scheduler:
             yield
             self._troubles.pop(what, None)
         except Exception as error:  # whatever it is, the other jobs go on
-            sentence = f"{what}: {told(error)}"
+            sentence = f"{what}: {one_line(error)}"
             if self._troubles.get(what) != sentence:
                 log.exception("scheduler in trouble", extra={"reason": what})
             self._troubles[what] = sentence
 
-    def _is_due(self, task: Task, record: Record, now: datetime) -> bool:
+    def _is_due(self, task: Task, record: JobRecord, now: datetime) -> bool:
         due = due_at(task.schedule, record, now)
         return due is not None and due <= now and not record.is_leased(now)
 
-    def _record(self, task: Task) -> Record:
-        return self._records.get(task.name, Record())
+    def _record(self, task: Task) -> JobRecord:
+        return self._records.get(task.name, JobRecord())
 
 
 def _log_failure(task: Task, error: Exception) -> None:
@@ -149,6 +149,6 @@ def _log_failure(task: Task, error: Exception) -> None:
     log.error("job failed", extra=about, exc_info=None if foreseen else error)
 
 
-def this_process() -> str:
+def process_name() -> str:
     """What to call this process: host, process id, and a few letters, for ids come back."""
     return f"{platform.node()}:{os.getpid()}:{secrets.token_hex(2)}"

@@ -4,10 +4,10 @@ from datetime import datetime
 
 from sqlmodel import Field
 
-from campus.storage import House, UtcDateTime
+from campus.storage import CoreTables, UtcDateTime
 
 
-class JobRow(House, table=True):
+class JobRow(CoreTables, table=True):
     """One job of the campus; all processes share the row."""
 
     __tablename__ = "jobs"

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from campus.jobs.record import Record
+from campus.jobs.record import JobRecord
 from campus.jobs.schedule import Daily, Periodic, Schedule, due_at
 
 OVERDUE = timedelta(minutes=5)
@@ -63,7 +63,7 @@ class JobStatus:
         return None
 
 
-def status_of(task: Task, record: Record, *, now: datetime) -> JobStatus:
+def status_of(task: Task, record: JobRecord, *, now: datetime) -> JobStatus:
     """How a job fares at a moment."""
     due, running = due_at(task.schedule, record, now), record.is_leased(now)
     return JobStatus(

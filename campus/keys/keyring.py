@@ -12,13 +12,13 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Credential, Key
 from campus.errors import KeyRefused
-from campus.keys.lookup import TokenLookup
 from campus.keys.product import Product
 from campus.keys.record import KeyRecord, state_of
-from campus.keys.rows import new_row, refuse_ended, refuse_other_scope, row_named, save, utc_text
+from campus.keys.repository import new_row, refuse_ended, refuse_other_scope, row_named, save, utc_text
 from campus.keys.sales import KeySales, KeySold
 from campus.keys.tables import KeyRow
 from campus.keys.token import Entropy
+from campus.keys.token_cache import TokenCache
 from campus.storage import Storage
 
 OVERLAP = timedelta(hours=24)
@@ -46,20 +46,20 @@ class KeyRing:
         self._products = products
         self._now = now
         self._entropy = entropy
-        self._lookup = TokenLookup(storage, now=now, monotonic=monotonic)
-        self._sales = KeySales(storage, now=now, entropy=entropy, forget=self._lookup.forget)
+        self._token_cache = TokenCache(storage, now=now, monotonic=monotonic)
+        self._sales = KeySales(storage, now=now, entropy=entropy, forget=self._token_cache.forget)
 
     def peek(self, token: str) -> Credential | None:
         """What is known of the token without a wait; None: await `find`."""
-        return self._lookup.peek(token)
+        return self._token_cache.peek(token)
 
     async def find(self, token: str) -> Credential:
         """Whether the token is valid, unknown, expired or revoked, and its key; a change elsewhere shows within 5 s."""
-        return await self._lookup.find(token)
+        return await self._token_cache.find(token)
 
     async def flush_last_used(self) -> None:
         """Write down when keys were last used: call it every 60 s and at the end."""
-        await self._lookup.flush_last_used()
+        await self._token_cache.flush_last_used()
 
     async def get(self, key_id: str) -> Key | None:
         """The key of this id, whatever its state; None when there is none."""
@@ -165,7 +165,7 @@ class KeyRing:
             row = await row_named(session, name)
             digest = row.digest
             yield session, row
-        self._lookup.forget(digest)
+        self._token_cache.forget(digest)
 
     def _product(self, name: str) -> Product:
         if (product := self._products.get(name)) is not None:

@@ -5,10 +5,10 @@ from datetime import datetime
 from sqlmodel import Field
 
 from campus.caller import Key
-from campus.storage import House, UtcDateTime
+from campus.storage import CoreTables, UtcDateTime
 
 
-class KeyRow(House, table=True):
+class KeyRow(CoreTables, table=True):
     """One token, by its digest. Rows are never deleted: what a key owns, and the log, name them."""
 
     __tablename__ = "keys"
@@ -31,7 +31,7 @@ class KeyRow(House, table=True):
         return Key(self.id, self.product, self.scope, self.lineage, self.issued_at, self.expires_at)
 
 
-class KeyEvent(House, table=True):
+class KeyEvent(CoreTables, table=True):
     """Who did what to which key, and when. The database refuses to change or delete a row (triggers of the migration)."""
 
     __tablename__ = "key_events"
@@ -44,7 +44,7 @@ class KeyEvent(House, table=True):
     detail: str
 
 
-class KeySale(House, table=True):
+class KeySale(CoreTables, table=True):
     """What a payment buys: a key that is not in `keys` yet, or more time for one that is. It becomes true when the payment settles.
 
     `action` is new or renew; what follows describes the key. `term` is as it was sold, and counts from `started_at`, the moment of

@@ -17,10 +17,10 @@ import httpx
 from anyio.to_thread import run_sync
 
 from campus.config import Config, PaymentsTable
+from campus.core import Core
 from campus.errors import CampusError, StorageError
-from campus.foundation import Foundation
 from campus.jobs import Task
-from campus.jobs.scheduler import this_process
+from campus.jobs.scheduler import process_name
 from campus.payments.answers import wipe
 from campus.payments.audit import Audit, Findings, Wallet
 from campus.payments.chain import Chain
@@ -171,17 +171,17 @@ class Payments:
 
 def payments_of(
     config: Config,
-    ground: Foundation,
+    core: Core,
     *,
     now: Callable[[], datetime],
     elapsed: Callable[[], float] = monotonic,
     trust: ssl.SSLContext | None = None,
 ) -> AbstractAsyncContextManager[Payments]:
     """The payments of a campus; what one buys of keys is delivered or dropped with it."""
-    keys = ground.keys
+    keys = core.keys
     return open_payments(
         config,
-        ground.storage,
+        core.storage,
         now=now,
         elapsed=elapsed,
         on_settled=keys.deliver,
@@ -221,7 +221,7 @@ async def open_payments(
     async with httpx.AsyncClient(timeout=TIMEOUT, verify=verify) as client, httpx.AsyncClient(timeout=TIMEOUT, verify=verify) as node:
         facilitator = LateFacilitator(client, url=table.facilitator_url, network=table.network, token=bearer)
         chain, ledger = Chain(node, table.rpc_url), Ledger(storage, now=now)
-        leases = Leases(storage, process=this_process(), now=now, length=lease)
+        leases = Leases(storage, process=process_name(), now=now, length=lease)
         reservations = Reservations(storage, leases, now=now, on_settled=on_settled, on_released=on_released)
         unproven = UnprovenPayments(storage, now=now, on_reversed=on_reversed)
         limits: Any = {"prove_above": table.proved_above, "patience": proof_patience}

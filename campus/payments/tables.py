@@ -4,10 +4,10 @@ from datetime import datetime
 
 from sqlmodel import BigInteger, Field, UniqueConstraint
 
-from campus.storage import House, UtcDateTime
+from campus.storage import CoreTables, UtcDateTime
 
 
-class PaymentRow(House, table=True):
+class PaymentRow(CoreTables, table=True):
     """One authorization, reserved before the tool runs; its answer is kept for as long as it may be asked for again.
 
     `state`: see states.py. `holder` and `lease_until` say which process works on it; each reservation has an `id` of its own.
@@ -54,7 +54,7 @@ class PaymentRow(House, table=True):
     reason: str = ""
 
 
-class LedgerRow(House, table=True):
+class LedgerRow(CoreTables, table=True):
     """What happened, when, to which call and payment. The database refuses to change or delete a row (triggers of the migration).
 
     `event`: offered (a 402 was shown, `quantity` times), admitted, settled, unproven, proven, replayed, failed, refused, unknown,

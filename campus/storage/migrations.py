@@ -1,136 +1,48 @@
-"""Alembic in code, without ini file and env.py. Loaded only when a step is due, or to be written: the import takes 0.2 s."""
+"""A building's migrations on disk: numbered steps in a folder `migrations` beside, or above, the module of its tables."""
 
+import inspect
 import re
-from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
-from typing import Any, Literal
 
-from alembic.autogenerate import compare_metadata, produce_migrations, render_python_code
-from alembic.config import Config
-from alembic.operations import ops
-from alembic.runtime.environment import EnvironmentContext
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, MetaData, create_engine
 from sqlmodel import SQLModel
-from sqlmodel.sql.sqltypes import AutoString
 
-from campus.errors import StorageError
-from campus.storage.columns import Json, UtcDateTime
-from campus.storage.history import History, history_of
-from campus.storage.room import Storage
-
-ONE_AT_A_TIME = Lock()
-"""The steps speak to `alembic.op`, and there is one per process."""
-
-STEP = '''"""{sentence}"""
-
-{imports}
-
-revision = "{number}"
-down_revision = {before}
+STEP = re.compile(r"(\d{4})_\w+\.py")
 
 
-def upgrade() -> None:
-    """{sentence}"""
-    {body}
-'''
+@dataclass(frozen=True)
+class History:
+    """The steps of one building: `0001_lists.py` is step 0001. A step is never edited after its release."""
+
+    folder: Path
+    steps: tuple[str, ...]
+
+    @property
+    def head(self) -> str | None:
+        """The newest step; None when there is none yet."""
+        return self.steps[-1] if self.steps else None
+
+    @property
+    def next(self) -> str:
+        """The number of the step to come."""
+        return f"{int(self.head or 0) + 1:04d}"
 
 
-def upgrade(connection: Connection, history: History) -> None:
-    """Run the steps that the database has not seen, within the connection's transaction: all of them, or none.
+def history_of(tables: type[SQLModel]) -> History:
+    """The steps that are there, found by name alone: Alembic is not loaded."""
+    folder = _folder_near(tables)
+    names = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
+    return History(folder, tuple(match[1] for name in names if (match := STEP.fullmatch(name))))
 
-    Blocks; call it in a worker thread. On SQLite the connection must have foreign_keys=OFF: `batch_alter_table` drops the
-    old table, which would delete the rows that refer to it.
+
+def _folder_near(tables: type[SQLModel]) -> Path:
+    """The nearest `migrations` up to the top of the package; where none is, the one to be made beside the module.
+
+    A module in no package has `<module>_migrations`.
     """
-    script = ScriptDirectory(str(history.folder), version_locations=[str(history.folder)])
-
-    def steps(current: Any, _: object) -> Iterable[Any]:
-        return script._upgrade_revs("head", current)
-
-    with ONE_AT_A_TIME, EnvironmentContext(Config(), script, fn=steps) as environment:
-        environment.configure(connection=connection, transactional_ddl=True)
-        environment.run_migrations()
-
-
-async def drift(storage: Storage, tables: type[SQLModel]) -> Sequence[str]:
-    """How the database that the migrations made differs from the tables in code; empty: not at all."""
-    async with storage.read() as session:
-        found = await (await session.connection()).run_sync(_compare, tables.metadata)
-        return [str(difference) for difference in found]
-
-
-def write_revision(tables: type[SQLModel], text: str) -> Path:
-    """Write the step that leads from the newest one to the tables in code, and give its file; read it before you commit it.
-
-    `text` says in a few words what the step does. StorageError when there is nothing to do.
-    """
-    history = history_of(tables)
-    if not (body := _body(tables.metadata, history)):
-        raise StorageError(f"there is nothing to write: the steps up to {history.head} in {history.folder} make the tables as they are")
-    words = re.findall(r"[a-z0-9]+", text.lower())
-    if not words:
-        raise StorageError(f"{text!r} names no file; say in a few words what the step does")
-    path = history.folder / f"{history.next}_{'_'.join(words)[:40]}.py"
-    history.folder.mkdir(exist_ok=True)
-    path.write_text(_step(text, history, body), encoding="utf-8")
-    return path
-
-
-def _step(text: str, history: History, body: str) -> str:
-    sentence = f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
-    before = f'"{history.head}"' if history.head else "None"
-    dialects = sorted(set(re.findall(r"\b(postgresql|sqlite)\.", body)))
-    imports = ["import sqlalchemy as sa", "from alembic import op", *(f"from sqlalchemy.dialects import {name}" for name in dialects)]
-    return STEP.format(sentence=sentence, imports="\n".join(imports), number=history.next, before=before, body=body)
-
-
-def _body(metadata: MetaData, history: History) -> str:
-    """What `upgrade()` does, found on a scratch database at the newest step; empty when there is nothing to do."""
-    engine = create_engine("sqlite://")
-    with engine.begin() as connection:
-        if history.steps:
-            upgrade(connection, history)
-        context = MigrationContext.configure(connection, opts={"target_metadata": metadata})
-        steps = produce_migrations(context, metadata).upgrade_ops
-        assert steps is not None
-        _refuse_unfilled(steps)
-        code = render_python_code(steps, render_as_batch=True, render_item=_spell_type, migration_context=context)
-    engine.dispose()
-    lines = [_double_quoted(line) for line in code.splitlines() if not line.lstrip().startswith("# ###")]
-    return "" if steps.is_empty() else "\n".join(lines).strip()
-
-
-def _refuse_unfilled(steps: ops.UpgradeOps) -> None:
-    """A step must also run where there are rows, which need a value for each new column."""
-    changes = [change for table in steps.ops if isinstance(table, ops.ModifyTableOps) for change in table.ops]
-    added = [change for change in changes if isinstance(change, ops.AddColumnOp)]
-    for table, column in ((change.table_name, change.column) for change in added):
-        if not column.nullable and column.server_default is None:
-            raise StorageError(
-                f"the new column {column.name} of {table} may not be null, and rows that are there have no value for it; give it one by"
-                ' Field(sa_column_kwargs={"server_default": "…"}), or let it be null'
-            )
-
-
-def _compare(connection: Connection, metadata: MetaData) -> Sequence[Any]:
-    differences: Sequence[Any] = compare_metadata(MigrationContext.configure(connection), metadata)
-    return differences
-
-
-def _spell_type(kind: str, item: Any, _: object) -> str | Literal[False]:
-    """Column types of campus and SQLModel by SQLAlchemy's own names: a step must not change when these do."""
-    if kind != "type":
-        return False
-    if isinstance(item, UtcDateTime):
-        return "sa.DateTime(timezone=True)"
-    if isinstance(item, Json):
-        return "sa.JSON()"
-    if isinstance(item, AutoString):
-        return f"sa.String(length={item.length})" if item.length else "sa.String()"
-    return False
-
-
-def _double_quoted(line: str) -> str:
-    return line if '"' in line else line.replace("'", '"')
+    file = Path(inspect.getfile(tables))
+    depth = tables.__module__.count(".") + (file.name == "__init__.py")
+    if depth == 0:
+        return file.with_name(f"{file.stem}_migrations")
+    candidates = [folder / "migrations" for folder in file.parents[:depth]]
+    return next((folder for folder in candidates if folder.is_dir()), candidates[0])

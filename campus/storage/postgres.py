@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from campus.errors import StorageError
-from campus.storage.faults import BUSY_SECONDS, told
-from campus.storage.history import History
+from campus.storage.errors import BUSY_SECONDS, translate_errors
+from campus.storage.migrations import History
 from campus.storage.values import OPTIONS
 
 R = TypeVar("R")
@@ -58,7 +58,7 @@ class PostgresConnections:
 class PostgresDatabase:
     """The database that holds every building's schema."""
 
-    is_for_one = False
+    is_single_process = False
 
     def __init__(self, url: URL) -> None:
         self._url = url
@@ -69,12 +69,12 @@ class PostgresDatabase:
 
     async def version_of(self, name: str) -> str | None:
         """The newest step that the schema has seen; None when it has seen none."""
-        with told(self.describe(name), connecting=True):
+        with translate_errors(self.describe(name), connecting=True):
             return await self._connected(name, _version_of)
 
     async def upgrade(self, name: str, history: History) -> None:
         """Make the schema if need be, and bring it to the newest step; of several processes one does it, the others wait."""
-        with told(self.describe(name), connecting=True):
+        with translate_errors(self.describe(name), connecting=True):
             # in a thread with a loop of its own: Alembic blocks, and holds its lock while it does
             await run_sync(anyio.run, self._connected, name, _Upgrade(name, history))
 
@@ -108,7 +108,7 @@ class _Upgrade:
         self._history = history
 
     def __call__(self, connection: Connection) -> None:
-        from campus.storage.migrations import upgrade  # 0.2 s, spared when nothing is due
+        from campus.storage.alembic_runner import upgrade  # 0.2 s, spared when nothing is due
 
         connection.exec_driver_sql("SET LOCAL lock_timeout = 0")  # another process's migration may take its time
         connection.exec_driver_sql(_lock_of(self._name))

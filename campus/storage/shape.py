@@ -3,7 +3,7 @@
 from sqlalchemy import Connection, inspect
 from sqlmodel import SQLModel
 
-from campus.storage.room import Storage
+from campus.storage.database import Storage
 
 
 async def missing_from(storage: Storage, tables: type[SQLModel]) -> str | None:

@@ -13,10 +13,10 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from campus.errors import StorageError
-from campus.storage.directory import copy_files, probe, readable
-from campus.storage.driver import CONNECT, open_async
-from campus.storage.faults import BUSY_SECONDS, told
-from campus.storage.history import History
+from campus.storage.errors import BUSY_SECONDS, translate_errors
+from campus.storage.migrations import History
+from campus.storage.sqlite_driver import CONNECT, open_async
+from campus.storage.sqlite_files import copy_files, probe, readable
 from campus.storage.values import OPTIONS
 
 R = TypeVar("R")
@@ -66,7 +66,7 @@ class SqliteConnections:
 class SqliteDirectory:
     """The directory that holds every building's file."""
 
-    is_for_one = True
+    is_single_process = True
 
     def __init__(self, folder: Path, *, reading: bool = False) -> None:
         self._folder = folder
@@ -78,19 +78,19 @@ class SqliteDirectory:
 
     async def version_of(self, name: str) -> str | None:
         """The newest step that the file has seen; nothing is created or changed. None for no file, or an empty one."""
-        with told(self.describe(name)):
+        with translate_errors(self.describe(name)):
             return await run_sync(_version_of, self._path(name))
 
     async def upgrade(self, name: str, history: History) -> None:
         """Make the file if need be, and bring it to the newest step."""
-        with told(self.describe(name)):
+        with translate_errors(self.describe(name)):
             await run_sync(_upgrade, self._path(name), history)
 
     def connections(self, name: str) -> SqliteConnections:
         """The connections of a building's file; it is opened at the first use."""
         if not self._reading:
             return SqliteConnections(self._path(name))
-        with told(self.describe(name)):
+        with translate_errors(self.describe(name)):
             return SqliteConnections(self._path(name), reads_at=readable(self._path(name)))
 
     def findings(self) -> Sequence[str]:
@@ -160,7 +160,7 @@ def _version_at(path: Path, mode: str) -> str | None:
 
 
 def _upgrade(path: Path, history: History) -> None:
-    from campus.storage.migrations import upgrade  # 0.2 s, spared when nothing is due
+    from campus.storage.alembic_runner import upgrade  # 0.2 s, spared when nothing is due
 
     engine = _engine(path, MIGRATOR)
     try:

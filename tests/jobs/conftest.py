@@ -1,4 +1,4 @@
-"""Schedulers as processes have them: each with a vault of its own on one database, on clocks that the test moves."""
+"""Schedulers as processes have them: each with a databases of its own on one database, on clocks that the test moves."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,7 +12,7 @@ from patience import patience
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.jobs import JobStatus, Scheduler, Task
-from campus.storage import House, Storage, Vault
+from campus.storage import CoreTables, Databases, Storage
 from campus.testing import Clock
 
 PACE = 0.005
@@ -101,8 +101,8 @@ def open_process(storage_url: str, clock: Clock, watches: list[Watch]) -> Open:
 
     @asynccontextmanager
     async def open_one(*tasks: Task, holder: str | None = None, clock: Clock = clock) -> AsyncIterator[Process]:
-        async with Vault.open(storage_url) as vault:
-            storage = await vault.room("campus", House)
+        async with Databases.open(storage_url) as databases:
+            storage = await databases.storage_of("campus", CoreTables)
             watches.append(watch := Watch(clock, storage))
             scheduler = Scheduler(tasks, watch, now=watch, pace=PACE, chance=lambda: 0.5, holder=holder)
             yield Process(scheduler, storage, clock, watch)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 
 from campus.jobs import Scheduler, Task
-from campus.storage import House, Vault
+from campus.storage import CoreTables, Databases
 
 
 async def job() -> None:
@@ -15,9 +15,9 @@ async def job() -> None:
 
 
 async def main(url: str) -> None:
-    async with Vault.open(url) as vault:
+    async with Databases.open(url) as databases:
         tasks = [Task("job", job, every=timedelta(minutes=10))]
-        await Scheduler(tasks, await vault.room("campus", House), now=lambda: datetime.now(UTC), holder="stuck").run()
+        await Scheduler(tasks, await databases.storage_of("campus", CoreTables), now=lambda: datetime.now(UTC), holder="stuck").run()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 from jobs.conftest import Open, Until
 from jobs.test_scheduler import Settle, Work, started
 
-from campus.jobs.record import LEASE, Record
+from campus.jobs.record import LEASE, JobRecord
 from campus.jobs.schedule import Daily, Periodic, due_at
 from campus.jobs.task import Task
 from campus.testing import Clock
@@ -22,12 +22,12 @@ YEAR, SECOND = timedelta(days=400), timedelta(seconds=1)
 @pytest.mark.parametrize(
     "record",
     [
-        Record(last_started=NOW + YEAR, last_success=NOW + YEAR),
-        Record(last_started=NOW + YEAR, failures=1, retry_at=NOW + YEAR),
-        Record(last_started=NOW + YEAR, holder="gone", lease_until=NOW + YEAR + LEASE),
+        JobRecord(last_started=NOW + YEAR, last_success=NOW + YEAR),
+        JobRecord(last_started=NOW + YEAR, failures=1, retry_at=NOW + YEAR),
+        JobRecord(last_started=NOW + YEAR, holder="gone", lease_until=NOW + YEAR + LEASE),
     ],
 )
-def test_a_record_from_the_future_makes_a_job_due(schedule: Any, record: Record) -> None:
+def test_a_record_from_the_future_makes_a_job_due(schedule: Any, record: JobRecord) -> None:
     due = due_at(schedule, record, NOW)
     assert due is not None
     assert due <= NOW
@@ -36,9 +36,9 @@ def test_a_record_from_the_future_makes_a_job_due(schedule: Any, record: Record)
 
 def test_the_clock_of_another_process_may_be_a_little_ahead() -> None:
     soon = NOW + 30 * SECOND
-    assert due_at(Periodic(timedelta(minutes=5)), Record(last_started=soon), NOW) == soon + timedelta(minutes=5)
-    assert due_at(Daily(4, 10), Record(last_success=soon), NOW) == datetime(2026, 8, 22, 4, 10, tzinfo=UTC)
-    leased = Record(holder="other", lease_until=soon + LEASE)
+    assert due_at(Periodic(timedelta(minutes=5)), JobRecord(last_started=soon), NOW) == soon + timedelta(minutes=5)
+    assert due_at(Daily(4, 10), JobRecord(last_success=soon), NOW) == datetime(2026, 8, 22, 4, 10, tzinfo=UTC)
+    leased = JobRecord(holder="other", lease_until=soon + LEASE)
     assert leased.is_leased(NOW)
     assert due_at(Periodic(timedelta(minutes=5)), leased, NOW) == soon + LEASE
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campus.jobs.record import LAST_RETRY, Record, backoff
+from campus.jobs.record import LAST_RETRY, JobRecord, backoff
 from campus.jobs.schedule import Daily, Periodic, due_at
 from campus.jobs.task import Task, status_of
 
@@ -28,26 +28,26 @@ def test_the_slot_is_the_latest_of_its_time_of_day_that_has_passed(daily: Daily,
 
 @given(DAILY, MOMENTS, st.none() | MOMENTS)
 def test_a_daily_job_is_due_until_a_run_of_the_slot_has_succeeded(daily: Daily, now: datetime, success: datetime | None) -> None:
-    due = daily.due_at(Record(last_started=success, last_success=success), now)
+    due = daily.due_at(JobRecord(last_started=success, last_success=success), now)
     assert (due <= now) == (success is None or success < daily.slot(now))
 
 
 def test_a_run_that_began_before_the_slot_does_not_count_for_it() -> None:
-    began = Record(last_started=NOON - timedelta(minutes=1))
+    began = JobRecord(last_started=NOON - timedelta(minutes=1))
     assert due_at(Daily(12, 0), began.succeeded(), NOON + HOUR) == NOON
 
 
 def test_a_run_that_began_exactly_at_the_slot_counts_for_it() -> None:
-    record = Record(last_started=NOON).succeeded()
+    record = JobRecord(last_started=NOON).succeeded()
     assert due_at(Daily(12, 0), record, NOON) == NOON + timedelta(days=1)
 
 
 @pytest.mark.parametrize("schedule", [Daily(12, 0), Periodic(6 * HOUR)])
 def test_nothing_of_a_failure_is_left_after_a_success(schedule: Daily | Periodic) -> None:
-    failed = Record().claimed("a", now=NOON, chance=0.5).failed(ValueError("no"), now=NOON, chance=0.5)
+    failed = JobRecord().claimed("a", now=NOON, chance=0.5).failed(ValueError("no"), now=NOON, chance=0.5)
     assert failed.retry_at is not None
     again = failed.claimed("a", now=failed.retry_at, chance=0.5).succeeded()
-    assert again == Record(last_started=failed.retry_at, last_success=failed.retry_at)
+    assert again == JobRecord(last_started=failed.retry_at, last_success=failed.retry_at)
     due = due_at(schedule, again, failed.retry_at)
     assert due is not None
     assert due > failed.retry_at
@@ -56,27 +56,27 @@ def test_nothing_of_a_failure_is_left_after_a_success(schedule: Daily | Periodic
 @pytest.mark.parametrize("schedule", [Daily(12, 0), Periodic(timedelta(minutes=1))])
 @given(failures=st.integers(1, 50), chance=st.floats(0, 1))
 def test_a_failure_puts_a_job_off_by_its_own_wait_and_no_longer(schedule: Daily | Periodic, failures: int, chance: float) -> None:
-    record = Record(failures=failures - 1).failed(ValueError("no"), now=NOON, chance=chance)
+    record = JobRecord(failures=failures - 1).failed(ValueError("no"), now=NOON, chance=chance)
     assert record.retry_at == due_at(schedule, record, NOON) == NOON + backoff(failures, chance)
     assert record.retry_at <= NOON + LAST_RETRY * 1.1
 
 
 @given(MOMENTS.filter(lambda start: start <= NOON), st.timedeltas(timedelta(seconds=1), timedelta(days=400)))
 def test_a_periodic_job_is_due_its_period_after_its_last_start(start: datetime, period: timedelta) -> None:
-    assert due_at(Periodic(period), Record(last_started=start), NOON) == start + period
-    assert due_at(Periodic(period), Record(), NOON) == NOON
+    assert due_at(Periodic(period), JobRecord(last_started=start), NOON) == start + period
+    assert due_at(Periodic(period), JobRecord(), NOON) == NOON
 
 
 @given(MOMENTS)
 def test_a_job_by_hand_is_never_due(now: datetime) -> None:
-    lapsed = Record(holder="gone", lease_until=now - HOUR)
-    assert due_at(None, Record(), now) is None
+    lapsed = JobRecord(holder="gone", lease_until=now - HOUR)
+    assert due_at(None, JobRecord(), now) is None
     assert due_at(None, lapsed, now) is None
 
 
 @pytest.mark.parametrize("schedule", [Daily(13, 0), Periodic(6 * HOUR)])
 def test_a_failed_job_is_due_at_its_retry_and_a_lapsed_one_when_the_lease_ends(schedule: Daily | Periodic) -> None:
-    running = Record().claimed("a", now=NOON, chance=0.5)
+    running = JobRecord().claimed("a", now=NOON, chance=0.5)
     assert due_at(schedule, running, NOON) == NOON + timedelta(seconds=60)
     failed = running.failed(ValueError("no"), now=NOON, chance=0.5)
     assert due_at(schedule, failed, NOON + 9 * HOUR) == NOON + timedelta(minutes=1)
@@ -94,7 +94,7 @@ def test_chance_moves_a_wait_by_a_tenth_at_most(failures: int, chance: float) ->
 
 
 def test_a_process_that_went_away_counts_as_a_failure_so_that_a_deadly_job_rests() -> None:
-    record, now, waits = Record(), NOON, []
+    record, now, waits = JobRecord(), NOON, []
     for _ in range(8):
         record = record.claimed("process", now=now, chance=0.5)
         due = due_at(Daily(13, 0), record, now)
@@ -106,11 +106,11 @@ def test_a_process_that_went_away_counts_as_a_failure_so_that_a_deadly_job_rests
 
 
 def test_an_error_is_told_in_one_short_line() -> None:
-    record = Record().failed(ValueError("many\n  lines " + "x" * 1000), now=NOON, chance=0)
+    record = JobRecord().failed(ValueError("many\n  lines " + "x" * 1000), now=NOON, chance=0)
     assert record.last_error is not None
     assert record.last_error.startswith("ValueError: many lines xxx")
     assert len(record.last_error) == 300
-    grouped = Record().failed(ExceptionGroup("", [ExceptionGroup("", [OSError("away")])]), now=NOON, chance=0)
+    grouped = JobRecord().failed(ExceptionGroup("", [ExceptionGroup("", [OSError("away")])]), now=NOON, chance=0)
     assert grouped.last_error == "OSError: away"
 
 
@@ -129,7 +129,7 @@ def test_a_schedule_that_makes_no_sense_is_refused() -> None:
 
 def test_a_job_is_overdue_when_it_should_have_begun_five_minutes_ago() -> None:
     task = Task("job", nothing, daily_at="12:00")
-    done_yesterday = Record(last_success=NOON - HOUR)
+    done_yesterday = JobRecord(last_success=NOON - HOUR)
     assert not status_of(task, done_yesterday, now=NOON + timedelta(minutes=5)).overdue
     status = status_of(task, done_yesterday, now=NOON + timedelta(minutes=5, seconds=1))
     assert status.overdue
@@ -140,7 +140,7 @@ def test_a_job_is_overdue_when_it_should_have_begun_five_minutes_ago() -> None:
 
 def test_a_failing_job_is_a_finding_with_its_reason_and_when_it_is_tried_again() -> None:
     task = Task("cve.refresh", nothing, daily_at="12:00")
-    failed = Record(last_started=NOON).failed(OSError("the feed is away"), now=NOON, chance=0.5)
+    failed = JobRecord(last_started=NOON).failed(OSError("the feed is away"), now=NOON, chance=0.5)
     assert status_of(task, failed, now=NOON).finding == (
         "cve.refresh failed once: OSError: the feed is away; it is tried again at 2026-08-21T12:01:00Z"
     )

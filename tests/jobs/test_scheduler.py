@@ -156,8 +156,8 @@ async def test_a_scheduled_run_that_fails_is_logged_once(open_process: Open, unt
         started([process], tasks)
         await until(lambda: any(record.message == "job failed" for record in caplog.records))
         tasks.cancel_scope.cancel()
-    told = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert [(record.message, vars(record)["reason"], record.exc_info) for record in told] == [("job failed", "the feed is away", None)]
+    one_line = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [(record.message, vars(record)["reason"], record.exc_info) for record in one_line] == [("job failed", "the feed is away", None)]
 
 
 async def test_a_job_that_fails_stops_no_other(open_process: Open, until: Until) -> None:

@@ -8,7 +8,7 @@ import pytest
 from campus.keys.keyring import KeyRing
 from campus.keys.product import Product
 from campus.keys.term import Term
-from campus.storage import House, Storage, Vault
+from campus.storage import CoreTables, Databases, Storage
 from campus.testing import Clock
 
 
@@ -30,14 +30,14 @@ def products() -> Mapping[str, Product]:
 
 @pytest.fixture
 async def storage(storage_url: str) -> AsyncIterator[Storage]:
-    async with Vault.open(storage_url) as vault:
-        yield await vault.room("campus", House)
+    async with Databases.open(storage_url) as databases:
+        yield await databases.storage_of("campus", CoreTables)
 
 
 @pytest.fixture
 async def other_storage(storage: Storage, storage_url: str) -> AsyncIterator[Storage]:
-    async with Vault.open(storage_url) as vault:
-        yield await vault.room("campus", House)
+    async with Databases.open(storage_url) as databases:
+        yield await databases.storage_of("campus", CoreTables)
 
 
 @pytest.fixture

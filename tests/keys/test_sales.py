@@ -10,7 +10,7 @@ from sqlmodel import col, select
 
 from campus.caller import Credential
 from campus.errors import KeyRefused
-from campus.keys.desk import KeyDesk
+from campus.keys.building_keys import BuildingKeys
 from campus.keys.keyring import KeyRing
 from campus.keys.product import Product
 from campus.keys.tables import KeyEvent, KeyRow, KeySale
@@ -22,8 +22,8 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def desk(ring: KeyRing) -> KeyDesk:
-    return KeyDesk(ring, building="checkout", may_sell=True)
+def keys(ring: KeyRing) -> BuildingKeys:
+    return BuildingKeys(ring, building="checkout", may_sell=True)
 
 
 async def settle(storage: Storage, ring: KeyRing, payment: str) -> None:
@@ -47,22 +47,22 @@ async def events_of(storage: Storage) -> list[tuple[str, str, str]]:
         return [(event.key_id, event.action, event.by) for event in events]
 
 
-async def test_a_key_is_unknown_until_its_payment_settles(desk: KeyDesk, ring: KeyRing, other_ring: KeyRing, storage: Storage) -> None:
-    sold = await desk.sell("campus-pass-year", payment="pay_1")
+async def test_a_key_is_unknown_until_its_payment_settles(keys: BuildingKeys, ring: KeyRing, other_ring: KeyRing, storage: Storage) -> None:
+    sold = await keys.sell("campus-pass-year", payment="pay_1")
     assert sold.token is not None
     assert await ring.find(sold.token) == await other_ring.find(sold.token) == Credential("unknown")
     assert await ring.get(sold.key.id) is None
     assert await ring.list() == ()
     await settle(storage, ring, "pay_1")
     assert await ring.find(sold.token) == Credential("valid", sold.key)
-    assert await desk.get(sold.key.id) == sold.key
+    assert await keys.get(sold.key.id) == sold.key
     assert await events_of(storage) == [(sold.key.id, "issued", "checkout")]
 
 
 async def test_the_term_counts_from_the_call_and_not_from_the_settlement(
-    desk: KeyDesk, ring: KeyRing, storage: Storage, clock: Clock
+    keys: BuildingKeys, ring: KeyRing, storage: Storage, clock: Clock
 ) -> None:
-    sold = await desk.sell("campus-pass-year", payment="pay_1")
+    sold = await keys.sell("campus-pass-year", payment="pay_1")
     assert (sold.key.product, sold.key.scope, sold.key.lineage, sold.key.issued_at) == ("campus-pass-year", "all", sold.key.id, clock())
     assert sold.key.expires_at == datetime(2027, 8, 21, 12, 0, 0, 123_456, tzinfo=UTC)
     clock.move(DAY)
@@ -71,18 +71,18 @@ async def test_the_term_counts_from_the_call_and_not_from_the_settlement(
 
 
 async def test_a_key_is_delivered_as_it_was_sold_though_the_operator_sells_it_no_more(
-    desk: KeyDesk, storage: Storage, clock: Clock
+    keys: BuildingKeys, storage: Storage, clock: Clock
 ) -> None:
-    sold = await desk.sell("cve", payment="pay_1")
+    sold = await keys.sell("cve", payment="pay_1")
     after_a_restart = KeyRing(storage, {}, now=clock)
     await settle(storage, after_a_restart, "pay_1")
     assert sold.token is not None
     assert await after_a_restart.find(sold.token) == Credential("valid", sold.key)
 
 
-async def test_a_settlement_that_is_told_twice_delivers_once(desk: KeyDesk, ring: KeyRing, storage: Storage, clock: Clock) -> None:
+async def test_a_settlement_that_is_told_twice_delivers_once(keys: BuildingKeys, ring: KeyRing, storage: Storage, clock: Clock) -> None:
     key, _ = await ring.issue("cve")
-    await desk.sell("cve", payment="pay_1", renew=key.id)
+    await keys.sell("cve", payment="pay_1", renew=key.id)
     await settle(storage, ring, "pay_1")
     clock.move(DAY)
     await settle(storage, ring, "pay_1")
@@ -98,8 +98,8 @@ async def test_a_payment_that_bought_no_key_changes_none(ring: KeyRing, storage:
     assert await events_of(storage) == []
 
 
-async def test_a_sale_whose_payment_is_released_opens_nothing_ever(desk: KeyDesk, ring: KeyRing, storage: Storage) -> None:
-    sold = await desk.sell("cve", payment="pay_1")
+async def test_a_sale_whose_payment_is_released_opens_nothing_ever(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
+    sold = await keys.sell("cve", payment="pay_1")
     await release(storage, ring, "pay_1")
     await settle(storage, ring, "pay_1")
     assert sold.token is not None
@@ -107,8 +107,8 @@ async def test_a_sale_whose_payment_is_released_opens_nothing_ever(desk: KeyDesk
     assert await sales_of(storage) == []
 
 
-async def test_a_release_takes_nothing_from_a_key_that_was_paid_for(desk: KeyDesk, ring: KeyRing, storage: Storage) -> None:
-    sold = await desk.sell("cve", payment="pay_1")
+async def test_a_release_takes_nothing_from_a_key_that_was_paid_for(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
+    sold = await keys.sell("cve", payment="pay_1")
     await settle(storage, ring, "pay_1")
     await release(storage, ring, "pay_1")
     assert sold.token is not None
@@ -116,20 +116,20 @@ async def test_a_release_takes_nothing_from_a_key_that_was_paid_for(desk: KeyDes
     assert [sale.key_id for sale in await sales_of(storage)] == [sold.key.id]
 
 
-async def test_a_call_that_ran_again_sells_its_last_key_only(desk: KeyDesk, ring: KeyRing, storage: Storage) -> None:
-    first = await desk.sell("cve", payment="pay_1")
-    second = await desk.sell("cve", payment="pay_1")
+async def test_a_call_that_ran_again_sells_its_last_key_only(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
+    first = await keys.sell("cve", payment="pay_1")
+    second = await keys.sell("cve", payment="pay_1")
     await settle(storage, ring, "pay_1")
     assert first.token is not None
     assert second.token is not None
     assert (await ring.find(first.token)).state == "unknown"
     assert await ring.find(second.token) == Credential("valid", second.key)
     with pytest.raises(KeyRefused, match=f"payment pay_1 bought key {second.key.id} before"):
-        await desk.sell("cve", payment="pay_1")
+        await keys.sell("cve", payment="pay_1")
 
 
-async def test_a_settlement_that_is_rolled_back_delivers_nothing(desk: KeyDesk, ring: KeyRing, storage: Storage) -> None:
-    sold = await desk.sell("cve", payment="pay_1")
+async def test_a_settlement_that_is_rolled_back_delivers_nothing(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
+    sold = await keys.sell("cve", payment="pay_1")
 
     async def settle_and_fail() -> None:
         async with storage.write() as session:
@@ -145,11 +145,11 @@ async def test_a_settlement_that_is_rolled_back_delivers_nothing(desk: KeyDesk, 
 
 
 async def test_a_renewal_extends_the_key_when_it_is_paid_and_not_before(
-    desk: KeyDesk, ring: KeyRing, storage: Storage, clock: Clock
+    keys: BuildingKeys, ring: KeyRing, storage: Storage, clock: Clock
 ) -> None:
     key, token = await ring.issue("campus-pass")
     clock.move(DAY)
-    sold = await desk.sell("campus-pass-year", payment="pay_1", renew=key.id)
+    sold = await keys.sell("campus-pass-year", payment="pay_1", renew=key.id)
     assert sold.token is None
     assert (sold.key.id, sold.key.lineage, sold.key.issued_at) == (key.id, key.lineage, key.issued_at)
     assert sold.key.expires_at == datetime(2027, 9, 20, 12, 0, 0, 123_456, tzinfo=UTC)
@@ -159,11 +159,11 @@ async def test_a_renewal_extends_the_key_when_it_is_paid_and_not_before(
 
 
 async def test_a_key_that_ended_opens_again_the_moment_its_renewal_is_paid(
-    desk: KeyDesk, ring: KeyRing, storage: Storage, clock: Clock
+    keys: BuildingKeys, ring: KeyRing, storage: Storage, clock: Clock
 ) -> None:
     key, token = await ring.issue("cve")
     clock.time = key.expires_at + 100 * DAY
-    sold = await desk.sell("cve", payment="pay_1", renew=key.id)
+    sold = await keys.sell("cve", payment="pay_1", renew=key.id)
     assert sold.key.expires_at == clock() + 30 * DAY
     async with storage.write() as session:
         await ring.deliver(session, "pay_1")
@@ -171,11 +171,11 @@ async def test_a_key_that_ended_opens_again_the_moment_its_renewal_is_paid(
     assert await ring.find(token) == Credential("valid", sold.key)
 
 
-async def test_of_renewals_at_once_each_counts(desk: KeyDesk, ring: KeyRing, other_ring: KeyRing, storage: Storage) -> None:
+async def test_of_renewals_at_once_each_counts(keys: BuildingKeys, ring: KeyRing, other_ring: KeyRing, storage: Storage) -> None:
     key, _ = await ring.issue("cve")
     payments = [f"pay_{number}" for number in range(6)]
     for payment in payments:
-        await desk.sell("cve", payment=payment, renew=key.id)
+        await keys.sell("cve", payment=payment, renew=key.id)
     async with anyio.create_task_group() as tasks:
         for number, payment in enumerate(payments):
             tasks.start_soon(settle, storage, (ring, other_ring)[number % 2], payment)
@@ -184,9 +184,9 @@ async def test_of_renewals_at_once_each_counts(desk: KeyDesk, ring: KeyRing, oth
     assert renewed.expires_at == key.expires_at + 6 * 30 * DAY
 
 
-async def test_a_renewal_follows_the_key_that_was_rotated_while_it_was_paid(desk: KeyDesk, ring: KeyRing, storage: Storage) -> None:
+async def test_a_renewal_follows_the_key_that_was_rotated_while_it_was_paid(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
     key, _ = await ring.issue("cve")
-    sold = await desk.sell("cve", payment="pay_1", renew=key.id)
+    sold = await keys.sell("cve", payment="pay_1", renew=key.id)
     heir, token = await ring.rotate(key.id)
     await settle(storage, ring, "pay_1")
     found = await ring.find(token)
@@ -200,9 +200,9 @@ async def take_back(storage: Storage, ring: KeyRing, payment: str) -> None:
 
 
 async def test_a_key_whose_payment_was_reversed_is_revoked_with_those_that_took_its_place(
-    desk: KeyDesk, ring: KeyRing, storage: Storage
+    keys: BuildingKeys, ring: KeyRing, storage: Storage
 ) -> None:
-    sold = await desk.sell("cve", payment="pay_1")
+    sold = await keys.sell("cve", payment="pay_1")
     await take_back(storage, ring, "pay_1")  # it has not settled
     await settle(storage, ring, "pay_1")
     heir, token = await ring.rotate(sold.key.id)
@@ -216,11 +216,11 @@ async def test_a_key_whose_payment_was_reversed_is_revoked_with_those_that_took_
 
 
 async def test_a_renewal_whose_payment_was_reversed_is_taken_off_and_the_key_stays(
-    desk: KeyDesk, ring: KeyRing, other_ring: KeyRing, storage: Storage
+    keys: BuildingKeys, ring: KeyRing, other_ring: KeyRing, storage: Storage
 ) -> None:
     key, token = await ring.issue("cve")
     for payment in ("pay_1", "pay_2"):
-        await desk.sell("cve", payment=payment, renew=key.id)
+        await keys.sell("cve", payment=payment, renew=key.id)
         await settle(storage, ring, payment)
     await take_back(storage, other_ring, "pay_1")
     renewed = await other_ring.find(token)
@@ -229,9 +229,9 @@ async def test_a_renewal_whose_payment_was_reversed_is_taken_off_and_the_key_sta
     assert (key.id, "shortened", "campus") in await events_of(storage)
 
 
-async def test_a_renewal_follows_a_key_that_was_rotated_twice_while_it_was_paid(desk: KeyDesk, ring: KeyRing, storage: Storage) -> None:
+async def test_a_renewal_follows_a_key_that_was_rotated_twice_meanwhile(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
     key, _ = await ring.issue("cve")
-    sold = await desk.sell("cve", payment="pay_1", renew=key.id)
+    sold = await keys.sell("cve", payment="pay_1", renew=key.id)
     second, _ = await ring.rotate(key.id)
     third, token = await ring.rotate(second.id)
     await settle(storage, ring, "pay_1")
@@ -240,7 +240,7 @@ async def test_a_renewal_follows_a_key_that_was_rotated_twice_while_it_was_paid(
     assert (found.key.id, found.key.expires_at) == (third.id, sold.key.expires_at)
 
 
-async def test_what_cannot_be_renewed_is_refused_before_it_is_paid(desk: KeyDesk, ring: KeyRing, storage: Storage) -> None:
+async def test_what_cannot_be_renewed_is_refused_before_it_is_paid(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
     revoked, _ = await ring.issue("cve")
     await ring.revoke(revoked.id)
     rotated, _ = await ring.issue("cve")
@@ -254,33 +254,33 @@ async def test_what_cannot_be_renewed_is_refused_before_it_is_paid(desk: KeyDesk
         (token, "the id of a key is not the key itself"),
     ):
         with pytest.raises(KeyRefused, match=said) as refused:
-            await desk.sell("cve", payment="pay_1", renew=key_id)
+            await keys.sell("cve", payment="pay_1", renew=key_id)
         assert token[16:] not in str(refused.value)
     with pytest.raises(KeyRefused, match="no product 'zoo' is for sale; there are: campus-pass, campus-pass-year, cve, recorder"):
-        await desk.sell("zoo", payment="pay_1")
+        await keys.sell("zoo", payment="pay_1")
     assert await sales_of(storage) == []
 
 
 async def test_a_building_without_the_grant_sells_nothing_and_is_told_what_to_write(ring: KeyRing, storage: Storage) -> None:
-    desk = KeyDesk(ring, building="kiosk", may_sell=False)
+    keys = BuildingKeys(ring, building="kiosk", may_sell=False)
     with pytest.raises(KeyRefused, match=r'kiosk may not sell keys; write grants = \["keys"\] into \[buildings.kiosk\] of campus.toml'):
-        await desk.sell("cve", payment="pay_1")
+        await keys.sell("cve", payment="pay_1")
     assert await sales_of(storage) == []
 
 
 async def test_a_desk_finds_keys_for_every_building(ring: KeyRing) -> None:
-    desk = KeyDesk(ring, building="wiki", may_sell=False)
+    keys = BuildingKeys(ring, building="wiki", may_sell=False)
     key, token = await ring.issue("cve")
-    assert await desk.find(token) == Credential("valid", key)
-    assert await desk.get(key.id) == key
-    assert await desk.end_of(key.lineage) == key.expires_at
+    assert await keys.find(token) == Credential("valid", key)
+    assert await keys.get(key.id) == key
+    assert await keys.end_of(key.lineage) == key.expires_at
 
 
 async def test_the_token_of_a_sale_is_neither_stored_nor_logged(
-    desk: KeyDesk, ring: KeyRing, storage: Storage, products: Mapping[str, Product], caplog: pytest.LogCaptureFixture
+    keys: BuildingKeys, ring: KeyRing, storage: Storage, products: Mapping[str, Product], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="campus")
-    sold = await desk.sell("cve", payment="pay_1")
+    sold = await keys.sell("cve", payment="pay_1")
     await settle(storage, ring, "pay_1")
     assert sold.token is not None
     secret = sold.token.removeprefix("campus_live_")

@@ -12,8 +12,8 @@ from pydantic import SecretStr
 from campus import TargetRefused
 from campus.app import assemble
 from campus.config import Config, read_config
+from campus.core import utc_now
 from campus.errors import ConfigError
-from campus.foundation import utc_now
 from campus.outbound.callers_urls import guarded_client
 from campus.outbound.mail import PASSWORD, Mail, open_mail
 

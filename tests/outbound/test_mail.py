@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from patience import patience
 
 from campus import Mail, MailRefused, MailUnavailable
-from campus.foundation import utc_now
+from campus.core import utc_now
 from campus.outbound.mail import check_address, one_line
 
 pytestmark = pytest.mark.anyio

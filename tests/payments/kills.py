@@ -30,7 +30,7 @@ from sqlmodel import select
 
 from campus.payments.ledger import CHARGED
 from campus.payments.tables import LedgerRow, PaymentRow
-from campus.storage import House, Vault
+from campus.storage import CoreTables, Databases
 from campus.testing import money
 
 # one public address for all starts: what is paid for is a call at an address
@@ -218,9 +218,9 @@ class Scene:
         """Work on the house's database; reading waits for no writer."""
 
         async def worked() -> Any:
-            async with Vault.open(self.storage) as vault:
-                room = await vault.room("campus", House)
-                async with room.read() if reading else room.write() as session:
+            async with Databases.open(self.storage) as databases:
+                storage = await databases.storage_of("campus", CoreTables)
+                async with storage.read() if reading else storage.write() as session:
                     return await (await session.connection()).run_sync(work)
 
         return anyio.run(worked)

@@ -21,7 +21,7 @@ from campus.payments.opening import Payments, open_payments
 from campus.payments.payment import Goods, Payment, Sale, Sold
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.payments.wire import PAYMENT_META, payment_in_meta
-from campus.storage import House, Storage, Vault
+from campus.storage import CoreTables, Databases, Storage
 from campus.testing import money
 from twins import Problem
 
@@ -217,8 +217,8 @@ async def open_shop(
 ) -> AsyncIterator[Shop]:
     """One process on the database; open two for two. `more` are keys of [payments]."""
     now = clock or Clock()
-    async with Vault.open(storage_url) as vault:
-        storage = await vault.room("campus", House)
+    async with Databases.open(storage_url) as databases:
+        storage = await databases.storage_of("campus", CoreTables)
         shops: list[Shop] = []
 
         async def on_settled(session: AsyncSession, payment_id: str) -> None:

@@ -9,7 +9,7 @@ from commands import Command, command_of
 from serving import free_port, write_config
 
 from campus.payments.tables import LedgerRow
-from campus.storage import House, Vault
+from campus.storage import CoreTables, Databases
 
 BASE = "eip155:8453"
 OWN = "0x" + "cC" * 20
@@ -48,8 +48,8 @@ def write(config: Path) -> Callable[..., None]:
     """Put entries into the ledger of the campus."""
 
     async def written(entries: tuple[LedgerRow, ...]) -> None:
-        async with Vault.open("sqlite:data", folder=config.parent) as vault:
-            storage = await vault.room("campus", House)
+        async with Databases.open("sqlite:data", folder=config.parent) as databases:
+            storage = await databases.storage_of("campus", CoreTables)
             async with storage.write() as session:
                 session.add_all(entries)
 

@@ -8,7 +8,7 @@ import pytest
 
 from campus.payments.accounts import PAGE, Accounts, Funnel, Period, Takings
 from campus.payments.tables import LedgerRow
-from campus.storage import House, Storage, Vault
+from campus.storage import CoreTables, Databases, Storage
 
 pytestmark = pytest.mark.anyio
 BASE, SEPOLIA = "eip155:8453", "eip155:84532"
@@ -18,8 +18,8 @@ ALWAYS = Period()
 
 @pytest.fixture
 async def storage(storage_url: str) -> AsyncIterator[Storage]:
-    async with Vault.open(storage_url) as vault:
-        yield await vault.room("campus", House)
+    async with Databases.open(storage_url) as databases:
+        yield await databases.storage_of("campus", CoreTables)
 
 
 def at(day: int, hour: int = 12, minute: int = 0) -> datetime:

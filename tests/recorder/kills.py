@@ -29,7 +29,7 @@ from buildings.recorder.secrets import digest_of
 from buildings.recorder.state_machine import Schedule, initial_state
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS, TICKS, Tables
 from buildings.recorder.transactions import in_transaction
-from campus.storage import Vault
+from campus.storage import Databases
 from tests.patience import patience
 
 CONFIG = """
@@ -138,8 +138,8 @@ class Scene:
         """Work on the recorder's database."""
 
         async def worked() -> Any:
-            async with Vault.open(self.storage) as vault:
-                return await in_transaction(await vault.room("recorder", Tables), work)
+            async with Databases.open(self.storage) as databases:
+                return await in_transaction(await databases.storage_of("recorder", Tables), work)
 
         return anyio.run(worked)
 
@@ -201,7 +201,7 @@ class Scene:
         """Whether a transaction sleeps in PostgreSQL; it does so on when its client was killed, until it is terminated."""
 
         async def asked() -> bool:
-            async with Vault.open(self.storage) as vault, (await vault.room("recorder", Tables)).read() as session:
+            async with Databases.open(self.storage) as databases, (await databases.storage_of("recorder", Tables)).read() as session:
                 question = text(f"SELECT {select} FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
                 return (await (await session.connection()).execute(question)).first() is not None
 

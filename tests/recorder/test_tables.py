@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from buildings.recorder.tables import Tables
-from campus.storage.migrations import drift
+from campus.storage.alembic_runner import drift
 
 pytestmark = pytest.mark.anyio
 

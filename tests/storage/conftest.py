@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlmodel import SQLModel
 
-from campus.storage import Storage, Vault
+from campus.storage import Databases, Storage
 from tests.storage.bank.tables import Tables
 
 MakePackage = Callable[..., type[SQLModel]]
@@ -23,21 +23,21 @@ class Tables(SQLModel, registry=registry()):
 
 
 @pytest.fixture
-async def vault(storage_url: str) -> AsyncIterator[Vault]:
-    async with Vault.open(storage_url) as opened:
+async def databases(storage_url: str) -> AsyncIterator[Databases]:
+    async with Databases.open(storage_url) as opened:
         yield opened
 
 
 @pytest.fixture
-async def bank(vault: Vault) -> Storage:
-    return await vault.room("bank", Tables)
+async def bank(databases: Databases) -> Storage:
+    return await databases.storage_of("bank", Tables)
 
 
 @pytest.fixture
 async def other_bank(bank: Storage, storage_url: str) -> AsyncIterator[Storage]:
     """The same room as another process has it."""
-    async with Vault.open(storage_url) as opened:
-        yield await opened.room("bank", Tables)
+    async with Databases.open(storage_url) as opened:
+        yield await opened.storage_of("bank", Tables)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import anyio
 from sqlalchemy import Connection, insert
 
-from campus.storage import Vault
+from campus.storage import Databases
 from tests.storage.bank.tables import Account, Tables
 
 
@@ -16,7 +16,7 @@ def store(connection: Connection, names: Sequence[str]) -> Sequence[str]:
 
 
 async def main(url: str) -> None:
-    async with Vault.open(url) as vault, (await vault.room("bank", Tables)).batch(store) as put, anyio.create_task_group() as tasks:
+    async with Databases.open(url) as dbs, (await dbs.storage_of("bank", Tables)).batch(store) as put, anyio.create_task_group() as tasks:
 
         async def write(task: int) -> None:
             number = 0

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert, text
 from sqlmodel import select
 
 from campus.errors import StorageError, StorageUnavailable
-from campus.storage import Storage, Vault
+from campus.storage import Databases, Storage
 from tests.storage.bank.tables import Account, Tables
 
 pytestmark = pytest.mark.anyio
@@ -219,8 +219,8 @@ async def test_batches_and_writes_take_turns(bank: Storage, other_bank: Storage)
 
 async def test_a_full_database_is_unavailable_to_each_awaiter_and_writes_again_when_there_is_room(tmp_path: Path) -> None:
     """SQLite can be told its greatest size; filling PostgreSQL's disk would fill the machine's."""
-    async with Vault.open(f"sqlite:{tmp_path}") as vault:
-        bank = await vault.room("bank", Tables)
+    async with Databases.open(f"sqlite:{tmp_path}") as databases:
+        bank = await databases.storage_of("bank", Tables)
         pages: list[int] = []
 
         def write(connection: Connection, names: Sequence[str]) -> Sequence[str]:
@@ -247,7 +247,7 @@ async def test_what_was_acknowledged_survives_kill_9(storage_url: str) -> None:
             if output.count("\n") >= 300:
                 process.kill()
     acknowledged = [line for line in output.splitlines(keepends=True) if line.endswith("\n")]
-    async with Vault.open(storage_url) as vault:
-        stored = await names_in(await vault.room("bank", Tables))
+    async with Databases.open(storage_url) as databases:
+        stored = await names_in(await databases.storage_of("bank", Tables))
     assert len(set(acknowledged)) == len(acknowledged) >= 300
     assert {line.strip() for line in acknowledged} <= stored

@@ -14,9 +14,9 @@ import campus.keys.tables
 import campus.payments.tables
 from campus.errors import StorageError
 from campus.loader import find, installed_buildings
-from campus.storage import House, Storage, Vault
-from campus.storage.history import history_of
-from campus.storage.migrations import drift, write_revision
+from campus.storage import CoreTables, Databases, Storage
+from campus.storage.alembic_runner import drift, write_revision
+from campus.storage.migrations import history_of
 from tests.storage.bank.tables import Account, Entry, Tables
 from tests.storage.conftest import MakePackage
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 MIGRATOR = Path(__file__).with_name("migrator.py")
 BANK = Path(__file__).parent / "bank"
 STEPS = {path.name: path.read_text().split("from alembic import op\n")[1] for path in sorted((BANK / "migrations").glob("0*.py"))}
-TABLES_OF_HOUSE = {
+CORE_TABLE_NAMES = {
     campus.jobs.tables.JobRow.__tablename__,
     campus.keys.tables.KeyRow.__tablename__,
     campus.payments.tables.LedgerRow.__tablename__,
@@ -85,14 +85,14 @@ async def steps_in(storage: Storage) -> list[str]:
 
 
 async def test_a_step_that_makes_a_table_anew_keeps_the_rows_that_refer_to_it(storage_url: str, make_package: MakePackage) -> None:
-    async with Vault.open(storage_url) as vault:
-        bank = await vault.room("bank", make_package("bank_v2", first(2)))
+    async with Databases.open(storage_url) as databases:
+        bank = await databases.storage_of("bank", make_package("bank_v2", first(2)))
         async with bank.write() as session:
             connection = await session.connection()
             await connection.execute(text("INSERT INTO account (name, balance) VALUES ('a', 1), ('b', 2)"))
             await connection.execute(text("INSERT INTO entry (account, amount) VALUES ('a', 10), ('a', 20), ('b', 30)"))
-    async with Vault.open(storage_url) as vault:
-        bank = await vault.room("bank", Tables)
+    async with Databases.open(storage_url) as databases:
+        bank = await databases.storage_of("bank", Tables)
         async with bank.read() as session:
             assert [entry.amount for entry in await session.exec(select(Entry))] == [10, 20, 30]
             assert {(account.name, account.currency) for account in await session.exec(select(Account))} == {("a", "EUR"), ("b", "EUR")}
@@ -101,11 +101,11 @@ async def test_a_step_that_makes_a_table_anew_keeps_the_rows_that_refer_to_it(st
 
 async def test_a_step_that_fails_leaves_the_database_as_it_was(storage_url: str, make_package: MakePackage) -> None:
     broken = {"0004_broken.py": "revision = '0004'\ndown_revision = '0003'\ndef upgrade():\n    op.drop_table('entry')\n    1 / 0"}
-    async with Vault.open(storage_url) as vault:
-        bank = await vault.room("bank", make_package("bank_v1", first(1)))
+    async with Databases.open(storage_url) as databases:
+        bank = await databases.storage_of("bank", make_package("bank_v1", first(1)))
         with pytest.raises(ZeroDivisionError):
-            async with Vault.open(storage_url) as newer:
-                await newer.room("bank", make_package("bank_v4", STEPS | broken))
+            async with Databases.open(storage_url) as newer:
+                await newer.storage_of("bank", make_package("bank_v4", STEPS | broken))
         assert await steps_in(bank) == ["0001"]
         async with bank.read() as session:
             assert (await (await session.connection()).execute(text("SELECT * FROM account"))).all() == []
@@ -115,38 +115,38 @@ async def test_a_step_that_would_leave_loose_rows_is_refused(tmp_path: Path, mak
     """On SQLite, where foreign keys are off while a step runs; PostgreSQL checks them itself."""
     careless = {"0004_careless.py": "revision = '0004'\ndown_revision = '0003'\ndef upgrade():\n    op.execute('DELETE FROM account')"}
     url = f"sqlite:{tmp_path / 'data'}"
-    async with Vault.open(url) as vault:
-        bank = await vault.room("bank", Tables)
+    async with Databases.open(url) as databases:
+        bank = await databases.storage_of("bank", Tables)
         async with bank.write() as session:
             session.add(Account(name="a"))
             await session.flush()
             session.add(Entry(account="a", amount=1))
-    async with Vault.open(url) as vault:
+    async with Databases.open(url) as databases:
         with pytest.raises(StorageError, match="would leave rows of entry that refer to no row of account; nothing was changed"):
-            await vault.room("bank", make_package("bank_v4", STEPS | careless))
-        bank = await vault.room("bank", Tables)
+            await databases.storage_of("bank", make_package("bank_v4", STEPS | careless))
+        bank = await databases.storage_of("bank", Tables)
         async with bank.read() as session:
             assert (await session.exec(select(Account.name))).all() == ["a"]
 
 
 async def test_the_steps_make_the_tables_as_they_are_in_code(storage_url: str) -> None:
-    """The house's, and those of every building that is installed."""
+    """The core's, and those of every building that is installed."""
     installed = installed_buildings()
     buildings = {one.name: find(one.name, installed).tables for one in installed}
-    async with Vault.open(storage_url) as vault:
-        for name, tables in {"bank": Tables, "campus": House, **buildings}.items():
+    async with Databases.open(storage_url) as databases:
+        for name, tables in {"bank": Tables, "campus": CoreTables, **buildings}.items():
             if tables is not None:
-                assert await drift(await vault.room(name, tables), tables) == [], name
+                assert await drift(await databases.storage_of(name, tables), tables) == [], name
 
 
 async def test_a_difference_between_steps_and_tables_is_named(storage_url: str, make_package: MakePackage) -> None:
-    async with Vault.open(storage_url) as vault:
-        storage = await vault.room("bank", make_package("bank_v2", first(2)))
+    async with Databases.open(storage_url) as databases:
+        storage = await databases.storage_of("bank", make_package("bank_v2", first(2)))
         assert "currency" in " ".join(await drift(storage, Tables))
 
 
 def test_the_house_knows_all_its_tables() -> None:
-    assert {table.name for table in House.metadata.sorted_tables} > TABLES_OF_HOUSE
+    assert {table.name for table in CoreTables.metadata.sorted_tables} > CORE_TABLE_NAMES
 
 
 async def test_four_processes_migrate_at_once(storage_url: str) -> None:
@@ -160,8 +160,8 @@ async def test_four_processes_migrate_at_once(storage_url: str) -> None:
             assert process.stdin is not None
             await process.stdin.send(b"go\n")
         assert [await process.wait() for process in processes] == [0, 0, 0, 0]
-    async with Vault.open(storage_url) as vault:
-        bank = await vault.room("bank", Tables)
+    async with Databases.open(storage_url) as databases:
+        bank = await databases.storage_of("bank", Tables)
         assert await steps_in(bank) == ["0003"]
         async with bank.read() as session:
             assert set((await session.exec(select(Account.name))).all()) == set("abcd")
@@ -169,8 +169,8 @@ async def test_four_processes_migrate_at_once(storage_url: str) -> None:
 
 def test_alembic_is_not_loaded_when_there_is_nothing_to_do(tmp_path: Path) -> None:
     code = (
-        "import anyio, sys\nfrom campus.storage import Vault\nfrom tests.storage.bank.tables import Tables\n"
-        "async def main():\n    async with Vault.open(sys.argv[1]) as vault:\n        await vault.room('bank', Tables)\n"
+        "import anyio, sys\nfrom campus.storage import Databases\nfrom tests.storage.bank.tables import Tables\n"
+        "async def main():\n    async with Databases.open(sys.argv[1]) as databases:\n        await databases.storage_of('bank', Tables)\n"
         "anyio.run(main)\nprint('alembic' in sys.modules)"
     )
     url = f"sqlite:{tmp_path / 'data'}"
@@ -184,8 +184,8 @@ def test_alembic_is_not_loaded_when_there_is_nothing_to_do(tmp_path: Path) -> No
 
 def test_steps_are_found_beside_the_module_or_above_it(make_package: MakePackage) -> None:
     assert history_of(make_package("near", first(2))).steps == ("0001", "0002")
-    house = history_of(House)
-    assert house.folder == Path(campus.keys.tables.__file__).parents[1] / "migrations"
+    core = history_of(CoreTables)
+    assert core.folder == Path(campus.keys.tables.__file__).parents[1] / "migrations"
 
 
 async def test_the_first_step_is_written_from_the_tables_and_makes_them(storage_url: str, make_package: MakePackage) -> None:
@@ -193,8 +193,8 @@ async def test_the_first_step_is_written_from_the_tables_and_makes_them(storage_
     path = write_revision(tables, "items")
     assert path == history_of(tables).folder / "0001_items.py"
     assert path.read_text() == SHOP_FIRST_STEP
-    async with Vault.open(storage_url) as vault:
-        assert await drift(await vault.room("shop", tables), tables) == []
+    async with Databases.open(storage_url) as databases:
+        assert await drift(await databases.storage_of("shop", tables), tables) == []
 
 
 async def test_the_next_step_leads_from_the_last_one_to_the_tables(storage_url: str, make_package: MakePackage) -> None:
@@ -206,8 +206,8 @@ async def test_the_next_step_leads_from_the_last_one_to_the_tables(storage_url: 
     path = write_revision(later, "Prices, and labels that may be missing!")
     assert path == folder / "0002_prices_and_labels_that_may_be_missing.py"
     assert 'revision = "0002"\ndown_revision = "0001"\n' in path.read_text()
-    async with Vault.open(storage_url) as vault:
-        assert await drift(await vault.room("shop", later), later) == []
+    async with Databases.open(storage_url) as databases:
+        assert await drift(await databases.storage_of("shop", later), later) == []
 
 
 def test_no_step_is_written_that_would_fail_where_there_are_rows(make_package: MakePackage) -> None:

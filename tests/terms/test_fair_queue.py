@@ -38,7 +38,7 @@ async def pay(market: Market, frame: str, payment: Mapping[str, Any]) -> tuple[i
 
 async def waiting(market: Market) -> int:
     """How many payments are reserved: being checked, or waiting for it."""
-    async with market.town.campus.ground.storage.read() as session:
+    async with market.town.campus.core.storage.read() as session:
         return len((await session.exec(select(PaymentRow).where(PaymentRow.state == "reserved"))).all())
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import aiosqlite
 import anyio
 
-from campus.storage.faults import BUSY_SECONDS
+from campus.storage.errors import BUSY_SECONDS
 
 ROWS_AT_ONCE = 64
 

@@ -12,7 +12,7 @@ from campus.errors import StorageError, StorageUnavailable
 BUSY_SECONDS = 5.0
 """How long a writer waits for another process, and a reader for a free connection."""
 
-SQLITE_FOR_NOW = {
+SQLITE_TEMPORARY = {
     sqlite3.SQLITE_FULL: "is full: free space on its disk",
     sqlite3.SQLITE_READONLY: "is read-only: give this user the right to write its directory and files",
     sqlite3.SQLITE_BUSY: f"was kept by another process for more than {BUSY_SECONDS:g} s",
@@ -21,11 +21,11 @@ SQLITE_FOR_NOW = {
     sqlite3.SQLITE_CANTOPEN: "cannot be opened: its file or directory is gone, or not for this user",
     sqlite3.SQLITE_NOMEM: "found no memory",
 }
-SQLITE_FOR_GOOD = {
+SQLITE_PERMANENT = {
     sqlite3.SQLITE_CORRUPT: "is damaged: restore a backup, beside which none of the old files with -wal and -shm may be left",
     sqlite3.SQLITE_NOTADB: "is no SQLite database: restore a backup, or move the file away",
 }
-POSTGRES_FOR_NOW = {
+POSTGRES_TEMPORARY = {
     "08": "cannot be reached",
     "25006": "is read-only: the server is a standby, or its disk is full",
     "40001": "had to give up a transaction for another one",
@@ -35,7 +35,7 @@ POSTGRES_FOR_NOW = {
     "57P": "is shutting down or starting",
     "58": "reports an error of its system",
 }
-POSTGRES_FOR_GOOD = {
+POSTGRES_PERMANENT = {
     "28": "refuses this user or its password: the user stands in [storage] url, the password in CAMPUS_DATABASE_PASSWORD",
     "3D000": "is not there: create it with createdb",
     "42501": "does not allow this user to do so: it must be allowed to create schemas in the database",
@@ -44,7 +44,7 @@ READ_ONLY = (sqlite3.SQLITE_READONLY, "25006")
 
 
 @contextmanager
-def told(database: str, *, connecting: bool = False, reading: bool = False) -> Iterator[None]:
+def translate_errors(database: str, *, connecting: bool = False, reading: bool = False) -> Iterator[None]:
     """Raise what the database cannot do as a StorageError about `database`; other errors pass as they are.
 
     `connecting` counts errors of the network as the database's, which in a caller's own code may be about anything.
@@ -52,7 +52,7 @@ def told(database: str, *, connecting: bool = False, reading: bool = False) -> I
     try:
         yield
     except (DBAPIError, sqlite3.Error) as error:
-        if (fault := fault_of(error, database, reading=reading)) is None:
+        if (fault := storage_error_of(error, database, reading=reading)) is None:
             raise
         raise fault from error
     except PoolTimeout as error:
@@ -63,15 +63,15 @@ def told(database: str, *, connecting: bool = False, reading: bool = False) -> I
         raise StorageUnavailable(f"{database} cannot be reached: {error.strerror or type(error).__name__}") from error
 
 
-def fault_of(error: DBAPIError | sqlite3.Error, database: str, *, reading: bool = False) -> StorageError | None:
+def storage_error_of(error: DBAPIError | sqlite3.Error, database: str, *, reading: bool = False) -> StorageError | None:
     """The sentence for an error of the database itself; None for an error in a statement or its values."""
     code = _code_of(error.orig if isinstance(error, DBAPIError) else error)
     if reading and code in READ_ONLY:
         return StorageError(f"{database} was opened by read(), whose session is readonly; write in write() or batch()")
     if isinstance(code, int):
-        now, good = SQLITE_FOR_NOW.get(code), SQLITE_FOR_GOOD.get(code)
+        now, good = SQLITE_TEMPORARY.get(code), SQLITE_PERMANENT.get(code)
     else:
-        now, good = _by_prefix(POSTGRES_FOR_NOW, code), _by_prefix(POSTGRES_FOR_GOOD, code)
+        now, good = _by_prefix(POSTGRES_TEMPORARY, code), _by_prefix(POSTGRES_PERMANENT, code)
     if good:
         return StorageError(f"{database} {good}")
     if isinstance(error, DBAPIError) and error.connection_invalidated:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from campus.errors import StorageError
-from campus.storage.faults import BUSY_SECONDS, told
+from campus.storage.errors import BUSY_SECONDS, translate_errors
 
 PROBE_BYTES = 64 * 1024
 
@@ -92,12 +92,16 @@ def probe(folder: Path) -> None:
 
 def _copy(path: Path, copy: Path) -> None:
     try:
-        with told(f"the backup of {path}"), closing(sqlite3.connect(readable(path), uri=True, timeout=BUSY_SECONDS)) as connection:
+        with translate_errors(f"the backup of {path}"), closing(_connect(path)) as connection:
             connection.execute("VACUUM INTO ?", (str(copy),))
         _sync(copy)
     except BaseException:
         copy.unlink(missing_ok=True)  # half a backup is none
         raise
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(readable(path), uri=True, timeout=BUSY_SECONDS)
 
 
 def readable(path: Path) -> str:

@@ -14,8 +14,8 @@ from sqlalchemy.exc import IntegrityError, StatementError
 from sqlmodel import col, select
 
 from campus.errors import StorageError, StorageUnavailable
-from campus.storage import NoStorage, Storage, Vault, try_write
-from campus.storage.driver import CONNECT
+from campus.storage import Databases, NoStorage, Storage, try_write
+from campus.storage.sqlite_driver import CONNECT
 from tests.storage.bank.tables import Account, Entry, Tables
 
 pytestmark = pytest.mark.anyio
@@ -188,15 +188,15 @@ async def test_a_read_sees_its_snapshot_while_others_write(bank: Storage) -> Non
         assert (await session.exec(select(Account.balance))).all() == [1], "the snapshot moved"
 
 
-async def test_two_buildings_have_tables_of_one_name(vault: Vault, bank: Storage) -> None:
-    shop = await vault.room("shop", Tables)
+async def test_two_buildings_have_tables_of_one_name(databases: Databases, bank: Storage) -> None:
+    shop = await databases.storage_of("shop", Tables)
     await open_account(bank, balance=1)
     await open_account(shop, balance=2)
     assert (await balance_of(bank), await balance_of(shop)) == (1, 2)
 
 
-async def test_a_room_is_opened_once(vault: Vault, bank: Storage) -> None:
-    assert await vault.room("bank", Tables) is bank
+async def test_a_room_is_opened_once(databases: Databases, bank: Storage) -> None:
+    assert await databases.storage_of("bank", Tables) is bank
 
 
 async def test_a_row_that_refers_to_nothing_is_refused(bank: Storage) -> None:

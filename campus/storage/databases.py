@@ -1,4 +1,4 @@
-"""The vault: where a campus keeps what it stores, opened once per process; it gives each building its room."""
+"""The databases: where a campus keeps what it stores, opened once per process; it gives each building its room."""
 
 import logging
 import re
@@ -10,21 +10,21 @@ from typing import Protocol
 from sqlmodel import SQLModel
 
 from campus.errors import StorageError
-from campus.storage.directory import claimed
-from campus.storage.history import History, history_of
+from campus.storage.database import Connections, Database, Storage
+from campus.storage.migrations import History, history_of
 from campus.storage.postgres import locate
-from campus.storage.room import Connections, Room, Storage
 from campus.storage.sqlite import SqliteDirectory
+from campus.storage.sqlite_files import claimed
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 URLS = '"sqlite:DIRECTORY" or "postgresql://user@host/database"'
 log = logging.getLogger(__name__)
 
 
-class Database(Protocol):
-    """What keeps the rooms: a directory of SQLite files, or a PostgreSQL database."""
+class Backend(Protocol):
+    """What keeps the building_tables: a directory of SQLite files, or a PostgreSQL database."""
 
-    is_for_one: bool
+    is_single_process: bool
 
     def describe(self, name: str) -> str:
         """What to call a room's database in a sentence."""
@@ -51,71 +51,71 @@ class Database(Protocol):
         ...
 
 
-class Vault:
-    """The rooms of one campus. `async with Vault.open(url) as vault`, then `await vault.room(name, tables)`."""
+class Databases:
+    """The building_tables of one campus. `async with Databases.open(url) as databases`, then `await databases.storage_of(name, tables)`."""
 
-    def __init__(self, database: Database, stack: AsyncExitStack) -> None:
-        self._database = database
+    def __init__(self, database: Backend, stack: AsyncExitStack) -> None:
+        self._backend = database
         self._stack = stack
-        self._rooms: dict[str, Room] = {}
+        self._opened: dict[str, Database] = {}
 
     @staticmethod
     @asynccontextmanager
     async def open(
         url: str, *, folder: Path = Path(), password: str | None = None, exclusive: bool = False, reading: bool = False
-    ) -> "AsyncIterator[Vault]":
+    ) -> "AsyncIterator[Databases]":
         """Open `sqlite:DIRECTORY`, relative to `folder`, or `postgresql://user@host/database`; StorageError says what is wrong.
 
         `exclusive` claims a SQLite directory for this process, as serving does; others may still open it without. On
         PostgreSQL any number may serve. `reading` is for commands that only read: they work on a full or read-only disk.
         """
         async with AsyncExitStack() as stack:
-            yield Vault(_database_at(url, folder, password, exclusive=exclusive, reading=reading, stack=stack), stack)
+            yield Databases(_backend_at(url, folder, password, exclusive=exclusive, reading=reading, stack=stack), stack)
 
-    async def check(self, rooms: Mapping[str, type[SQLModel]]) -> None:
+    async def check(self, building_tables: Mapping[str, type[SQLModel]]) -> None:
         """StorageError when a room's database is of a newer version than its tables, or these have no migrations; changes nothing."""
-        for name, tables in rooms.items():
+        for name, tables in building_tables.items():
             await self._version(name, history_of(tables))
 
     @property
-    def is_for_one(self) -> bool:
+    def is_single_process(self) -> bool:
         """Whether one process at most can serve what is stored here."""
-        return self._database.is_for_one
+        return self._backend.is_single_process
 
     async def refuse_lost(self, name: str, *, beside: Iterable[str]) -> None:
         """StorageError when a room has no tables and others have: it was lost, and would be taken for new; changes nothing."""
-        if await self._database.version_of(name) is not None:
+        if await self._backend.version_of(name) is not None:
             return
-        if full := [other for other in beside if await self._database.version_of(other) is not None]:
+        if full := [other for other in beside if await self._backend.version_of(other) is not None]:
             raise StorageError(
-                f"{self._database.describe(name)} is missing or empty, while there is data of {', '.join(full)}: restore all of it from"
+                f"{self._backend.describe(name)} is missing or empty, while there is data of {', '.join(full)}: restore all of it from"
                 " one backup, or move what is there away to begin anew"
             )
 
     def findings(self) -> Sequence[str]:
         """Why nothing can be written; nothing while all is well."""
-        return self._database.findings()
+        return self._backend.findings()
 
-    async def room(self, name: str, tables: type[SQLModel]) -> Storage:
+    async def storage_of(self, name: str, tables: type[SQLModel]) -> Storage:
         """A building's storage, its migrations run: those of the nearest `migrations` beside or above the module of its tables.
 
         The same name gives the same object.
         """
-        if name not in self._rooms:
+        if name not in self._opened:
             await self._migrate(name, history_of(tables))
-            room = Room(self._database.connections(name), database=self._database.describe(name))
+            room = Database(self._backend.connections(name), database=self._backend.describe(name))
             self._stack.push_async_callback(room.close)
-            self._rooms[name] = room
-        return self._rooms[name]
+            self._opened[name] = room
+        return self._opened[name]
 
     async def backup(self, target: Path) -> Sequence[Path]:
         """Copy every room into a directory while others read and write; SQLite only. Gives the files."""
-        return await self._database.backup(target)
+        return await self._backend.backup(target)
 
     async def _migrate(self, name: str, history: History) -> None:
         version = await self._version(name, history)
         if version != history.head:
-            await self._database.upgrade(name, history)
+            await self._backend.upgrade(name, history)
             log.info("migrated", extra={"building": name, "from_step": version, "to_step": history.head})
 
     async def _version(self, name: str, history: History) -> str | None:
@@ -123,16 +123,16 @@ class Vault:
             raise StorageError(f"{name!r} cannot name a database: lower-case letters, digits and underscores, a letter first, 48 at most")
         if not history.steps:
             raise StorageError(f'{name} has tables and no migrations; write the first: campus migration {name} "first tables"')
-        version = await self._database.version_of(name)
+        version = await self._backend.version_of(name)
         if version is not None and version not in history.steps:
             raise StorageError(
-                f"{self._database.describe(name)} is at step {version}, and the installed version of {name} knows"
+                f"{self._backend.describe(name)} is at step {version}, and the installed version of {name} knows"
                 f" the steps up to {history.head}: install the newer version again, or restore a backup"
             )
         return version
 
 
-def _database_at(url: str, folder: Path, password: str | None, *, exclusive: bool, reading: bool, stack: AsyncExitStack) -> Database:
+def _backend_at(url: str, folder: Path, password: str | None, *, exclusive: bool, reading: bool, stack: AsyncExitStack) -> Backend:
     kind, _, rest = url.partition(":")
     if kind == "sqlite" and rest:
         return SqliteDirectory(stack.enter_context(claimed((folder / rest).absolute(), exclusive=exclusive)), reading=reading)

@@ -12,7 +12,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.errors import StorageError
 from campus.storage.batch import Apply, Batch
-from campus.storage.faults import told
+from campus.storage.errors import translate_errors
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -88,7 +88,7 @@ class Connections(Protocol):
         ...
 
 
-class Room:
+class Database:
     """Storage on one database.
 
     Within the process one lock lets writers in by order of arrival; against other processes the database's own lock stands.
@@ -128,14 +128,14 @@ class Room:
     async def _session(self, engine: AsyncEngine, *, reading: bool) -> AsyncIterator[AsyncSession]:
         session = AsyncSession(engine, expire_on_commit=False)
         try:
-            with told(self._database, connecting=True, reading=reading):
+            with translate_errors(self._database, connecting=True, reading=reading):
                 await session.connection()
-            with told(self._database, reading=reading):
+            with translate_errors(self._database, reading=reading):
                 yield session
         finally:
             with anyio.CancelScope(shield=True):
                 await session.close()
 
     async def _transact(self, work: Callable[[Connection], R]) -> R:
-        with told(self._database, connecting=True):
+        with translate_errors(self._database, connecting=True):
             return await self._connections.transact(work)

@@ -11,16 +11,16 @@ from campus.config import Config
 from campus.keys.keyring import KeyRing
 from campus.keys.product import Product
 from campus.keys.term import Term
-from campus.storage import House, Storage, Vault
+from campus.storage import CoreTables, Databases, Storage
 
 PASSWORD = "CAMPUS_DATABASE_PASSWORD"  # noqa: S105  # the variable's name, not a password
 
 
 @dataclass(frozen=True)
-class Foundation:
+class Core:
     """An open database; `storage` is the room of campus's own tables."""
 
-    vault: Vault
+    databases: Databases
     storage: Storage
     keys: KeyRing
 
@@ -31,31 +31,31 @@ def utc_now() -> datetime:
 
 
 @asynccontextmanager
-async def lay_foundation(
+async def open_core(
     config: Config,
     *,
     exclusive: bool = False,
     reading: bool = False,
     now: Callable[[], datetime] = utc_now,
-    rooms: Mapping[str, type[SQLModel]] | None = None,
-) -> AsyncIterator[Foundation]:
+    tables: Mapping[str, type[SQLModel]] | None = None,
+) -> AsyncIterator[Core]:
     """Open the database that campus.toml names, its own tables migrated; `exclusive` claims embedded files for this process.
     `reading` is for commands that only read.
 
-    `rooms` are the tables of all that will be opened on it: what is of a newer version is found before anything is written.
+    `tables` are the tables of all that will be opened on it: what is of a newer version is found before anything is written.
     """
     password = config.secrets.get(PASSWORD)
-    async with Vault.open(
+    async with Databases.open(
         config.storage.url,
         folder=config.folder,
         password=password.get_secret_value() if password else None,
         exclusive=exclusive,
         reading=reading,
-    ) as vault:
-        await vault.check({"campus": House, **(rooms or {})})
-        await vault.refuse_lost("campus", beside=config.buildings)
-        storage = await vault.room("campus", House)
-        yield Foundation(vault, storage, KeyRing(storage, products_of(config), now=now))
+    ) as databases:
+        await databases.check({"campus": CoreTables, **(tables or {})})
+        await databases.refuse_lost("campus", beside=config.buildings)
+        storage = await databases.storage_of("campus", CoreTables)
+        yield Core(databases, storage, KeyRing(storage, products_of(config), now=now))
 
 
 def products_of(config: Config) -> dict[str, Product]:

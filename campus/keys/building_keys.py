@@ -8,7 +8,7 @@ from campus.keys.keyring import KeyRing
 from campus.keys.sales import KeySold
 
 
-class KeyDesk:
+class BuildingKeys:
     """A building's own view of the keys; `building` is its name, and `may_sell` whether its table says `grants = ["keys"]`."""
 
     def __init__(self, ring: KeyRing, *, building: str, may_sell: bool) -> None:

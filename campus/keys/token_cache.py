@@ -19,7 +19,7 @@ CACHE_SIZE = 10_000
 UNKNOWN = Credential("unknown")
 
 
-class TokenLookup:
+class TokenCache:
     """Finds the keys of tokens, and notes when each was last used.
 
     An answer of the database, found or not, serves for 5 seconds from the moment it was asked for: a revocation in

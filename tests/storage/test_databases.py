@@ -1,4 +1,4 @@
-"""Opening the vault: what is refused, in one sentence, with nothing written."""
+"""Opening the databases: what is refused, in one sentence, with nothing written."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from sqlmodel import SQLModel, select
 
 from campus.errors import StorageError, StorageUnavailable
-from campus.storage import Vault
+from campus.storage import Databases
 from tests.conftest import Postgres
 from tests.storage.bank.tables import Account, Tables
 from tests.storage.conftest import MakePackage
@@ -31,17 +31,17 @@ SECOND = {"0002_more.py": STEP.format(number="0002", before="0001")}
 
 
 @asynccontextmanager
-async def room(url: str, name: str, tables: type[SQLModel], *, exclusive: bool = False) -> AsyncIterator[Vault]:
-    async with Vault.open(url, exclusive=exclusive) as vault:
-        await vault.room(name, tables)
-        yield vault
+async def opened(url: str, name: str, tables: type[SQLModel], *, exclusive: bool = False) -> AsyncIterator[Databases]:
+    async with Databases.open(url, exclusive=exclusive) as databases:
+        await databases.storage_of(name, tables)
+        yield databases
 
 
 async def refusal(url: str, folder: Path = Path(), password: str | None = None, *, exclusive: bool = False) -> str:
     """The sentence with which the bank's room is refused."""
     with pytest.raises(StorageError) as caught:
-        async with Vault.open(url, folder=folder, password=password, exclusive=exclusive) as vault:
-            await vault.room("bank", Tables)
+        async with Databases.open(url, folder=folder, password=password, exclusive=exclusive) as databases:
+            await databases.storage_of("bank", Tables)
     return str(caught.value)
 
 
@@ -50,21 +50,21 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 async def test_a_directory_is_relative_to_its_folder_and_for_its_owner_only(tmp_path: Path) -> None:
-    async with Vault.open("sqlite:data", folder=tmp_path) as vault:
-        await vault.room("bank", Tables)
+    async with Databases.open("sqlite:data", folder=tmp_path) as databases:
+        await databases.storage_of("bank", Tables)
     assert (tmp_path / "data" / "bank.db").exists()
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
 
 
 async def test_what_was_stored_is_there_after_the_vault_was_closed(storage_url: str) -> None:
-    async with Vault.open(storage_url) as vault, (await vault.room("bank", Tables)).write() as session:
+    async with Databases.open(storage_url) as databases, (await databases.storage_of("bank", Tables)).write() as session:
         session.add(Account(name="a"))
-    async with Vault.open(storage_url) as vault, (await vault.room("bank", Tables)).read() as session:
+    async with Databases.open(storage_url) as databases, (await databases.storage_of("bank", Tables)).read() as session:
         assert (await session.exec(select(Account.name))).all() == ["a"]
 
 
 async def test_sqlite_syncs_every_commit_and_keeps_a_log_of_bounded_size(tmp_path: Path) -> None:
-    async with Vault.open(f"sqlite:{tmp_path}") as vault, (await vault.room("bank", Tables)).write() as session:
+    async with Databases.open(f"sqlite:{tmp_path}") as databases, (await databases.storage_of("bank", Tables)).write() as session:
         connection = await session.connection()
         found = {
             name: (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one()
@@ -82,8 +82,8 @@ async def test_sqlite_syncs_the_commits_of_every_writer(tmp_path: Path, make_pac
     def synchronous(connection: Connection, items: Sequence[int]) -> Sequence[int]:
         return [connection.exec_driver_sql("PRAGMA synchronous").scalar_one() for _ in items]
 
-    async with Vault.open(f"sqlite:{tmp_path}") as vault:
-        storage = await vault.room("synced", tables)
+    async with Databases.open(f"sqlite:{tmp_path}") as databases:
+        storage = await databases.storage_of("synced", tables)
         async with storage.write() as session:
             by_session = (await (await session.connection()).exec_driver_sql("PRAGMA synchronous")).scalar_one()
             by_migration = (await (await session.connection()).exec_driver_sql("SELECT n FROM seen")).scalar_one()
@@ -94,34 +94,34 @@ async def test_sqlite_syncs_the_commits_of_every_writer(tmp_path: Path, make_pac
 
 async def test_a_second_server_on_the_same_directory_is_refused_and_other_commands_are_not(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'data'}"
-    async with room(url, "bank", Tables, exclusive=True):
+    async with opened(url, "bank", Tables, exclusive=True):
         before = contents(tmp_path).keys()
         assert await refusal(url, exclusive=True) == (
             f"another process serves the data in {tmp_path / 'data'}, and SQLite can be served by one only; stop it,"
             ' or let several share PostgreSQL: [storage] url = "postgresql://user@host/database"'
         )
         assert contents(tmp_path).keys() == before
-        async with Vault.open(url) as vault, (await vault.room("bank", Tables)).write() as session:
+        async with Databases.open(url) as databases, (await databases.storage_of("bank", Tables)).write() as session:
             session.add(Account(name="beside"))
-    async with room(url, "bank", Tables, exclusive=True):
+    async with opened(url, "bank", Tables, exclusive=True):
         pass
 
 
 async def test_a_server_that_was_killed_leaves_the_directory_free(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'data'}"
     code = (
-        "import anyio, os, sys; from campus.storage import Vault\n"
-        "async def main():\n    async with Vault.open(sys.argv[1], exclusive=True): os.kill(os.getpid(), 9)\n"
+        "import anyio, os, sys; from campus.storage import Databases\n"
+        "async def main():\n    async with Databases.open(sys.argv[1], exclusive=True): os.kill(os.getpid(), 9)\n"
         "anyio.run(main)"
     )
     killed = await anyio.run_process([sys.executable, "-c", code, url], check=False)
     assert killed.returncode == -9
-    async with room(url, "bank", Tables, exclusive=True):
+    async with opened(url, "bank", Tables, exclusive=True):
         pass
 
 
 async def test_any_number_may_serve_from_postgresql(postgres_url: str) -> None:
-    async with Vault.open(postgres_url, exclusive=True), Vault.open(postgres_url, exclusive=True):
+    async with Databases.open(postgres_url, exclusive=True), Databases.open(postgres_url, exclusive=True):
         pass
 
 
@@ -147,9 +147,9 @@ async def test_a_directory_that_cannot_be_written_is_refused() -> None:
 def test_a_full_disk_is_refused_and_no_directory_is_left(tmp_path: Path) -> None:
     """A limit on the size of files stands for the full disk."""
     code = (
-        "import anyio, resource, sys; from campus.storage import Vault\n"
+        "import anyio, resource, sys; from campus.storage import Databases\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
-        "async def main():\n    async with Vault.open(sys.argv[1], exclusive=True): pass\n"
+        "async def main():\n    async with Databases.open(sys.argv[1], exclusive=True): pass\n"
         "anyio.run(main)"
     )
     ended = subprocess.run([sys.executable, "-c", code, f"sqlite:{tmp_path / 'data'}"], capture_output=True, text=True, check=False)
@@ -176,8 +176,8 @@ async def test_a_postgresql_url_that_cannot_be_read_is_refused_with_its_form(url
 async def test_a_server_that_is_away_is_told_without_the_password(tmp_path: Path) -> None:
     for place in (f"db?host={tmp_path}", "db?host=127.0.0.1&port=9"):
         with pytest.raises(StorageUnavailable) as caught:
-            async with Vault.open(f"postgresql://user@/{place}", password="hunter2") as vault:
-                await vault.room("bank", Tables)
+            async with Databases.open(f"postgresql://user@/{place}", password="hunter2") as databases:
+                await databases.storage_of("bank", Tables)
         assert str(caught.value).startswith("the schema bank of the database db cannot be reached")
         assert "hunter2" not in repr(caught.value) + repr(caught.value.__cause__)
 
@@ -188,46 +188,46 @@ async def test_a_database_that_is_not_there_is_refused(postgres_url: str) -> Non
 
 
 async def test_a_name_that_is_no_identifier_is_refused(storage_url: str) -> None:
-    async with Vault.open(storage_url) as vault:
+    async with Databases.open(storage_url) as databases:
         with pytest.raises(StorageError, match=r"'\.\./x' cannot name a database"):
-            await vault.room("../x", Tables)
+            await databases.storage_of("../x", Tables)
 
 
 async def test_tables_without_migrations_are_refused(storage_url: str, make_package: MakePackage) -> None:
     tables = make_package("bare", {})
-    async with Vault.open(storage_url) as vault:
+    async with Databases.open(storage_url) as databases:
         with pytest.raises(StorageError, match='bare has tables and no migrations; write the first: campus migration bare "first tables"'):
-            await vault.room("bare", tables)
+            await databases.storage_of("bare", tables)
 
 
 async def test_a_database_of_a_newer_version_is_refused(storage_url: str, make_package: MakePackage) -> None:
     old, new = make_package("old", FIRST), make_package("new", FIRST | SECOND)
-    async with room(storage_url, "bank", new):
+    async with opened(storage_url, "bank", new):
         pass
     said = r"bank.* is at step 0002, and the installed version of bank knows the steps up to 0001: install the newer version again"
-    async with Vault.open(storage_url) as vault:
+    async with Databases.open(storage_url) as databases:
         with pytest.raises(StorageError, match=said):
-            await vault.check({"bank": old})
+            await databases.check({"bank": old})
         with pytest.raises(StorageError, match=said):
-            await vault.room("bank", old)
+            await databases.storage_of("bank", old)
 
 
 async def test_that_refusal_leaves_the_directory_byte_for_byte(tmp_path: Path, make_package: MakePackage) -> None:
     old, new = make_package("old", FIRST), make_package("new", FIRST | SECOND)
     url = f"sqlite:{tmp_path / 'data'}"
-    async with room(url, "bank", new):
+    async with opened(url, "bank", new):
         pass
     before = contents(tmp_path / "data")
     assert before.keys() == {"bank.db"}
-    async with Vault.open(url, exclusive=True) as vault:
+    async with Databases.open(url, exclusive=True) as databases:
         with pytest.raises(StorageError, match="newer version"):
-            await vault.room("bank", old)
+            await databases.storage_of("bank", old)
     assert contents(tmp_path / "data") == before
 
 
 async def test_nothing_is_made_for_a_check(tmp_path: Path, make_package: MakePackage) -> None:
-    async with Vault.open(f"sqlite:{tmp_path / 'data'}") as vault:
-        await vault.check({"bank": make_package("old", FIRST)})
+    async with Databases.open(f"sqlite:{tmp_path / 'data'}") as databases:
+        await databases.check({"bank": make_package("old", FIRST)})
         assert list((tmp_path / "data").iterdir()) == []
 
 
@@ -241,50 +241,50 @@ async def test_a_file_that_is_no_database_is_refused_and_left(tmp_path: Path) ->
 
 async def test_a_backup_holds_each_room_as_it_was_while_others_write(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'data'}"
-    async with room(url, "shop", Tables), room(url, "bank", Tables) as vault:
-        bank = await vault.room("bank", Tables)
+    async with opened(url, "shop", Tables), opened(url, "bank", Tables) as databases:
+        bank = await databases.storage_of("bank", Tables)
         async with bank.write() as session:
             session.add(Account(name="a"))
-        async with bank.write() as session, Vault.open(url) as beside:
+        async with bank.write() as session, Databases.open(url) as beside:
             session.add(Account(name="b"))
             await session.flush()
             copies = await beside.backup(tmp_path / "copy")
     assert copies == [tmp_path / "copy" / "bank.db", tmp_path / "copy" / "shop.db"]
-    async with Vault.open("sqlite:copy", folder=tmp_path) as vault, (await vault.room("bank", Tables)).read() as session:
+    async with Databases.open("sqlite:copy", folder=tmp_path) as databases, (await databases.storage_of("bank", Tables)).read() as session:
         assert (await session.exec(select(Account.name))).all() == ["a"]
 
 
 async def test_a_backup_overwrites_nothing(tmp_path: Path) -> None:
-    async with room(f"sqlite:{tmp_path / 'data'}", "bank", Tables) as vault:
-        await vault.backup(tmp_path / "copy")
+    async with opened(f"sqlite:{tmp_path / 'data'}", "bank", Tables) as databases:
+        await databases.backup(tmp_path / "copy")
         before = contents(tmp_path / "copy")
         with pytest.raises(StorageError, match=r"copy already holds bank\.db; name a directory for this backup alone"):
-            await vault.backup(tmp_path / "copy")
+            await databases.backup(tmp_path / "copy")
     assert contents(tmp_path / "copy") == before
 
 
 async def test_a_backup_that_fails_leaves_no_half(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "bank.db").write_text("no database at all " * 100)
-    async with Vault.open(f"sqlite:{tmp_path / 'data'}") as vault:
+    async with Databases.open(f"sqlite:{tmp_path / 'data'}") as databases:
         with pytest.raises(StorageError, match=r"data/bank\.db is no SQLite database"):
-            await vault.backup(tmp_path / "copy")
+            await databases.backup(tmp_path / "copy")
     assert list((tmp_path / "copy").iterdir()) == []
 
 
 async def test_postgresql_has_its_own_backup(postgres_url: str, tmp_path: Path) -> None:
-    async with Vault.open(postgres_url) as vault:
+    async with Databases.open(postgres_url) as databases:
         with pytest.raises(StorageError, match=r"pg_dump --format=custom --file=.*/copy\.dump postgres"):
-            await vault.backup(tmp_path / "copy")
+            await databases.backup(tmp_path / "copy")
 
 
 async def test_connections_that_the_server_closed_are_made_anew(postgres: Postgres) -> None:
     storage_url = postgres.url(postgres.create_database())
-    async with Vault.open(storage_url) as vault:
-        bank = await vault.room("bank", Tables)
+    async with Databases.open(storage_url) as databases:
+        bank = await databases.storage_of("bank", Tables)
         async with bank.read() as session:
             await session.exec(select(Account))
-        async with Vault.open(storage_url) as other, (await other.room("bank", Tables)).read() as session:
+        async with Databases.open(storage_url) as other, (await other.storage_of("bank", Tables)).read() as session:
             await (await session.connection()).exec_driver_sql(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )

@@ -13,9 +13,9 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.caller import Credential
 from campus.errors import StorageUnavailable
 from campus.keys.keyring import KeyRing
-from campus.keys.lookup import TokenLookup
 from campus.keys.product import Product
 from campus.keys.token import new_token
+from campus.keys.token_cache import TokenCache
 from campus.storage import Storage
 from campus.testing import Clock
 
@@ -163,7 +163,7 @@ async def test_a_caller_who_hangs_up_takes_nobody_with_him(ring: KeyRing) -> Non
 
 
 async def test_of_too_many_tokens_the_one_unused_for_longest_is_forgotten(ring: KeyRing, counted: CountedStorage, clock: Clock) -> None:
-    lookup = TokenLookup(counted, now=clock, monotonic=lambda: clock().timestamp(), size=2)
+    lookup = TokenCache(counted, now=clock, monotonic=lambda: clock().timestamp(), size=2)
     tokens = [(await ring.issue("cve"))[1] for _ in range(3)]
     await lookup.find(tokens[0])
     await lookup.find(tokens[1])

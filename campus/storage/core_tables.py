@@ -5,5 +5,5 @@ from sqlmodel import SQLModel
 from campus.storage.registry import registry
 
 
-class House(SQLModel, registry=registry()):
+class CoreTables(SQLModel, registry=registry()):
     """Base of the house's tables: keys and jobs."""
