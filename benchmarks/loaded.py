@@ -6,8 +6,8 @@ from pathlib import Path
 import anyio
 
 from campus.app import assemble
+from campus.asgi import open_app
 from campus.config import read_config
-from campus.endpoints import open_app
 
 HEAVY = {"x402", "web3", "eth_abi", "eth_account", "eth_keys", "eth_typing", "eth_utils", "hexbytes"}
 

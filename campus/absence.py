@@ -12,9 +12,9 @@ from mcp import MCPError
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from campus.catalog.loader import LoadedBuilding
 from campus.frames.mcp import current_scope
 from campus.frames.refusals import refusal
-from campus.loader import Loaded
 from campus.problems import upstream_unavailable
 
 
@@ -39,7 +39,7 @@ def absent_server(name: str) -> FastMCP[Any]:
     return FastMCP(name, middleware=[AbsentFrame()])
 
 
-def absent_routes(loaded: Loaded, *, documents: str) -> list[Route]:
+def absent_routes(loaded: LoadedBuilding, *, documents: str) -> list[Route]:
     """The HTTP addresses that are surely the building's: its own prefix, and the routes that campus.toml gives its tools.
 
     `documents` names the building whose document /openapi.json is.

@@ -14,6 +14,8 @@ import httpx
 from starlette.types import ASGIApp
 
 from campus.addresses import Listen
+from campus.catalog.loader import Installed, LoadedBuilding, installed_buildings, one_line
+from campus.catalog.plan import Plan, make_plan
 from campus.config import Config
 from campus.core import Core, open_core, utc_now
 from campus.directory import Directory
@@ -23,7 +25,6 @@ from campus.http.health import Health
 from campus.jobs import Scheduler
 from campus.keys.building_keys import BuildingKeys
 from campus.keys.keyring import KeyRing
-from campus.loader import Installed, Loaded, installed_buildings, told
 from campus.observability.checks import Findings, ask_buildings, readiness, server_findings, unwritten
 from campus.observability.metrics import Counters
 from campus.outbound.callers_urls import GuardedClient, guarded_client
@@ -32,7 +33,6 @@ from campus.outbound.operators_urls import feeds_client
 from campus.oversights import free_writes, unsold
 from campus.payments.service import PaymentService
 from campus.paywall import ALL
-from campus.plan import Plan, make_plan
 from campus.site import Site
 from campus.storage import NoStorage
 from campus.storage.shape import missing_from
@@ -186,7 +186,7 @@ class Surroundings:
     serving: bool = False
 
     @asynccontextmanager
-    async def site(self, loaded: Loaded) -> AsyncIterator[Site[Any, Any]]:
+    async def site(self, loaded: LoadedBuilding) -> AsyncIterator[Site[Any, Any]]:
         """A building's site, its tables migrated and its state made."""
         building = loaded.building
         tables = building.tables
@@ -217,7 +217,7 @@ class Surroundings:
             yield replace(site, state=await _state_of(loaded, site, stack))
 
 
-async def _state_of(loaded: Loaded, site: Site[Any, Any], stack: AsyncExitStack) -> object:
+async def _state_of(loaded: LoadedBuilding, site: Site[Any, Any], stack: AsyncExitStack) -> object:
     """What a building's state() gives: a value, or what a context manager gives that is entered on the stack."""
     make = loaded.building.state
     try:
@@ -225,8 +225,8 @@ async def _state_of(loaded: Loaded, site: Site[Any, Any], stack: AsyncExitStack)
         return await stack.enter_async_context(made) if isinstance(made, AbstractAsyncContextManager) else made
     except CampusError:
         raise
-    except Exception as error:  # the border to an author's code: the operator is told whose it is
-        raise LoadError(f"building {loaded.name!r} cannot make its state: {told(error)}") from error
+    except Exception as error:  # the border to an author's code: the operator is one_line whose it is
+        raise LoadError(f"building {loaded.name!r} cannot make its state: {one_line(error)}") from error
 
 
 def open_admin(campus: Campus) -> ASGIApp:

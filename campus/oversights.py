@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from campus.access import access_of
+from campus.catalog.server import OpenBuilding
 from campus.config import Config
-from campus.opening import Opened
 
 
 def unsold(config: Config, *, sells: bool) -> Sequence[str]:
@@ -19,7 +19,7 @@ def unsold(config: Config, *, sells: bool) -> Sequence[str]:
     ]
 
 
-def free_writes(opened: Opened) -> Sequence[str]:
+def free_writes(opened: OpenBuilding) -> Sequence[str]:
     """Tools that may change something and are free because nobody said a price, nor that they are free."""
     writing = [
         name

@@ -18,7 +18,7 @@ from campus.observability.metrics import Counters
 from campus.outbound.callers_urls import GuardedClient
 from campus.outbound.mail import Mail
 from campus.storage import Storage
-from twins import Instant
+from twins import RequestDependency
 
 SITE = "campus.site"
 CALLER = "campus.caller"
@@ -64,10 +64,10 @@ class Site(Generic[SettingsT, StateT]):
         self.counters.add(self.name, event, labels, times=times)
 
 
-class _CurrentSite(Instant[Site[Any, Any]]):
+class _CurrentSite(RequestDependency[Site[Any, Any]]):
     """The Site of the building whose tool is called."""
 
-    def of(self, scope: Scope) -> Site[Any, Any]:
+    def from_scope(self, scope: Scope) -> Site[Any, Any]:
         site = scope.get(SITE)
         if site is None:
             return self.without_request()
@@ -81,10 +81,10 @@ class _CurrentSite(Instant[Site[Any, Any]]):
         raise AttributeError(f"a direct call wants its site=: there is no {name} without one")
 
 
-class _CurrentCaller(Instant[Caller]):
+class _CurrentCaller(RequestDependency[Caller]):
     """Who calls."""
 
-    def of(self, scope: Scope) -> Caller:
+    def from_scope(self, scope: Scope) -> Caller:
         caller = scope.get(CALLER)
         return caller if isinstance(caller, Caller) else self.without_request()
 

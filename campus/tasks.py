@@ -5,15 +5,17 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from campus.catalog.server import OpenBuilding
 from campus.jobs import Task
 from campus.keys.keyring import KeyRing
-from campus.opening import Opened
 from campus.site import Site
 
 FLUSH_SECONDS = 60
 
 
-def tasks_of(opened: Sequence[Opened], sites: Mapping[str, Site[Any, Any]], keys: KeyRing, *, more: Sequence[Task] = ()) -> list[Task]:
+def tasks_of(
+    opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing, *, more: Sequence[Task] = ()
+) -> list[Task]:
     """The jobs of all buildings by name, each with its building's site, the flush of keys' last use, and `more` of the house."""
     tasks = [
         Task(f"{one.name}.{job.name}", partial(job.run, sites[one.name]), every=job.every, daily_at=job.daily_at, on=job.on)

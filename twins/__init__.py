@@ -13,29 +13,28 @@ from twins.attach import Twins, attach
 from twins.call import Call, Gate
 from twins.fastmcp_internals import serve_schemas
 from twins.field_errors import FieldError
-from twins.injection import Instant
-from twins.json_reader import Unstorable, hostile, read_json, storable
+from twins.injection import RequestDependency
+from twins.json_reader import Unstorable, read_json, storable, unstorable_reason
 from twins.openapi import openapi, problem_response
 from twins.operation import Operation, Parameter
 from twins.problems import Problem
 from twins.responses import Answer, problem_answer, send_answer
-from twins.routes import Entry, RouteTable
+from twins.routes import RouteEntry, RouteTable
 
 __all__ = [
     "Answer",
     "Call",
-    "Entry",
     "FieldError",
     "Gate",
-    "Instant",
     "Operation",
     "Parameter",
     "Problem",
+    "RequestDependency",
+    "RouteEntry",
     "RouteTable",
     "Twins",
     "Unstorable",
     "attach",
-    "hostile",
     "openapi",
     "problem_answer",
     "problem_response",
@@ -44,4 +43,5 @@ __all__ = [
     "send_answer",
     "serve_schemas",
     "storable",
+    "unstorable_reason",
 ]

@@ -8,17 +8,17 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
 from twins.field_errors import FieldError, pointer_to, unknown_field
-from twins.json_reader import Unstorable, hostile, read_json
+from twins.json_reader import Unstorable, read_json, unstorable_reason
 from twins.operation import IN_QUERY, Operation, Parameter, Place
 from twins.problems import Problem, invalid_request
 from twins.tracking import without_tracking
 
 
-class ClientGoneError(Exception):
+class ClientDisconnectedError(Exception):
     """The caller hung up before its request was read: there is nobody to answer."""
 
 
-class MisfitError(Exception):
+class UnreadableArgumentsError(Exception):
     """Some of the arguments cannot be read: what is wrong with them, and those that were read."""
 
     def __init__(self, errors: Sequence[FieldError], arguments: dict[str, Any]) -> None:
@@ -32,7 +32,7 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
 
     With `is_link`, query parameters that other services add to shared links are ignored.
 
-    Raises MisfitError, for its caller to tell together with what else is wrong; and Problem: 400 `invalid_json` and
+    Raises UnreadableArgumentsError, for its caller to tell together with what else is wrong; and Problem: 400 `invalid_json` and
     `unexpected_body`, 413 `too_large`, 415 `unsupported_media_type`, 422 `invalid_request`.
     """
     in_query = scope["method"] in IN_QUERY
@@ -53,11 +53,11 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
         errors += _take(texts, known, arguments, place="query", lenient=operation.route.lenient)
     if operation.route.placeholders:
         for name, text in scope["path_params"].items():
-            value = arguments[name] = operation.by_name[name].spelling.read((text,))
-            if reason := hostile(value):
+            value = arguments[name] = operation.by_name[name].decoder.read((text,))
+            if reason := unstorable_reason(value):
                 errors.append(FieldError(pointer_to("path", name), "not_storable", reason))
     if errors:
-        raise MisfitError(errors, arguments)
+        raise UnreadableArgumentsError(errors, arguments)
     return arguments
 
 
@@ -88,7 +88,7 @@ def _by_name(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def _unknown(sent: Iterable[str], known: Mapping[str, Parameter], operation: Operation, *, place: Place) -> list[FieldError]:
-    if place == "body" and operation.takes_more:
+    if place == "body" and operation.accepts_unknown:
         return []
     return [unknown_field(place, name, known) for name in sent if name not in known]
 
@@ -101,11 +101,11 @@ def _take(
     for wire, spelled in texts.items():
         if parameter := known.get(wire):
             try:
-                value = arguments[parameter.name] = parameter.spelling.read(spelled)
+                value = arguments[parameter.name] = parameter.decoder.read(spelled)
             except ValueError as error:
                 errors.append(FieldError(pointer_to(place, wire), "repeated", str(error)))
                 continue
-            if (reason := hostile(value)) is None:
+            if (reason := unstorable_reason(value)) is None:
                 continue
             if parameter.name in lenient:
                 arguments[parameter.name] = Unstorable(reason)
@@ -143,7 +143,7 @@ async def _receive_all(receive: Receive, *, announced: str, limit: int) -> bytes
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGoneError
+            raise ClientDisconnectedError
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > limit:

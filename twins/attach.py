@@ -19,8 +19,8 @@ from twins.fastmcp_internals import every_tool, serve_schemas
 from twins.openapi import openapi
 from twins.operation import Operation, operation_of
 from twins.problems import NO_TYPE
-from twins.responses import json_answer, send_answer, unless_known
-from twins.routes import Entry, RouteTable
+from twins.responses import json_answer, or_not_modified, send_answer
+from twins.routes import RouteEntry, RouteTable
 
 ONE_MEBIBYTE = 1 << 20
 DOCUMENT = "/openapi.json"
@@ -71,7 +71,7 @@ class Twins:
             way = Way(server, operation, registered=registered, body_limit=body_limit, is_link=links(operation))
             twin = Twin(way, gate=gate, problem_types=problem_types)
             operations.append(operation)
-            entries.append(Entry(operation.served, operation.path, twin, f"the tool {tool.name!r} of {name!r}"))
+            entries.append(RouteEntry(operation.served, operation.path, twin, f"the tool {tool.name!r} of {name!r}"))
         return cls(tuple(operations), RouteTable(entries, problem_types=problem_types))
 
 
@@ -131,11 +131,11 @@ def attach(server: FastMCP[Any], *, name: str | None = None, mcp_path: str = "/m
     return app
 
 
-def _document(server: FastMCP[Any], twins: Twins) -> Entry:
+def _document(server: FastMCP[Any], twins: Twins) -> RouteEntry:
     document = openapi(twins.operations, title=server.name, version=server.version or "0", description=server.instructions or "")
     answer = json_answer(to_json(document), cache="no-cache")  # kept, and asked for again each time
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        await send_answer(send, unless_known(answer, scope), with_body=scope["method"] != "HEAD")
+        await send_answer(send, or_not_modified(answer, scope), with_body=scope["method"] != "HEAD")
 
-    return Entry(("GET", "HEAD"), DOCUMENT, serve, "the OpenAPI document")
+    return RouteEntry(("GET", "HEAD"), DOCUMENT, serve, "the OpenAPI document")

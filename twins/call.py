@@ -12,14 +12,14 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope
 
-from twins.arguments import MisfitError, read_arguments
-from twins.fastmcp_internals import Standing, Surroundings, is_crash, is_elsewhere, leave
-from twins.inputs import Input
+from twins.argument_checks import ArgumentChecker
+from twins.arguments import UnreadableArgumentsError, read_arguments
+from twins.fastmcp_internals import DirectCallGuard, ToolContext, is_crash, is_proxied, reset
 from twins.operation import Operation
 from twins.problems import Problem
-from twins.refusals import refusal_of, too_late, upstream_failed
-from twins.responses import Answer, unless_known
+from twins.responses import Answer, or_not_modified
 from twins.results import Results
+from twins.validation_errors import invalid_arguments, timeout_problem, upstream_failed
 
 logger = logging.getLogger(__name__)
 
@@ -32,10 +32,10 @@ class Way:
         self.body_limit = body_limit
         self._is_link = is_link
         self._server = server
-        self._surroundings = Surroundings(server)
+        self._surroundings = ToolContext(server)
         self._results = Results(operation)
-        self._standing = Standing(server, registered)
-        self._input = Input(server, operation)
+        self._standing = DirectCallGuard(server, registered)
+        self._input = ArgumentChecker(server, operation)
         self._direct = self._input.direct
 
     @property
@@ -48,7 +48,7 @@ class Way:
         is_link = self._is_link and scope["method"] in ("GET", "HEAD")
         return read_arguments(self.operation, scope, receive, body_limit=self.body_limit, is_link=is_link)
 
-    def refused(self, misfit: MisfitError, *, method: str) -> Problem:
+    def refused(self, misfit: UnreadableArgumentsError, *, method: str) -> Problem:
         """The Problem of arguments that cannot be read: it names everything that is wrong with them."""
         return self._input.refusal(misfit.arguments, method, found=misfit.errors)
 
@@ -65,7 +65,7 @@ class Way:
             answer = self._results.answer(await self._direct.run(arguments, scope))
         else:
             answer = await self._through_server(sent, scope)
-        return answer if self.operation.cache is None else unless_known(answer, scope)
+        return answer if self.operation.cache is None else or_not_modified(answer, scope)
 
     async def _through_server(self, sent: dict[str, Any], scope: Scope) -> Answer:
         tool = self.operation.tool
@@ -74,14 +74,14 @@ class Way:
             result = await self._server.call_tool(tool.name, sent)
         except FastMCPValidationError as error:
             if isinstance(error.__cause__, ValidationError):
-                raise refusal_of(error.__cause__, self.operation, scope["method"], sent) from None
+                raise invalid_arguments(error.__cause__, self.operation, scope["method"], sent) from None
             raise
         except ToolError as error:
             if is_crash(error):
                 raise _fault(error.__cause__, tool) from error.__cause__
             raise
         finally:
-            leave(entered)
+            reset(entered)
         return self._results.answer_of_server(result)
 
 
@@ -90,7 +90,7 @@ class ToolFailedError(Exception):
 
 
 def _fault(cause: BaseException | None, tool: Tool) -> Exception:
-    return too_late(cause, tool) or ToolFailedError(tool.name)
+    return timeout_problem(cause, tool) or ToolFailedError(tool.name)
 
 
 class Call:
@@ -128,7 +128,7 @@ class Call:
             if self._sent is None:  # as in _read, and one coroutine less for every call
                 try:
                     self._sent = await way.reading(self.scope, self._receive)
-                except MisfitError as misfit:
+                except UnreadableArgumentsError as misfit:
                     raise way.refused(misfit, method=self.scope["method"]) from None
             self._arguments = way.validated(self._sent, method=self.scope["method"])
         return self._arguments
@@ -137,7 +137,7 @@ class Call:
         if self._sent is None:
             try:
                 self._sent = await self._way.reading(self.scope, self._receive)
-            except MisfitError as misfit:
+            except UnreadableArgumentsError as misfit:
                 raise self._way.refused(misfit, method=self.scope["method"]) from None
         return self._sent
 
@@ -173,6 +173,6 @@ def problem_of(error: Exception, call: Call) -> Problem:
         exc_info=error,
         extra={"tool": call.operation.name, "path": call.operation.path, "request_id": call.scope.get("request_id")},
     )
-    if is_elsewhere(call.operation.tool):
+    if is_proxied(call.operation.tool):
         return upstream_failed()
     return Problem(500, "internal_error", "the call failed on the server; the cause is in its log")

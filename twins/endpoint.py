@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from twins.arguments import ClientGoneError
+from twins.arguments import ClientDisconnectedError
 from twins.call import Call, Gate, Way, problem_of
 from twins.problems import NO_TYPE, Problem
 from twins.responses import Answer, problem_answer, raw_headers, send_answer
@@ -27,7 +27,7 @@ class Twin:
         call = scope["twins.call"] = Call(self.way, scope, receive)
         try:
             answer = await (call.answer() if self._gate is None else self._gate(call))
-        except ClientGoneError:
+        except ClientDisconnectedError:
             return
         except Exception as error:  # the border: whatever a tool or a gate raises becomes an answer, and faults are logged
             answer = problem_answer(problem_of(error, call), types=self._types, request_id=scope.get("request_id"))

@@ -62,7 +62,7 @@ async def serve_schemas(server: FastMCP[Any]) -> None:
     server._mcp_server.get_tool_input_schema = schemas.get
 
 
-def skips_nothing(server: FastMCP[Any]) -> bool:
+def allows_direct_calls(server: FastMCP[Any]) -> bool:
     """Whether a tool may be called without the server: nothing of its author's stands around a call.
 
     `_extensions` may intercept calls. Of middleware, what overrides a hook that runs around a call counts, unless its
@@ -79,12 +79,12 @@ def _wraps_calls(middleware: Middleware) -> bool:
     return any(overridden) or not vars(middleware).keys().isdisjoint(CALL_HOOKS)
 
 
-def is_elsewhere(tool: Tool) -> bool:
+def is_proxied(tool: Tool) -> bool:
     """Whether a tool is another server's, reached by a proxy. To import its class would take a quarter of a second."""
     return any(kind.__module__ == "fastmcp.server.providers.proxy" for kind in type(tool).__mro__)
 
 
-class Standing:
+class DirectCallGuard:
     """Whether a tool still stands as it stood when its twin was opened.
 
     Disabling, renaming and adding middleware all lengthen one of these lists; `_components` holds a tool until it
@@ -173,10 +173,10 @@ class TwinRequestContext(FastMCPRequestContext):
         return value
 
 
-class Surroundings:
+class ToolContext:
     """What a tool's function finds around it in a call that did not come by MCP.
 
-    `entered = surroundings.enter(scope)`, and `leave(entered)` whatever comes of the call. The context variables are set
+    `entered = surroundings.enter(scope)`, and `reset(entered)` whatever comes of the call. The context variables are set
     directly: `async with Context(…)` does the same in several times the time, opens a new scope for `Shared()` in each call,
     and knows no request.
     """
@@ -202,7 +202,7 @@ class Surroundings:
         return entered
 
 
-def leave(entered: Sequence[Token[Any]]) -> None:
+def reset(entered: Sequence[Token[Any]]) -> None:
     """Give the context variables back what they held before."""
     for token in reversed(entered):
         token.var.reset(token)

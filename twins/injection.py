@@ -12,15 +12,15 @@ from starlette.types import Scope
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Instant(Dependency[T_co]):
-    """A parameter's default that is replaced, per call, by `of(scope)`.
+class RequestDependency(Dependency[T_co]):
+    """A parameter's default that is replaced, per call, by `from_scope(scope)`.
 
-    FastMCP resolves it like any other dependency; a twin calls `of` itself, which is some twenty times quicker.
+    FastMCP resolves it like any other dependency; a twin calls `from_scope` itself, which is some twenty times quicker.
     A caller can never supply such a parameter.
     """
 
     @abstractmethod
-    def of(self, scope: Scope) -> T_co:
+    def from_scope(self, scope: Scope) -> T_co:
         """The value for the HTTP request with this ASGI scope. May raise a Problem."""
 
     def without_request(self) -> T_co:
@@ -32,7 +32,7 @@ class Instant(Dependency[T_co]):
             request = get_http_request()
         except RuntimeError:
             return self.without_request()
-        return self.of(request.scope)
+        return self.from_scope(request.scope)
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None

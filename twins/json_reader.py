@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 
 from twins.problems import Problem
 
-# Only a text with one of these can hold what `hostile` looks for: an escaped NUL, a long run of digits, an exponent.
+# Only a text with one of these can hold what `unstorable_reason` looks for: an escaped NUL, a long run of digits, an exponent.
 SUSPICIOUS = re.compile(rb"\\u0000|\d{19}|\d[eE]")
 SURROGATE = re.compile("[\ud800-\udfff]")
 LONGEST_INTEGER = 2**63
@@ -40,7 +40,7 @@ def read_json(data: bytes | bytearray | memoryview, *, lenient: Collection[str] 
         if value is None:
             raise Problem(400, "invalid_json", f"the JSON cannot be read: {error}") from None
         return storable(value, lenient)
-    if SUSPICIOUS.search(raw) and hostile(value):
+    if SUSPICIOUS.search(raw) and unstorable_reason(value):
         return storable(value, lenient)
     return value
 
@@ -56,7 +56,7 @@ def storable(value: Any, lenient: Collection[str] = ()) -> Any:
     return marked
 
 
-def hostile(value: Any) -> str | None:
+def unstorable_reason(value: Any) -> str | None:
     """Why a JSON value cannot be stored or written again, or None for one that can."""
     if type(value) is str and value.isascii() and "\0" not in value:
         return None  # as nearly every text in an address is
@@ -82,8 +82,8 @@ def hostile(value: Any) -> str | None:
 
 
 def _obstacle(value: Any) -> str | None:
-    """As `hostile`, for a value that the strict reader has not seen: it may be nested too deeply as well."""
-    if reason := hostile(value):
+    """As `unstorable_reason`, for a value that the strict reader has not seen: it may be nested too deeply as well."""
+    if reason := unstorable_reason(value):
         return reason
     try:
         to_json(value, fallback=lambda _: None)

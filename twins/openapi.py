@@ -5,10 +5,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from twins.components import PROBLEM, Components, in_capitals
+from twins.openapi_components import PROBLEM, Components, in_capitals
+from twins.openapi_schema import Schema, without_null, without_own_title
 from twins.operation import IN_QUERY, Operation, Parameter
 from twins.problems import PROBLEM_JSON, title_of
-from twins.schema_3_0 import Schema, without_null, without_own_title
 
 JSON = "application/json"
 Additions = Callable[[Operation], Mapping[str, Any]]
@@ -92,7 +92,7 @@ def _operation(operation: Operation, method: str, book: Components) -> dict[str,
 
 def _parameter(parameter: Parameter, operation: Operation, book: Components) -> dict[str, Any]:
     # Nothing spells null: whoever means it leaves the parameter out.
-    sent = parameter.schema if parameter.spelling.as_json else without_null(parameter.schema)
+    sent = parameter.schema if parameter.decoder.as_json else without_null(parameter.schema)
     schema = book.inline(without_own_title(parameter.name, sent), operation)
     said: dict[str, Any] = {
         "name": parameter.wire,
@@ -101,7 +101,7 @@ def _parameter(parameter: Parameter, operation: Operation, book: Components) -> 
     }
     if description := schema.pop("description", None):
         said["description"] = description
-    if parameter.spelling.as_json:
+    if parameter.decoder.as_json:
         return said | {"content": {JSON: {"schema": schema}}}
     return said | {"schema": schema or {"type": "string"}}
 
@@ -116,7 +116,7 @@ def _body(sent: Sequence[Parameter], operation: Operation, book: Components) -> 
         schema["required"] = required
     if operation.route.any_of:
         schema["allOf"] = [{"anyOf": [_with_argument(each, operation, book) for each in sent if each.name in operation.route.any_of]}]
-    if not operation.takes_more:
+    if not operation.accepts_unknown:
         schema["additionalProperties"] = False
     return {"required": bool(required), "content": {JSON: {"schema": schema}}}
 

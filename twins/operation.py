@@ -8,7 +8,7 @@ from typing import Any, Literal
 from fastmcp.tools import Tool
 
 from twins.annotation import Route, reads_only, route_of
-from twins.spelling import Spelling, spelling_of
+from twins.parameter_decoding import ParameterDecoder, decoder_of
 
 IN_QUERY = ("GET", "HEAD", "DELETE")
 Place = Literal["path", "query", "body", "arguments"]
@@ -24,7 +24,7 @@ class Parameter:
     schema: Mapping[str, Any]
     required: bool
     in_path: bool
-    spelling: Spelling
+    decoder: ParameterDecoder
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Operation:
         return self.route.cache
 
     @property
-    def takes_more(self) -> bool:
+    def accepts_unknown(self) -> bool:
         """Whether the tool takes arguments that its schema does not name (a tool of another server may)."""
         return self.tool.parameters.get("additionalProperties", True) is not False
 
@@ -85,7 +85,7 @@ class Operation:
             return "query", parameter.wire if parameter else name
         return "body", name
 
-    def known_at(self, method: str | None) -> dict[str, tuple[str, ...]]:
+    def accepted_names(self, method: str | None) -> dict[str, tuple[str, ...]]:
         """The names that are taken at each place where a name can be unknown, under a method (None: over MCP)."""
         if method is None:
             return {"arguments": tuple(self.by_name)}
@@ -116,7 +116,7 @@ def operation_of(tool: Tool, *, server: str, default_prefix: str) -> Operation:
             schema=schema,
             required=name in required,
             in_path=name in route.placeholders,
-            spelling=spelling_of(schema, tool.parameters),
+            decoder=decoder_of(schema, tool.parameters),
         )
         for name, schema in schemas.items()
     )
@@ -133,5 +133,5 @@ def _check(operation: Operation) -> None:
     for parameter in operation.parameters:
         if parameter.in_path and parameter.wire != parameter.name:
             raise ValueError(f"tool {name!r}: query= renames {parameter.name!r}, which travels in the path")
-        if parameter.in_path and (parameter.spelling.items or parameter.spelling.as_json):
+        if parameter.in_path and (parameter.decoder.items or parameter.decoder.as_json):
             raise ValueError(f"tool {name!r}: {{{parameter.name}}} is a list or an object; a path holds one plain value")

@@ -43,7 +43,7 @@ def json_answer(body: bytes, *, status: int = 200, cache: str | None = None) -> 
     return Answer(status, body, (JSON_HEADER, (b"cache-control", cache.encode("latin-1")), (b"etag", etag.encode())))
 
 
-def unless_known(answer: Answer, scope: Scope) -> Answer:
+def or_not_modified(answer: Answer, scope: Scope) -> Answer:
     """The answer, or 304 where it has an ETag that the request's If-None-Match names."""
     if not (known := _known_etags(scope)) or scope["method"] not in ("GET", "HEAD") or answer.status != 200:
         return answer

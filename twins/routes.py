@@ -12,7 +12,7 @@ from twins.problems import NO_TYPE
 
 
 @dataclass(frozen=True)
-class Entry:
+class RouteEntry:
     """One thing served: its methods, its path with {placeholders}, its ASGI app, and its name in sentences."""
 
     methods: tuple[str, ...]
@@ -24,7 +24,7 @@ class Entry:
 class RouteTable:
     """Paths and where they lead. Raises ValueError where two entries claim one route."""
 
-    def __init__(self, entries: Iterable[Entry] = (), *, problem_types: str = NO_TYPE) -> None:
+    def __init__(self, entries: Iterable[RouteEntry] = (), *, problem_types: str = NO_TYPE) -> None:
         self.entries = tuple(entries)
         self.problem_types = problem_types
         self._literal: dict[str, Methods] = {}
@@ -56,9 +56,9 @@ class RouteTable:
         return cls((entry for table in all_tables for entry in table.entries), problem_types=types)
 
 
-def _by_path(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+def _by_path(entries: Iterable[RouteEntry]) -> dict[str, list[RouteEntry]]:
     """Entries by path, the most particular path first: a literal part goes before a placeholder at the same place."""
-    grouped: dict[str, list[Entry]] = {}
+    grouped: dict[str, list[RouteEntry]] = {}
     spelled: dict[str, str] = {}
     for entry in sorted(entries, key=lambda entry: _particularity(entry.path)):
         path = spelled.setdefault(PLACEHOLDER.sub("{}", entry.path), entry.path)
@@ -69,8 +69,8 @@ def _by_path(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
     return grouped
 
 
-def _apps(entries: Iterable[Entry]) -> dict[str, ASGIApp]:
-    taken: dict[str, Entry] = {}
+def _apps(entries: Iterable[RouteEntry]) -> dict[str, ASGIApp]:
+    taken: dict[str, RouteEntry] = {}
     for entry in entries:
         for method in entry.methods:
             if method in taken:

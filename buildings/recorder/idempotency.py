@@ -12,16 +12,16 @@ from starlette.types import Scope
 from buildings.recorder.secrets import Entropy
 from buildings.recorder.tables import REPLIES
 from campus import Problem, check_idempotency_key
-from twins import Instant
+from twins import RequestDependency
 
 ANSWER_RETENTION = timedelta(hours=24)
 NONCE_BYTES = 12
 
 
-class _IdempotencyKey(Instant[str | None]):
+class _IdempotencyKey(RequestDependency[str | None]):
     """The Idempotency-Key header of the request."""
 
-    def of(self, scope: Scope) -> str | None:
+    def from_scope(self, scope: Scope) -> str | None:
         found = next((value for name, value in scope.get("headers", ()) if name == b"idempotency-key"), None)
         if found is None:
             return None

@@ -6,10 +6,10 @@ import anyio
 from cyclopts import App, Parameter
 
 from campus.app import open_servers
+from campus.catalog.loader import find, installed_buildings
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import read_config
 from campus.errors import LoadError
-from campus.loader import find, installed_buildings
 
 app = App()
 

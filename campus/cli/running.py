@@ -15,17 +15,17 @@ from anyio.abc import TaskGroup
 from cyclopts import App, CycloptsError, Parameter
 
 from campus.app import Campus, assemble, open_admin
+from campus.asgi import open_app
 from campus.building import Job
+from campus.catalog.loader import installed_buildings
+from campus.catalog.plan import make_plan
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import Config, read_config
 from campus.core import open_core
-from campus.endpoints import open_app
 from campus.errors import CampusError, JobRefused
 from campus.http.server import bind
 from campus.http.server import serve as serve_app
-from campus.loader import installed_buildings
 from campus.observability.logs import log_to_stderr
-from campus.plan import make_plan
 
 log = logging.getLogger(__name__)
 app = App()

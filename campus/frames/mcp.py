@@ -19,8 +19,8 @@ from campus.paywall import ADMISSION, Paywall
 from campus.problems import storage_unavailable
 from campus.schemas import with_refusals
 from campus.site import ROUTE, SITE, Site
-from twins import Operation, Problem, hostile
-from twins.inputs import Input
+from twins import Operation, Problem, unstorable_reason
+from twins.argument_checks import ArgumentChecker
 
 
 class PaywallFrame(Middleware):
@@ -33,7 +33,7 @@ class PaywallFrame(Middleware):
         site: Site[Any, Any],
         offers: Mapping[str, Offer],
         operations: Mapping[str, Operation],
-        inputs: Mapping[str, Input],
+        inputs: Mapping[str, ArgumentChecker],
         paywall: Paywall,
         paid: PaidCalls | None = None,
     ) -> None:
@@ -72,7 +72,7 @@ class PaywallFrame(Middleware):
                 if self._paid is None:
                     raise
                 return await self._paid.answer(offer, refused, context, call_next, scope)
-            if hostile(context.message.arguments) is not None:
+            if unstorable_reason(context.message.arguments) is not None:
                 context = context.copy(message=without_hostile(context.message, self._operations[name]))
             result = await self._checked(context, call_next)
         except StorageUnavailable:  # while the caller's key was looked up, or a payment noted

@@ -16,8 +16,8 @@ from campus.frames.door import PaymentDoor
 from campus.frames.refusals import refuse_hostile
 from campus.payments.payment import Goods, Sold
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
-from twins import Operation, Problem, hostile
-from twins.inputs import Input
+from twins import Operation, Problem, unstorable_reason
+from twins.argument_checks import ArgumentChecker
 
 Context = MiddlewareContext[mcp_types.CallToolRequestParams]
 Next = CallNext[mcp_types.CallToolRequestParams, ToolResult]
@@ -35,7 +35,7 @@ class Unanswered(Exception):
 class PaidCalls:
     """One building's calls by payment. `inputs` check the arguments before anything is reserved."""
 
-    def __init__(self, door: PaymentDoor, operations: Mapping[str, Operation], inputs: Mapping[str, Input]) -> None:
+    def __init__(self, door: PaymentDoor, operations: Mapping[str, Operation], inputs: Mapping[str, ArgumentChecker]) -> None:
         self._door = door
         self._operations = operations
         self._inputs = inputs
@@ -48,7 +48,7 @@ class PaidCalls:
         method = self._operations[offer.tool].methods[0]
         payment = payment_in_meta(meta)
         if payment is None:
-            readable = None if hostile(arguments) else arguments
+            readable = None if unstorable_reason(arguments) else arguments
             key = idempotency_key_in(scope, meta, readable)
             said = None if readable is None else self._as_far_as_valid(offer.tool, readable)
             again = await self._door.recalled(offer, said, scope=scope, frame="mcp", method=method, idempotency_key=key)

@@ -14,18 +14,20 @@ from starlette.types import Scope
 from campus.errors import EXPLAINED_AT, StorageUnavailable
 from campus.payments.terms import PaymentRequired
 from campus.problems import storage_unavailable
-from twins import Operation, Problem, hostile, storable
-from twins.fastmcp_internals import is_elsewhere
+from twins import Operation, Problem, storable, unstorable_reason
+from twins.fastmcp_internals import is_proxied
 from twins.field_errors import MOST_ERRORS, pointer_to, subject_of
-from twins.refusals import refusal_of, too_late, upstream_failed
+from twins.validation_errors import invalid_arguments, timeout_problem, upstream_failed
 
 
 def refuse_hostile(arguments: Any) -> None:
     """Refuse values that no JSON reader of the HTTP frame would let through: lone surrogates, NUL, endless numbers."""
-    if hostile(arguments) is None:
+    if unstorable_reason(arguments) is None:
         return
     members = arguments.items() if isinstance(arguments, Mapping) else ()
-    reasons = [f"{subject_of(pointer_to('arguments', name))}: {reason}" for name, value in members if (reason := hostile({name: value}))]
+    reasons = [
+        f"{subject_of(pointer_to('arguments', name))}: {reason}" for name, value in members if (reason := unstorable_reason({name: value}))
+    ]
     raise Problem(400, "invalid_json", "; ".join(reasons[:MOST_ERRORS]) or "the arguments cannot be accepted")
 
 
@@ -44,9 +46,9 @@ def as_problem(error: ToolError, tool: Tool) -> Problem:
         return storage_unavailable()
     if error.__cause__ is None:
         return Problem(400, "tool_error", str(error))
-    if late := too_late(error.__cause__, tool):
+    if late := timeout_problem(error.__cause__, tool):
         return late
-    if is_elsewhere(tool):
+    if is_proxied(tool):
         return upstream_failed()
     return Problem(500, "internal_error", f"{tool.name} failed; the cause is in the server's log.")
 
@@ -54,7 +56,7 @@ def as_problem(error: ToolError, tool: Tool) -> Problem:
 def as_invalid(error: ValidationError, operation: Operation, arguments: Mapping[str, Any]) -> Problem:
     """Arguments that the tool does not take, each named; their values are not repeated."""
     if isinstance(cause := error.__cause__, pydantic.ValidationError):
-        return refusal_of(cause, operation, None, arguments)
+        return invalid_arguments(cause, operation, None, arguments)
     return Problem(422, "invalid_request", "The arguments do not match the tool's input schema.")
 
 

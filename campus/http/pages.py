@@ -11,12 +11,12 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.building import Page
+from campus.catalog.server import OpenBuilding
 from campus.directory import Directory
 from campus.errors import EXPLAINED_AT
 from campus.explanations import explanation_of
-from campus.opening import Opened
 from campus.site import ROUTE, SITE, Site
-from twins import Entry, Problem
+from twins import Problem, RouteEntry
 from twins.fastmcp_internals import author_routes
 
 PROBLEM_JSON = "application/problem+json"
@@ -68,12 +68,12 @@ def constant(response: Response) -> Callable[[Request], Awaitable[Response]]:
     return answer
 
 
-def page_entries(opened: Opened, site: Site[Any, Any]) -> list[Entry]:
+def page_entries(opened: OpenBuilding, site: Site[Any, Any]) -> list[RouteEntry]:
     """A building's pages for the table of routes; each is given the building's site."""
     return [_page_entry(page, site) for page in opened.loaded.building.pages]
 
 
-def _page_entry(page: Page, site: Site[Any, Any]) -> Entry:
+def _page_entry(page: Page, site: Site[Any, Any]) -> RouteEntry:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         scope[SITE], scope[ROUTE] = site, page.path
@@ -84,10 +84,10 @@ def _page_entry(page: Page, site: Site[Any, Any]) -> Entry:
         await response(scope, receive, send)
 
     methods = (*page.methods, "HEAD") if "GET" in page.methods else page.methods
-    return Entry(methods, page.path, app, f"the page {page.path} of {site.name}")
+    return RouteEntry(methods, page.path, app, f"the page {page.path} of {site.name}")
 
 
-def exposed_routes(opened: Opened) -> list[BaseRoute]:
+def exposed_routes(opened: OpenBuilding) -> list[BaseRoute]:
     """A server's own routes, where campus.toml exposes them."""
     return author_routes(opened.loaded.server) if "routes" in opened.loaded.table.expose else []
 

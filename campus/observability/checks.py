@@ -8,12 +8,12 @@ from typing import Any
 import anyio
 
 from campus.addresses import is_loopback
+from campus.catalog.plan import Plan
+from campus.catalog.server import OpenBuilding
 from campus.config import ServerTable
 from campus.errors import CampusError
 from campus.jobs import Scheduler
-from campus.opening import Opened
 from campus.payments.service import PaymentService
-from campus.plan import Plan
 from campus.site import Site
 from campus.storage import Storage, try_write
 
@@ -26,7 +26,7 @@ Findings = dict[str, Sequence[str]]
 """By building: a sentence for each thing that is wrong."""
 
 
-async def ask_buildings(opened: Sequence[Opened], sites: Mapping[str, Site[Any, Any]], on: str) -> Findings:
+async def ask_buildings(opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], on: str) -> Findings:
     """What the checks of one kind find; a check that fails itself is a finding."""
     findings: Findings = {}
     for one in opened:
@@ -58,7 +58,7 @@ def server_findings(server: ServerTable) -> Sequence[str]:
     return found
 
 
-async def unwritten(opened: Opened, site: Site[Any, Any]) -> Sequence[str]:
+async def unwritten(opened: OpenBuilding, site: Site[Any, Any]) -> Sequence[str]:
     """Whether a building's tables in code are those that its steps make; else calls would fail on what is missing."""
     if (tables := opened.loaded.building.tables) is None:
         return []
@@ -102,7 +102,7 @@ def readiness(
     return findings
 
 
-def calls_write(opened: Opened) -> bool:
+def calls_write(opened: OpenBuilding) -> bool:
     """Whether a call of one of the building's tools may write: all but those annotated read-only may."""
     return any(not (tool.annotations and tool.annotations.read_only_hint) for tool in opened.tools.values())
 

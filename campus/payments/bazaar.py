@@ -8,7 +8,7 @@ from pydantic_core import to_json
 from campus.payments.examples import example_of
 from twins import Operation, Parameter
 from twins.operation import IN_QUERY
-from twins.spelling import resolve
+from twins.parameter_decoding import resolve_reference
 
 BAZAAR = "bazaar"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -118,7 +118,7 @@ def _slim(schema: Schema, root: Schema, *, keep: Iterable[str], depth: int = 0) 
         return {}
     kept = list(keep)
     if "$ref" in schema:
-        return _slim(resolve(schema["$ref"], root), root, keep=kept, depth=depth + 1)
+        return _slim(resolve_reference(schema["$ref"], root), root, keep=kept, depth=depth + 1)
     found = {word: schema[word] for word in kept if word in schema}
     for arms in ("anyOf", "oneOf", "allOf"):
         if arms in schema:

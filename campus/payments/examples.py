@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from twins.spelling import resolve
+from twins.parameter_decoding import resolve_reference
 
 DEEPEST = 8
 """Beyond it lists are empty, and what may be null is null."""
@@ -27,7 +27,7 @@ def example_of(schema: Schema, root: Schema, *, brief: bool = False, depth: int 
     """
     brief = brief or depth > DEEPEST
     if "$ref" in schema:
-        return example_of({**resolve(schema["$ref"], root), **_beside_reference(schema)}, root, brief=brief, depth=depth + 1)
+        return example_of({**resolve_reference(schema["$ref"], root), **_beside_reference(schema)}, root, brief=brief, depth=depth + 1)
     if brief and _may_be_null(schema):
         return None
     for said in ("examples", "enum"):

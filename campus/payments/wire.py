@@ -14,7 +14,7 @@ from starlette.types import Scope
 
 from campus.payments.networks import id_of_legacy
 from campus.payments.payment import Payment
-from twins import Problem, hostile, read_json
+from twins import Problem, read_json, unstorable_reason
 
 PAYMENT_HEADERS = {b"payment-signature": 2, b"x-payment": 1}
 PAYMENT_META = "x402/payment"
@@ -112,7 +112,7 @@ def payment_in_meta(meta: Mapping[str, Any] | None) -> Payment | None:
         sent = _json_object(sent.encode(errors="replace"))
     if not isinstance(sent, dict):
         raise invalid("it is no JSON object")
-    if (reason := hostile(sent)) is not None:
+    if (reason := unstorable_reason(sent)) is not None:
         raise invalid(reason)
     if len(to_json(sent)) > LARGEST_PAYMENT:
         raise invalid(f"it is larger than {LARGEST_PAYMENT} bytes")

@@ -19,9 +19,9 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp
 
 from campus.app import Campus, assemble, open_admin
+from campus.asgi import open_app
 from campus.building import Building
 from campus.config import Config
-from campus.endpoints import open_app
 from campus.outbound.callers_urls import GuardedClient
 from campus.site import Site
 from twins import Operation

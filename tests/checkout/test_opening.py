@@ -9,9 +9,9 @@ import pytest
 
 from buildings.checkout import building
 from campus.app import open_servers
+from campus.catalog.loader import installed_buildings
 from campus.config import Config, read_config
 from campus.errors import ConfigError
-from campus.loader import installed_buildings
 
 pytestmark = pytest.mark.anyio
 PAYMENTS = {

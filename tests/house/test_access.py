@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from campus import access, free
 from campus.access import Price, access_of
+from campus.catalog.server import ToolOverrides
 from campus.config import BuildingTable, ToolTable
-from campus.opening import OperatorsWord
 
 
 @given(st.integers(1, 10**12))
@@ -47,5 +47,5 @@ def test_a_tool_that_says_nothing_is_told_apart_from_a_free_one() -> None:
 def test_the_most_specific_pattern_wins() -> None:
     words = {"*": "1", "get_*": "2", "get_article": "3", "*_article": "4"}
     table = BuildingTable(tools={pattern: ToolTable(price=price) for pattern, price in words.items()})
-    word = OperatorsWord("wiki", "wiki", table, per_call=False)
-    assert [word.word_on(tool).price for tool in ("other", "get_links", "get_article", "an_article")] == ["1", "2", "3", "4"]
+    word = ToolOverrides("wiki", "wiki", table, per_call=False)
+    assert [word.override_for(tool).price for tool in ("other", "get_links", "get_article", "an_article")] == ["1", "2", "3", "4"]

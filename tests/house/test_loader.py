@@ -14,9 +14,9 @@ from pydantic import SecretStr
 from sqlmodel import Field, SQLModel
 
 from campus import Building, Job, Page, Settings, access, free, registry, route
+from campus.catalog.plan import Plan, make_plan
 from campus.config import Config
 from campus.errors import CampusError
-from campus.plan import Plan, make_plan
 from campus.testing import Built, open_campus
 
 pytestmark = pytest.mark.anyio

@@ -28,8 +28,8 @@ from buildings.recorder.tables import ALERTS, MONITORS, TARGETS, TICKS
 from buildings.recorder.transactions import in_snapshot, in_transaction
 from buildings.recorder.watch import deliver_now, sweep_now
 from campus.app import assemble
+from campus.asgi import open_app
 from campus.config import Config
-from campus.endpoints import open_app
 from campus.outbound.callers_urls import GuardedClient, guarded_client
 from campus.testing import ORIGIN, Built, Clock, Frame, Reply, Town
 

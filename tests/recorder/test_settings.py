@@ -3,8 +3,8 @@
 import pytest
 
 from buildings.recorder.settings import RecorderSettings
+from campus.catalog.loader import read_settings
 from campus.errors import ConfigError
-from campus.loader import read_settings
 
 
 @pytest.mark.parametrize(

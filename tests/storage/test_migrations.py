@@ -12,8 +12,8 @@ from sqlmodel import select
 import campus.jobs.tables
 import campus.keys.tables
 import campus.payments.tables
+from campus.catalog.loader import find, installed_buildings
 from campus.errors import StorageError
-from campus.loader import find, installed_buildings
 from campus.storage import CoreTables, Databases, Storage
 from campus.storage.alembic_runner import drift, write_revision
 from campus.storage.migrations import history_of

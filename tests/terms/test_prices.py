@@ -19,8 +19,8 @@ from buildings.cve import building as cve
 from campus import Building
 from campus.access import Price, access_of
 from campus.app import Campus, assemble
+from campus.asgi import open_app
 from campus.config import Config
-from campus.endpoints import open_app
 from campus.testing import ORIGIN
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from twins import Problem, Twins, Unstorable, route
 from twins.operation import operation_of
-from twins.refusals import refusal_of
+from twins.validation_errors import invalid_arguments
 
 pytestmark = pytest.mark.anyio
 
@@ -193,7 +193,7 @@ async def test_findings_of_another_front_are_told_alike() -> None:
     with pytest.raises(FastMCPValidationError) as raised:
         await mcp.call_tool("name", {"nam": 1})
     assert isinstance(raised.value.__cause__, ValidationError)
-    problem = refusal_of(raised.value.__cause__, operation, "POST", {"nam": 1})
+    problem = invalid_arguments(raised.value.__cause__, operation, "POST", {"nam": 1})
     assert [(error["pointer"], error["code"]) for error in problem.errors] == [("/body/name", "missing"), ("/body/nam", "unknown")]
 
 

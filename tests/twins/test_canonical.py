@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from twins.canonical import plain
-from twins.direct import Direct
+from twins.direct_call import Direct
 from twins.fastmcp_internals import every_tool
 
 pytestmark = pytest.mark.anyio

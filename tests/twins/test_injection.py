@@ -10,19 +10,19 @@ from fastmcp.dependencies import CurrentRequest, Depends, Shared
 from fastmcp.server.dependencies import get_http_headers
 from starlette.requests import Request
 
-from twins import Instant, Problem, Twins, route
+from twins import Problem, RequestDependency, Twins, route
 
 pytestmark = pytest.mark.anyio
 
 
-class Caller(Instant[str]):
-    def of(self, scope: Any) -> str:
+class Caller(RequestDependency[str]):
+    def from_scope(self, scope: Any) -> str:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         return headers.get(b"x-caller", b"nobody").decode()
 
 
-class Locked(Instant[str]):
-    def of(self, scope: Any) -> str:
+class Locked(RequestDependency[str]):
+    def from_scope(self, scope: Any) -> str:
         raise Problem(403, "locked", "the door is locked")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from fastmcp import FastMCP
 
-from twins import Entry, RouteTable, Twins, route
+from twins import RouteEntry, RouteTable, Twins, route
 
 pytestmark = pytest.mark.anyio
 
@@ -98,9 +98,9 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     """Stands for whatever is served."""
 
 
-def entry(spec: str, name: str) -> Entry:
+def entry(spec: str, name: str) -> RouteEntry:
     methods, path = spec.split()
-    return Entry(tuple(methods.split("|")), path, app, name)
+    return RouteEntry(tuple(methods.split("|")), path, app, name)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def entry(spec: str, name: str) -> Entry:
 def test_the_most_particular_path_wins_whatever_the_order(path: str, found: str, params: dict[str, str]) -> None:
     paths = ["/a/{x}", "/a/{x}/{y}-{z}", "/a/{x}/d", "/a/b/{y}", "/a/{x}.svg", "/a/b", "/a", "/a/+(x)"]
     for order in (paths, paths[::-1]):
-        entries = [Entry(("GET",), each, app, each) for each in order]
+        entries = [RouteEntry(("GET",), each, app, each) for each in order]
         endpoint, got = RouteTable(entries).find(path) or pytest.fail(f"nothing is found at {path}")
         assert (endpoint.path, got) == (found, params)
 

@@ -9,7 +9,7 @@ from openapi_spec_validator import validate
 from pydantic import BaseModel, Field, create_model
 
 from twins import Twins, openapi, problem_response, route
-from twins.schema_3_0 import NULL
+from twins.openapi_schema import NULL
 
 pytestmark = pytest.mark.anyio
 
@@ -17,15 +17,15 @@ pytestmark = pytest.mark.anyio
 def two_entries() -> tuple[type[BaseModel], type[BaseModel]]:
     """Two classes of one name, as two authors may have them."""
 
-    class Entry(BaseModel):
+    class RouteEntry(BaseModel):
         rank: int
 
-    first = Entry
+    first = RouteEntry
 
-    class Entry(BaseModel):  # type: ignore[no-redef]
+    class RouteEntry(BaseModel):  # type: ignore[no-redef]
         title: str
 
-    return first, Entry
+    return first, RouteEntry
 
 
 ONE, OTHER = two_entries()
@@ -94,7 +94,7 @@ async def test_an_operation_says_what_its_tool_says() -> None:
             "name": "where",
             "in": "query",
             "required": False,
-            "content": {"application/json": {"schema": {"anyOf": [{"$ref": "#/components/schemas/Entry"}, NULL], "default": None}}},
+            "content": {"application/json": {"schema": {"anyOf": [{"$ref": "#/components/schemas/RouteEntry"}, NULL], "default": None}}},
         },
         {"name": "tags", "in": "query", "required": False, "schema": {"type": "array", "items": {"type": "string"}}},
     ]
@@ -125,8 +125,8 @@ async def test_head_is_not_listed_and_a_title_is_the_summary() -> None:
 
 async def test_results_are_components_and_two_schemas_of_one_name_have_two_telling_names() -> None:
     schemas = (await document())["components"]["schemas"]
-    assert set(schemas) == {"Brief", "News", "Entry", "NewsStandEntry", "Problem"}
-    assert (set(schemas["Entry"]["properties"]), set(schemas["NewsStandEntry"]["properties"])) == ({"title"}, {"rank"})
+    assert set(schemas) == {"Brief", "News", "RouteEntry", "NewsStandEntry", "Problem"}
+    assert (set(schemas["RouteEntry"]["properties"]), set(schemas["NewsStandEntry"]["properties"])) == ({"title"}, {"rank"})
     assert schemas["Brief"]["properties"]["day"]["description"] == "The day, YYYY-MM-DD."
     validate(await document())
 

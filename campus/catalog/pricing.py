@@ -5,10 +5,10 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from campus.access import Offer, Price
+from campus.catalog.entries import summary_of
+from campus.catalog.server import OpenBuilding
 from campus.config import Config
 from campus.errors import ConfigError, LoadError
-from campus.listing import summary_of
-from campus.opening import Opened
 from campus.payments.cashier import KEY_ARGUMENT, Cashier, Ware, ware_of
 from campus.payments.terms import Payee
 from twins import Operation
@@ -17,7 +17,7 @@ NEEDED = ("x402", "web3")
 CHECKSUM = "campus.payments.checksum"
 
 
-def open_cashier(config: Config, opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]]) -> Cashier | None:
+def open_cashier(config: Config, opened: Sequence[OpenBuilding], operations: Mapping[str, Sequence[Operation]]) -> Cashier | None:
     """The cashier of everything that is sold per call; None where campus.toml has no [payments].
 
     ConfigError where payments cannot be taken, LoadError where a tool cannot be sold as it says.
@@ -38,7 +38,7 @@ def open_cashier(config: Config, opened: Sequence[Opened], operations: Mapping[s
     return Cashier(Payee(payments.chain, payments.pay_to), url=config.url, wares=wares, products=products)
 
 
-def _wares(opened: Opened, operations: Sequence[Operation]) -> list[Ware]:
+def _wares(opened: OpenBuilding, operations: Sequence[Operation]) -> list[Ware]:
     sold = [operation for operation in operations if opened.offers[operation.name].is_sold_per_call]
     return [ware_of(opened.offers[one.name], one, summary_of(one.tool)) for one in sold]
 
@@ -49,7 +49,7 @@ def _check_spelling(wallet: str) -> None:
         raise ConfigError(f"payments.pay_to: {wallet} is mistyped, for its checksum is wrong; copy it from your wallet once more")
 
 
-def _check_grant(config: Config, opened: Opened) -> None:
+def _check_grant(config: Config, opened: OpenBuilding) -> None:
     """A building that sells keys is opened on purpose, and where it can be paid."""
     if not any(offer.access.sells for offer in opened.offers.values()):
         return

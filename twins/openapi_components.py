@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
+from twins.openapi_schema import Schema, to_3_0
 from twins.operation import Operation
 from twins.problems import problem_schema
-from twins.schema_3_0 import Schema, to_3_0
 
 PROBLEM = "Problem"
 

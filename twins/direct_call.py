@@ -20,21 +20,21 @@ from starlette.types import Scope
 from uncalled_for import get_dependency_parameters
 
 from twins.canonical import canonical_call
-from twins.fastmcp_internals import Surroundings, leave, shared_scope
-from twins.injection import Instant
-from twins.refusals import timed_out
+from twins.fastmcp_internals import ToolContext, reset, shared_scope
+from twins.injection import RequestDependency
+from twins.validation_errors import timed_out
 
 
 class Direct:
     """One function tool of one server, called without the server."""
 
     def __init__(self, server: FastMCP[Any], tool: FunctionTool) -> None:
-        self._surroundings = Surroundings(server)
+        self._surroundings = ToolContext(server)
         self._tool = tool
         self._function = tool.fn
         injected = get_dependency_parameters(tool.fn)
-        self._instants = {name: value for name, value in injected.items() if isinstance(value, Instant)}
-        self._needs_resolution = len(self._instants) < len(injected)
+        self._request_dependencies = {name: value for name, value in injected.items() if isinstance(value, RequestDependency)}
+        self._needs_resolution = len(self._request_dependencies) < len(injected)
         self._validator = argument_adapter(tool.fn, without=injected).validator
         self._required = frozenset(tool.parameters.get("required", ()))
         self._strict = server.strict_input_validation
@@ -67,7 +67,7 @@ class Direct:
                 return await self._injected(arguments, scope)
             return await self._in_time(arguments, scope, seconds=self._tool.timeout)
         finally:
-            leave(entered)
+            reset(entered)
 
     async def _in_time(self, arguments: Mapping[str, Any], scope: Scope, *, seconds: float) -> Any:
         late = timed_out(seconds)
@@ -83,7 +83,7 @@ class Direct:
         """Not a coroutine itself: that saves one per call."""
         if self._needs_resolution:
             return self._resolved(arguments)
-        instants = {name: instant.of(scope) for name, instant in self._instants.items()}
+        instants = {name: each.from_scope(scope) for name, each in self._request_dependencies.items()}
         if self._is_async:
             called: Awaitable[Any] = self._function(**arguments, **instants)
             return called

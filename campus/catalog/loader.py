@@ -34,8 +34,8 @@ class Installed(Protocol):
         ...
 
 
-class Elsewhere(Protocol):
-    """A server that is not of this process: see campus.remotes, which is imported only where there is one."""
+class RemoteServer(Protocol):
+    """A server that is not of this process: see campus.catalog.remotes, which is imported only where there is one."""
 
     name: str
     address: str
@@ -56,7 +56,7 @@ class Elsewhere(Protocol):
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedBuilding:
     """A building that campus.toml names, with its settings, not yet opened."""
 
     name: str
@@ -64,7 +64,7 @@ class Loaded:
     building: Building
     settings: Any
     server: FastMCP[Any]
-    remote: Elsewhere | None = None
+    remote: RemoteServer | None = None
     """The server elsewhere, where the tools are another server's."""
 
 
@@ -73,20 +73,20 @@ def installed_buildings() -> Sequence[Installed]:
     return tuple(entry_points(group=GROUP))
 
 
-def load(name: str, table: BuildingTable, secrets: Mapping[str, SecretStr], installed: Sequence[Installed]) -> Loaded:
+def load(name: str, table: BuildingTable, secrets: Mapping[str, SecretStr], installed: Sequence[Installed]) -> LoadedBuilding:
     """Find one building and read its settings; ConfigError or LoadError says what is wrong and what there is."""
     if name in RESERVED:
         raise ConfigError(f"a building cannot be called {name!r}: campus keeps that name for itself")
     if isinstance(table.server, dict):
         remote = _remote(name, table, table.server)
-        return Loaded(name, table, Building(remote.server), Settings(), remote.server, remote)
+        return LoadedBuilding(name, table, Building(remote.server), Settings(), remote.server, remote)
     if table.server is not None:
-        return Loaded(name, table, Building(server := wrapped(name, table)), Settings(), server)
+        return LoadedBuilding(name, table, Building(server := wrapped(name, table)), Settings(), server)
     building = find(name, installed)
     if clash := building.settings.model_fields.keys() & BuildingTable.model_fields.keys():
         raise LoadError(f"building {name!r} has a setting {min(clash)!r}, which is a key of campus itself in its table; call it otherwise")
     settings = read_settings(name, building.settings, table.settings, secrets)
-    return Loaded(name, table, building, settings, made_server(name, building, settings))
+    return LoadedBuilding(name, table, building, settings, made_server(name, building, settings))
 
 
 def find(name: str, installed: Sequence[Installed]) -> Building:
@@ -97,8 +97,8 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
         raise LoadError(f"no building {name!r} is installed; there are: {there}. Any FastMCP server opens with server = {REMOTE_FORMS}")
     try:
         target = found[0].load()
-    except Exception as error:  # whatever a plugin raises at import is told to the operator
-        raise LoadError(f"building {name!r} cannot be imported: {told(error)}") from error
+    except Exception as error:  # whatever a plugin raises at import is one_line to the operator
+        raise LoadError(f"building {name!r} cannot be imported: {one_line(error)}") from error
     if isinstance(target, FastMCP):
         return Building(target)
     if not isinstance(target, Building):
@@ -121,23 +121,23 @@ def wrapped(name: str, table: BuildingTable) -> FastMCP[Any]:
         raise ConfigError(f"buildings.{name}.server = {target!r} names no server of a module; write {REMOTE_FORMS}")
     try:
         found = getattr(import_module(module), attribute)
-    except Exception as error:  # whatever a stranger's module raises at import is told to the operator
-        raise LoadError(f"buildings.{name}.server = {target!r} cannot be imported: {told(error)}; write {REMOTE_FORMS}") from error
+    except Exception as error:  # whatever a stranger's module raises at import is one_line to the operator
+        raise LoadError(f"buildings.{name}.server = {target!r} cannot be imported: {one_line(error)}; write {REMOTE_FORMS}") from error
     if isinstance(found, FastMCP) and table.settings:
         raise ConfigError(f"{target} is a server, not a factory: it takes no keys, but [buildings.{name}] has {min(table.settings)!r}")
     return found if isinstance(found, FastMCP) else _server_from(name, found, **table.settings)
 
 
-def _remote(name: str, table: BuildingTable, target: Mapping[str, Any]) -> Elsewhere:
+def _remote(name: str, table: BuildingTable, target: Mapping[str, Any]) -> RemoteServer:
     """A server elsewhere: a command's, or one with an address."""
-    from campus.remotes import Remote  # a quarter of a second, spared where no such building is opened
+    from campus.catalog.remotes import ProxiedServer  # a quarter of a second, spared where no such building is opened
 
     if not target.keys() & {"command", "url"}:
         raise ConfigError(f"buildings.{name}.server has neither command nor url; write {REMOTE_FORMS}")
     if table.settings:
         raise ConfigError(f"unknown key {min(table.settings)!r} in [buildings.{name}]; there are: {', '.join(BuildingTable.model_fields)}")
     _check_remote(name, target)
-    return Remote(name, target)
+    return ProxiedServer(name, target)
 
 
 def _check_remote(name: str, target: Mapping[str, Any]) -> None:
@@ -156,14 +156,14 @@ def _check_remote(name: str, target: Mapping[str, Any]) -> None:
 def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastMCP[Any]:
     try:
         server = factory(*args, **kwargs)
-    except Exception as error:  # an author's factory may raise anything; the operator is told
-        raise LoadError(f"the server of building {name!r} cannot be made: {told(error)}") from error
+    except Exception as error:  # an author's factory may raise anything; the operator is one_line
+        raise LoadError(f"the server of building {name!r} cannot be made: {one_line(error)}") from error
     if not isinstance(server, FastMCP):
         raise LoadError(f"the factory of building {name!r} gave a {type(server).__name__}; it must give a FastMCP server")
     return server
 
 
-def told(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """What an author's code raised, and where, in one line."""
     frames = extract_tb(error.__traceback__)
     where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""

@@ -9,32 +9,32 @@ from fastmcp.tools import FunctionTool
 from pydantic import ValidationError
 
 from twins.canonical import without_nulls
-from twins.direct import Direct
-from twins.fastmcp_internals import is_elsewhere, skips_nothing
+from twins.direct_call import Direct
+from twins.fastmcp_internals import allows_direct_calls, is_proxied
 from twins.field_errors import FieldError, pointer_to, unknown_field
-from twins.numbers import SUSPECTS, Numbers
+from twins.misplaced_booleans import SUSPECTS, MisplacedBooleans
 from twins.operation import Operation
 from twins.problems import Problem, invalid_request
-from twins.refusals import field_errors
+from twins.validation_errors import field_errors
 
 NOT_A_NUMBER = "should be a number, not true or false"
 
 
-class Input:
+class ArgumentChecker:
     """The arguments of one operation. A `method` of None means that they came over MCP."""
 
     def __init__(self, server: FastMCP[Any], operation: Operation) -> None:
         self._server = server
         self._operation = operation
-        self._numbers = Numbers(operation)
-        self._elsewhere = is_elsewhere(operation.tool)
+        self._numbers = MisplacedBooleans(operation)
+        self._elsewhere = is_proxied(operation.tool)
         self._screens = bool(self._numbers) or self._elsewhere
 
     @cached_property
     def direct(self) -> Direct | None:
         """The tool's function with its validator; None where only its server may validate and call it."""
         tool = self._operation.tool
-        return Direct(self._server, tool) if type(tool) is FunctionTool and skips_nothing(self._server) else None
+        return Direct(self._server, tool) if type(tool) is FunctionTool and allows_direct_calls(self._server) else None
 
     def screen(self, arguments: Mapping[str, Any], method: str | None = None) -> None:
         """Refuse what a validator would let through, or another server would refuse in words of its own: Problem 422."""
@@ -79,7 +79,7 @@ class Input:
         errors += (FieldError(self._pointer(path, method), "number_type", NOT_A_NUMBER) for path in paths)
         named = {error.pointer for error in errors}
         errors += (error for error in self._invalid(dict(arguments), method) if error.pointer not in named)
-        return invalid_request(errors, known=self._operation.known_at(method))
+        return invalid_request(errors, known=self._operation.accepted_names(method))
 
     def _invalid(self, arguments: dict[str, Any], method: str | None) -> list[FieldError]:
         if self.direct is None:
@@ -97,8 +97,8 @@ class Input:
         operation = self._operation
         missing = [each.name for each in operation.parameters if each.required and each.name not in arguments]
         errors = [FieldError(self._pointer((name,), method), "missing", "is required") for name in missing]
-        if not operation.takes_more:
-            known = operation.known_at(method)
+        if not operation.accepts_unknown:
+            known = operation.accepted_names(method)
             places = [operation.place_of(name, method) for name in arguments if name not in operation.by_name]
             errors += (unknown_field(place, wire, known[place]) for place, wire in places)
         return errors

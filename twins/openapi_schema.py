@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from twins.spelling import NAMES
+from twins.parameter_decoding import NAMES
 
 Schema = dict[str, Any]
 # What OpenAPI 3.0 takes as it is; whatever else a schema says is left out, but for extensions (x-…).

@@ -8,17 +8,17 @@ import anyio
 from fastmcp.tools import Tool
 
 from campus.building import Job
+from campus.catalog.entries import building_entry, payment_entry, product_entries, seller_of
+from campus.catalog.loader import RESERVED, Installed, LoadedBuilding, RemoteServer, load
+from campus.catalog.openapi import OPENAPI_VERSION, components, extras, payment_terms, responses
+from campus.catalog.pricing import open_cashier
+from campus.catalog.server import OpenBuilding, mcp_path_of, open_server
 from campus.config import Config
 from campus.directory import Directory, ProductEntry
-from campus.documents import OPENAPI_VERSION, components, extras, payment_terms, responses
 from campus.errors import ConfigError, LoadError, Unreachable
 from campus.explanations import EXPLANATIONS
 from campus.jobs import Task
-from campus.listing import building_entry, counter_of, payment_entry, product_entries
-from campus.loader import RESERVED, Elsewhere, Installed, Loaded, load
-from campus.opening import Opened, mcp_path_of, open_server
 from campus.payments.cashier import Cashier
-from campus.selling import open_cashier
 from twins import Operation, openapi
 from twins.openapi import Grouped
 from twins.operation import operation_of
@@ -31,27 +31,27 @@ class Plan:
     """What campus.toml asks for, checked as a whole."""
 
     config: Config
-    opened: tuple[Opened, ...]
+    opened: tuple[OpenBuilding, ...]
     operations: Mapping[str, tuple[Operation, ...]]
     products: tuple[ProductEntry, ...]
     directory: Directory
     documents: Mapping[str, dict[str, Any]]
     cashier: Cashier | None = None
-    closed: tuple[Loaded, ...] = ()
+    closed: tuple[LoadedBuilding, ...] = ()
     """Buildings whose tools are another server's that does not answer."""
 
     @property
-    def loaded(self) -> Iterator[Loaded]:
+    def loaded(self) -> Iterator[LoadedBuilding]:
         """Every building that campus.toml names, open or closed."""
         yield from (one.loaded for one in self.opened)
         yield from self.closed
 
     @property
-    def remotes(self) -> dict[str, Elsewhere]:
+    def remotes(self) -> dict[str, RemoteServer]:
         """The servers elsewhere, by the name of their building."""
         return {one.name: one.remote for one in self.loaded if one.remote is not None}
 
-    def with_opened(self, late: Opened) -> "Plan":
+    def with_opened(self, late: OpenBuilding) -> "Plan":
         """The plan with one building more, at its place in campus.toml; LoadError when it does not fit in."""
         order = list(self.config.buildings)
         opened = sorted([*self.opened, late], key=lambda one: order.index(one.name))
@@ -77,7 +77,7 @@ async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
         raise ConfigError("campus.toml opens no building; add a table such as [buildings.gateway]")
     loaded = [load(name, table, config.secrets, installed) for name, table in config.buildings.items()]
     async with anyio.create_task_group() as tasks:  # servers elsewhere are waited for together
-        found: dict[str, Opened | Exception | None] = dict.fromkeys(one.name for one in loaded)
+        found: dict[str, OpenBuilding | Exception | None] = dict.fromkeys(one.name for one in loaded)
         for one in loaded:
             if one.remote is None:
                 found[one.name] = await _opened(one, per_call=config.payments is not None)
@@ -85,14 +85,16 @@ async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
                 tasks.start_soon(_open_into, found, one, config.payments is not None)
     if errors := [one for one in found.values() if isinstance(one, Exception)]:
         raise errors[0]
-    return plan_of(config, [one for one in found.values() if isinstance(one, Opened)], [one for one in loaded if found[one.name] is None])
+    return plan_of(
+        config, [one for one in found.values() if isinstance(one, OpenBuilding)], [one for one in loaded if found[one.name] is None]
+    )
 
 
-async def _open_into(found: dict[str, Opened | Exception | None], loaded: Loaded, per_call: bool) -> None:
+async def _open_into(found: dict[str, OpenBuilding | Exception | None], loaded: LoadedBuilding, per_call: bool) -> None:
     found[loaded.name] = await _opened(loaded, per_call=per_call)
 
 
-async def _opened(loaded: Loaded, *, per_call: bool) -> Opened | Exception | None:
+async def _opened(loaded: LoadedBuilding, *, per_call: bool) -> OpenBuilding | Exception | None:
     """None when its server does not answer; an error is returned, or the task group would wrap it."""
     try:
         return await open_server(loaded, per_call=per_call)
@@ -102,14 +104,14 @@ async def _opened(loaded: Loaded, *, per_call: bool) -> Opened | Exception | Non
         return error
 
 
-def plan_of(config: Config, opened: Sequence[Opened], closed: Sequence[Loaded] = ()) -> Plan:
+def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuilding] = ()) -> Plan:
     """The plan of these servers, checked as a whole."""
     operations = {one.name: _operations(one) for one in opened}
     _check_addresses(opened, operations, closed)
     _check_jobs(opened)
     _check_problems(opened)
     cashier = open_cashier(config, opened, operations)
-    counter = counter_of(opened, operations, url=config.url) if cashier else None
+    counter = seller_of(opened, operations, url=config.url) if cashier else None
     products = tuple(product_entries(config.products, counter))
     directory = Directory(config.server.name, config.url, products, payment_entry(cashier) if cashier else None)
     for one in opened:
@@ -118,11 +120,11 @@ def plan_of(config: Config, opened: Sequence[Opened], closed: Sequence[Loaded] =
     return Plan(config, tuple(opened), operations, products, directory, documents, cashier, tuple(closed))
 
 
-def _operations(opened: Opened) -> tuple[Operation, ...]:
+def _operations(opened: OpenBuilding) -> tuple[Operation, ...]:
     return tuple(_operation(opened, tool) for tool in opened.tools.values())
 
 
-def _operation(opened: Opened, tool: Tool) -> Operation:
+def _operation(opened: OpenBuilding, tool: Tool) -> Operation:
     try:
         return operation_of(tool, server=opened.name, default_prefix=f"/v1/{opened.name}")
     except ValueError as error:
@@ -131,7 +133,9 @@ def _operation(opened: Opened, tool: Tool) -> Operation:
         raise LoadError(f"building {opened.name!r}: the schemas of {tool.name!r} cannot be read ({error!r}); {HOW_TO_HIDE}") from None
 
 
-def _check_addresses(opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]], closed: Sequence[Loaded]) -> None:
+def _check_addresses(
+    opened: Sequence[OpenBuilding], operations: Mapping[str, Sequence[Operation]], closed: Sequence[LoadedBuilding]
+) -> None:
     loaded = [*(one.loaded for one in opened), *closed]
     taken = {("POST", mcp_path_of(one)): f"the MCP server of {one.name}" for one in loaded}
     if len(taken) < len(loaded):
@@ -151,7 +155,7 @@ def _check_addresses(opened: Sequence[Opened], operations: Mapping[str, Sequence
             taken[method, path] = owner
 
 
-def _claims(opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]]) -> Iterator[tuple[str, Sequence[str], str]]:
+def _claims(opened: Sequence[OpenBuilding], operations: Mapping[str, Sequence[Operation]]) -> Iterator[tuple[str, Sequence[str], str]]:
     """What is to be served: who, by which methods, where."""
     for one in opened:
         for operation in operations[one.name]:
@@ -160,7 +164,7 @@ def _claims(opened: Sequence[Opened], operations: Mapping[str, Sequence[Operatio
             yield f"a page of {one.name}", page.methods, page.path
 
 
-def _check_jobs(opened: Sequence[Opened]) -> None:
+def _check_jobs(opened: Sequence[OpenBuilding]) -> None:
     for one in opened:
         for job in one.loaded.building.jobs:
             try:
@@ -169,14 +173,14 @@ def _check_jobs(opened: Sequence[Opened]) -> None:
                 raise LoadError(f"building {one.name!r}: job {job.name}: {error}") from None
 
 
-def _check_problems(opened: Sequence[Opened]) -> None:
+def _check_problems(opened: Sequence[OpenBuilding]) -> None:
     for one in opened:
         if clash := sorted(one.loaded.building.problems.keys() & EXPLANATIONS.keys()):
             raise LoadError(f"building {one.name!r} explains the problem code {clash[0]!r}, which is campus's own; give it another name")
 
 
 def _documents(
-    config: Config, opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]], cashier: Cashier | None
+    config: Config, opened: Sequence[OpenBuilding], operations: Mapping[str, Sequence[Operation]], cashier: Cashier | None
 ) -> dict[str, dict[str, Any]]:
     """The documents by path: OpenAPI of each building, of all, and of the one that campus.toml names; and the terms of payment."""
     offers = {one.name: one.offers for one in opened}

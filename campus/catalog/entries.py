@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from fastmcp.tools import Tool
 
 from campus.access import Offer
+from campus.catalog.server import OpenBuilding
 from campus.config import ProductTable
 from campus.directory import BuildingEntry, PaymentEntry, ProductEntry, ToolEntry
-from campus.opening import Opened
 from campus.payments.cashier import Cashier
 from campus.payments.terms import SCHEME
 from campus.paywall import ALL
@@ -26,7 +26,7 @@ def _where(table: ProductTable, counter: str | None) -> str:
     return "; or ".join(way for way in (counter, table.url) if way) or "from the operator of this service"
 
 
-def counter_of(opened: Sequence[Opened], operations: Mapping[str, Sequence[Operation]], *, url: str) -> str | None:
+def seller_of(opened: Sequence[OpenBuilding], operations: Mapping[str, Sequence[Operation]], *, url: str) -> str | None:
     """Where keys are sold for a payment by x402: the first tool that says so, over both frames."""
     for one in opened:
         for operation in operations[one.name]:
@@ -37,7 +37,7 @@ def counter_of(opened: Sequence[Opened], operations: Mapping[str, Sequence[Opera
 
 
 def building_entry(
-    opened: Opened, operations: Iterable[Operation], *, url: str, products: Sequence[ProductEntry], per_call: bool
+    opened: OpenBuilding, operations: Iterable[Operation], *, url: str, products: Sequence[ProductEntry], per_call: bool
 ) -> BuildingEntry:
     """One building; `per_call` says whether payments are taken here."""
     routes = {operation.name: tuple(f"{method} {url}{operation.path}" for method in operation.methods) for operation in operations}

@@ -15,14 +15,14 @@ from fastmcp.server.transforms import Transform
 from fastmcp.tools import Tool
 
 from campus.access import FREE, META, Access, Offer, access_of
+from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
 from campus.errors import ConfigError, LoadError
-from campus.loader import Loaded
 from twins import route
 from twins.fastmcp_internals import author_lifespan, author_middleware, every_tool
 
 
-class OperatorsWord(Transform):
+class ToolOverrides(Transform):
     """What campus.toml says of a building's tools: price, key rule, route, hidden; and that nothing else shows unless opened.
 
     Each tool's description ends with what a call needs; `per_call` says whether payments are accepted.
@@ -36,14 +36,14 @@ class OperatorsWord(Transform):
         self._exposed: Sequence[str] = table.expose
         self._applied: dict[str, tuple[Tool, Tool | None]] = {}  # by key, for the tool that it was made of: asked for each call
 
-    def word_on(self, tool: str) -> ToolTable:
+    def override_for(self, tool: str) -> ToolTable:
         """The most specific pattern that names the tool: its own name, else the pattern with the most letters."""
         fitting = [pattern for pattern in self._words if fnmatchcase(tool, pattern)]
         if not fitting:
             return ToolTable()
         return self._words[max(fitting, key=lambda pattern: (pattern == tool, len(pattern.replace("*", ""))))]
 
-    def unheard(self) -> list[str]:
+    def unmatched(self) -> list[str]:
         """The names and patterns that fit no tool seen so far: a word that was misspelled would leave a tool open."""
         seen = {tool.name for tool, _ in self._applied.values()}
         return sorted(pattern for pattern in self._words if not any(fnmatchcase(name, pattern) for name in seen))
@@ -57,7 +57,7 @@ class OperatorsWord(Transform):
         return shown
 
     def _apply(self, tool: Tool) -> Tool | None:
-        word = self.word_on(tool.name)
+        word = self.override_for(tool.name)
         if word.hidden:
             return None
         meta = dict(tool.meta or {})
@@ -72,10 +72,10 @@ class OperatorsWord(Transform):
         if word.route:
             meta |= route(word.route)
         shown = tool if meta == (tool.meta or {}) else tool.model_copy(update={"meta": meta})
-        return shown.model_copy(update={"description": described(shown, self._offer(shown).needs(per_call=self._per_call))})
+        return shown.model_copy(update={"description": with_requirements(shown, self._offer(shown).needs(per_call=self._per_call))})
 
     def _offer(self, tool: Tool) -> Offer:
-        return offer_of(self._building, self._scope, tool.name, said_access(self._building, tool))
+        return offer_of(self._building, self._scope, tool.name, declared_access(self._building, tool))
 
     async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
         return [shown for tool in tools if (shown := self.applied(tool))]
@@ -104,10 +104,10 @@ class OperatorsWord(Transform):
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenBuilding:
     """A building as campus serves it."""
 
-    loaded: Loaded
+    loaded: LoadedBuilding
     scope: str
     server: FastMCP[Any]
     tools: Mapping[str, Tool]
@@ -124,13 +124,13 @@ class Opened:
         return mcp_path_of(self.loaded)
 
 
-def mcp_path_of(loaded: Loaded) -> str:
+def mcp_path_of(loaded: LoadedBuilding) -> str:
     """Where a building's MCP server answers: /mcp for the building at /, else /<name>/mcp."""
     path = loaded.table.path or f"/{loaded.name}"
     return f"{path.rstrip('/')}/mcp"
 
 
-async def open_server(loaded: Loaded, *, per_call: bool, seconds: float = 10.0) -> Opened:
+async def open_server(loaded: LoadedBuilding, *, per_call: bool, seconds: float = 10.0) -> OpenBuilding:
     """Open campus's own server over the author's tools, which stay as they are; LoadError when it may not be served.
 
     `per_call` says whether payments are accepted here. Unreachable when its tools are another server's that does not answer
@@ -142,18 +142,18 @@ async def open_server(loaded: Loaded, *, per_call: bool, seconds: float = 10.0) 
     if loaded.remote is not None:
         await loaded.remote.open(seconds=seconds)
     scope = loaded.table.scope or name
-    word = OperatorsWord(name, scope, loaded.table, per_call=per_call)
-    server = own_server(author, word)
+    word = ToolOverrides(name, scope, loaded.table, per_call=per_call)
+    server = server_over(author, word)
     tools = {tool.name: tool for tool in await every_tool(server)}
     if not tools:
         raise LoadError(f"building {name!r} has no tools; {'see its server' if loaded.remote else 'see its module'}")
-    if unheard := word.unheard():
+    if unmatched := word.unmatched():
         there_are = ", ".join(sorted(tools))
-        raise ConfigError(f"[buildings.{name}.tools] names {unheard[0]!r}, and no tool has that name; the tools are: {there_are}")
-    return Opened(loaded, scope, server, tools, offers_of(name, scope, tools))
+        raise ConfigError(f"[buildings.{name}.tools] names {unmatched[0]!r}, and no tool has that name; the tools are: {there_are}")
+    return OpenBuilding(loaded, scope, server, tools, offers_of(name, scope, tools))
 
 
-def own_server(author: FastMCP[Any], word: Transform) -> FastMCP[Any]:
+def server_over(author: FastMCP[Any], word: Transform) -> FastMCP[Any]:
     """A server of campus's own over the author's providers; his middleware, transforms and lifespan come along."""
 
     @asynccontextmanager
@@ -184,14 +184,14 @@ def version_of(author: FastMCP[Any]) -> str | None:
     return metadata.version("campus") if author.version == fastmcp.__version__ else author.version
 
 
-def guard(server: FastMCP[Any], frame: Middleware) -> None:
+def put_first(server: FastMCP[Any], frame: Middleware) -> None:
     """Let `frame` stand before everything else that the server does."""
     server.middleware.insert(0, frame)
 
 
 def offers_of(building: str, scope: str, tools: Mapping[str, Tool]) -> dict[str, Offer]:
     """Every tool's offer; where any tool says its access, all must: nothing is free by forgetting."""
-    said = {name: said_access(building, tool) for name, tool in tools.items()}
+    said = {name: declared_access(building, tool) for name, tool in tools.items()}
     silent = sorted(name for name, access in said.items() if access is None)
     if silent and len(silent) < len(said):
         raise LoadError(
@@ -206,7 +206,7 @@ def offer_of(building: str, scope: str, tool: str, access: Access | None) -> Off
     return Offer(building, tool, access or FREE, (access and access.scope) or scope)
 
 
-def described(tool: Tool, needs: str) -> str:
+def with_requirements(tool: Tool, needs: str) -> str:
     """The tool's description, and after it what a call needs; what a key adds is left to a text that tells of keys itself."""
     text = (tool.description or "").strip() or tool.title or tool.name
     if needs.startswith("Free; ") and re.search(r"\bkeys?\b", text, re.IGNORECASE):
@@ -214,7 +214,7 @@ def described(tool: Tool, needs: str) -> str:
     return f"{text}\n\n{needs}"
 
 
-def said_access(building: str, tool: Tool) -> Access | None:
+def declared_access(building: str, tool: Tool) -> Access | None:
     """What a tool says of its access; LoadError where it makes no sense."""
     try:
         return access_of(tool.meta)

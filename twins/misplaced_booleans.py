@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from twins.operation import Operation
-from twins.spelling import NAMES, Schema, arms_of, resolve
+from twins.parameter_decoding import NAMES, Schema, alternatives_of, resolve_reference
 
 NUMERIC = frozenset(("integer", "number"))
 SUSPECTS = frozenset((bool, dict, list))
@@ -15,7 +15,7 @@ SAYS_TYPE = ("type", "enum", "const", "properties", "additionalProperties", "ite
 Steps = tuple[str | int, ...]
 
 
-class Numbers:
+class MisplacedBooleans:
     """The arguments of one operation that are numbers, or hold some."""
 
     def __init__(self, operation: Operation) -> None:
@@ -50,7 +50,7 @@ def _holds_boolean(value: Any) -> bool:
 
 def _misplaced(value: Any, schema: Schema, root: Schema) -> Iterator[Steps]:
     """The paths to booleans in a value where its schema takes numbers and no booleans."""
-    arms = list(arms_of(schema, root))
+    arms = list(alternatives_of(schema, root))
     if isinstance(value, bool):
         kinds = frozenset[str]().union(*map(_kinds_of, arms))
         if not kinds.isdisjoint(NUMERIC) and "boolean" not in kinds:
@@ -95,7 +95,7 @@ def _reaches_number(node: Any, root: Schema, seen: set[str]) -> bool:
     reference = node.get("$ref")
     if isinstance(reference, str) and reference not in seen:
         seen.add(reference)
-        if _reaches_number(resolve(reference, root), root, seen):
+        if _reaches_number(resolve_reference(reference, root), root, seen):
             return True
     if not _kinds_of(node).isdisjoint(NUMERIC):
         return True

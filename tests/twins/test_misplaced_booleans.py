@@ -12,7 +12,7 @@ from fastmcp.server.middleware import Middleware, MiddlewareContext
 from pydantic import BaseModel, Field
 
 from twins import Twins, route
-from twins.numbers import Numbers
+from twins.misplaced_booleans import MisplacedBooleans
 
 pytestmark = pytest.mark.anyio
 
@@ -146,4 +146,4 @@ async def test_an_operation_without_numbers_is_not_looked_at() -> None:
         return text
 
     (operation,) = (await Twins.open(mcp)).operations
-    assert not Numbers(operation)
+    assert not MisplacedBooleans(operation)

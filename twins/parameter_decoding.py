@@ -18,7 +18,7 @@ TAKEN_AS = {kind: ("integer", "number") if name in ("integer", "number") else (n
 
 
 @dataclass(frozen=True)
-class Spelling:
+class ParameterDecoder:
     """What a value may be: JSON's names of types, with the only texts taken where these are few.
 
     `items` is what each one may be where the name may be repeated.
@@ -26,7 +26,7 @@ class Spelling:
 
     types: frozenset[str]
     words: frozenset[str] | None = None
-    items: "Spelling | None" = None
+    items: "ParameterDecoder | None" = None
 
     @property
     def as_json(self) -> bool:
@@ -51,12 +51,12 @@ class Spelling:
         return text if self.types.isdisjoint(TAKEN_AS[type(value)]) else value
 
 
-def spelling_of(schema: Schema, root: Schema) -> Spelling:
+def decoder_of(schema: Schema, root: Schema) -> ParameterDecoder:
     """How values of `schema` are spelled; `root` is the document that its references point into."""
     types: set[str] = set()
     words: set[str] | None = set()
-    items: Spelling | None = None
-    for arm in arms_of(schema, root):
+    items: ParameterDecoder | None = None
+    for arm in alternatives_of(schema, root):
         names = _types_of(arm)
         if "array" in names:
             items = _spelling_of_items(arm, root)
@@ -64,30 +64,30 @@ def spelling_of(schema: Schema, root: Schema) -> Spelling:
             said = _values_of(arm)
             words = words | {value for value in said if isinstance(value, str)} if said and words is not None else None
         types |= names - {"array"}
-    return Spelling(frozenset(types), None if words is None else frozenset(words), items)
+    return ParameterDecoder(frozenset(types), None if words is None else frozenset(words), items)
 
 
-def _spelling_of_items(arm: Schema, root: Schema) -> Spelling:
+def _spelling_of_items(arm: Schema, root: Schema) -> ParameterDecoder:
     among = [each for each in (*arm.get("prefixItems", ()), arm.get("items")) if isinstance(each, Mapping)]
-    item = spelling_of({"anyOf": among or [{}]}, root)
+    item = decoder_of({"anyOf": among or [{}]}, root)
     # A list within a list cannot be spelled by repeating: each is one JSON text.
-    return Spelling(item.types | {"array"}, item.words) if item.items else item
+    return ParameterDecoder(item.types | {"array"}, item.words) if item.items else item
 
 
-def arms_of(schema: Schema, root: Schema, seen: tuple[str, ...] = ()) -> Iterator[Schema]:
+def alternatives_of(schema: Schema, root: Schema, seen: tuple[str, ...] = ()) -> Iterator[Schema]:
     """The alternatives of a schema, references followed (a circle of them once)."""
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference not in seen:
-        yield from arms_of(resolve(reference, root), root, (*seen, reference))
+        yield from alternatives_of(resolve_reference(reference, root), root, (*seen, reference))
         return
     among = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
     for arm in among:
-        yield from arms_of(arm, root, seen)
+        yield from alternatives_of(arm, root, seen)
     if not among:
         yield schema
 
 
-def resolve(reference: str, root: Schema) -> Schema:
+def resolve_reference(reference: str, root: Schema) -> Schema:
     """What a reference within the document points at, such as `#/$defs/Name`; {} where it points elsewhere."""
     node: Any = root
     for part in reference.removeprefix("#/").split("/"):

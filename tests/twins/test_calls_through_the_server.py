@@ -16,7 +16,7 @@ from fastmcp.tools.tool_transform import ArgTransform
 from pydantic import BaseModel
 
 from twins import Problem, Twins, route
-from twins.fastmcp_internals import every_tool, is_elsewhere
+from twins.fastmcp_internals import every_tool, is_proxied
 
 pytestmark = pytest.mark.anyio
 
@@ -198,7 +198,7 @@ async def test_a_mounted_servers_tools_are_reached(fronts: Any) -> None:
 
 async def test_the_tools_of_a_server_elsewhere_are_reached(fronts: Any) -> None:
     proxy = create_proxy(Client(server()), name="proxy")
-    assert [is_elsewhere(tool) for each in (proxy, server()) for tool in await every_tool(each)] == [True, True, False, False]
+    assert [is_proxied(tool) for each in (proxy, server()) for tool in await every_tool(each)] == [True, True, False, False]
     assert await ways(proxy) == {"tool": False, "untyped": False}
     async with fronts(proxy) as each:
         assert (await each.http.get("/tool?number=6")).json() == {"count": 6}

@@ -10,6 +10,8 @@ from starlette.types import ASGIApp
 
 from campus.absence import absent_routes, absent_server
 from campus.app import Campus
+from campus.catalog.loader import LoadedBuilding, RemoteServer
+from campus.catalog.server import OpenBuilding, mcp_path_of, open_server, put_first
 from campus.errors import EXPLAINED_AT, CampusError, Unreachable
 from campus.frames.door import PaymentDoor
 from campus.frames.http import gate
@@ -18,11 +20,9 @@ from campus.frames.paid import PaidCalls
 from campus.http.edge import Edge
 from campus.http.pages import exposed_routes, own_routes, page_entries, pages_app
 from campus.http.router import Router
-from campus.loader import Elsewhere, Loaded
-from campus.opening import Opened, guard, mcp_path_of, open_server
 from campus.paywall import Paywall
 from twins import Operation, RouteTable, Twins, serve_schemas
-from twins.inputs import Input
+from twins.argument_checks import ArgumentChecker
 
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 LATE_SECONDS = 60.0
@@ -69,7 +69,7 @@ class Endpoints:
         self._growing = anyio.Lock()
 
     @asynccontextmanager
-    async def opened(self, opened: Opened) -> AsyncIterator[None]:
+    async def opened(self, opened: OpenBuilding) -> AsyncIterator[None]:
         """Both frames of an open building."""
         campus, door = self._campus, door_of(self._campus)
         async with open_mcp(campus, opened, self._paywall, door) as app:
@@ -78,7 +78,7 @@ class Endpoints:
             yield
 
     @asynccontextmanager
-    async def closed(self, loaded: Loaded) -> AsyncIterator[None]:
+    async def closed(self, loaded: LoadedBuilding) -> AsyncIterator[None]:
         """The MCP endpoint of a building whose server is away."""
         path = mcp_path_of(loaded)
         app = absent_server(loaded.name).http_app(path=path, stateless_http=True)
@@ -99,7 +99,7 @@ class Endpoints:
         self._router.replace(table, dict(self._servers), own)
         return self._router
 
-    async def follow(self, loaded: Loaded, remote: Elsewhere) -> None:
+    async def follow(self, loaded: LoadedBuilding, remote: RemoteServer) -> None:
         """Open a building when its server answers, if it is closed; then watch the server, until cancelled."""
         async with AsyncExitStack() as stack:
             if loaded in self._campus.plan.closed:
@@ -108,7 +108,7 @@ class Endpoints:
                     remote.refusal = await self._add(late, stack)
             await remote.watch()
 
-    async def _awaited(self, loaded: Loaded, remote: Elsewhere) -> Opened:
+    async def _awaited(self, loaded: LoadedBuilding, remote: RemoteServer) -> OpenBuilding:
         wait = FIRST_WAIT
         while True:
             await anyio.sleep(wait)
@@ -120,7 +120,7 @@ class Endpoints:
             except Exception as error:  # the border: it answers, and what it offers cannot be served
                 remote.refusal = _logged(loaded.name, error)
 
-    async def _add(self, late: Opened, stack: AsyncExitStack) -> str | None:
+    async def _add(self, late: OpenBuilding, stack: AsyncExitStack) -> str | None:
         """Serve it from now on; why not, where its tools do not fit in with the others."""
         before = self._campus
         try:
@@ -151,19 +151,19 @@ def door_of(campus: Campus) -> PaymentDoor | None:
 
 
 @asynccontextmanager
-async def open_mcp(campus: Campus, opened: Opened, paywall: Paywall, door: PaymentDoor | None) -> AsyncIterator[ASGIApp]:
+async def open_mcp(campus: Campus, opened: OpenBuilding, paywall: Paywall, door: PaymentDoor | None) -> AsyncIterator[ASGIApp]:
     """A building's MCP endpoint, the paywall before everything else that its server does."""
     operations = {each.name: each for each in campus.plan.operations[opened.name]}
-    inputs = {name: Input(opened.server, operation) for name, operation in operations.items()}
+    inputs = {name: ArgumentChecker(opened.server, operation) for name, operation in operations.items()}
     paid = PaidCalls(door, operations, inputs) if door else None
-    guard(opened.server, PaywallFrame(campus.sites[opened.name], opened.offers, operations, inputs, paywall, paid))
+    put_first(opened.server, PaywallFrame(campus.sites[opened.name], opened.offers, operations, inputs, paywall, paid))
     await serve_schemas(opened.server)
     app = opened.server.http_app(path=opened.mcp_path, stateless_http=True)
     async with app.router.lifespan_context(app):
         yield app
 
 
-async def open_twins(campus: Campus, opened: Opened, paywall: Paywall, door: PaymentDoor | None) -> Twins:
+async def open_twins(campus: Campus, opened: OpenBuilding, paywall: Paywall, door: PaymentDoor | None) -> Twins:
     """A building's HTTP twins, the paywall before every call."""
     offers, listed = opened.offers, tuple(opened.tools.values())
     guarded = gate(campus.sites[opened.name], offers, paywall, door)

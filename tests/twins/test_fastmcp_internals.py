@@ -13,7 +13,16 @@ from fastmcp.server.middleware import Middleware, MiddlewareContext
 from fastmcp.utilities.tests import asgi_client
 
 from twins import serve_schemas
-from twins.fastmcp_internals import Standing, Surroundings, author_lifespan, author_middleware, every_tool, is_crash, leave, skips_nothing
+from twins.fastmcp_internals import (
+    DirectCallGuard,
+    ToolContext,
+    allows_direct_calls,
+    author_lifespan,
+    author_middleware,
+    every_tool,
+    is_crash,
+    reset,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -96,7 +105,7 @@ async def test_a_tool_stands_until_something_about_it_changes() -> None:
         mcp = server()
         tool = await mcp.get_tool("tool")
         assert tool is not None
-        standing = Standing(mcp, tool)
+        standing = DirectCallGuard(mcp, tool)
         assert standing.holds()
         change(mcp)
         assert not standing.holds()
@@ -107,7 +116,7 @@ async def test_a_server_over_anothers_tools_stands_and_falls_with_them() -> None
     over: FastMCP[Any] = FastMCP("over", providers=author.providers)
     tool = await over.get_tool("tool")
     assert tool is not None
-    standing = Standing(over, tool)
+    standing = DirectCallGuard(over, tool)
     assert standing.holds()
     author.local_provider.remove_tool("tool")
     assert not standing.holds()
@@ -115,15 +124,15 @@ async def test_a_server_over_anothers_tools_stands_and_falls_with_them() -> None
 
 async def test_an_extension_makes_the_way_slow() -> None:
     mcp = server()
-    assert skips_nothing(mcp)
+    assert allows_direct_calls(mcp)
     mcp._extensions["example/extension"] = object()  # type: ignore[assignment]  # any extension
-    assert not skips_nothing(mcp)
+    assert not allows_direct_calls(mcp)
 
 
 async def test_what_is_bound_for_a_call_is_unbound_after_it() -> None:
     mcp = server()
     scope = {"type": "http", "headers": [(b"x-agent", b"me")], "request_id": "r-1"}
-    entered = Surroundings(mcp).enter(scope)
+    entered = ToolContext(mcp).enter(scope)
     try:
         context = get_context()
         assert (get_server(), context.request_id, get_http_headers()["x-agent"]) == (mcp, "r-1", "me")
@@ -133,7 +142,7 @@ async def test_what_is_bound_for_a_call_is_unbound_after_it() -> None:
             await context.session.send_ping()
         await context.session.send_tool_list_changed()
     finally:
-        leave(entered)
+        reset(entered)
     assert surroundings() == (None, None, None)
 
 

@@ -35,7 +35,7 @@ MISFIT = re.compile(r"\d+ validation errors? for |Input validation error|MCP err
 log = logging.getLogger(__name__)
 
 
-class Remote:
+class ProxiedServer:
     """One server elsewhere, and whether it answered the last time. `address` says where, without what may be secret."""
 
     def __init__(self, name: str, target: Mapping[str, Any]) -> None:
@@ -95,7 +95,7 @@ class Remote:
 class RemoteTools(ProxyProvider):
     """The tools as they were when the building was opened: those that campus has priced, routed and documented."""
 
-    def __init__(self, connect: Callable[[], Client[Any] | Awaitable[Client[Any]]], remote: Remote) -> None:
+    def __init__(self, connect: Callable[[], Client[Any] | Awaitable[Client[Any]]], remote: ProxiedServer) -> None:
         super().__init__(connect)  # type: ignore[arg-type]  # the same two forms
         self._remote = remote
         self._known: tuple[Tool, ...] | None = None
@@ -137,7 +137,7 @@ class RemoteTool(ProxyTool):
     _remote: Any = None
 
     async def run(self, arguments: dict[str, Any], context: Context | None = None) -> ToolResult:
-        if misfits := misfits_of(arguments, self.parameters):
+        if misfits := schema_errors(arguments, self.parameters):
             raise Problem(422, "invalid_request", "; ".join(misfits))
         try:
             result = await super().run(arguments, context)
@@ -148,7 +148,7 @@ class RemoteTool(ProxyTool):
             raise upstream_unavailable() from error
         self._remote.found()
         if result.is_error:
-            raise refusal_of(result)
+            raise problem_of_result(result)
         return result
 
     def _refused(self, error: MCPError) -> Problem:
@@ -161,7 +161,7 @@ class RemoteTool(ProxyTool):
         return Problem(502, "upstream_failed", "the server behind this tool did not answer as it should; try again later")
 
 
-def refusal_of(result: ToolResult) -> Problem:
+def problem_of_result(result: ToolResult) -> Problem:
     """An error result as a problem: its own where it is one, 422 for arguments that do not fit, else 400 with its text."""
     match result.structured_content:
         case {"status": int(status), "code": str(code), "detail": str(detail)} if 400 <= status <= 599:
@@ -172,7 +172,7 @@ def refusal_of(result: ToolResult) -> Problem:
     return Problem(400, "tool_error", text or "the tool could not answer")
 
 
-def misfits_of(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
+def schema_errors(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
     """What is wrong with the arguments by the tool's own schema, a sentence each, in which no value is repeated.
 
     Nothing where the schema cannot be applied here, as with a pattern that only JavaScript reads: the server checks them itself.

@@ -26,9 +26,9 @@ IN_JSON = {
 }
 
 
-def refusal_of(error: ValidationError, operation: Operation, method: str | None, arguments: Mapping[str, Any]) -> Problem:
+def invalid_arguments(error: ValidationError, operation: Operation, method: str | None, arguments: Mapping[str, Any]) -> Problem:
     """422 `invalid_request` for arguments that the tool's signature does not take; a `method` of None means MCP."""
-    return invalid_request(field_errors(error, operation, method, arguments), known=operation.known_at(method))
+    return invalid_request(field_errors(error, operation, method, arguments), known=operation.accepted_names(method))
 
 
 def field_errors(error: ValidationError, operation: Operation, method: str | None, arguments: Mapping[str, Any]) -> list[FieldError]:
@@ -47,7 +47,7 @@ def upstream_failed() -> Problem:
     return Problem(502, "upstream_failed", "the server behind this tool did not return a valid answer; try again later")
 
 
-def too_late(cause: BaseException | None, tool: Tool) -> Problem | None:
+def timeout_problem(cause: BaseException | None, tool: Tool) -> Problem | None:
     """504, where FastMCP stopped the tool at its timeout: only the words of an mcp error tell."""
     late = isinstance(cause, MCPError) and "timed out" in cause.error.message
     return timed_out(tool.timeout) if late and tool.timeout is not None else None
@@ -58,7 +58,7 @@ def _field_error(error: ErrorDetails, operation: Operation, method: str | None, 
     place, wire = operation.place_of(str(name), method)
     kind = error["type"]
     if kind == "unexpected_keyword_argument":
-        return unknown_field(place, wire, operation.known_at(method).get(place, ()))
+        return unknown_field(place, wire, operation.accepted_names(method).get(place, ()))
     code = CODES.get(kind, kind)
     steps = [*_steps(rest, arguments.get(str(name))), *(rest[-1:] if code == "missing" else ())]
     pointer = pointer_to(place, wire, *steps)
