@@ -16,7 +16,7 @@ from benchmarks.market import CONFIG, FREE, HANG_SECONDS, SOLD, Market, Money, o
 from benchmarks.processes import LAST, environment, on_cpu, own_module
 from benchmarks.town import refresh
 from benchmarks.wire import get
-from campus.testing.money import receipt_of
+from campus.testing.payments import receipt_of
 from tests.serving import CAMPUS, free_port, write_config
 
 HANGING = 8  # as many as one wallet at one address may have checked at once

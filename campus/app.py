@@ -166,7 +166,7 @@ def service(
     config: Config, core: Core, *, now: Callable[[], datetime], elapsed: Callable[[], float], trust: ssl.SSLContext
 ) -> AbstractAsyncContextManager[PaymentService]:
     """Payments, to be opened."""
-    from campus.payments.opening import payments_of  # 30 ms, spared where campus.toml has no [payments]
+    from campus.payments.setup import payments_of  # 30 ms, spared where campus.toml has no [payments]
 
     return payments_of(config, core, now=now, elapsed=elapsed, trust=trust)
 

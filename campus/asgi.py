@@ -62,7 +62,7 @@ class Endpoints:
     def __init__(self, campus: Campus) -> None:
         self._campus = campus
         plan = campus.plan
-        self._paywall = Paywall(campus.keys, plan.products, per_call=plan.cashier is not None, guide=plan.directory.guide())
+        self._paywall = Paywall(campus.keys, plan.products, per_call=plan.pricing is not None, guide=plan.directory.guide())
         self._servers: dict[str, ASGIApp] = {}
         self._twins: dict[str, Twins] = {}
         self._router: Router | None = None
@@ -114,7 +114,7 @@ class Endpoints:
             await anyio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
             try:
-                return await open_server(loaded, per_call=self._campus.plan.cashier is not None, seconds=LATE_SECONDS)
+                return await open_server(loaded, per_call=self._campus.plan.pricing is not None, seconds=LATE_SECONDS)
             except Unreachable:
                 remote.refusal = None
             except Exception as error:  # the border: it answers, and what it offers cannot be served
@@ -146,8 +146,8 @@ def _logged(building: str, error: Exception) -> str:
 
 def door_of(campus: Campus) -> PaymentDoor | None:
     """The second way in, where campus.toml opens it."""
-    cashier, payments = campus.plan.cashier, campus.payments
-    return PaymentDoor(cashier, payments.till, payments.ledger.offered) if cashier and payments else None
+    pricing, payments = campus.plan.pricing, campus.payments
+    return PaymentDoor(pricing, payments.processor, payments.ledger.offered) if pricing and payments else None
 
 
 @asynccontextmanager

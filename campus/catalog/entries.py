@@ -8,7 +8,7 @@ from campus.access import Offer
 from campus.catalog.server import OpenBuilding
 from campus.config import ProductTable
 from campus.directory import BuildingEntry, PaymentEntry, ProductEntry, ToolEntry
-from campus.payments.cashier import Cashier
+from campus.payments.pricing import Pricing
 from campus.payments.terms import SCHEME
 from campus.paywall import ALL
 from twins import Operation
@@ -84,7 +84,7 @@ def _free_tier(tools: Sequence[ToolEntry]) -> str:
     return ", ".join(free) or "nothing"
 
 
-def payment_entry(cashier: Cashier) -> PaymentEntry:
+def payment_entry(pricing: Pricing) -> PaymentEntry:
     """How calls are paid for, as callers are told."""
-    network = cashier.payee.network
-    return PaymentEntry(scheme=SCHEME, network=network.id, network_name=network.title, asset=network.asset, pay_to=cashier.payee.address)
+    network = pricing.payee.network
+    return PaymentEntry(scheme=SCHEME, network=network.id, network_name=network.title, asset=network.asset, pay_to=pricing.payee.address)

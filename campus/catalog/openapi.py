@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from campus.access import Offer
-from campus.payments.cashier import Cashier, Ware
+from campus.payments.pricing import PaidTool, Pricing
 from twins import Operation
 from twins.openapi import problem_response
 
@@ -50,24 +50,24 @@ INSTRUCTIONS = (
 KEYS_ONLY = "Payments per call are not available here. A paid resource returns which keys unlock it, and where to buy them."
 
 
-def components(cashier: Cashier | None) -> dict[str, Any]:
+def components(pricing: Pricing | None) -> dict[str, Any]:
     """The key, and the shape of a refusal that asks for payment."""
-    return {"securitySchemes": {"key": KEY}} | ({} if cashier is None else {"schemas": {"PaymentRequired": TERMS}})
+    return {"securitySchemes": {"key": KEY}} | ({} if pricing is None else {"schemas": {"PaymentRequired": TERMS}})
 
 
-def responses(offers: Offers, cashier: Cashier | None) -> Callable[[Operation], dict[str, Any]]:
+def responses(offers: Offers, pricing: Pricing | None) -> Callable[[Operation], dict[str, Any]]:
     """402 where a tool is not free; every other refusal is the document's default response."""
 
     def of(operation: Operation) -> dict[str, Any]:
         offer = offers[operation.server][operation.name]
         if offer.access.is_free:
             return {}
-        return {"402": TERMS_RESPONSE if cashier and cashier.sells(offer) else problem_response(NO_KEY)}
+        return {"402": TERMS_RESPONSE if pricing and pricing.sells(offer) else problem_response(NO_KEY)}
 
     return of
 
 
-def extras(offers: Offers, cashier: Cashier | None) -> Callable[[Operation], dict[str, Any]]:
+def extras(offers: Offers, pricing: Pricing | None) -> Callable[[Operation], dict[str, Any]]:
     """How a tool is unlocked, where it is not free, and what a call costs where it can be paid for.
 
     A payment is no `security`, and needs none beside it: so crawlers read `x-payment-info`.
@@ -75,43 +75,45 @@ def extras(offers: Offers, cashier: Cashier | None) -> Callable[[Operation], dic
 
     def of(operation: Operation) -> dict[str, Any]:
         offer = offers[operation.server][operation.name]
-        sold = cashier is not None and cashier.sells(offer)
+        sold = pricing is not None and pricing.sells(offer)
         security: list[dict[str, list[str]]] = [] if offer.access.key == "never" else [{"key": []}]
         if security and (sold or offer.access.is_free):
             security.append({})
-        return {"security": security} | ({"x-payment-info": _payment_info(offer, cashier)} if sold and cashier else {})
+        return {"security": security} | ({"x-payment-info": _payment_info(offer, pricing)} if sold and pricing else {})
 
     return of
 
 
-def _payment_info(offer: Offer, cashier: Cashier) -> dict[str, Any]:
-    return {"protocols": [{"x402": {}}], "price": _price(offer, cashier)}
+def _payment_info(offer: Offer, pricing: Pricing) -> dict[str, Any]:
+    return {"protocols": [{"x402": {}}], "price": _price(offer, pricing)}
 
 
-def _price(offer: Offer, cashier: Cashier) -> dict[str, str]:
+def _price(offer: Offer, pricing: Pricing) -> dict[str, str]:
     """The price as crawlers read it: US dollars, decimal."""
     if offer.price:
         return {"mode": "fixed", "currency": "USD", "amount": str(offer.price)}
-    prices = cashier.prices(offer)
+    prices = pricing.prices(offer)
     return {"mode": "dynamic", "currency": "USD", "min": str(prices[0]), "max": str(prices[-1])}
 
 
-def payment_terms(name: str, url: str, cashier: Cashier | None) -> dict[str, Any]:
+def payment_terms(name: str, url: str, pricing: Pricing | None) -> dict[str, Any]:
     """/.well-known/x402: every resource that can be paid for, and its terms. A placeholder stands as `:name`."""
-    if cashier is None:
+    if pricing is None:
         return {"version": 1, "name": name, "url": url, "resources": [], "terms": [], "instructions": KEYS_ONLY}
-    terms = [entry for ware in cashier.wares() for entry in _terms(ware, cashier)]
+    terms = [entry for paid_tool in pricing.paid_tools() for entry in _terms(paid_tool, pricing)]
     resources = list(dict.fromkeys(entry["resource"] for entry in terms))
     return {"version": 1, "name": name, "url": url, "resources": resources, "terms": terms, "instructions": INSTRUCTIONS}
 
 
-def _terms(ware: Ware, cashier: Cashier) -> list[dict[str, Any]]:
+def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
     """One entry for each price that a call can have."""
     said = {
-        "resource": cashier.resource(ware.offer, None),
-        "methods": list(ware.operation.methods),
-        "tool": ware.offer.tool,
-        "building": ware.offer.building,
-        "description": ware.description,
+        "resource": pricing.resource(paid_tool.offer, None),
+        "methods": list(paid_tool.operation.methods),
+        "tool": paid_tool.offer.tool,
+        "building": paid_tool.offer.building,
+        "description": paid_tool.description,
     }
-    return [{**said, "price": str(price), "currency": "USD", **cashier.payee.requirements(price)} for price in cashier.prices(ware.offer)]
+    return [
+        {**said, "price": str(price), "currency": "USD", **pricing.payee.requirements(price)} for price in pricing.prices(paid_tool.offer)
+    ]

@@ -11,14 +11,14 @@ from campus.building import Job
 from campus.catalog.entries import building_entry, payment_entry, product_entries, seller_of
 from campus.catalog.loader import RESERVED, Installed, LoadedBuilding, RemoteServer, load
 from campus.catalog.openapi import OPENAPI_VERSION, components, extras, payment_terms, responses
-from campus.catalog.pricing import open_cashier
+from campus.catalog.pricing import open_pricing
 from campus.catalog.server import OpenBuilding, mcp_path_of, open_server
 from campus.config import Config
 from campus.directory import Directory, ProductEntry
 from campus.errors import ConfigError, LoadError, Unreachable
 from campus.explanations import EXPLANATIONS
 from campus.jobs import Task
-from campus.payments.cashier import Cashier
+from campus.payments.pricing import Pricing
 from twins import Operation, openapi
 from twins.openapi import Grouped
 from twins.operation import operation_of
@@ -36,7 +36,7 @@ class Plan:
     products: tuple[ProductEntry, ...]
     directory: Directory
     documents: Mapping[str, dict[str, Any]]
-    cashier: Cashier | None = None
+    pricing: Pricing | None = None
     closed: tuple[LoadedBuilding, ...] = ()
     """Buildings whose tools are another server's that does not answer."""
 
@@ -110,14 +110,14 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     _check_addresses(opened, operations, closed)
     _check_jobs(opened)
     _check_problems(opened)
-    cashier = open_cashier(config, opened, operations)
-    counter = seller_of(opened, operations, url=config.url) if cashier else None
+    pricing = open_pricing(config, opened, operations)
+    counter = seller_of(opened, operations, url=config.url) if pricing else None
     products = tuple(product_entries(config.products, counter))
-    directory = Directory(config.server.name, config.url, products, payment_entry(cashier) if cashier else None)
+    directory = Directory(config.server.name, config.url, products, payment_entry(pricing) if pricing else None)
     for one in opened:
-        directory.add(building_entry(one, operations[one.name], url=config.url, products=products, per_call=cashier is not None))
-    documents = _documents(config, opened, operations, cashier)
-    return Plan(config, tuple(opened), operations, products, directory, documents, cashier, tuple(closed))
+        directory.add(building_entry(one, operations[one.name], url=config.url, products=products, per_call=pricing is not None))
+    documents = _documents(config, opened, operations, pricing)
+    return Plan(config, tuple(opened), operations, products, directory, documents, pricing, tuple(closed))
 
 
 def _operations(opened: OpenBuilding) -> tuple[Operation, ...]:
@@ -180,15 +180,15 @@ def _check_problems(opened: Sequence[OpenBuilding]) -> None:
 
 
 def _documents(
-    config: Config, opened: Sequence[OpenBuilding], operations: Mapping[str, Sequence[Operation]], cashier: Cashier | None
+    config: Config, opened: Sequence[OpenBuilding], operations: Mapping[str, Sequence[Operation]], pricing: Pricing | None
 ) -> dict[str, dict[str, Any]]:
     """The documents by path: OpenAPI of each building, of all, and of the one that campus.toml names; and the terms of payment."""
     offers = {one.name: one.offers for one in opened}
     parts: dict[str, Any] = {
         "servers": [config.url],
-        "responses": responses(offers, cashier),
-        "extras": extras(offers, cashier),
-        "components": components(cashier),
+        "responses": responses(offers, pricing),
+        "extras": extras(offers, pricing),
+        "components": components(pricing),
     }
 
     def document(its: Grouped, title: str, description: str) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _documents(
 
     by_name = {one.name: document(operations[one.name], one.server.name, one.server.instructions or "") for one in opened}
     documents = {f"/{name}/openapi.json": found for name, found in by_name.items()}
-    documents["/.well-known/x402"] = payment_terms(config.server.name, config.url, cashier)
+    documents["/.well-known/x402"] = payment_terms(config.server.name, config.url, pricing)
     documents["/v1/openapi.json"] = document(operations, config.server.name, "Every tool of every building.")
     if config.server.openapi in by_name:
         documents["/openapi.json"] = by_name[config.server.openapi]

@@ -1,4 +1,4 @@
-"""From campus.toml and the open tools to the cashier; what cannot be sold is refused at start."""
+"""From campus.toml and the open tools to the pricing; what cannot be sold is refused at start."""
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -9,7 +9,7 @@ from campus.catalog.entries import summary_of
 from campus.catalog.server import OpenBuilding
 from campus.config import Config
 from campus.errors import ConfigError, LoadError
-from campus.payments.cashier import KEY_ARGUMENT, Cashier, Ware, ware_of
+from campus.payments.pricing import KEY_ARGUMENT, PaidTool, Pricing, paid_tool_of
 from campus.payments.terms import Payee
 from twins import Operation
 
@@ -17,8 +17,8 @@ NEEDED = ("x402", "web3")
 CHECKSUM = "campus.payments.checksum"
 
 
-def open_cashier(config: Config, opened: Sequence[OpenBuilding], operations: Mapping[str, Sequence[Operation]]) -> Cashier | None:
-    """The cashier of everything that is sold per call; None where campus.toml has no [payments].
+def open_pricing(config: Config, opened: Sequence[OpenBuilding], operations: Mapping[str, Sequence[Operation]]) -> Pricing | None:
+    """The pricing of everything that is sold per call; None where campus.toml has no [payments].
 
     ConfigError where payments cannot be taken, LoadError where a tool cannot be sold as it says.
     """
@@ -32,15 +32,19 @@ def open_cashier(config: Config, opened: Sequence[OpenBuilding], operations: Map
         raise ConfigError(f"[payments] needs {' and '.join(missing)}, not installed here; run: pip install 'campus[payments]'")
     _check_spelling(payments.pay_to)
     products = {name: Price.parse(table.price) for name, table in config.products.items()}
-    wares = {(ware.offer.building, ware.offer.tool): ware for one in opened for ware in _wares(one, operations[one.name])}
-    if not products and any(ware.offer.access.sells for ware in wares.values()):
+    paid_tools = {
+        (paid_tool.offer.building, paid_tool.offer.tool): paid_tool
+        for one in opened
+        for paid_tool in _paid_tools(one, operations[one.name])
+    }
+    if not products and any(paid_tool.offer.access.sells for paid_tool in paid_tools.values()):
         raise ConfigError("a building sells keys, and campus.toml has no product; add a table such as [products.NAME]")
-    return Cashier(Payee(payments.chain, payments.pay_to), url=config.url, wares=wares, products=products)
+    return Pricing(Payee(payments.chain, payments.pay_to), url=config.url, paid_tools=paid_tools, products=products)
 
 
-def _wares(opened: OpenBuilding, operations: Sequence[Operation]) -> list[Ware]:
+def _paid_tools(opened: OpenBuilding, operations: Sequence[Operation]) -> list[PaidTool]:
     sold = [operation for operation in operations if opened.offers[operation.name].is_sold_per_call]
-    return [ware_of(opened.offers[one.name], one, summary_of(one.tool)) for one in sold]
+    return [paid_tool_of(opened.offers[one.name], one, summary_of(one.tool)) for one in sold]
 
 
 def _check_spelling(wallet: str) -> None:

@@ -17,10 +17,10 @@ from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import Config, read_config
 from campus.core import open_core, utc_now
 from campus.errors import ConfigError
-from campus.payments.accounts import Accounts, Period, Takings
+from campus.payments.accounts import Accounts, Period, Revenue
 from campus.payments.audit import Findings
-from campus.payments.opening import Payments, payments_of
 from campus.payments.reconciler import Resolution
+from campus.payments.setup import Payments, payments_of
 from campus.payments.tables import LedgerRow
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def list_entries(
 
 
 @app.command(name="sum")
-def sum_takings(
+def sum_revenue(
     *,
     since: Since = None,
     until: Until = None,
@@ -75,7 +75,7 @@ def sum_takings(
     as_json: AsJson = False,
 ) -> None:
     """Sum what was earned, by UTC day, tool and network."""
-    takings = ask(config, lambda accounts: accounts.takings(Period(since, until)), own=own)
+    revenue = ask(config, lambda accounts: accounts.revenue(Period(since, until)), own=own)
     rows = [
         {
             "day": one.day,
@@ -86,16 +86,16 @@ def sum_takings(
             "usd": one.usd,
             **({"amount": one.amount} if as_json else {}),
         }
-        for one in takings
+        for one in revenue
     ]
     show(rows, as_json=as_json)
-    for line in () if as_json else totals(takings):
+    for line in () if as_json else totals(revenue):
         print(line)
 
 
-def totals(takings: Sequence[Takings]) -> Iterator[str]:
+def totals(revenue: Sequence[Revenue]) -> Iterator[str]:
     """A line per network: money of a test network is no money."""
-    for network, its in groupby(sorted(takings, key=lambda one: one.network), key=lambda one: one.network):
+    for network, its in groupby(sorted(revenue, key=lambda one: one.network), key=lambda one: one.network):
         of_it = list(its)
         yield f"{network}: ${Price(sum(one.amount for one in of_it))} by {sum(one.payments for one in of_it)} payments"
 

@@ -10,8 +10,8 @@ from campus.access import Offer
 from campus.addresses import site_of
 from campus.caller import Caller, Frame
 from campus.idempotency import HOW_TO_MAKE_A_KEY, weakness_of
-from campus.payments.cashier import Cashier
-from campus.payments.payment import Goods, Payment, Sale, Sold
+from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
+from campus.payments.pricing import Pricing
 from campus.payments.service import Seller
 from campus.paywall import ADMISSION, Admission
 from campus.site import CALLER
@@ -22,8 +22,8 @@ from twins import Problem
 class PaymentDoor:
     """Payments per call. `offered` is told of every 402 that was shown: building, tool, frame."""
 
-    cashier: Cashier
-    till: Seller
+    pricing: Pricing
+    processor: Seller
     offered: Callable[[str, str, str], None]
 
     def terms(
@@ -40,11 +40,11 @@ class PaymentDoor:
         if refusal.status != 402:
             return refusal
         self.offered(offer.building, offer.tool, frame)
-        return self.cashier.refusal(_warned(refusal, idempotency_key), offer, arguments, frame=frame, method=method)
+        return self.pricing.refusal(_warned(refusal, idempotency_key), offer, arguments, frame=frame, method=method)
 
     async def recalled(
         self, offer: Offer, arguments: Mapping[str, Any] | None, *, scope: Scope, frame: Frame, method: str, idempotency_key: str | None
-    ) -> Sold | None:
+    ) -> PaidAnswer | None:
         """What a call without a payment bought before, by its Idempotency-Key and its address: its caller lost the answer.
 
         From another address the same key gets the terms; a payment by the wallet that paid then finds the answer, and is not charged.
@@ -53,29 +53,31 @@ class PaymentDoor:
             arguments is None
             or idempotency_key is None
             or weakness_of(idempotency_key)
-            or not self.cashier.names_purchase(offer, arguments)
+            or not self.pricing.names_purchase(offer, arguments)
         ):
             return None
         sale = self.sale(offer, arguments, scope=scope, frame=frame, method=method, idempotency_key=idempotency_key)
-        return await self.till.recall(sale)
+        return await self.processor.recall(sale)
 
     def sale(
         self, offer: Offer, arguments: Mapping[str, Any], *, scope: Scope, frame: Frame, method: str, idempotency_key: str | None
     ) -> Sale:
         """A call that came with a payment, as it is sold to the address that it came from."""
         client = site_of(_address(scope))
-        return self.cashier.sale(offer, arguments, frame=frame, method=method, idempotency_key=idempotency_key, client=client)
+        return self.pricing.sale(offer, arguments, frame=frame, method=method, idempotency_key=idempotency_key, client=client)
 
-    async def sell(self, payment: Payment, sale: Sale, run: Callable[[], Awaitable[Goods]], *, scope: Scope, frame: Frame) -> Sold:
+    async def sell(
+        self, payment: Payment, sale: Sale, run: Callable[[], Awaitable[StoredAnswer]], *, scope: Scope, frame: Frame
+    ) -> PaidAnswer:
         """Let the call run for its payment; the tool sees who pays, and by which payment."""
         caller = Caller(None, payment.payer, frame, _address(scope))
         scope[ADMISSION] = Admission(caller)
 
-        async def paid(payment_id: str) -> Goods:
+        async def paid(payment_id: str) -> StoredAnswer:
             scope[CALLER] = replace(caller, payment=payment_id)
             return await run()
 
-        return await self.till.sell(payment, sale, paid)
+        return await self.processor.process(payment, sale, paid)
 
 
 def _address(scope: Scope) -> str:

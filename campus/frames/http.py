@@ -7,7 +7,7 @@ from typing import Any
 from campus.access import Offer
 from campus.errors import StorageUnavailable
 from campus.frames.door import PaymentDoor
-from campus.payments.payment import Goods, Payment, Sold
+from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import idempotency_key_in, payment_in_headers, receipt_headers
 from campus.paywall import Paywall
 from campus.problems import storage_unavailable
@@ -44,7 +44,7 @@ def gate(site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall, do
 
 async def paid(call: Call, offer: Offer, refusal: Problem, door: PaymentDoor | None) -> Answer:
     """The answer that the call's payment buys; without one the refusal, with the terms."""
-    if door is None or not door.cashier.sells(offer):
+    if door is None or not door.pricing.sells(offer):
         raise refusal
     scope = call.scope
     method = "GET" if scope["method"] == "HEAD" else scope["method"]
@@ -76,13 +76,13 @@ async def bought(call: Call, offer: Offer, payment: Payment, door: PaymentDoor, 
     # whoever pays gets the whole answer, not word that it is the one that he has
     call.scope["headers"] = [header for header in call.scope["headers"] if header[0] != b"if-none-match"]
 
-    async def run() -> Goods:
-        return Goods((await call.answer()).body)
+    async def run() -> StoredAnswer:
+        return StoredAnswer((await call.answer()).body)
 
     sold = await door.sell(payment, sale, run, scope=call.scope, frame="http")
     return delivered(sold, call)
 
 
-def delivered(sold: Sold, call: Call) -> Answer:
+def delivered(sold: PaidAnswer, call: Call) -> Answer:
     """What was bought, with its receipt."""
-    return json_answer(sold.goods.body, status=call.operation.status).adding(receipt_headers(sold.receipt))
+    return json_answer(sold.answer.body, status=call.operation.status).adding(receipt_headers(sold.receipt))

@@ -14,7 +14,7 @@ from starlette.types import Scope
 from campus.access import Offer
 from campus.frames.door import PaymentDoor
 from campus.frames.refusals import refuse_hostile
-from campus.payments.payment import Goods, Sold
+from campus.payments.payment import PaidAnswer, StoredAnswer
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
 from twins import Operation, Problem, unstorable_reason
 from twins.argument_checks import ArgumentChecker
@@ -42,7 +42,7 @@ class PaidCalls:
 
     async def answer(self, offer: Offer, refused: Problem, context: Context, call_next: Next, scope: Scope) -> ToolResult:
         """What the payment in the request's `_meta` buys; without one the refusal is raised, with the terms."""
-        if not self._door.cashier.sells(offer):
+        if not self._door.pricing.sells(offer):
             raise refused
         meta, arguments = _meta_of(context), context.message.arguments or {}
         method = self._operations[offer.tool].methods[0]
@@ -62,12 +62,12 @@ class PaidCalls:
         )
         made: list[ToolResult] = []
 
-        async def run() -> Goods:
+        async def run() -> StoredAnswer:
             result = await call_next(context)
             if result.is_error or isinstance(result, InputRequiredToolResult):
                 raise Unanswered(result)
             made.append(result)
-            return goods_of(result)
+            return stored_answer_of(result)
 
         try:
             sold = await self._door.sell(payment, sale, run, scope=scope, frame="mcp")
@@ -75,9 +75,9 @@ class PaidCalls:
             return failed.result
         return self._delivered(sold, offer, *made)
 
-    def _delivered(self, sold: Sold, offer: Offer, made: ToolResult | None = None) -> ToolResult:
+    def _delivered(self, sold: PaidAnswer, offer: Offer, made: ToolResult | None = None) -> ToolResult:
         """What was bought, as the tool made it or as it was stored, with its receipt."""
-        result = made or result_of(sold.goods, self._operations[offer.tool].tool)
+        result = made or result_of(sold.answer, self._operations[offer.tool].tool)
         result.meta = {**(result.meta or {}), RECEIPT_META: dict(sold.receipt)}
         return result
 
@@ -95,16 +95,16 @@ def _meta_of(context: Context) -> Mapping[str, Any]:
     return dict(request.meta or {}) if request else {}
 
 
-def goods_of(result: ToolResult) -> Goods:
+def stored_answer_of(result: ToolResult) -> StoredAnswer:
     """An answer as HTTP would send it: its structured content, else its content blocks."""
     if result.structured_content is not None:
-        return Goods(to_json(result.structured_content, inf_nan_mode="null"))
-    return Goods(to_json({"content": [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]}))
+        return StoredAnswer(to_json(result.structured_content, inf_nan_mode="null"))
+    return StoredAnswer(to_json({"content": [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]}))
 
 
-def result_of(goods: Goods, tool: Tool) -> ToolResult:
+def result_of(answer: StoredAnswer, tool: Tool) -> ToolResult:
     """A stored answer as the tool's result; content blocks are content again."""
-    body = from_json(goods.body)
+    body = from_json(answer.body)
     if tool.output_schema is None and body.keys() == {"content"}:
         return ToolResult(content=CONTENT.validate_python(body["content"]))
-    return ToolResult(content=[mcp_types.TextContent(type="text", text=goods.body.decode())], structured_content=body)
+    return ToolResult(content=[mcp_types.TextContent(type="text", text=answer.body.decode())], structured_content=body)

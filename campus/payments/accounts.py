@@ -33,7 +33,7 @@ class Period:
 
 
 @dataclass(frozen=True, slots=True)
-class Takings:
+class Revenue:
     """What one tool earned on one UTC day and network; `amount` is in the token's smallest unit."""
 
     day: str
@@ -96,7 +96,7 @@ class Accounts:
             if len(page) < PAGE:
                 return
 
-    async def takings(self, period: Period) -> Sequence[Takings]:
+    async def revenue(self, period: Period) -> Sequence[Revenue]:
         """What was earned by day, tool and network; what was reversed is taken off on the day of its reversal."""
         entry = LedgerRow
         keys: list[Any] = [func.date(col(entry.at)), col(entry.building), col(entry.tool), col(entry.network)]
@@ -110,7 +110,7 @@ class Accounts:
         )
         rows = await self._rows(query)
         return tuple(
-            Takings(str(day), building, tool, network, int(payments), int(amount))
+            Revenue(str(day), building, tool, network, int(payments), int(amount))
             for day, building, tool, network, payments, amount in rows
         )
 

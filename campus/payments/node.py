@@ -8,7 +8,7 @@ import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from campus.errors import JobFailed
-from campus.payments.outcome import told
+from campus.payments.outcome import one_line
 from campus.payments.proof import Block, Log, Receipt
 
 SPAN = 500
@@ -104,13 +104,15 @@ class Node:
             response = await self._client.post(self._url, json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
             answer = response.json()
         except httpx.HTTPError as error:
-            raise RpcUnavailable(f"{self.name} cannot be asked: {told(error) or type(error).__name__}") from None
+            raise RpcUnavailable(f"{self.name} cannot be asked: {one_line(error) or type(error).__name__}") from None
         except (ValueError, RecursionError):
             raise self._garbled() from None
         if not isinstance(answer, Mapping):
             raise self._garbled()
         if (refusal := answer.get("error")) is not None:
-            raise RpcRefused(f"{self.name} refuses {method}: {told(refusal.get('message') if isinstance(refusal, Mapping) else refusal)}")
+            raise RpcRefused(
+                f"{self.name} refuses {method}: {one_line(refusal.get('message') if isinstance(refusal, Mapping) else refusal)}"
+            )
         return answer.get("result")
 
     def _read(self, model: type[Model], found: Any) -> Model:

@@ -50,7 +50,7 @@ class Facilitator(Protocol):
         ...
 
 
-def told(text: object) -> str:
+def one_line(text: object) -> str:
     """What another machine said, as one line that is safe to store, log and repeat."""
     line = " ".join(str(text).split())
     return "".join(letter for letter in line if letter.isprintable())[:LONGEST_REASON]

@@ -1,4 +1,4 @@
-"""A payment as its caller sent it, and a sale as it is offered: what passes between the frames and the till."""
+"""A payment as its caller sent it, and a sale as it is offered: what passes between the frames and the processor."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -67,16 +67,16 @@ class Sale:
 
 
 @dataclass(frozen=True, slots=True)
-class Goods:
+class StoredAnswer:
     """An answer as it is stored and delivered by either frame: the JSON object that MCP carries as structured content."""
 
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Sold:
+class PaidAnswer:
     """What a payment bought: the answer and x402's receipt (`success`, `transaction`, `network`, `payer`)."""
 
-    goods: Goods
+    answer: StoredAnswer
     receipt: Mapping[str, Any]
     replayed: bool = False

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import anyio
 
-from campus.payments.refusals import too_many_of_one, too_many_payments
+from campus.payments.problems import too_many_of_one, too_many_payments
 
 T = TypeVar("T")
 

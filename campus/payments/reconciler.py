@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from campus.payments.chain import Chain
-from campus.payments.charges import Charges
 from campus.payments.reservations import Reservations
+from campus.payments.settlement import Settlement
 from campus.payments.tables import PaymentRow
 from campus.payments.unproven import UnprovenPayments
 
@@ -30,10 +30,10 @@ class Resolution:
 class Reconciler:
     """Looks after the payments of all processes; several may look at once."""
 
-    def __init__(self, reservations: Reservations, unproven: UnprovenPayments, charges: Charges, chain: Chain) -> None:
+    def __init__(self, reservations: Reservations, unproven: UnprovenPayments, charges: Settlement, chain: Chain) -> None:
         self._reservations = reservations
         self._unproven = unproven
-        self._charges = charges
+        self._settlement = charges
         self._chain = chain
 
     async def resolve(self) -> Sequence[Resolution]:
@@ -44,11 +44,11 @@ class Reconciler:
         found: list[Resolution] = []
         # those that were never sent first: nobody need be asked about them
         for row in sorted(await self._reservations.overdue(), key=lambda row: row.state != "reserved"):
-            found += await self._looked(row, self._charges.look)
+            found += await self._looked(row, self._settlement.look)
             if row.state != "reserved" and self._chain.trouble is not None:
                 return found
         for row in await self._unproven.open():
-            found += await self._looked(row, self._charges.look_for_proof)
+            found += await self._looked(row, self._settlement.look_for_proof)
             if self._chain.trouble is not None:
                 return found
         return found

@@ -9,12 +9,12 @@ from sqlalchemy import and_, delete, or_
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from campus.payments.answers import Entropy, kept
 from campus.payments.leases import Leases
 from campus.payments.ledger import Event, entry
-from campus.payments.payment import Goods, Payment, Sale
+from campus.payments.payment import Payment, Sale, StoredAnswer
 from campus.payments.proof import Transfer
-from campus.payments.states import AFTER, State, next_step
+from campus.payments.states import TRANSITIONS, State, next_step
+from campus.payments.stored_answers import Entropy, kept
 from campus.payments.tables import PaymentRow
 from campus.storage import Storage
 
@@ -88,11 +88,11 @@ class Reservations:
             if row is not None and row.state == "reserved":
                 await session.delete(row)
 
-    async def store(self, payment_id: str, goods: Goods, sale: Sale) -> PaymentRow | None:
+    async def store(self, payment_id: str, answer: StoredAnswer, sale: Sale) -> PaymentRow | None:
         """Keep the answer. Only now may the payment be sent to be charged."""
         async with self._storage.write() as session:
             if (row := await _turned(session, payment_id, "settling")) is not None:
-                row.answer = kept(goods, sale, row.payment, entropy=self._entropy)
+                row.answer = kept(answer, sale, row.payment, entropy=self._entropy)
                 row.sealed = sale.idempotency_key is not None
                 session.add(entry(row, "admitted", at=row.reserved_at))
             return row
@@ -226,7 +226,7 @@ async def _found(session: AsyncSession, payment: Payment | None, sale: Sale) -> 
 async def _turned(session: AsyncSession, payment_id: str, state: State, reason: str = "") -> PaymentRow | None:
     """The payment in its new state; None where it is not there any more, or this state does not follow its own."""
     row = await session.get(PaymentRow, payment_id)
-    if row is None or state not in AFTER[row.state]:
+    if row is None or state not in TRANSITIONS[row.state]:
         return None
     row.state, row.reason = state, reason
     return row

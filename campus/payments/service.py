@@ -4,22 +4,22 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from campus.jobs import Task
-from campus.payments.payment import Goods, Payment, Sale, Sold
+from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
 
 
 class Seller(Protocol):
-    """What takes a payment, runs the tool, and charges: the till."""
+    """What takes a payment, runs the tool, and charges: the processor."""
 
-    async def sell(self, payment: Payment, sale: Sale, run: Callable[[str], Awaitable[Goods]]) -> Sold:
+    async def process(self, payment: Payment, sale: Sale, run: Callable[[str], Awaitable[StoredAnswer]]) -> PaidAnswer:
         """One charge and one answer for a payment; Problem 402 or 409 otherwise."""
         ...
 
-    async def recall(self, sale: Sale) -> Sold | None:
+    async def recall(self, sale: Sale) -> PaidAnswer | None:
         """What the sale's Idempotency-Key bought before."""
         ...
 
 
-class OfferBook(Protocol):
+class OfferCounter(Protocol):
     """What counts the offers: the ledger."""
 
     def offered(self, building: str, tool: str, frame: str) -> None:
@@ -31,12 +31,12 @@ class PaymentService(Protocol):
     """Payments that are open."""
 
     @property
-    def till(self) -> Seller:
+    def processor(self) -> Seller:
         """Where they are taken."""
         ...
 
     @property
-    def ledger(self) -> OfferBook:
+    def ledger(self) -> OfferCounter:
         """Where they are written down."""
         ...
 

@@ -32,7 +32,7 @@ from campus.payments.tables import PaymentRow
 State = Literal["reserved", "settling", "settled", "unknown", "released", "reversed"]
 Step = Literal["reserve", "wait", "resolve", "look", "replay", "refuse", "reused", "elsewhere", "ambiguous"]
 
-AFTER: Mapping[str, tuple[State, ...]] = {
+TRANSITIONS: Mapping[str, tuple[State, ...]] = {
     "reserved": ("settling", "released"),
     "settling": ("settled", "unknown", "released"),
     "unknown": ("settled", "unknown", "released"),

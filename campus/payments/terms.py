@@ -37,15 +37,15 @@ class Payee:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Terms as a refusal carries them: headers, which go out over HTTP alone, and members of its body."""
+class RenderedTerms:
+    """PaymentTerms as a refusal carries them: headers, which go out over HTTP alone, and members of its body."""
 
     headers: Mapping[str, str]
     members: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class PaymentTerms:
     """The terms of one call: what it is, and each way to pay for it, the cheapest first.
 
     `resource` is the call's canonical URL, `accepts` are v2 requirements, `extensions` x402's, such as bazaar.
@@ -58,11 +58,11 @@ class Terms:
     legacy_network: str
     extensions: Mapping[str, Any]
 
-    def told(self, error: str) -> Told:
+    def rendered(self, error: str) -> RenderedTerms:
         """Over HTTP v2's in a header and v1's as members of the body, over MCP v2's as members of the body."""
         if self.frame == "mcp":
-            return Told({}, self.required(error))
-        return Told({"PAYMENT-REQUIRED": encoded(self.required(error))}, self.legacy(error))
+            return RenderedTerms({}, self.required(error))
+        return RenderedTerms({"PAYMENT-REQUIRED": encoded(self.required(error))}, self.legacy(error))
 
     def required(self, error: str) -> dict[str, Any]:
         """x402 v2's PaymentRequired."""
@@ -96,13 +96,13 @@ class Terms:
 class PaymentRequired(Problem):
     """402 with the terms: a refusal, and what it tells of them."""
 
-    def __init__(self, refusal: Problem, told: Told) -> None:
+    def __init__(self, refusal: Problem, rendered: RenderedTerms) -> None:
         super().__init__(
             402,
             refusal.code,
             refusal.detail,
             errors=refusal.errors,
-            headers={**refusal.headers, **told.headers},
+            headers={**refusal.headers, **rendered.headers},
             **refusal.more,
-            **told.members,
+            **rendered.members,
         )

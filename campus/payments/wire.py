@@ -58,7 +58,7 @@ class Signed(Part):
 
 
 class Accepted(Part):
-    """The terms that a payment says it accepts; the till compares all of them."""
+    """The terms that a payment says it accepts; the processor compares all of them."""
 
     scheme: Literal["exact"]
     network: str = Field(max_length=64)

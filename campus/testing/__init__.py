@@ -1,4 +1,4 @@
-"""What a building's author tests with: a campus in this process. A chain, a facilitator and payers are in campus.testing.money."""
+"""What a building's author tests with: a campus in this process. A chain, a facilitator and payers are in campus.testing.payments."""
 
 from campus.testing.town import ORIGIN as ORIGIN
 from campus.testing.town import Built as Built

@@ -78,7 +78,7 @@ class Reply:
 
 
 class Pays(Protocol):
-    """Who can pay, such as the Payer of campus.testing.money."""
+    """Who can pay, such as the Payer of campus.testing.payments."""
 
     def payload(self, payment_required: Mapping[str, Any]) -> dict[str, Any]:
         """A signed payment for the terms."""

@@ -12,7 +12,7 @@ from buildings.cve import building as cve
 from buildings.gateway import building as gateway
 from campus import access, free
 from campus.testing import Clock, Frame, Town, open_campus
-from campus.testing.money import Chain, Facilitator, open_chain, open_facilitator
+from campus.testing.payments import Chain, Facilitator, open_chain, open_facilitator
 
 PAY_TO = "0x" + "11" * 20
 NOWHERE = {"network": "eip155:8453", "pay_to": PAY_TO, "facilitator_url": "http://127.0.0.1:9", "rpc_url": "http://127.0.0.1:9"}

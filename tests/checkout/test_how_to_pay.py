@@ -18,7 +18,7 @@ ABOVE = ("$19", "$29", "$149")
 
 def market(**prices: str) -> Building:
     """A building whose tools cost so much."""
-    mcp: FastMCP[Any] = FastMCP("Market")
+    mcp: FastMCP[Any] = FastMCP("PaidCampus")
     for name, price in prices.items():
 
         async def sold() -> str:

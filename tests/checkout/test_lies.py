@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from campus.testing import Clock, Frame, Town
-from campus.testing.money import Chain, Facilitator, Payer, new_wallet, open_relay
+from campus.testing.payments import Chain, Facilitator, Payer, new_wallet, open_relay
 
 pytestmark = pytest.mark.anyio
 DOLLAR = 1_000_000

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from campus.testing import Clock, Frame, Reply, Town
-from campus.testing.money import Chain, Facilitator, Payer, headers_of, new_wallet, receipt_of
+from campus.testing.payments import Chain, Facilitator, Payer, headers_of, new_wallet, receipt_of
 
 pytestmark = pytest.mark.anyio
 KEYS = "/v1/checkout/keys"

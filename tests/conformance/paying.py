@@ -17,7 +17,7 @@ from x402 import x402ClientSync
 from x402.http.clients.requests import x402_requests
 from x402.mechanisms.evm.exact import register_exact_evm_client
 
-from campus.testing.money import Chain, Payer, Wallet, new_wallet, open_chain, open_facilitator
+from campus.testing.payments import Chain, Payer, Wallet, new_wallet, open_chain, open_facilitator
 
 PACKAGES = (
     "x402-fetch@1.2.0",

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from payments.kills import POINTS, Scene, verdict
 
-from campus.testing import money
+from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
 
 pytestmark = pytest.mark.anyio
 KILLS = 20
@@ -23,10 +23,10 @@ BEYOND_EVERY_AUTHORIZATION = 1_000
 async def test_no_kill_charges_twice_or_without_an_answer_or_leaves_a_payment_stuck(
     tmp_path: Path, storage_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wallet = money.new_wallet()
-    async with money.open_chain() as chain, money.open_facilitator(chain) as facilitator:
+    wallet = new_wallet()
+    async with open_chain() as chain, open_facilitator(chain) as facilitator:
         await chain.mint(wallet.address, PURSE)
-        scene = Scene(tmp_path, storage_url, chain, facilitator, money.Payer(wallet))
+        scene = Scene(tmp_path, storage_url, chain, facilitator, Payer(wallet))
         await anyio.to_thread.run_sync(scene.prepare)
         for point in POINTS:
             answered = await anyio.to_thread.run_sync(kill_and_resend, scene, point)

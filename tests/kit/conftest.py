@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from campus.testing import anvil
-from campus.testing.money import Chain, Facilitator, Payer, Wallet, new_wallet, open_chain, open_facilitator
+from campus.testing.payments import Chain, Facilitator, Payer, Wallet, new_wallet, open_chain, open_facilitator
 
 PRICE = 20_000
 

@@ -6,7 +6,7 @@ import anyio
 import httpx
 import pytest
 
-from campus.testing.money import Chain, Facilitator, Payer, new_wallet, open_facilitator
+from campus.testing.payments import Chain, Facilitator, Payer, new_wallet, open_facilitator
 
 pytestmark = pytest.mark.anyio
 

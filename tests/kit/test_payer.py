@@ -12,7 +12,7 @@ from x402.http.clients.httpx import PaymentError
 
 from campus import Building, access, route
 from campus.testing import Frame, open_campus
-from campus.testing.money import RECEIPT, Chain, Facilitator, Payer, new_wallet, receipt_of
+from campus.testing.payments import RECEIPT, Chain, Facilitator, Payer, new_wallet, receipt_of
 
 pytestmark = pytest.mark.anyio
 OTHER = "0x00000000000000000000000000000000000000aa"
@@ -83,8 +83,8 @@ def priced(price: str) -> Building:
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_a_town_is_paid_over_its_frame(chain: Chain, facilitator: Facilitator, payer: Payer, frame: Frame) -> None:
-    till = new_wallet()
-    async with open_campus(frame=frame, tables={"payments": facilitator.table(till.address)}, shop=priced("0.02")) as town:
+    payee = new_wallet()
+    async with open_campus(frame=frame, tables={"payments": facilitator.table(payee.address)}, shop=priced("0.02")) as town:
         refused = await town.call("thing", colour="blue")
         assert (refused.status, refused.receipt) == (402, None)
         assert refused.terms is not None
@@ -96,12 +96,12 @@ async def test_a_town_is_paid_over_its_frame(chain: Chain, facilitator: Facilita
     assert (again.data, again.receipt) == (first.data, first.receipt)
     assert first.receipt is not None
     assert first.receipt["payer"].lower() == payer.wallet.address.lower()
-    assert [moved.amount for moved in await chain.transfers(receiver=till.address)] == [20_000, 20_000]
+    assert [moved.amount for moved in await chain.transfers(receiver=payee.address)] == [20_000, 20_000]
 
 
 async def test_the_stock_clients_pay_up_to_a_dollar_unless_told_otherwise(chain: Chain, facilitator: Facilitator, payer: Payer) -> None:
-    till = new_wallet()
-    async with open_campus(tables={"payments": facilitator.table(till.address)}, shop=priced("2")) as town:
+    payee = new_wallet()
+    async with open_campus(tables={"payments": facilitator.table(payee.address)}, shop=priced("2")) as town:
         app = httpx.ASGITransport(town.app)
         async with payer.http("http://campus.test", transport=app) as client:
             with pytest.raises(PaymentError):
@@ -113,5 +113,5 @@ async def test_the_stock_clients_pay_up_to_a_dollar_unless_told_otherwise(chain:
             result = await bold.call_mcp(mcp, "thing", {"colour": "blue"})
     assert (answer.json(), receipt_of(answer)["success"]) == ({"thing": "red"}, True)
     assert (result.structured_content, (result.meta or {})[RECEIPT]["success"]) == ({"thing": "blue"}, True)
-    assert await chain.balance(till.address) == 4_000_000
+    assert await chain.balance(payee.address) == 4_000_000
     assert await chain.gas(payer.wallet.address) == 0

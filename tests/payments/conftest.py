@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 from payments.shop import Shop, open_shop
 
-from campus.testing import money
+from campus.testing.payments import Chain, Facilitator, Wallet, new_wallet, open_chain, open_facilitator
 
 PURSE = 1_000_000
 
@@ -18,34 +18,34 @@ def anyio_backend() -> Literal["asyncio"]:
 
 
 @pytest.fixture(scope="module")
-async def chain() -> AsyncIterator[money.Chain]:
-    async with money.open_chain() as chain:
+async def chain() -> AsyncIterator[Chain]:
+    async with open_chain() as chain:
         yield chain
 
 
 @pytest.fixture(scope="module")
-async def its_facilitator(chain: money.Chain) -> AsyncIterator[money.Facilitator]:
-    async with money.open_facilitator(chain) as facilitator:
+async def its_facilitator(chain: Chain) -> AsyncIterator[Facilitator]:
+    async with open_facilitator(chain) as facilitator:
         yield facilitator
 
 
 @pytest.fixture
-async def facilitator(its_facilitator: money.Facilitator) -> AsyncIterator[money.Facilitator]:
+async def facilitator(its_facilitator: Facilitator) -> AsyncIterator[Facilitator]:
     """Well again after each test."""
     yield its_facilitator
     its_facilitator.faults.clear()
 
 
 @pytest.fixture
-async def wallet(chain: money.Chain) -> money.Wallet:
-    wallet = money.new_wallet()
+async def wallet(chain: Chain) -> Wallet:
+    wallet = new_wallet()
     await chain.mint(wallet.address, PURSE)
     return wallet
 
 
 @pytest.fixture
-async def shop(chain: money.Chain, facilitator: money.Facilitator, wallet: money.Wallet, storage_url: str) -> AsyncIterator[Shop]:
-    pay_to = money.new_wallet().address  # one wallet belongs to one database
+async def shop(chain: Chain, facilitator: Facilitator, wallet: Wallet, storage_url: str) -> AsyncIterator[Shop]:
+    pay_to = new_wallet().address  # one wallet belongs to one database
     async with open_shop(chain, facilitator, storage_url, wallet=wallet, pay_to=pay_to) as shop:
         yield shop
         await shop.assert_the_ledger_is_the_chains()

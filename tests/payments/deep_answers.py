@@ -6,9 +6,9 @@ import anyio
 import httpx
 
 from campus.payments.chain import Chain
-from campus.payments.opening import LateFacilitator
 from campus.payments.payment import Payment, Sale
 from campus.payments.proof import Transfer
+from campus.payments.setup import LazyFacilitator
 from twins import Problem
 
 NETWORK, ADDRESS, NONCE = "eip155:8453", "0x" + "12" * 20, "0x" + "34" * 32
@@ -21,7 +21,7 @@ async def main() -> None:
     """Ask both."""
     endless = httpx.MockTransport(lambda _: httpx.Response(200, text="[" * 100_000))
     async with httpx.AsyncClient(transport=endless) as client:
-        facilitator = LateFacilitator(client, url="https://facilitator.example", network=NETWORK, token=None)
+        facilitator = LazyFacilitator(client, url="https://facilitator.example", network=NETWORK, token=None)
         verdict, outcome = await facilitator.verify(PAYMENT, SALE), await facilitator.settle(PAYMENT, SALE)
         chain = Chain(client, "https://node.example")
         found = await chain.outcome_of(Transfer(ADDRESS, ADDRESS, ADDRESS, 1, NONCE, 1), since=datetime.now(UTC), now=datetime.now(UTC))

@@ -31,7 +31,7 @@ from sqlmodel import select
 from campus.payments.ledger import CHARGED
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.storage import CoreTables, Databases
-from campus.testing import money
+from campus.testing.payments import Chain, Facilitator, Payer, headers_of
 
 # one public address for all starts: what is paid for is a call at an address
 CONFIG = """
@@ -81,9 +81,9 @@ class Scene:
 
     folder: Path
     storage: str
-    chain: money.Chain
-    facilitator: money.Facilitator
-    payer: money.Payer
+    chain: Chain
+    facilitator: Facilitator
+    payer: Payer
     sent: list[Sent] = field(default_factory=list)
     hits: Counter[str] = field(default_factory=Counter)
 
@@ -120,7 +120,7 @@ class Scene:
         answer = httpx.get(url_of(campus, number), timeout=20)
         assert answer.status_code == 402, answer.text
         signed = self.payer.payload(json.loads(b64decode(answer.headers["PAYMENT-REQUIRED"])))
-        return Sent(number, point, money.headers_of(signed), signed["payload"]["authorization"]["nonce"])
+        return Sent(number, point, headers_of(signed), signed["payload"]["authorization"]["nonce"])
 
     def present(self, campus: Served, sent: Sent, *, is_read: bool) -> None:
         """Send the payment, to a campus that will be killed."""

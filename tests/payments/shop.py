@@ -1,4 +1,4 @@
-"""A shop for tests: a till on real storage, a real facilitator and a real chain, and a payer with money."""
+"""A shop for tests: a processor on real storage, a real facilitator and a real chain, and a payer with money."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -14,15 +14,15 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.config import Config, PaymentsTable
 from campus.payments.audit import Findings
-from campus.payments.charges import Patience
 from campus.payments.leases import LEASE
 from campus.payments.ledger import CHARGED
-from campus.payments.opening import Payments, open_payments
-from campus.payments.payment import Goods, Payment, Sale, Sold
+from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
+from campus.payments.settlement import Patience
+from campus.payments.setup import Payments, open_payments
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.payments.wire import PAYMENT_META, payment_in_meta
 from campus.storage import CoreTables, Databases, Storage
-from campus.testing import money
+from campus.testing.payments import Chain, Facilitator, Payer, Wallet
 from twins import Problem
 
 PAY_TO = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
@@ -55,9 +55,9 @@ class Clock:
 class Shop:
     """One process of a campus that sells; `runs` are the payments for which the tool ran."""
 
-    chain: money.Chain
-    facilitator: money.Facilitator
-    wallet: money.Wallet
+    chain: Chain
+    facilitator: Facilitator
+    wallet: Wallet
     storage: Storage
     clock: Clock
     payments: Payments
@@ -98,24 +98,24 @@ class Shop:
             idempotency_key=idempotency_key,
         )
 
-    def sign(self, sale: Sale | None = None, *, by: money.Wallet | None = None, **changes: Any) -> dict[str, Any]:
+    def sign(self, sale: Sale | None = None, *, by: Wallet | None = None, **changes: Any) -> dict[str, Any]:
         """A payment for the call, on the wire, signed with the changes."""
         sold = sale or self.sale()
         terms = {"x402Version": 2, "error": "", "resource": {"url": sold.resource}, "accepts": [dict(sold.requirements)]}
-        return money.Payer(by or self.wallet).payload(terms, **changes)
+        return Payer(by or self.wallet).payload(terms, **changes)
 
     def pay(self, sale: Sale | None = None, **changes: Any) -> Payment:
-        """The same as the till gets it."""
+        """The same as the processor gets it."""
         return read(self.sign(sale, **changes))
 
-    async def run(self, payment_id: str) -> Goods:
+    async def run(self, payment_id: str) -> StoredAnswer:
         """The tool."""
         self.runs.append(payment_id)
-        return Goods(b'{"answer": %d}' % len(self.runs))
+        return StoredAnswer(b'{"answer": %d}' % len(self.runs))
 
-    async def sell(self, payment: Payment, sale: Sale | None = None, run: Run | None = None) -> Sold:
+    async def sell(self, payment: Payment, sale: Sale | None = None, run: Run | None = None) -> PaidAnswer:
         """One call."""
-        return await self.payments.till.sell(payment, sale or self.sale(), run or self.run)
+        return await self.payments.processor.process(payment, sale or self.sale(), run or self.run)
 
     async def refusal(self, payment: Payment, sale: Sale | None = None, run: Run | None = None) -> Problem:
         """One call that is refused."""
@@ -125,7 +125,7 @@ class Shop:
             return problem
         raise AssertionError(f"sold {sold}")
 
-    async def takings(self) -> int:
+    async def income(self) -> int:
         """What was ever paid to the shop."""
         return await self.chain.balance(self.pay_to)
 
@@ -136,11 +136,11 @@ class Shop:
     async def assert_the_ledger_is_the_chains(self) -> None:
         """To the atomic unit, once what is in doubt was looked for; or the audit names what is missing."""
         self.clock.ahead += timedelta(seconds=11)
-        self.payments.till._reservations._on_settled = self.on_settled
+        self.payments.processor._reservations._on_settled = self.on_settled
         await self.payments.reconciler.resolve()
         found = await self.audit()
         difference = sum(one.amount for one in found.unclaimed) - sum(one.amount for one in found.missing)
-        assert await self.claimed() + difference == await self.takings()
+        assert await self.claimed() + difference == await self.income()
 
     async def audit(self) -> Findings:
         """What the ledger and the chain differ in since yesterday."""
@@ -194,7 +194,7 @@ def read(signed: dict[str, Any]) -> Payment:
     return payment
 
 
-def config(chain: money.Chain, facilitator_url: str, *, rpc_url: str | None = None, pay_to: str = PAY_TO, **more: Any) -> Config:
+def config(chain: Chain, facilitator_url: str, *, rpc_url: str | None = None, pay_to: str = PAY_TO, **more: Any) -> Config:
     """A campus that takes payments."""
     urls = {"facilitator_url": facilitator_url, "rpc_url": rpc_url or chain.rpc_url}
     table = PaymentsTable(network=chain.network, pay_to=pay_to, **urls, **more)
@@ -203,11 +203,11 @@ def config(chain: money.Chain, facilitator_url: str, *, rpc_url: str | None = No
 
 @asynccontextmanager
 async def open_shop(
-    chain: money.Chain,
-    facilitator: money.Facilitator,
+    chain: Chain,
+    facilitator: Facilitator,
     storage_url: str,
     *,
-    wallet: money.Wallet,
+    wallet: Wallet,
     clock: Clock | None = None,
     patience: float = 15.0,
     lease: timedelta = LEASE,

@@ -15,7 +15,8 @@ from campus.errors import JobFailed
 from campus.payments import proof
 from campus.payments.chain import Chain
 from campus.payments.proof import Log, Receipt, Transfer, judge, proves, takes
-from campus.testing import money
+from campus.testing.payments import Chain as LocalChain
+from campus.testing.payments import Wallet, new_wallet
 
 pytestmark = pytest.mark.anyio
 PAY_TO = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
@@ -27,7 +28,7 @@ LONG_AFTER = datetime.now(UTC) + timedelta(days=30)
 class Authorization:
     """A signed transfer, and the same as the chain's own question."""
 
-    def __init__(self, chain: money.Chain, wallet: money.Wallet, *, valid_before: int, to: str = PAY_TO, nonce: str | None = None) -> None:
+    def __init__(self, chain: LocalChain, wallet: Wallet, *, valid_before: int, to: str = PAY_TO, nonce: str | None = None) -> None:
         self.fields: dict[str, Any] = {
             "from": wallet.address,
             "to": to,
@@ -41,19 +42,19 @@ class Authorization:
 
 
 @pytest.fixture
-async def wallet(chain: money.Chain) -> money.Wallet:
-    wallet = money.new_wallet()
+async def wallet(chain: LocalChain) -> Wallet:
+    wallet = new_wallet()
     await chain.mint(wallet.address, 1_000_000)
     return wallet
 
 
 @pytest.fixture
-async def node(chain: money.Chain) -> AsyncIterator[Chain]:
+async def node(chain: LocalChain) -> AsyncIterator[Chain]:
     async with httpx.AsyncClient() as client:
         yield Chain(client, chain.rpc_url)
 
 
-async def since(chain: money.Chain) -> datetime:
+async def since(chain: LocalChain) -> datetime:
     return datetime.fromtimestamp(await chain.time(), UTC)
 
 
@@ -64,7 +65,7 @@ async def test_the_events_are_named_by_their_hashes() -> None:
     assert keccak(text="authorizationState(address,bytes32)").hex()[:8] == proof.STATE[2:]
 
 
-async def test_a_payment_that_was_made_is_found_with_its_transaction(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
+async def test_a_payment_that_was_made_is_found_with_its_transaction(chain: LocalChain, node: Chain, wallet: Wallet) -> None:
     start = await since(chain)
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
     assert (await node.outcome_of(one.transfer, since=start, now=LONG_AFTER)).state == "unknown"
@@ -74,7 +75,7 @@ async def test_a_payment_that_was_made_is_found_with_its_transaction(chain: mone
     assert await node.doubt_of(transaction, one.transfer) is None
 
 
-async def test_it_is_found_far_back_in_small_ranges(chain: money.Chain, wallet: money.Wallet) -> None:
+async def test_it_is_found_far_back_in_small_ranges(chain: LocalChain, wallet: Wallet) -> None:
     start = await since(chain)
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
     transaction = await chain.transfer_with_authorization(one.payment)
@@ -108,7 +109,7 @@ class Grudging(httpx.AsyncBaseTransport):
         await self._real.aclose()
 
 
-async def test_the_search_ends_at_the_time_of_the_reservation(chain: money.Chain, wallet: money.Wallet) -> None:
+async def test_the_search_ends_at_the_time_of_the_reservation(chain: LocalChain, wallet: Wallet) -> None:
     one = Authorization(chain, wallet, valid_before=await chain.time() + 9_000)
     await chain.advance(400)
     await chain.mine(20)
@@ -159,7 +160,7 @@ class Counting(httpx.AsyncBaseTransport):
 
 
 @pytest.mark.parametrize("is_made", [True, False])
-async def test_a_payment_of_last_week_is_concluded_with_few_questions(chain: money.Chain, wallet: money.Wallet, is_made: bool) -> None:
+async def test_a_payment_of_last_week_is_concluded_with_few_questions(chain: LocalChain, wallet: Wallet, is_made: bool) -> None:
     start = await since(chain)
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
     if is_made:
@@ -171,7 +172,7 @@ async def test_a_payment_of_last_week_is_concluded_with_few_questions(chain: mon
     assert node.calls < 80
 
 
-async def test_a_node_that_refuses_once_is_asked_for_whole_ranges_again(chain: money.Chain, wallet: money.Wallet) -> None:
+async def test_a_node_that_refuses_once_is_asked_for_whole_ranges_again(chain: LocalChain, wallet: Wallet) -> None:
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
     asked: list[int] = []
     grudging = Grudging(asked, most=0)
@@ -185,7 +186,7 @@ async def test_a_node_that_refuses_once_is_asked_for_whole_ranges_again(chain: m
     assert len(asked) == 1
 
 
-async def test_the_same_nonce_spent_on_the_payer_himself_is_no_payment(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
+async def test_the_same_nonce_spent_on_the_payer_himself_is_no_payment(chain: LocalChain, node: Chain, wallet: Wallet) -> None:
     start = await since(chain)
     to_himself = Authorization(chain, wallet, valid_before=await chain.time() + 300, to=wallet.address)
     transaction = await chain.transfer_with_authorization(to_himself.payment)
@@ -197,7 +198,7 @@ async def test_the_same_nonce_spent_on_the_payer_himself_is_no_payment(chain: mo
     assert (outcome.state, transaction in outcome.reason) == ("refused", True)
 
 
-async def test_a_cancelled_authorization_is_no_payment_once_its_time_is_over(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
+async def test_a_cancelled_authorization_is_no_payment_once_its_time_is_over(chain: LocalChain, node: Chain, wallet: Wallet) -> None:
     start = await since(chain)
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
     await chain.cancel_authorization(wallet, one.fields["nonce"])
@@ -207,7 +208,7 @@ async def test_a_cancelled_authorization_is_no_payment_once_its_time_is_over(cha
     assert (outcome.state, "cancelled" in outcome.reason) == ("refused", True)
 
 
-async def test_another_amount_recipient_or_payer_is_no_payment(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
+async def test_another_amount_recipient_or_payer_is_no_payment(chain: LocalChain, node: Chain, wallet: Wallet) -> None:
     start = await since(chain)
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
     transaction = await chain.transfer_with_authorization(one.payment)
@@ -221,7 +222,7 @@ async def test_another_amount_recipient_or_payer_is_no_payment(chain: money.Chai
     assert shown.block is not None
 
 
-async def test_only_both_clocks_together_end_the_wait_for_a_payment(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
+async def test_only_both_clocks_together_end_the_wait_for_a_payment(chain: LocalChain, node: Chain, wallet: Wallet) -> None:
     start = await since(chain)
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
     end = datetime.fromtimestamp(one.transfer.valid_before, UTC)
@@ -230,7 +231,7 @@ async def test_only_both_clocks_together_end_the_wait_for_a_payment(chain: money
         assert (await node.outcome_of(one.transfer, since=start, now=end + timedelta(seconds=seconds))).state == state
 
 
-async def test_only_the_chains_clock_ends_the_wait_for_a_payment(chain: money.Chain, node: Chain, wallet: money.Wallet) -> None:
+async def test_only_the_chains_clock_ends_the_wait_for_a_payment(chain: LocalChain, node: Chain, wallet: Wallet) -> None:
     start = await since(chain)
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
     await chain.advance(310)
@@ -240,7 +241,7 @@ async def test_only_the_chains_clock_ends_the_wait_for_a_payment(chain: money.Ch
     assert (outcome.state, "expired" in outcome.reason) == ("refused", True)
 
 
-async def test_a_node_that_is_down_or_talks_nonsense_says_nothing_about_a_payment(chain: money.Chain, wallet: money.Wallet) -> None:
+async def test_a_node_that_is_down_or_talks_nonsense_says_nothing_about_a_payment(chain: LocalChain, wallet: Wallet) -> None:
     one = Authorization(chain, wallet, valid_before=1)
     answers: list[Any] = ["", "[]", '{"result": "0x"}', '{"result": {"number": "x", "timestamp": "y"}}', '{"error": "no"}']
     answers += [json.dumps({"result": {"number": number, "timestamp": "0x1"}}) for number in (None, [], {}, 1.5, True)]
@@ -273,7 +274,7 @@ LOG = {
     "changes", [{}, {"topics": []}, {"topics": None}, {"logIndex": None}, {"logIndex": 1e300}, {"address": None}, {"removed": "?"}], ids=str
 )
 async def test_logs_that_were_not_asked_for_or_cannot_be_read_say_nothing_about_a_payment(
-    chain: money.Chain, wallet: money.Wallet, changes: dict[str, Any]
+    chain: LocalChain, wallet: Wallet, changes: dict[str, Any]
 ) -> None:
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from payments.kills import Scene, verdict
 
-from campus.testing import money
+from campus.testing.payments import Chain, Facilitator, Payer, Wallet
 
 pytestmark = pytest.mark.anyio
 FEW = ("running", "storing", "charged")
@@ -14,9 +14,9 @@ FEW = ("running", "storing", "charged")
 
 @pytest.mark.timeout(180)
 async def test_killed_at_three_points_every_payment_is_charged_once_and_answered(
-    chain: money.Chain, facilitator: money.Facilitator, wallet: money.Wallet, tmp_path: Path
+    chain: Chain, facilitator: Facilitator, wallet: Wallet, tmp_path: Path
 ) -> None:
-    scene = Scene(tmp_path, f"sqlite:{tmp_path}/data", chain, facilitator, money.Payer(wallet))
+    scene = Scene(tmp_path, f"sqlite:{tmp_path}/data", chain, facilitator, Payer(wallet))
 
     def killed_and_resent() -> None:
         scene.prepare()

@@ -12,7 +12,7 @@ import pytest
 
 from buildings.cve import building as cve
 from campus.testing import ORIGIN, Clock, Frame, Reply, Town, open_campus
-from campus.testing.money import Chain, Facilitator, Payer, new_wallet
+from campus.testing.payments import Chain, Facilitator, Payer, new_wallet
 
 pytestmark = pytest.mark.anyio
 SAMPLE = (Path(__file__).parents[2] / "buildings" / "cve" / "sample").as_uri()

@@ -15,7 +15,8 @@ from fastmcp import Client
 from payments.shop import PAY_TO, PRICE
 from serving import Served, serving
 
-from campus.testing import Frame, money
+from campus.testing import Frame
+from campus.testing.payments import PAYMENT, RECEIPT, Chain, Facilitator, Payer, Wallet, headers_of, new_wallet, receipt_of, terms_of
 
 pytestmark = pytest.mark.anyio
 CONFIG = """
@@ -75,24 +76,24 @@ class Stand:
     folder: Path
     key: str
     http: httpx.AsyncClient
-    payer: money.Payer
+    payer: Payer
     numbers: Iterator[int]
 
     async def sign(self, number: int) -> dict[str, Any]:
         """A payment for one number."""
         answer = await self.http.get(f"/v1/slow/count?number={number}")
         assert (answer.status_code, answer.json()["code"]) == (402, "access_required")
-        return self.payer.payload(money.terms_of(answer))
+        return self.payer.payload(terms_of(answer))
 
     async def pay(self, frame: Frame, number: int, payment: Mapping[str, Any]) -> Said:
         """One paid call."""
         if frame == "http":
-            answer = await self.http.get(f"/v1/slow/count?number={number}", headers=money.headers_of(payment))
-            return Said(answer.status_code, answer.json(), money.receipt_of(answer) if answer.is_success else None)
+            answer = await self.http.get(f"/v1/slow/count?number={number}", headers=headers_of(payment))
+            return Said(answer.status_code, answer.json(), receipt_of(answer) if answer.is_success else None)
         async with Client(f"{self.served.url}/slow/mcp") as client:
-            result = await client.call_tool("count", {"number": number}, meta={money.PAYMENT: payment}, raise_on_error=False)
+            result = await client.call_tool("count", {"number": number}, meta={PAYMENT: payment}, raise_on_error=False)
         data = result.structured_content or {}
-        return Said(data.get("status", 0) if result.is_error else 200, data, (result.meta or {}).get(money.RECEIPT))
+        return Said(data.get("status", 0) if result.is_error else 200, data, (result.meta or {}).get(RECEIPT))
 
     async def troubles(self) -> list[str]:
         """What /readyz says of payments; it is kept for a second."""
@@ -118,25 +119,25 @@ class Stand:
 
 
 @asynccontextmanager
-async def open_stand(folder: Path, facilitator: money.Facilitator, wallet: money.Wallet) -> AsyncIterator[Stand]:
+async def open_stand(folder: Path, facilitator: Facilitator, wallet: Wallet) -> AsyncIterator[Stand]:
     (folder / "runs").touch()
     environ = {"PYTHONPATH": str(Path(__file__).parents[1]), "SLOW_TOOL_FOLDER": str(folder)}
     with serving(folder, CONFIG.format(**facilitator.table(PAY_TO)), environ=environ) as served:
         async with httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_SECONDS) as http:
-            yield Stand(served, folder, served.key("slow"), http, money.Payer(wallet), count(1))
+            yield Stand(served, folder, served.key("slow"), http, Payer(wallet), count(1))
 
 
 @pytest.fixture(scope="module")
-async def stand(tmp_path_factory: pytest.TempPathFactory, chain: money.Chain, its_facilitator: money.Facilitator) -> AsyncIterator[Stand]:
+async def stand(tmp_path_factory: pytest.TempPathFactory, chain: Chain, its_facilitator: Facilitator) -> AsyncIterator[Stand]:
     """One for all tests, for it takes a while to open; the facilitator is well again after each."""
-    wallet = money.new_wallet()
+    wallet = new_wallet()
     await chain.mint(wallet.address, 100 * PRICE)
     async with open_stand(tmp_path_factory.mktemp("stand"), its_facilitator, wallet) as stand:
         yield stand
 
 
 async def test_with_its_facilitator_down_a_campus_starts_and_what_is_paid_for_waits_until_it_is_up(
-    tmp_path: Path, chain: money.Chain, facilitator: money.Facilitator, wallet: money.Wallet
+    tmp_path: Path, chain: Chain, facilitator: Facilitator, wallet: Wallet
 ) -> None:
     before = await chain.balance(PAY_TO)
     facilitator.faults.down = True
@@ -160,7 +161,7 @@ async def test_with_its_facilitator_down_a_campus_starts_and_what_is_paid_for_wa
 
 
 async def test_while_it_hangs_only_paid_calls_wait_and_each_is_told_where_it_stands(
-    stand: Stand, chain: money.Chain, facilitator: money.Facilitator
+    stand: Stand, chain: Chain, facilitator: Facilitator
 ) -> None:
     before = await chain.balance(PAY_TO)
     unchecked, charged = ({frame: next(stand.numbers) for frame in FRAMES} for _ in range(2))
@@ -191,7 +192,7 @@ async def test_while_it_hangs_only_paid_calls_wait_and_each_is_told_where_it_sta
 
 
 async def test_what_it_charged_and_kept_quiet_is_answered_with_the_chains_own_receipt(
-    stand: Stand, chain: money.Chain, facilitator: money.Facilitator
+    stand: Stand, chain: Chain, facilitator: Facilitator
 ) -> None:
     for case, faults in QUIET.items():
         for frame in FRAMES:
@@ -212,7 +213,7 @@ async def test_what_it_charged_and_kept_quiet_is_answered_with_the_chains_own_re
 
 
 async def test_what_it_cannot_say_a_sensible_word_about_is_not_run_and_not_charged(
-    stand: Stand, chain: money.Chain, facilitator: money.Facilitator
+    stand: Stand, chain: Chain, facilitator: Facilitator
 ) -> None:
     before = await chain.balance(PAY_TO)
     for case, faults in MUTE.items():
@@ -228,7 +229,7 @@ async def test_what_it_cannot_say_a_sensible_word_about_is_not_run_and_not_charg
 
 
 async def test_what_it_did_not_charge_is_told_to_wait_and_charged_once_when_it_comes_again(
-    stand: Stand, chain: money.Chain, facilitator: money.Facilitator
+    stand: Stand, chain: Chain, facilitator: Facilitator
 ) -> None:
     before = await chain.balance(PAY_TO)
     payments = {frame: (number, await stand.sign(number)) for frame, number in zip(FRAMES, stand.numbers, strict=False)}
@@ -246,6 +247,6 @@ async def test_what_it_did_not_charge_is_told_to_wait_and_charged_once_when_it_c
     assert await chain.balance(PAY_TO) == before + len(FRAMES) * PRICE
 
 
-def faulty(facilitator: money.Facilitator, faults: Mapping[str, Any]) -> None:
+def faulty(facilitator: Facilitator, faults: Mapping[str, Any]) -> None:
     for name, value in faults.items():
         setattr(facilitator.faults, name, value)

@@ -18,8 +18,19 @@ from campus.keys.keyring import KeyRing
 from campus.keys.product import Product
 from campus.keys.term import Term
 from campus.payments.audit import Findings
-from campus.payments.payment import Goods, Payment, Sale
-from campus.testing import money
+from campus.payments.payment import Payment, Sale, StoredAnswer
+from campus.testing.payments import (
+    Chain,
+    Facilitator,
+    Faults,
+    NodeFaults,
+    Relay,
+    Wallet,
+    new_wallet,
+    open_chain,
+    open_facilitator,
+    open_relay,
+)
 from twins import Problem
 
 pytestmark = pytest.mark.anyio
@@ -48,24 +59,24 @@ class Trial:
     """A shop whose facilitator and node are in the test's hands, which sells answers and keys."""
 
     shop: Shop
-    relay: money.Relay
+    relay: Relay
     ring: KeyRing
-    payer: money.Wallet
+    payer: Wallet
     """Whose turn it is."""
 
     @property
-    def told(self) -> money.Faults:
+    def told(self) -> Faults:
         """The facilitator's switches."""
         return self.shop.facilitator.faults
 
     @property
-    def node(self) -> money.NodeFaults:
+    def node(self) -> NodeFaults:
         """The node's."""
         return self.relay.faults
 
     async def new_payer(self) -> None:
         """Somebody else's turn."""
-        self.payer = money.new_wallet()
+        self.payer = new_wallet()
         await self.shop.chain.mint(self.payer.address, 10 * PRICE)
 
     def sign(self, **changes: Any) -> dict[str, Any]:
@@ -83,12 +94,12 @@ class Trial:
     async def buy(self, payment: Payment, sale: Sale, lie: Callable[[], Awaitable[None]]) -> bool:
         """One call, in the middle of which the lying begins; whether it was answered."""
 
-        async def run(payment_id: str) -> Goods:
+        async def run(payment_id: str) -> StoredAnswer:
             await lie()
             if sale.idempotency_key is None:
                 return await self.shop.run(payment_id)
             sold = await self.ring.sell("dice", payment=payment_id, by="test")
-            return Goods(b'{"key": "%s"}' % str(sold.token).encode())
+            return StoredAnswer(b'{"key": "%s"}' % str(sold.token).encode())
 
         try:
             await self.shop.sell(payment, sale, run)
@@ -104,21 +115,19 @@ class Trial:
 
 
 @pytest.fixture
-async def own_chain() -> AsyncIterator[tuple[money.Chain, money.Facilitator]]:
+async def own_chain() -> AsyncIterator[tuple[Chain, Facilitator]]:
     """A chain whose clock may be set forward."""
-    async with money.open_chain() as chain, money.open_facilitator(chain) as facilitator:
+    async with open_chain() as chain, open_facilitator(chain) as facilitator:
         yield chain, facilitator
 
 
 @pytest.fixture
-async def trial(own_chain: tuple[money.Chain, money.Facilitator], storage_url: str) -> AsyncIterator[Trial]:
+async def trial(own_chain: tuple[Chain, Facilitator], storage_url: str) -> AsyncIterator[Trial]:
     chain, facilitator = own_chain
-    wallet = money.new_wallet()
+    wallet = new_wallet()
     async with (
-        money.open_relay(chain) as relay,
-        open_shop(
-            chain, facilitator, storage_url, wallet=wallet, pay_to=money.new_wallet().address, rpc_url=relay.url, patience=0.3
-        ) as shop,
+        open_relay(chain) as relay,
+        open_shop(chain, facilitator, storage_url, wallet=wallet, pay_to=new_wallet().address, rpc_url=relay.url, patience=0.3) as shop,
     ):
         ring = KeyRing(shop.storage, {"dice": Product("dice", "dice", "0.02", Term.parse("30 days"), None)}, now=shop.clock)
         trial = Trial(shop, relay, ring, wallet)
@@ -244,7 +253,7 @@ async def test_no_lie_buys_a_key_or_leaves_anybody_charged_without_an_answer(tri
     shop.clock.ahead += HOUR
     await shop.payments.reconciler.resolve()
     assert {row.state for row in await shop.rows()} <= {"settled", "released", "reversed"}
-    assert await shop.claimed() == await shop.takings()
+    assert await shop.claimed() == await shop.income()
     assert await shop.audit() == Findings()
 
 

@@ -12,11 +12,11 @@ from sqlmodel import col
 
 from campus.payments.audit import Findings
 from campus.payments.leases import Leases
-from campus.payments.payment import Goods, Payment
+from campus.payments.payment import Payment, StoredAnswer
 from campus.payments.reservations import Reservations
 from campus.payments.tables import PaymentRow
-from campus.testing import money
 from campus.testing.listener import Answered, Asked, Listener
+from campus.testing.payments import new_wallet, open_chain, open_facilitator
 
 pytestmark = pytest.mark.anyio
 LATER = timedelta(seconds=11)
@@ -28,26 +28,26 @@ REFUSED = {"success": False, "errorReason": "insufficient_funds", "transaction":
 
 async def die_in_the_tool(shop: Shop, payment: Payment) -> None:
     """Reserve, and stop."""
-    till = shop.payments.till
-    assert await till._reservations.reserve(payment, shop.sale()) is not None
+    processor = shop.payments.processor
+    assert await processor._reservations.reserve(payment, shop.sale()) is not None
 
 
 async def die_before_settling(shop: Shop, payment: Payment) -> None:
     """Reserve, run the tool, store its answer, and stop."""
     await die_in_the_tool(shop, payment)
     row = await shop.row(payment)
-    await shop.payments.till._reservations.store(row.id, await shop.run(row.id), shop.sale())
+    await shop.payments.processor._reservations.store(row.id, await shop.run(row.id), shop.sale())
 
 
 async def die_after_settling(shop: Shop, payment: Payment) -> None:
     """The same, and have the payment charged."""
     await die_before_settling(shop, payment)
-    outcome = await shop.payments.till._facilitator.settle(payment, shop.sale())
+    outcome = await shop.payments.processor._facilitator.settle(payment, shop.sale())
     assert outcome.state == "settled"
 
 
 async def test_one_that_stopped_in_the_tool_is_taken_over_by_whoever_sends_the_payment_again(shop: Shop) -> None:
-    before, payment = await shop.takings(), shop.pay()
+    before, payment = await shop.income(), shop.pay()
     await die_in_the_tool(shop, payment)
     abandoned = (await shop.row(payment)).id
     shop.clock.ahead = LATER
@@ -56,7 +56,7 @@ async def test_one_that_stopped_in_the_tool_is_taken_over_by_whoever_sends_the_p
     assert row.id != abandoned
     assert shop.released == [abandoned]
     assert shop.settled == [row.id]
-    assert await shop.takings() == before + PRICE
+    assert await shop.income() == before + PRICE
     assert await shop.events(payment) == ["admitted", "released", "admitted", "settled"]
 
 
@@ -72,28 +72,28 @@ async def test_one_that_stopped_in_the_tool_is_released_when_nobody_comes_back(s
 
 
 async def test_one_that_stopped_before_settling_is_charged_when_the_payment_comes_again(shop: Shop) -> None:
-    before, payment = await shop.takings(), shop.pay()
+    before, payment = await shop.income(), shop.pay()
     await die_before_settling(shop, payment)
     shop.clock.ahead = LATER
     sold = await shop.sell(payment)
-    assert sold.goods == Goods(b'{"answer": 1}')
+    assert sold.answer == StoredAnswer(b'{"answer": 1}')
     assert len(shop.runs) == 1
-    assert await shop.takings() == before + PRICE
+    assert await shop.income() == before + PRICE
     assert await shop.events(payment) == ["admitted", "unknown", "settled"]
 
 
 async def test_the_reconciler_only_looks_and_never_charges(shop: Shop) -> None:
-    before, payment = await shop.takings(), shop.pay()
+    before, payment = await shop.income(), shop.pay()
     await die_before_settling(shop, payment)
     shop.clock.ahead = LATER
     [resolution] = await shop.payments.reconciler.resolve()
     assert (resolution.before, resolution.after) == ("settling", "unknown")
-    assert await shop.takings() == before
+    assert await shop.income() == before
     assert [call for call in shop.facilitator.calls if call.nonce == payment.nonce] == []
 
 
 async def test_one_that_stopped_after_settling_is_found_on_the_chain_by_the_reconciler(shop: Shop) -> None:
-    before, payment = await shop.takings(), shop.pay()
+    before, payment = await shop.income(), shop.pay()
     await die_after_settling(shop, payment)
     shop.clock.ahead = LATER
     [resolution] = await shop.payments.reconciler.resolve()
@@ -103,23 +103,23 @@ async def test_one_that_stopped_after_settling_is_found_on_the_chain_by_the_reco
     assert shop.settled == [row.id]
     assert (await shop.sell(payment)).replayed
     assert len(shop.runs) == 1
-    assert await shop.takings() == before + PRICE
+    assert await shop.income() == before + PRICE
     assert await shop.audit() == Findings()
 
 
 async def test_one_that_stopped_after_settling_is_found_when_the_payment_comes_again(shop: Shop) -> None:
-    before, payment = await shop.takings(), shop.pay()
+    before, payment = await shop.income(), shop.pay()
     await die_after_settling(shop, payment)
     shop.clock.ahead = LATER
-    assert (await shop.sell(payment)).goods == Goods(b'{"answer": 1}')
+    assert (await shop.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
     assert len(shop.runs) == 1
-    assert await shop.takings() == before + PRICE
+    assert await shop.income() == before + PRICE
 
 
 async def test_a_resend_waits_for_the_lease_of_a_process_that_is_gone(shop: Shop) -> None:
     payment = shop.pay()
     await die_after_settling(shop, payment)
-    reservations, found, happened = shop.payments.till._reservations, anyio.Event(), list[str]()
+    reservations, found, happened = shop.payments.processor._reservations, anyio.Event(), list[str]()
     find = reservations.find
 
     async def found_twice(*arguments: Any) -> Any:
@@ -144,30 +144,30 @@ async def test_a_resend_waits_for_the_lease_of_a_process_that_is_gone(shop: Shop
 
 
 async def test_a_process_that_stood_still_while_another_took_over_charges_nothing(shop: Shop, other_shop: Shop) -> None:
-    before, payment = await shop.takings(), shop.pay()
+    before, payment = await shop.income(), shop.pay()
 
-    async def stand_still(payment_id: str) -> Goods:
+    async def stand_still(payment_id: str) -> StoredAnswer:
         shop.runs.append(payment_id)
         shop.clock.ahead = LATER
         await other_shop.sell(payment)
-        return Goods(b'{"answer": "late"}')
+        return StoredAnswer(b'{"answer": "late"}')
 
     problem = await shop.refusal(payment, run=stand_still)
     assert problem.code == "payment_in_flight"
-    assert await shop.takings() == before + PRICE
+    assert await shop.income() == before + PRICE
     assert shop.released == shop.runs  # what was prepared in the late run is dropped
-    assert (await shop.sell(payment)).goods == Goods(b'{"answer": 1}')
+    assert (await shop.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
 
 
 async def test_a_process_that_stood_still_before_it_charged_finds_that_another_did(shop: Shop, other_shop: Shop) -> None:
-    before, payment = await shop.takings(), shop.pay()
+    before, payment = await shop.income(), shop.pay()
     await die_before_settling(shop, payment)
     late = await shop.row(payment)
     shop.clock.ahead = LATER
     sold = await other_shop.sell(payment)
-    again = await shop.payments.till._charges.settle(late, sold.goods, payment, shop.sale())
+    again = await shop.payments.processor._settlement.settle(late, sold.answer, payment, shop.sale())
     assert again.receipt == sold.receipt
-    assert await shop.takings() == before + PRICE
+    assert await shop.income() == before + PRICE
     assert [shop.settled, other_shop.settled] == [[], [late.id]]
     assert (await shop.events(payment)).count("settled") == 1
 
@@ -175,7 +175,7 @@ async def test_a_process_that_stood_still_before_it_charged_finds_that_another_d
 async def test_what_was_charged_is_neither_released_nor_doubted_by_one_who_comes_too_late(shop: Shop) -> None:
     payment = shop.pay()
     await shop.sell(payment)
-    row, reservations = await shop.row(payment), shop.payments.till._reservations
+    row, reservations = await shop.row(payment), shop.payments.processor._reservations
     assert await reservations.release(row.id, "refused", "late") is None
     assert await reservations.doubt(row, "late") is None
     assert await reservations.settle(row.id, "0x" + "77" * 32, block=None) is None
@@ -184,7 +184,7 @@ async def test_what_was_charged_is_neither_released_nor_doubted_by_one_who_comes
 
 
 async def test_of_many_who_come_back_one_at_a_time_asks_what_became_of_the_payment(shop: Shop) -> None:
-    before, payment = await shop.takings(), shop.pay()
+    before, payment = await shop.income(), shop.pay()
     await die_before_settling(shop, payment)
     shop.clock.ahead = LATER
     async with anyio.create_task_group() as tasks:
@@ -192,7 +192,7 @@ async def test_of_many_who_come_back_one_at_a_time_asks_what_became_of_the_payme
             tasks.start_soon(shop.sell, payment)
     settled = [call for call in shop.facilitator.calls if call.operation == "settle" and call.nonce == payment.nonce]
     assert len(settled) == 1
-    assert await shop.takings() == before + PRICE
+    assert await shop.income() == before + PRICE
 
 
 async def test_the_lease_of_what_is_in_work_is_renewed_before_it_ends(shop: Shop) -> None:
@@ -227,7 +227,7 @@ async def test_a_tool_that_takes_longer_than_a_lease_is_taken_from_nobody(shop: 
     payment = shop.pay()
     async with shop.beside(storage_url, lease=timedelta(seconds=1.5)) as slow:
 
-        async def take_long(payment_id: str) -> Goods:
+        async def take_long(payment_id: str) -> StoredAnswer:
             first = (await shop.row(payment)).lease_until
             with anyio.fail_after(60):
                 while (await shop.row(payment)).lease_until == first:  # noqa: ASYNC110  # it is another task's to write
@@ -243,14 +243,14 @@ async def test_a_lease_that_was_lost_is_not_renewed_and_not_ended(shop: Shop, ot
     for winner in (shop, other_shop):
         payment = shop.pay()
         await die_before_settling(shop, payment)
-        lost, leases = await shop.row(payment), shop.payments.till._leases
+        lost, leases = await shop.row(payment), shop.payments.processor._leases
         leases.hold(lost)
         shop.clock.ahead += LATER
-        taken = await winner.payments.till._reservations.take_up(lost.id)
+        taken = await winner.payments.processor._reservations.take_up(lost.id)
         assert taken is not None
         shop.clock.ahead += timedelta(seconds=2)
         await leases.renew()
-        assert await shop.payments.till._reservations.doubt(lost, "late") is None
+        assert await shop.payments.processor._reservations.doubt(lost, "late") is None
         row = await shop.row(payment)
         assert (row.holder, row.lease_until, row.reason) == (
             taken.holder,
@@ -268,7 +268,7 @@ async def test_a_late_refusal_neither_releases_a_payment_nor_ends_the_lease_of_w
             tasks.start_soon(shop.refusal, payment)
             await hold.reached()
             shop.clock.ahead = LATER
-            taken = await other_shop.payments.till._reservations.take_up((await shop.row(payment)).id)
+            taken = await other_shop.payments.processor._reservations.take_up((await shop.row(payment)).id)
             assert taken is not None
             hold.release()
     row = await shop.row(payment)
@@ -305,11 +305,11 @@ async def test_what_follows_from_a_settlement_is_in_its_transaction(shop: Shop) 
     async def fail(session: object, payment_id: str) -> None:
         raise RuntimeError("the key cannot be written")
 
-    shop.payments.till._reservations._on_settled = fail
+    shop.payments.processor._reservations._on_settled = fail
     [resolution] = await shop.payments.reconciler.resolve()
     assert resolution.after == "unknown"
     assert "settled" not in await shop.events(payment)
-    shop.payments.till._reservations._on_settled = shop.on_settled
+    shop.payments.processor._reservations._on_settled = shop.on_settled
     shop.clock.ahead *= 2
     [resolution] = await shop.payments.reconciler.resolve()
     assert resolution.after == "settled"
@@ -326,7 +326,7 @@ async def test_one_payment_that_cannot_be_looked_into_keeps_no_other(shop: Shop)
             raise RuntimeError("the key cannot be written")
 
     shop.clock.ahead = LATER
-    shop.payments.till._reservations._on_settled = fail_for_one
+    shop.payments.processor._reservations._on_settled = fail_for_one
     found = await shop.payments.reconciler.resolve()
     assert {each.payment_id: each.after for each in found}[(await shop.row(second)).id] == "settled"
 
@@ -352,7 +352,7 @@ async def test_the_audit_names_what_the_chain_does_not_have(shop: Shop) -> None:
 
 
 async def test_a_refusal_says_nothing_of_what_may_have_been_sent_before(shop: Shop) -> None:
-    before, payment = await shop.takings(), shop.pay()
+    before, payment = await shop.income(), shop.pay()
     await die_before_settling(shop, payment)
     shop.clock.ahead = LATER
     shop.facilitator.faults.settle_status_before = 500
@@ -360,8 +360,8 @@ async def test_a_refusal_says_nothing_of_what_may_have_been_sent_before(shop: Sh
     shop.clock.ahead *= 2
     shop.facilitator.faults.clear()
     shop.facilitator.faults.lie = REFUSED
-    assert (await shop.sell(payment)).goods == Goods(b'{"answer": 1}')
-    assert await shop.takings() == before + PRICE
+    assert (await shop.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
+    assert await shop.income() == before + PRICE
 
 
 async def test_what_was_refused_when_it_came_again_stays_in_doubt(shop: Shop) -> None:
@@ -377,8 +377,8 @@ async def test_what_was_refused_when_it_came_again_stays_in_doubt(shop: Shop) ->
 @pytest.fixture
 async def own_chain_shop(storage_url: str) -> AsyncIterator[Shop]:
     """A shop on a chain of its own, whose clock may be set forward."""
-    async with money.open_chain() as chain, money.open_facilitator(chain) as facilitator:
-        wallet = money.new_wallet()
+    async with open_chain() as chain, open_facilitator(chain) as facilitator:
+        wallet = new_wallet()
         await chain.mint(wallet.address, 1_000_000)
         async with open_shop(chain, facilitator, storage_url, wallet=wallet) as shop:
             yield shop
@@ -395,7 +395,7 @@ async def test_what_was_never_charged_is_released_when_the_chain_says_that_it_ex
     [resolution] = await shop.payments.reconciler.resolve()
     assert (resolution.before, resolution.after) == ("unknown", "released")
     assert await shop.audit() == Findings()
-    assert await shop.takings() == 0
+    assert await shop.income() == 0
     assert await shop.events(payment) == ["admitted", "unknown", "released"]
     assert (await shop.refusal(payment)).code == "payment_refused"
     assert len(shop.released) == 1
@@ -429,4 +429,4 @@ async def test_a_nonce_that_was_taken_otherwise_releases_a_payment_when_its_time
     [resolution] = await shop.payments.reconciler.resolve()
     assert (resolution.after, way in resolution.reason) == ("released", True)
     assert (await shop.refusal(payment)).code == "payment_refused"
-    assert await shop.takings() == 0
+    assert await shop.income() == 0

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from payments.shop import PRICE, Shop, read
 
-from campus.payments.engine import Engine
-from campus.payments.payment import Goods
-from campus.testing import money
+from campus.payments.payment import StoredAnswer
+from campus.payments.x402_facilitator import X402Facilitator
+from campus.testing.payments import new_wallet
 
 pytestmark = pytest.mark.anyio
 LATER = timedelta(seconds=11)
@@ -16,7 +16,7 @@ LATER = timedelta(seconds=11)
 
 
 async def test_a_payer_without_funds_is_refused_before_the_tool_runs(shop: Shop) -> None:
-    payment = shop.pay(by=money.new_wallet())
+    payment = shop.pay(by=new_wallet())
     problem = await shop.refusal(payment)
     assert (problem.status, problem.code) == (402, "payment_refused")
     assert "insufficient_balance" in problem.detail
@@ -27,7 +27,7 @@ async def test_a_payer_without_funds_is_refused_before_the_tool_runs(shop: Shop)
 async def test_whoever_has_no_money_leaves_one_line_a_minute_however_often_he_tries(shop: Shop, fault: dict[str, Any]) -> None:
     for name, value in fault.items():
         setattr(shop.facilitator.faults, name, value)
-    nobody = money.new_wallet()
+    nobody = new_wallet()
     for _ in range(5):
         await shop.refusal(shop.pay(by=nobody))
     assert await shop.rows() == []
@@ -55,12 +55,12 @@ async def test_whoever_has_no_money_leaves_one_line_a_minute_however_often_he_tr
     ids=str,
 )
 async def test_what_is_no_payment_for_this_call_is_refused_uncharged(shop: Shop, changes: dict[str, Any]) -> None:
-    before = await shop.takings()
+    before = await shop.income()
     problem = await shop.refusal(shop.pay(**changes))
     assert (problem.status, problem.code) == (402, "payment_refused")
     assert problem.detail
     assert shop.runs == []
-    assert await shop.takings() == before
+    assert await shop.income() == before
 
 
 async def test_terms_that_cannot_be_read_are_refused(shop: Shop) -> None:
@@ -113,11 +113,11 @@ async def test_a_facilitator_that_says_nothing_sensible_charges_nothing(shop: Sh
     ids=str,
 )
 async def test_a_charge_that_the_facilitator_keeps_quiet_is_found_on_the_chain_and_answered(shop: Shop, fault: dict[str, Any]) -> None:
-    before, payment = await shop.takings(), shop.pay()
+    before, payment = await shop.income(), shop.pay()
     for name, value in fault.items():
         setattr(shop.facilitator.faults, name, value)
     sold = await shop.sell(payment)
-    assert await shop.takings() == before + PRICE
+    assert await shop.income() == before + PRICE
     [transfer] = await shop.chain.transfers(sender=shop.wallet.address, receiver=shop.pay_to)
     assert sold.receipt["transaction"] == transfer.transaction
     assert (await shop.sell(payment)).replayed
@@ -133,37 +133,37 @@ async def test_a_charge_that_the_chain_has_not_confirmed_yet_is_sent_once(shop: 
 
 
 async def test_a_charge_that_did_not_happen_is_made_when_the_payment_is_sent_again(shop: Shop) -> None:
-    before, payment = await shop.takings(), shop.pay()
+    before, payment = await shop.income(), shop.pay()
     shop.facilitator.faults.settle_status_before = 500
     problem = await shop.refusal(payment)
     assert (problem.status, problem.code) == (409, "payment_in_flight")
     assert int(problem.headers["Retry-After"]) > 0
     assert (await shop.row(payment)).state == "unknown"
-    assert await shop.takings() == before
+    assert await shop.income() == before
     shop.facilitator.faults.clear()
     shop.clock.ahead = LATER
     sold = await shop.sell(payment)
-    assert await shop.takings() == before + PRICE
-    assert sold.goods == Goods(b'{"answer": 1}')
+    assert await shop.income() == before + PRICE
+    assert sold.answer == StoredAnswer(b'{"answer": 1}')
     assert len(shop.runs) == 1
     assert await shop.events(payment) == ["admitted", "unknown", "settled"]
 
 
 async def test_a_payment_in_doubt_is_charged_at_the_price_at_which_it_was_taken(shop: Shop) -> None:
-    before, payment = await shop.takings(), shop.pay()
+    before, payment = await shop.income(), shop.pay()
     shop.facilitator.faults.settle_status_before = 500
     assert (await shop.refusal(payment)).code == "payment_in_flight"
     shop.facilitator.faults.clear()
     shop.clock.ahead = LATER
     sold = await shop.sell(payment, shop.sale(amount=2 * PRICE))
-    assert sold.goods == Goods(b'{"answer": 1}')
-    assert await shop.takings() == before + PRICE
+    assert sold.answer == StoredAnswer(b'{"answer": 1}')
+    assert await shop.income() == before + PRICE
 
 
 async def test_a_facilitator_that_goes_away_before_it_charges_leaves_the_payment_in_doubt_and_no_new_terms(shop: Shop) -> None:
     payment = shop.pay()
 
-    async def run(payment_id: str) -> Goods:
+    async def run(payment_id: str) -> StoredAnswer:
         shop.facilitator.faults.down = True
         return await shop.run(payment_id)
 
@@ -177,7 +177,7 @@ async def test_a_facilitator_that_goes_away_before_it_charges_leaves_the_payment
 
 
 async def test_without_facilitator_and_chain_it_stays_in_doubt_until_one_of_them_speaks(shop: Shop, storage_url: str) -> None:
-    before, payment = await shop.takings(), shop.pay()
+    before, payment = await shop.income(), shop.pay()
     shop.facilitator.faults.settle_status = 500
     async with shop.beside(storage_url, rpc_url="http://127.0.0.1:9") as blind:
         assert (await blind.refusal(payment)).code == "payment_in_flight"
@@ -187,11 +187,13 @@ async def test_without_facilitator_and_chain_it_stays_in_doubt_until_one_of_them
     shop.clock.ahead += LATER
     assert [each.after for each in await shop.payments.reconciler.resolve()] == ["settled"]
     assert (await shop.sell(payment)).replayed
-    assert await shop.takings() == before + PRICE
+    assert await shop.income() == before + PRICE
 
 
 async def test_a_facilitator_that_hangs_is_not_waited_for(shop: Shop) -> None:
-    engine = Engine(shop.payments.client, url=shop.facilitator.url, network=shop.chain.network, verify_seconds=0.2, settle_seconds=0.2)
+    engine = X402Facilitator(
+        shop.payments.client, url=shop.facilitator.url, network=shop.chain.network, verify_seconds=0.2, settle_seconds=0.2
+    )
     shop.facilitator.faults.hang_seconds = 60
     verdict = await engine.verify(shop.pay(), shop.sale())
     assert (verdict.valid, verdict.reachable) == (False, False)
@@ -210,7 +212,7 @@ async def forestalled(shop: Shop, act: Any) -> Any:
     """A call during whose tool the payer acts."""
     signed = shop.sign()
 
-    async def run(payment_id: str) -> Goods:
+    async def run(payment_id: str) -> StoredAnswer:
         await act(signed)
         return await shop.run(payment_id)
 
@@ -218,7 +220,7 @@ async def forestalled(shop: Shop, act: Any) -> Any:
 
 
 async def test_a_nonce_that_the_payer_spends_on_himself_meanwhile_buys_nothing(shop: Shop) -> None:
-    before = await shop.takings()
+    before = await shop.income()
 
     async def pay_himself(signed: dict[str, Any]) -> None:
         nonce = signed["payload"]["authorization"]["nonce"]
@@ -226,14 +228,14 @@ async def test_a_nonce_that_the_payer_spends_on_himself_meanwhile_buys_nothing(s
 
     payment, run = await forestalled(shop, pay_himself)
     assert (await shop.refusal(payment, run=run)).code == "payment_in_flight"
-    assert await shop.takings() == before
+    assert await shop.income() == before
     row = await shop.row(payment)
     assert (row.state, "another transfer" in row.reason) == ("unknown", True)
     assert await shop.events(payment) == ["admitted", "unknown"]
 
 
 async def test_an_authorization_that_the_payer_cancels_meanwhile_buys_nothing(shop: Shop) -> None:
-    before = await shop.takings()
+    before = await shop.income()
 
     async def cancel(signed: dict[str, Any]) -> None:
         await shop.chain.cancel_authorization(shop.wallet, signed["payload"]["authorization"]["nonce"])
@@ -241,19 +243,19 @@ async def test_an_authorization_that_the_payer_cancels_meanwhile_buys_nothing(sh
     payment, run = await forestalled(shop, cancel)
     assert (await shop.refusal(payment, run=run)).code == "payment_in_flight"
     assert "cancelled" in (await shop.row(payment)).reason
-    assert await shop.takings() == before
+    assert await shop.income() == before
 
 
 async def test_a_payment_that_a_watcher_submits_meanwhile_is_one_charge_and_answered(shop: Shop) -> None:
-    before = await shop.takings()
+    before = await shop.income()
     payment, run = await forestalled(shop, shop.chain.transfer_with_authorization)
     sold = await shop.sell(payment, run=run)
-    assert sold.goods == Goods(b'{"answer": 1}')
-    assert await shop.takings() == before + PRICE
+    assert sold.answer == StoredAnswer(b'{"answer": 1}')
+    assert await shop.income() == before + PRICE
 
 
 async def test_money_that_the_payer_moves_away_meanwhile_is_not_charged_and_buys_nothing(shop: Shop) -> None:
-    before = await shop.takings()
+    before = await shop.income()
 
     async def move_away(signed: dict[str, Any]) -> None:
         purse = await shop.chain.balance(shop.wallet.address)
@@ -262,5 +264,5 @@ async def test_money_that_the_payer_moves_away_meanwhile_is_not_charged_and_buys
     payment, run = await forestalled(shop, move_away)
     problem = await shop.refusal(payment, run=run)
     assert problem.code in ("payment_refused", "payment_in_flight")
-    assert await shop.takings() == before
+    assert await shop.income() == before
     assert shop.settled == []

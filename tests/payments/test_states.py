@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campus.payments.payment import Payment, Sale
-from campus.payments.states import AFTER, mismatch_of, next_step, step_for
+from campus.payments.states import TRANSITIONS, mismatch_of, next_step, step_for
 from campus.payments.tables import PaymentRow
 from twins import Problem
 
@@ -140,7 +140,7 @@ def test_a_key_without_a_payment_finds_nothing_where_two_payers_used_it() -> Non
 
 
 @given(
-    state=st.sampled_from(sorted(AFTER)),
+    state=st.sampled_from(sorted(TRANSITIONS)),
     lease=st.integers(-5, 5),
     payment=st.sampled_from([PAYMENT.digest, b"other"]),
     resource=st.sampled_from([SALE.digest, b"other"]),
@@ -163,9 +163,9 @@ def test_a_tool_runs_only_where_nothing_can_have_been_charged(
 
 
 def test_what_was_charged_stays_so_and_only_a_reservation_leads_there() -> None:
-    assert (AFTER["settled"], AFTER["reversed"]) == (("reversed",), ())
-    assert {state for state, after in AFTER.items() if "settled" in after} == {"settling", "unknown"}
-    assert {state for state, after in AFTER.items() if "settling" in after} == {"reserved"}
+    assert (TRANSITIONS["settled"], TRANSITIONS["reversed"]) == (("reversed",), ())
+    assert {state for state, after in TRANSITIONS.items() if "settled" in after} == {"settling", "unknown"}
+    assert {state for state, after in TRANSITIONS.items() if "settling" in after} == {"reserved"}
 
 
 @pytest.mark.parametrize(

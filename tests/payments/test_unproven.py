@@ -13,9 +13,9 @@ from campus.keys.product import Product
 from campus.keys.tables import KeyEvent
 from campus.keys.term import Term
 from campus.payments.audit import Findings
-from campus.payments.payment import Goods
+from campus.payments.payment import StoredAnswer
 from campus.payments.unproven import CONFIRMATIONS
-from campus.testing import money
+from campus.testing.payments import Chain, Relay, new_wallet, open_chain, open_facilitator, open_relay
 
 pytestmark = pytest.mark.anyio
 KEY = "kvZ9w3Qp7LmX2sRt5YbN8c"
@@ -24,19 +24,19 @@ TEN_MINUTES, HOUR = timedelta(minutes=10), timedelta(hours=1)
 
 
 @pytest.fixture
-async def relay(chain: money.Chain) -> AsyncIterator[money.Relay]:
-    async with money.open_relay(chain) as relay:
+async def relay(chain: Chain) -> AsyncIterator[Relay]:
+    async with open_relay(chain) as relay:
         yield relay
 
 
 @pytest.fixture
-async def doubtful(shop: Shop, relay: money.Relay, storage_url: str) -> AsyncIterator[Shop]:
+async def doubtful(shop: Shop, relay: Relay, storage_url: str) -> AsyncIterator[Shop]:
     """A shop whose node hides what it says."""
     async with shop.beside(storage_url, rpc_url=relay.url) as doubtful:
         yield doubtful
 
 
-async def test_a_small_call_is_answered_without_its_proof_and_proven_later(doubtful: Shop, relay: money.Relay) -> None:
+async def test_a_small_call_is_answered_without_its_proof_and_proven_later(doubtful: Shop, relay: Relay) -> None:
     relay.faults.hides_receipts = relay.faults.hides_logs = True
     payment = doubtful.pay()
     await doubtful.sell(payment)
@@ -51,15 +51,13 @@ async def test_a_small_call_is_answered_without_its_proof_and_proven_later(doubt
     assert await doubtful.payments.reconciler.resolve() == []
 
 
-async def test_a_proof_is_one_question_where_the_chain_shows_it_at_once(doubtful: Shop, relay: money.Relay) -> None:
+async def test_a_proof_is_one_question_where_the_chain_shows_it_at_once(doubtful: Shop, relay: Relay) -> None:
     await doubtful.sell(doubtful.pay())
     assert relay.asked == ["eth_getTransactionReceipt"]
 
 
 @pytest.mark.parametrize(("limit", "answered"), [("0.02", True), ("0.019999", False), ("0", False)])
-async def test_a_call_above_the_limit_waits_for_its_proof(
-    shop: Shop, relay: money.Relay, storage_url: str, limit: str, answered: bool
-) -> None:
+async def test_a_call_above_the_limit_waits_for_its_proof(shop: Shop, relay: Relay, storage_url: str, limit: str, answered: bool) -> None:
     relay.faults.hides_receipts = relay.faults.hides_logs = True
     async with shop.beside(storage_url, rpc_url=relay.url, prove_above=limit) as careful:
         payment = careful.pay()
@@ -69,12 +67,12 @@ async def test_a_call_above_the_limit_waits_for_its_proof(
         assert (await careful.refusal(payment)).code == "payment_in_flight"
         relay.faults.clear()
         careful.clock.ahead = timedelta(seconds=11)
-        assert (await careful.sell(payment)).goods == Goods(b'{"answer": 1}')
-        assert await shop.takings() == PRICE
+        assert (await careful.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
+        assert await shop.income() == PRICE
 
 
 async def test_a_payment_that_stays_unproven_has_every_call_wait_until_the_operator_accepts_it(
-    doubtful: Shop, relay: money.Relay, storage_url: str
+    doubtful: Shop, relay: Relay, storage_url: str
 ) -> None:
     relay.faults.hides_receipts = relay.faults.hides_logs = True
     payment = doubtful.pay()
@@ -103,12 +101,12 @@ def far(shop: Shop) -> int:
 
 
 @asynccontextmanager
-async def own_shop(storage_url: str) -> AsyncIterator[tuple[Shop, money.Relay, KeyRing]]:
+async def own_shop(storage_url: str) -> AsyncIterator[tuple[Shop, Relay, KeyRing]]:
     """A shop that sells keys, on a chain of its own, whose clock may be set forward and whose blocks may be taken back."""
-    async with money.open_chain() as chain, money.open_facilitator(chain) as facilitator, money.open_relay(chain) as relay:
-        wallet = money.new_wallet()
+    async with open_chain() as chain, open_facilitator(chain) as facilitator, open_relay(chain) as relay:
+        wallet = new_wallet()
         await chain.mint(wallet.address, 1_000_000)
-        pay_to = money.new_wallet().address
+        pay_to = new_wallet().address
         async with open_shop(chain, facilitator, storage_url, wallet=wallet, pay_to=pay_to, rpc_url=relay.url) as shop:
             ring = KeyRing(shop.storage, {"dice": Product("dice", "dice", "0.02", Term.parse("30 days"), None)}, now=shop.clock)
             shop.follow(ring.deliver, ring.drop, ring.take_back)
@@ -120,13 +118,13 @@ async def test_a_settlement_that_never_was_is_taken_off_the_ledger_and_told(stor
         shop.facilitator.faults.unsent = FALSE
         payment = shop.pay()
         await shop.sell(payment)
-        assert (await shop.claimed(), await shop.takings()) == (PRICE, 0)
+        assert (await shop.claimed(), await shop.income()) == (PRICE, 0)
         [missing] = (await shop.audit()).missing
         assert (missing.amount, missing.transaction) == (PRICE, FALSE["transaction"])
         await shop.chain.advance(1_000)
         shop.clock.ahead = TEN_MINUTES
         assert [each.after for each in await shop.payments.reconciler.resolve()] == ["reversed"]
-        assert (await shop.claimed(), await shop.takings()) == (0, 0)
+        assert (await shop.claimed(), await shop.income()) == (0, 0)
         assert await shop.audit() == Findings()
         assert await shop.events(payment) == ["admitted", "settled", "unproven", "reversed"]
         assert "reversed" in (await shop.payments.findings())[0]
@@ -137,9 +135,9 @@ async def bought_key(shop: Shop, ring: KeyRing) -> str:
     """A key, and that it is good."""
     tokens: list[str] = []
 
-    async def run(payment_id: str) -> Goods:
+    async def run(payment_id: str) -> StoredAnswer:
         tokens.append(str((await ring.sell("dice", payment=payment_id, by="test")).token))
-        return Goods(b"{}")
+        return StoredAnswer(b"{}")
 
     sale = shop.sale(idempotency_key=KEY)
     await shop.sell(shop.pay(sale), sale, run)
@@ -154,7 +152,7 @@ async def test_a_reorganized_payment_revokes_the_key_that_it_bought(storage_url:
         await shop.chain.rpc("evm_revert", before)
         await shop.chain.mine(CONFIRMATIONS + 10)
         await shop.chain.advance(1_000)
-        assert await shop.takings() == 0
+        assert await shop.income() == 0
         [missing] = (await shop.audit()).missing
         shop.clock.ahead = HOUR - timedelta(seconds=30)
         assert [each.after for each in await shop.payments.reconciler.resolve()] == ["unproven"]
@@ -162,7 +160,7 @@ async def test_a_reorganized_payment_revokes_the_key_that_it_bought(storage_url:
         shop.clock.ahead = HOUR + timedelta(seconds=30)
         assert [each.after for each in await shop.payments.reconciler.resolve()] == ["reversed"]
         assert (await ring.find(token)).state == "revoked"
-        assert await shop.claimed() == await shop.takings() == 0
+        assert await shop.claimed() == await shop.income() == 0
         async with shop.storage.read() as session:
             events = (await session.exec(select(KeyEvent).order_by(KeyEvent.id))).all()
         assert [(event.action, event.by) for event in events] == [("issued", "test"), ("revoked", "campus")]
@@ -215,7 +213,7 @@ async def test_a_charge_that_comes_to_light_after_its_release_is_unclaimed_and_n
         assert (late.payment_id, late.amount, late.payer) == (row.id, PRICE, payment.payer)
         assert "released" in late.reason
         assert late.transaction == (await shop.chain.transfers(receiver=shop.pay_to))[0].transaction
-        assert await shop.claimed() + late.amount == await shop.takings()
+        assert await shop.claimed() + late.amount == await shop.income()
 
 
 async def test_the_daily_audit_says_what_reached_the_wallet_unclaimed(shop: Shop) -> None:
@@ -226,7 +224,7 @@ async def test_the_daily_audit_says_what_reached_the_wallet_unclaimed(shop: Shop
     await shop.job("campus.audit_payments")
     [finding] = await shop.payments.findings()
     assert "no payment of this ledger claims (1, $0.000007)" in finding
-    assert await shop.claimed() + 7 == await shop.takings()
+    assert await shop.claimed() + 7 == await shop.income()
 
 
 async def test_a_node_that_shows_transfers_without_amounts_is_named_by_the_check(storage_url: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from campus.payments.accounts import PAGE, Accounts, Funnel, Period, Takings
+from campus.payments.accounts import PAGE, Accounts, Funnel, Period, Revenue
 from campus.payments.tables import LedgerRow
 from campus.storage import CoreTables, Databases, Storage
 
@@ -50,27 +50,27 @@ async def test_takings_are_summed_by_day_tool_and_network(storage: Storage) -> N
         entry("admitted", at(21), payment_id="pay_6", payer=BOB, amount=7, network=BASE),
         entry("failed", at(21), payment_id="pay_6", payer=BOB, amount=7, network=BASE),
     )
-    takings = await Accounts(storage).takings(ALWAYS)
-    assert takings == (
-        Takings("2026-08-20", "cve", "cve_verdict", BASE, 2, 10_000),
-        Takings("2026-08-21", "cve", "cve_verdict", BASE, 1, 5_000),
-        Takings("2026-08-21", "cve", "cve_verdict", SEPOLIA, 1, 5_000),
-        Takings("2026-08-21", "cve", "top_cves_today", BASE, 1, 20_000),
+    revenue = await Accounts(storage).revenue(ALWAYS)
+    assert revenue == (
+        Revenue("2026-08-20", "cve", "cve_verdict", BASE, 2, 10_000),
+        Revenue("2026-08-21", "cve", "cve_verdict", BASE, 1, 5_000),
+        Revenue("2026-08-21", "cve", "cve_verdict", SEPOLIA, 1, 5_000),
+        Revenue("2026-08-21", "cve", "top_cves_today", BASE, 1, 20_000),
     )
-    assert [one.usd for one in takings] == ["0.01", "0.005", "0.005", "0.02"]
+    assert [one.usd for one in revenue] == ["0.01", "0.005", "0.005", "0.02"]
 
 
 async def test_what_was_reversed_is_taken_off_on_its_day(storage: Storage) -> None:
     reversal = entry("reversed", at(21), payment_id="pay_1", payer=ALICE, amount=5_000, network=BASE)
     await write(storage, settled(at(20), "pay_1", ALICE), settled(at(20), "pay_2", BOB, 7), settled(at(21), "pay_3", BOB, 9), reversal)
-    takings = await Accounts(storage).takings(ALWAYS)
-    assert [(one.day, one.payments, one.amount) for one in takings] == [("2026-08-20", 2, 5_007), ("2026-08-21", 0, -4_991)]
-    assert [one.usd for one in takings] == ["0.005007", "-0.004991"]
+    revenue = await Accounts(storage).revenue(ALWAYS)
+    assert [(one.day, one.payments, one.amount) for one in revenue] == [("2026-08-20", 2, 5_007), ("2026-08-21", 0, -4_991)]
+    assert [one.usd for one in revenue] == ["0.005007", "-0.004991"]
 
 
 async def test_a_sum_is_exact_beyond_what_a_float_or_32_bits_can_hold(storage: Storage) -> None:
     await write(storage, *(settled(at(20), f"pay_{number}", ALICE, 2**60 + 1) for number in range(5)))
-    assert [one.amount for one in await Accounts(storage).takings(ALWAYS)] == [5 * 2**60 + 5]
+    assert [one.amount for one in await Accounts(storage).revenue(ALWAYS)] == [5 * 2**60 + 5]
 
 
 async def test_the_funnel_counts_terms_shown_payments_and_distinct_payers(storage: Storage) -> None:
@@ -97,9 +97,9 @@ async def test_the_funnel_counts_terms_shown_payments_and_distinct_payers(storag
 async def test_own_wallets_are_no_sales_in_whatever_case_they_are_written(storage: Storage) -> None:
     await write(storage, entry("offered", at(20)), settled(at(20), "pay_1", OWN), settled(at(20), "pay_2", BOB))
     accounts = Accounts(storage, own_wallets=("0xCC",))
-    assert [(one.payments, one.amount) for one in await accounts.takings(ALWAYS)] == [(1, 5_000)]
+    assert [(one.payments, one.amount) for one in await accounts.revenue(ALWAYS)] == [(1, 5_000)]
     assert [(one.shown, one.paid, one.payers) for one in await accounts.funnel(ALWAYS)] == [(1, 1, 1)]
-    assert [(one.payments, one.amount) for one in await Accounts(storage).takings(ALWAYS)] == [(2, 10_000)]
+    assert [(one.payments, one.amount) for one in await Accounts(storage).revenue(ALWAYS)] == [(2, 10_000)]
 
 
 async def test_a_period_holds_both_of_its_days_in_utc(storage: Storage) -> None:

@@ -13,7 +13,7 @@ import pytest
 from serving import Served, serving, write_config
 from x402.http.clients.httpx import PaymentError
 
-from campus.testing.money import Chain, Facilitator, Payer, new_wallet, open_chain, open_facilitator
+from campus.testing.payments import Chain, Facilitator, Payer, new_wallet, open_chain, open_facilitator
 
 pytestmark = pytest.mark.anyio
 PAY_TO = "0x" + "22" * 20

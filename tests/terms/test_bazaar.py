@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter, create_model
 from pydantic_core import to_json
-from terms.market import DAY, PATH, Market, open_market
+from terms.paid_campus import DAY, PATH, PaidCampus, open_paid_campus
 from terms.samples import open_stall, payment_v2
 from terms.test_prices import ARGUMENTS, shipped
 from terms.test_terms import terms_of
@@ -26,7 +26,7 @@ from x402.schemas import PaymentPayload
 from buildings.cve.models import EXAMPLE, EXAMPLE_OF_VERDICT, Entry, Verdict
 from campus.payments.examples import example_of
 from campus.testing import ORIGIN, Frame
-from campus.testing.money import headers_of
+from campus.testing.payments import headers_of
 
 pytestmark = pytest.mark.anyio
 LARGEST_HEADER = 4_096
@@ -76,10 +76,10 @@ def example(extension: Mapping[str, Any]) -> Any:
 
 async def test_a_crawler_finds_what_every_tool_takes_and_answers(tmp_path: Path) -> None:
     async with shipped(tmp_path) as (campus, http):
-        tools = [(one, tool.output_schema) for one in campus.plan.cashier.wares() for tool in [one.operation.tool]]  # type: ignore[union-attr]  # payments are on
-        for ware, output_schema in tools:
-            path = ware.operation.path.format_map(ARGUMENTS)
-            for method in ware.operation.methods:
+        tools = [(one, tool.output_schema) for one in campus.plan.pricing.paid_tools() for tool in [one.operation.tool]]  # type: ignore[union-attr]  # payments are on
+        for paid_tool, output_schema in tools:
+            path = paid_tool.operation.path.format_map(ARGUMENTS)
+            for method in paid_tool.operation.methods:
                 answer = await http.request(method, path)
                 header = answer.headers["payment-required"]
                 takes, answers, shown = crawled(json.loads(b64decode(header))["extensions"]["bazaar"])
@@ -106,14 +106,14 @@ def extension_of(answer: httpx.Response) -> Any:
 
 async def test_over_mcp_less_is_shown_and_all_values_in_a_path_are_one_resource(tmp_path: Path) -> None:
     async with shipped(tmp_path) as (campus, _):
-        assert campus.plan.cashier is not None
-        for ware in campus.plan.cashier.wares():
-            extension = ware.extensions["mcp"]["bazaar"]
+        assert campus.plan.pricing is not None
+        for paid_tool in campus.plan.pricing.paid_tools():
+            extension = paid_tool.extensions["mcp"]["bazaar"]
             jsonschema.validate(extension["info"], extension["schema"])
             if shown := example(extension):
-                jsonschema.validate(shown, ware.operation.tool.output_schema or {})
+                jsonschema.validate(shown, paid_tool.operation.tool.output_schema or {})
             assert len(to_json(extension)) < 1_500
-            assert extension.get("routeTemplate") == ware.extensions[ware.operation.methods[0]]["bazaar"].get("routeTemplate")
+            assert extension.get("routeTemplate") == paid_tool.extensions[paid_tool.operation.methods[0]]["bazaar"].get("routeTemplate")
 
 
 async def test_a_tool_without_an_output_schema_shows_an_object() -> None:
@@ -123,7 +123,7 @@ async def test_a_tool_without_an_output_schema_shows_an_object() -> None:
     assert (answers, shown) == ({"type": "object"}, {})
 
 
-async def paid(market: Market, way: str) -> dict[str, Any]:
+async def paid(market: PaidCampus, way: str) -> dict[str, Any]:
     """Pay for the sentence of the day; the terms that were accepted."""
     if way == "mcp":
         async with Client(StreamableHttpTransport(f"{ORIGIN}/stall/mcp", httpx_client_factory=market.town._client)) as client:
@@ -138,7 +138,7 @@ async def paid(market: Market, way: str) -> dict[str, Any]:
 
 
 async def test_a_facilitator_is_told_what_the_terms_say_whatever_the_payer_says() -> None:
-    async with open_market() as market:
+    async with open_paid_campus() as market:
         for way in ("x402 v2", "x402 v1", "mcp"):
             market.facilitator.bodies.clear()
             terms = await paid(market, way)

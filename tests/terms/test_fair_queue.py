@@ -9,22 +9,22 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 from sqlmodel import select
-from terms.market import DAY, PATH, Market, open_market
+from terms.paid_campus import DAY, PATH, PaidCampus, open_paid_campus
 
 from campus.payments.tables import PaymentRow
 from campus.testing import ORIGIN
-from campus.testing.money import PAYMENT, Payer, headers_of, new_wallet
+from campus.testing.payments import PAYMENT, Payer, headers_of, new_wallet
 
 pytestmark = pytest.mark.anyio
 WORTHLESS = 64
 
 
-def at(market: Market, address: str) -> httpx.AsyncClient:
+def at(market: PaidCampus, address: str) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(market.town.app, client=(address, 4000))
     return httpx.AsyncClient(transport=transport, base_url=ORIGIN, timeout=120)
 
 
-async def pay(market: Market, frame: str, payment: Mapping[str, Any]) -> tuple[int, Any]:
+async def pay(market: PaidCampus, frame: str, payment: Mapping[str, Any]) -> tuple[int, Any]:
     """An honest buyer's call, from 127.0.0.1."""
     if frame == "http":
         answer = await market.town.http.get(PATH, headers=headers_of(payment), timeout=120)
@@ -36,7 +36,7 @@ async def pay(market: Market, frame: str, payment: Mapping[str, Any]) -> tuple[i
     return (said["status"] if result.is_error else 200), said
 
 
-async def waiting(market: Market) -> int:
+async def waiting(market: PaidCampus) -> int:
     """How many payments are reserved: being checked, or waiting for it."""
     async with market.town.campus.core.storage.read() as session:
         return len((await session.exec(select(PaymentRow).where(PaymentRow.state == "reserved"))).all())
@@ -44,7 +44,7 @@ async def waiting(market: Market) -> int:
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_while_worthless_payments_of_one_address_hang_in_the_facilitator_an_honest_buyer_is_served(frame: str) -> None:
-    async with open_market() as market, at(market, "192.0.2.66") as stranger:
+    async with open_paid_campus() as market, at(market, "192.0.2.66") as stranger:
         terms, nobodies = await market.terms(), [Payer(new_wallet()) for _ in range(WORTHLESS)]
         told: list[tuple[int, str]] = []
 

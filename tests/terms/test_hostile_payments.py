@@ -5,11 +5,11 @@ from typing import Any
 
 import httpx
 import pytest
-from terms.market import DAY, DOLLAR, PATH, open_market
+from terms.paid_campus import DAY, DOLLAR, PATH, open_paid_campus
 from terms.samples import GARBAGE, PAYER, SENTINEL, header, open_stall, payment_v1, payment_v2
 
 from campus.testing import ORIGIN, Frame
-from campus.testing.money import PAYMENT, Payer, headers_of, new_wallet, terms_of
+from campus.testing.payments import PAYMENT, Payer, headers_of, new_wallet, terms_of
 
 pytestmark = pytest.mark.anyio
 STRANGER = "0x" + "99" * 20
@@ -41,7 +41,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
 
 
 async def test_what_does_not_fit_or_is_not_good_is_refused_on_both_frames_and_nothing_moves() -> None:
-    async with open_market() as market:
+    async with open_paid_campus() as market:
         terms = await market.terms()
         for frame in ("http", "mcp"):
             for case, changes in HOSTILE.items():
@@ -56,7 +56,7 @@ async def test_what_does_not_fit_or_is_not_good_is_refused_on_both_frames_and_no
 
 
 async def test_who_has_no_money_or_spent_the_nonce_elsewhere_gets_nothing() -> None:
-    async with open_market() as market:
+    async with open_paid_campus() as market:
         terms = await market.terms()
         for frame in ("http", "mcp"):
             status, said = await market.offer(frame, Payer(new_wallet()).payload(terms))
@@ -75,7 +75,7 @@ async def test_who_has_no_money_or_spent_the_nonce_elsewhere_gets_nothing() -> N
 
 
 async def test_a_price_that_changed_meanwhile_is_refused_with_the_new_one() -> None:
-    async with open_market() as market:
+    async with open_paid_campus() as market:
         stale = market.payer.payload(await market.terms(), amount=10_000, value=10_000)
         for frame in ("http", "mcp"):
             status, said = await market.offer(frame, stale)
@@ -124,7 +124,7 @@ def in_a_minute(town: Any) -> str:
 
 
 async def test_a_good_payment_opens_no_other_door() -> None:
-    async with open_market() as market:
+    async with open_paid_campus() as market:
         headers = headers_of(market.payer.payload(await market.terms()))
         spellings = [PATH + "/", "/" + PATH, PATH.replace("/", "//"), PATH.upper(), PATH + "%00"]
         spellings += [PATH + ";a=b", PATH + "%2F", "/V1/stall/text/2026-01-02"]
@@ -153,7 +153,7 @@ async def test_the_terms_name_the_public_address_whatever_the_host_says() -> Non
 
 
 async def test_a_payment_that_fits_but_is_not_signed_moves_nothing_even_for_the_dearest_thing() -> None:
-    async with open_market() as market:
+    async with open_paid_campus() as market:
         await market.chain.mint(market.payer.wallet.address, 20 * DOLLAR)
         body, key = {"product": "stall"}, {"Idempotency-Key": "d0c5b2f9e6a34871b5f2e9c06d1a7384"}
         terms = terms_of(await market.town.http.post("/v1/stall/buy", json=body))

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 from fastmcp.server.middleware import Middleware
-from terms.market import PATH, open_market
+from terms.paid_campus import PATH, open_paid_campus
 from terms.samples import PAYMENTS, make_stall
 
 from buildings.cve import building as cve
 from campus.testing import Frame, open_campus
-from campus.testing.money import PAYMENT, headers_of, terms_of
+from campus.testing.payments import PAYMENT, headers_of, terms_of
 
 pytestmark = pytest.mark.anyio
 KEY = {"Idempotency-Key": "fV3k9Zq0tLx7Rw2uBn5sYd8A"}
@@ -28,7 +28,7 @@ class Silent(Middleware):
 
 
 async def test_left_out_and_its_default_are_one_call_to_the_terms_of_both_frames() -> None:
-    async with open_market() as market, market.mcp() as client:
+    async with open_paid_campus() as market, market.mcp() as client:
         urls = {terms_of(await market.town.http.get(PATH, params=lang_of(one)))["resource"]["url"] for one in SPELLINGS}
         for one in SPELLINGS:
             said = (await client.call_tool("text_of", {"day": DAY, **one}, raise_on_error=False)).structured_content
@@ -44,7 +44,7 @@ async def test_left_out_and_its_default_are_one_call_to_the_terms_of_both_frames
 
 
 async def test_a_payment_for_one_spelling_buys_the_others_and_their_idempotency_key_finds_one_answer() -> None:
-    async with open_market() as market, market.mcp() as client:
+    async with open_paid_campus() as market, market.mcp() as client:
         payment = market.payer.payload(await market.terms())
         first = await market.town.http.get(PATH, params={"words": "3"}, headers=headers_of(payment) | KEY)
         assert first.status_code == 200, first.json()
@@ -60,7 +60,7 @@ async def test_a_payment_for_one_spelling_buys_the_others_and_their_idempotency_
 
 
 async def test_a_null_that_is_the_default_renews_nothing_and_buys_once() -> None:
-    async with open_market() as market, market.mcp() as client:
+    async with open_paid_campus() as market, market.mcp() as client:
         body = WRITTEN[0]
         payment = market.payer.payload(terms_of(await market.town.http.post("/v1/stall/text", json=body)))
         bought = await market.town.http.post("/v1/stall/text", json=WRITTEN[1], headers=headers_of(payment) | KEY)
@@ -73,7 +73,7 @@ async def test_a_null_that_is_the_default_renews_nothing_and_buys_once() -> None
 async def test_where_the_authors_middleware_may_change_arguments_nulls_alone_are_left_out() -> None:
     stall = make_stall()
     stall.server.add_middleware(Silent())  # type: ignore[union-attr]  # a server, not a factory
-    async with open_market(stall) as market, market.mcp() as client:
+    async with open_paid_campus(stall) as market, market.mcp() as client:
         for body in WRITTEN:
             unpaid = await market.town.http.post("/v1/stall/text", json=body)
             assert terms_of(unpaid)["resource"]["url"] == "http://campus.test/v1/stall/text?text=x"

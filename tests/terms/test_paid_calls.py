@@ -6,16 +6,16 @@ import pytest
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools.base import ToolResult
 from mcp_types import CallToolRequestParams
-from terms.market import DAY, DOLLAR, PATH, open_market
+from terms.paid_campus import DAY, DOLLAR, PATH, open_paid_campus
 from terms.samples import SENTINEL, make_stall
 
-from campus.testing.money import PAYMENT, RECEIPT, Payer, headers_of, receipt_of, terms_of
+from campus.testing.payments import PAYMENT, RECEIPT, Payer, headers_of, receipt_of, terms_of
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_x402s_own_client_pays_over_http_exactly_the_price_and_no_gas() -> None:
-    async with open_market() as market:
+    async with open_paid_campus() as market:
         async with market.paying() as client:
             answer = await client.get(PATH)
         assert (answer.status_code, answer.json()["text"]) == (200, SENTINEL)
@@ -30,7 +30,7 @@ async def test_x402s_own_client_pays_over_http_exactly_the_price_and_no_gas() ->
 
 
 async def test_an_mcp_client_pays_over_mcp_and_the_receipt_is_in_the_meta() -> None:
-    async with open_market() as market, market.mcp() as client:
+    async with open_paid_campus() as market, market.mcp() as client:
         result = await market.payer.call_mcp(client, "text_of", DAY)
         assert not result.is_error, result
         assert result.structured_content is not None
@@ -46,7 +46,7 @@ async def test_an_mcp_client_pays_over_mcp_and_the_receipt_is_in_the_meta() -> N
 
 
 async def test_a_resend_gets_the_same_answer_over_either_frame_and_is_charged_once() -> None:
-    async with open_market() as market, market.mcp() as client:
+    async with open_paid_campus() as market, market.mcp() as client:
         payment = market.payer.payload(await market.terms())
         first = await market.town.http.get(PATH, headers=headers_of(payment))
         again = await market.town.http.get(PATH, headers=headers_of(payment))
@@ -64,7 +64,7 @@ async def test_a_resend_gets_the_same_answer_over_either_frame_and_is_charged_on
 @pytest.mark.parametrize("first_frame", ["http", "mcp"])
 async def test_an_idempotency_key_finds_the_answer_again_whatever_payment_it_comes_with(first_frame: str) -> None:
     key = {"Idempotency-Key": "fV3k9Zq0tLx7Rw2uBn5sYd8A"}
-    async with open_market() as market, market.mcp() as client:
+    async with open_paid_campus() as market, market.mcp() as client:
         payments = [market.payer.payload(await market.terms()) for _ in range(2)]
 
         async def over_mcp(**meta: Any) -> Any:
@@ -85,7 +85,7 @@ async def test_an_idempotency_key_finds_the_answer_again_whatever_payment_it_com
 
 
 async def test_a_client_of_the_first_version_pays_by_the_body() -> None:
-    async with open_market() as market:
+    async with open_paid_campus() as market:
         terms = (await market.town.http.get(PATH)).json()
         v1 = {"x402Version": 1, "accepts": terms["accepts"], "error": terms["error"]}
         headers = market.payer.pay_headers(v1)
@@ -95,7 +95,7 @@ async def test_a_client_of_the_first_version_pays_by_the_body() -> None:
 
 
 async def test_a_payment_for_one_call_buys_no_other() -> None:
-    async with open_market() as market, market.mcp() as client:
+    async with open_paid_campus() as market, market.mcp() as client:
         payment = market.payer.payload(await market.terms())
         others = ("/v1/stall/text/2026-01-03", f"{PATH}?lang=fr", "/v1/stall/words?many=1")
         for path in others:
@@ -112,7 +112,7 @@ async def test_a_payment_for_one_call_buys_no_other() -> None:
 
 
 async def test_a_call_that_fails_or_does_not_fit_is_not_charged_on_either_frame() -> None:
-    async with open_market() as market, market.mcp() as client:
+    async with open_paid_campus() as market, market.mcp() as client:
         for text, code in (("unlucky", "unlucky"), ("crash", "internal_error")):
             unpaid = await market.town.http.post("/v1/stall/text", json={"text": text})
             headers = market.payer.pay_headers(terms_of(unpaid))
@@ -132,7 +132,7 @@ async def test_a_call_that_fails_or_does_not_fit_is_not_charged_on_either_frame(
 
 
 async def test_a_secret_answer_wants_a_key_of_the_callers_own_on_either_frame() -> None:
-    async with open_market() as market, market.mcp() as client:
+    async with open_paid_campus() as market, market.mcp() as client:
         body, key = {"product": "stall"}, "d0c5b2f9e6a34871b5f2e9c06d1a7384"
         payment = Payer(market.payer.wallet, max_dollars=50).payload(terms_of(await market.town.http.post("/v1/stall/buy", json=body)))
         await market.chain.mint(market.payer.wallet.address, 20 * DOLLAR)
@@ -170,7 +170,7 @@ class Shouting(Middleware):
 async def test_a_call_through_its_authors_middleware_is_admitted_and_charged_once_on_either_frame() -> None:
     stall = make_stall()
     stall.server.add_middleware(Shouting())  # type: ignore[union-attr]  # a server, not a factory
-    async with open_market(stall) as market, market.mcp() as client:
+    async with open_paid_campus(stall) as market, market.mcp() as client:
         async with market.paying() as http:
             answer = await http.get(PATH)
         result = await market.payer.call_mcp(client, "text_of", DAY)

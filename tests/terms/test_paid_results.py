@@ -5,11 +5,11 @@ from typing import Any
 import mcp_types
 import pytest
 from fastmcp import FastMCP
-from terms.market import Market, open_market
+from terms.paid_campus import PaidCampus, open_paid_campus
 from terms.samples import SENTINEL, Paid
 
 from campus import Building, access, free, route
-from campus.testing.money import PAYMENT, headers_of, terms_of
+from campus.testing.payments import PAYMENT, headers_of, terms_of
 
 pytestmark = pytest.mark.anyio
 KEPT = "/v1/stall/kept"
@@ -39,7 +39,7 @@ def make_asking() -> Building:
 
 
 async def test_a_paid_answer_that_may_be_kept_is_sent_whole_whatever_the_client_says_it_has() -> None:
-    async with open_market(make_asking()) as market:
+    async with open_paid_campus(make_asking()) as market:
         etag = (await market.town.http.get("/v1/stall/sample")).headers["etag"]
         again = await market.town.http.get("/v1/stall/sample", headers={"If-None-Match": etag})
         assert again.status_code == 304, "the free one is not sent again"
@@ -50,7 +50,7 @@ async def test_a_paid_answer_that_may_be_kept_is_sent_whole_whatever_the_client_
         assert await market.earned() == 10_000
 
 
-async def asks_back(market: Market, text: str) -> Any:
+async def asks_back(market: PaidCampus, text: str) -> Any:
     """A paid call over MCP whose client knows of questions back; the raw result."""
     terms = terms_of(await market.town.http.post("/v1/stall/choice", json={"text": text}))
     async with market.mcp() as client:
@@ -60,7 +60,7 @@ async def asks_back(market: Market, text: str) -> Any:
 
 
 async def test_a_question_back_over_mcp_costs_nothing_and_over_http_neither() -> None:
-    async with open_market(make_asking()) as market:
+    async with open_paid_campus(make_asking()) as market:
         asked = await asks_back(market, "which?")
         assert isinstance(asked, mcp_types.InputRequiredResult), asked
         assert await market.earned() == 0

@@ -4,10 +4,10 @@ from typing import Any
 
 import httpx
 import pytest
-from terms.market import DAY, DOLLAR, PATH, Market, open_market
+from terms.paid_campus import DAY, DOLLAR, PATH, PaidCampus, open_paid_campus
 
 from campus.testing import ORIGIN
-from campus.testing.money import PAYMENT, Payer, headers_of, new_wallet, terms_of
+from campus.testing.payments import PAYMENT, Payer, headers_of, new_wallet, terms_of
 
 pytestmark = pytest.mark.anyio
 BUY = "/v1/stall/buy"
@@ -16,13 +16,13 @@ WEAK = ("a" * 22, "1234567890123456789012", "abcabcabcabcabcabcabcabc", "0000-00
 FRAMES = ("http", "mcp")
 
 
-async def second_payer(market: Market) -> Payer:
+async def second_payer(market: PaidCampus) -> Payer:
     payer = Payer(new_wallet(), max_dollars=50)
     await market.chain.mint(payer.wallet.address, 100 * DOLLAR)
     return payer
 
 
-async def call(market: Market, frame: str, key: str, payment: Any = None, **body: Any) -> tuple[int, dict[str, Any]]:
+async def call(market: PaidCampus, frame: str, key: str, payment: Any = None, **body: Any) -> tuple[int, dict[str, Any]]:
     """Buy the product of the body, or the sentence of the day; the status and what is said."""
     paid = {} if payment is None else {PAYMENT: payment}
     if frame == "http":
@@ -38,7 +38,7 @@ async def call(market: Market, frame: str, key: str, payment: Any = None, **body
 
 @pytest.mark.parametrize("frame", FRAMES)
 async def test_two_wallets_with_one_idempotency_key_are_two_purchases(frame: str) -> None:
-    async with open_market() as market:
+    async with open_paid_campus() as market:
         first, second = market.payer, await second_payer(market)
         for payer in (first, second):
             status, said = await call(market, frame, STRONG, payer.payload(await market.terms()))
@@ -55,7 +55,7 @@ async def test_two_wallets_with_one_idempotency_key_are_two_purchases(frame: str
 
 @pytest.mark.parametrize("frame", FRAMES)
 async def test_a_key_alone_finds_a_purchase_only_from_the_address_that_bought(frame: str) -> None:
-    async with open_market() as market:
+    async with open_paid_campus() as market:
         status, bought = await call(market, frame, STRONG, market.payer.payload(await market.terms()))
         assert (status, (await call(market, frame, STRONG))[0]) == (200, 200)
         other = await second_payer(market)
@@ -72,7 +72,7 @@ async def test_a_key_alone_finds_a_purchase_only_from_the_address_that_bought(fr
 
 @pytest.mark.parametrize("frame", FRAMES)
 async def test_a_key_that_anybody_could_make_buys_nothing_and_says_how_to_make_one(frame: str) -> None:
-    async with open_market() as market:
+    async with open_paid_campus() as market:
         await market.chain.mint(market.payer.wallet.address, 100 * DOLLAR)
         payer = Payer(market.payer.wallet, max_dollars=50)
         dear = terms_of(await market.town.http.post(BUY, json={"product": "stall"}))
@@ -89,7 +89,7 @@ async def test_a_key_that_anybody_could_make_buys_nothing_and_says_how_to_make_o
 
 
 async def test_an_answer_without_a_key_is_given_again_to_the_address_that_bought_it_and_to_no_other() -> None:
-    async with open_market() as market:
+    async with open_paid_campus() as market:
 
         def at(address: str) -> httpx.AsyncClient:
             return httpx.AsyncClient(transport=httpx.ASGITransport(market.town.app, client=(address, 4000)), base_url=ORIGIN)
@@ -112,7 +112,7 @@ async def test_an_answer_without_a_key_is_given_again_to_the_address_that_bought
 
 
 async def test_over_mcp_too_an_answer_without_a_key_stays_with_the_address_that_bought_it() -> None:
-    async with open_market() as market, market.mcp() as client:
+    async with open_paid_campus() as market, market.mcp() as client:
         payment = market.payer.payload(await market.terms())
         assert not (await client.call_tool("text_of", DAY, meta={PAYMENT: payment}, raise_on_error=False)).is_error
         transport = httpx.ASGITransport(market.town.app, client=("192.0.2.8", 4000))

@@ -11,14 +11,14 @@ from terms.samples import make_stall
 
 from campus import Building
 from campus.testing import ORIGIN, Town, open_campus
-from campus.testing.money import PAYMENT, Chain, Facilitator, Payer, headers_of, new_wallet, open_chain, open_facilitator, terms_of
+from campus.testing.payments import PAYMENT, Chain, Facilitator, Payer, headers_of, new_wallet, open_chain, open_facilitator, terms_of
 
 DAY = {"day": "2026-01-02"}
 PATH = "/v1/stall/text/2026-01-02"
 DOLLAR = 1_000_000
 
 
-class Market:
+class PaidCampus:
     """A stall on a chain, whoever is paid there, and who pays."""
 
     def __init__(self, town: Town, chain: Chain, facilitator: Facilitator, payer: Payer, payee: str) -> None:
@@ -48,10 +48,10 @@ class Market:
 
 
 @asynccontextmanager
-async def open_market(stall: Building | None = None) -> AsyncIterator[Market]:
+async def open_paid_campus(stall: Building | None = None) -> AsyncIterator[PaidCampus]:
     payer, payee = Payer(new_wallet()), new_wallet().address
     async with open_chain() as chain, open_facilitator(chain) as facilitator:
         await chain.mint(payer.wallet.address, 10 * DOLLAR)
         tables = {"payments": facilitator.table(payee)}
         async with open_campus(settings={"grants": ["keys"]}, tables=tables, stall=stall or make_stall()) as town:
-            yield Market(town, chain, facilitator, payer, payee)
+            yield PaidCampus(town, chain, facilitator, payer, payee)

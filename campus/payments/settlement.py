@@ -9,8 +9,8 @@ import anyio
 
 from campus.payments.chain import Chain
 from campus.payments.outcome import Facilitator, Outcome
-from campus.payments.payment import Goods, Payment, Sale, Sold
-from campus.payments.refusals import in_flight, refused
+from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
+from campus.payments.problems import in_flight, refused
 from campus.payments.reservations import Reservations, transfer_of
 from campus.payments.tables import PaymentRow
 from campus.payments.unproven import UnprovenPayments
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How many seconds a call waits for the chain; its caller waits meanwhile, and is told to come back after it.
+    """How many seconds a call waits for the chain; its caller waits meanwhile, and is reported to come back after it.
 
     `proof`: for a settlement that the facilitator reported, where the answer goes out without its proof then. `strict`: where it does not.
     `search`: for a payment of which the facilitator reported no settlement.
@@ -35,7 +35,7 @@ PATIENCE = Patience()
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
 
 
-class Charges:
+class Settlement:
     """Has payments charged, for the first time or after something went wrong; what is sent twice the chain takes once.
 
     What a facilitator says is never the end of it: the chain is asked. Only the answer to a small call goes out on its word, when the
@@ -62,16 +62,16 @@ class Charges:
         self._prove_above = prove_above
         self._patience = patience
 
-    async def settle(self, row: PaymentRow, goods: Goods, payment: Payment, sale: Sale) -> Sold:
+    async def settle(self, row: PaymentRow, answer: StoredAnswer, payment: Payment, sale: Sale) -> PaidAnswer:
         """Charge for the first time."""
-        return await self._conclude(row, await self._charged(row, payment, sale), goods, sale)
+        return await self._conclude(row, await self._charged(row, payment, sale), answer, sale)
 
-    async def resolve(self, row: PaymentRow, goods: Goods, payment: Payment, sale: Sale) -> Sold:
+    async def resolve(self, row: PaymentRow, answer: StoredAnswer, payment: Payment, sale: Sale) -> PaidAnswer:
         """Find out what became of a payment that was sent to be charged before; its caller wants it charged, so charge it if need be."""
         outcome = await self._ask_chain(row)
         if outcome.state == "unknown":
             outcome = await self._charged(row, payment, as_sold(row, sale))
-        return await self._conclude(row, outcome, goods, sale)
+        return await self._conclude(row, outcome, answer, sale)
 
     async def look(self, row: PaymentRow) -> None:
         """Bring a payment that nobody works on to its end, if the chain can tell it, and submit nothing."""
@@ -96,11 +96,11 @@ class Charges:
 
     async def _charged(self, row: PaymentRow, payment: Payment, sale: Sale) -> Outcome:
         """Have it charged, and find out whether it was; settled without a block is the facilitator's word alone."""
-        told = await self._facilitator.settle(payment, sale)
-        if told.state == "settled" and told.transaction is not None:
-            return await self._proved(row, told.transaction, strict=self._is_strict(row, sale))
+        reported = await self._facilitator.settle(payment, sale)
+        if reported.state == "settled" and reported.transaction is not None:
+            return await self._proved(row, reported.transaction, strict=self._is_strict(row, sale))
         outcome = await self._searched(row)
-        await self._reservations.doubt(row, told.reason)
+        await self._reservations.doubt(row, reported.reason)
         return outcome
 
     async def _searched(self, row: PaymentRow) -> Outcome:
@@ -143,15 +143,15 @@ class Charges:
     def _is_strict(self, row: PaymentRow, sale: Sale) -> bool:
         return row.sealed or sale.idempotency_key is not None or row.amount > self._prove_above
 
-    async def _conclude(self, row: PaymentRow, outcome: Outcome, goods: Goods, sale: Sale) -> Sold:
+    async def _conclude(self, row: PaymentRow, outcome: Outcome, answer: StoredAnswer, sale: Sale) -> PaidAnswer:
         match outcome.state:
             case "settled" if outcome.transaction is not None:
                 settled = await self._reservations.settle(row.id, outcome.transaction, block=outcome.block)
-                return Sold(goods, receipt_of(settled or await self._as_another_left_it(row)))
+                return PaidAnswer(answer, receipt_of(settled or await self._as_another_left_it(row)))
             case "refused":
                 if await self._reservations.release(row.id, "refused", outcome.reason) is not None:
                     raise refused(sale, outcome.reason)
-                return Sold(goods, receipt_of(await self._as_another_left_it(row)))
+                return PaidAnswer(answer, receipt_of(await self._as_another_left_it(row)))
             case _:
                 await self._reservations.doubt(row, outcome.reason)
                 raise in_flight()

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import update
 from sqlmodel import col
 
-from campus.payments.payment import Goods, Sale
+from campus.payments.payment import Sale, StoredAnswer
 from campus.payments.tables import PaymentRow
 from campus.storage import Storage
 
@@ -17,24 +17,24 @@ NONCE_BYTES = 12
 Entropy = Callable[[int], bytes]
 
 
-def kept(goods: Goods, sale: Sale, payment: bytes, *, entropy: Entropy) -> bytes:
+def kept(answer: StoredAnswer, sale: Sale, payment: bytes, *, entropy: Entropy) -> bytes:
     """The answer to the payment of this digest, sealed where the sale has an idempotency key."""
     if sale.idempotency_key is None:
-        return goods.body
+        return answer.body
     nonce = entropy(NONCE_BYTES)
-    return nonce + _cipher(sale.idempotency_key).encrypt(nonce, goods.body, payment)
+    return nonce + _cipher(sale.idempotency_key).encrypt(nonce, answer.body, payment)
 
 
-def opened(row: PaymentRow, sale: Sale) -> Goods | None:
+def opened(row: PaymentRow, sale: Sale) -> StoredAnswer | None:
     """The stored answer; None where there is none, or where it is sealed and the sale's idempotency key is another or none."""
     if row.answer is None:
         return None
     if not row.sealed:
-        return Goods(row.answer)
+        return StoredAnswer(row.answer)
     if sale.idempotency_key is None:
         return None
     try:
-        return Goods(_cipher(sale.idempotency_key).decrypt(row.answer[:NONCE_BYTES], row.answer[NONCE_BYTES:], row.payment))
+        return StoredAnswer(_cipher(sale.idempotency_key).decrypt(row.answer[:NONCE_BYTES], row.answer[NONCE_BYTES:], row.payment))
     except InvalidTag:
         return None
 

@@ -22,7 +22,7 @@ from x402.schemas import (
     SupportedResponse,
 )
 
-from campus.payments.outcome import Outcome, Verdict, told
+from campus.payments.outcome import Outcome, Verdict, one_line
 from campus.payments.payment import Payment, Sale
 from campus.payments.proof import TRANSACTION
 from campus.payments.terms import JSON
@@ -53,7 +53,7 @@ class Client(HTTPFacilitatorClient):
         try:
             answer = await super().settle(payload, requirements)
         except FAILURES as error:
-            return SettleResponse(success=False, error_reason=LOST, error_message=told(error), transaction="", network=self._network)
+            return SettleResponse(success=False, error_reason=LOST, error_message=one_line(error), transaction="", network=self._network)
         if answer.error_reason == PENDING:
             return answer.model_copy(update={"error_reason": LOST, "error_message": "the chain has not confirmed it yet"})
         return answer
@@ -70,7 +70,7 @@ class Bearer:
         return AuthHeaders(verify=self._headers, settle=self._headers, supported=self._headers)
 
 
-class Engine:
+class X402Facilitator:
     """One facilitator, for one network; it is given so many seconds for each answer."""
 
     def __init__(
@@ -112,11 +112,11 @@ class Engine:
         except TimeoutError:
             return self._unreachable("verify: it did not answer in time")
         except FAILURES as error:
-            return self._unreachable(f"verify: {told(error) or type(error).__name__}")
+            return self._unreachable(f"verify: {one_line(error) or type(error).__name__}")
         if answer.is_valid and not _is(answer.payer, payment.payer):
             return self._unreachable("verify: it speaks of another payer")
         self.trouble = None
-        return Verdict(answer.is_valid, told(answer.invalid_reason or "the facilitator does not say why"))
+        return Verdict(answer.is_valid, one_line(answer.invalid_reason or "the facilitator does not say why"))
 
     async def settle(self, payment: Payment, sale: Sale) -> Outcome:
         """See Facilitator."""
@@ -145,7 +145,7 @@ def outcome_of(answer: SettleResponse | None, payment: Payment) -> Outcome:
     if answer is None:
         return Outcome("unknown", reason="it did not answer in time")
     if not answer.success:
-        return Outcome("unknown", reason=told(f"{answer.error_reason or ''} {answer.error_message or ''}"))
+        return Outcome("unknown", reason=one_line(f"{answer.error_reason or ''} {answer.error_message or ''}"))
     if answer.network != payment.network:
         return Outcome("unknown", reason="it says that it settled on another network")
     if not _is(answer.payer, payment.payer):

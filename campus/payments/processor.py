@@ -1,4 +1,4 @@
-"""The till: one payment is charged once and buys one answer, whatever is sent twice, lost or killed.
+"""The processor: one payment is charged once and buys one answer, whatever is sent twice, lost or killed.
 
 A payment that is presented for the first time (states.py draws what it goes through):
 
@@ -23,16 +23,16 @@ from typing import TypeVar
 import anyio
 
 from campus.errors import StorageError
-from campus.payments.answers import opened
-from campus.payments.charges import Charges, receipt_of
 from campus.payments.leases import Leases
 from campus.payments.ledger import Event, Ledger
 from campus.payments.outcome import Facilitator
-from campus.payments.payment import Goods, Payment, Sale, Sold
+from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
+from campus.payments.problems import already_used, in_flight, key_ambiguous, key_reused, refused, unverified, used_elsewhere
 from campus.payments.queue import FairQueue
-from campus.payments.refusals import already_used, in_flight, key_ambiguous, key_reused, refused, unverified, used_elsewhere
 from campus.payments.reservations import Reservations
+from campus.payments.settlement import Settlement, receipt_of
 from campus.payments.states import mismatch_of, next_step
+from campus.payments.stored_answers import opened
 from campus.payments.tables import PaymentRow
 from twins import Problem
 
@@ -40,11 +40,11 @@ PATIENCE_SECONDS = 15.0
 """How long a call waits for another one that presented the same payment before."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 T = TypeVar("T")
-Run = Callable[[str], Awaitable[Goods]]
+Run = Callable[[str], Awaitable[StoredAnswer]]
 log = logging.getLogger(__name__)
 
 
-class Till:
+class PaymentProcessor:
     """Sells calls for payments; any number of tills, in any number of processes, may stand on one database."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Till:
         leases: Leases,
         ledger: Ledger,
         facilitator: Facilitator,
-        charges: Charges,
+        charges: Settlement,
         *,
         now: Callable[[], datetime],
         patience: float = PATIENCE_SECONDS,
@@ -63,12 +63,12 @@ class Till:
         self._leases = leases
         self._ledger = ledger
         self._facilitator = facilitator
-        self._charges = charges
+        self._settlement = charges
         self._now = now
         self._patience = patience
         self._queue = queue or FairQueue()
 
-    async def sell(self, payment: Payment, sale: Sale, run: Run) -> Sold:
+    async def process(self, payment: Payment, sale: Sale, run: Run) -> PaidAnswer:
         """The answer that the payment buys, and its receipt; `run(payment_id)` makes the answer, and is called at most once.
 
         Whatever `run` raises is raised on, and the payment is not charged. Problem 402: the payment is no good, or could not be checked;
@@ -85,11 +85,11 @@ class Till:
                 case "replay" if row is not None:
                     return self._replay(row, sale)
                 case "resolve" if row is not None:
-                    goods = _opened(row, sale)
+                    answer = _opened(row, sale)
                     if (taken_up := await self._reservations.take_up(row.id)) is not None:
-                        return await self._resolve(taken_up, goods, payment, sale)
+                        return await self._resolve(taken_up, answer, payment, sale)
                 case "look" if row is not None:
-                    await self._charges.look(row)
+                    await self._settlement.look(row)
                 case "refuse":
                     raise already_used()
                 case "elsewhere":
@@ -101,7 +101,7 @@ class Till:
             await anyio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def recall(self, sale: Sale) -> Sold | None:
+    async def recall(self, sale: Sale) -> PaidAnswer | None:
         """The answer that this sale's Idempotency-Key bought before, for a caller who sends no payment; None: nothing was bought with it.
 
         Problem 409 while that purchase is in flight: terms would have its caller pay a second time.
@@ -125,13 +125,13 @@ class Till:
             self._ledger.turned_away("refused", sale.building, sale.tool, sale.frame)
             raise refused(sale, reason)
 
-    async def _serve(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run) -> Sold:
+    async def _serve(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run) -> PaidAnswer:
         """Everything from the reservation on; once the answer is made, a cancellation waits."""
         self._leases.hold(row)
         try:
             await self._check(row, payment, sale)
-            goods = await self._make(row, sale, run)
-            return await uninterrupted(self._charges.settle(row, goods, payment, sale))
+            answer = await self._make(row, sale, run)
+            return await uninterrupted(self._settlement.settle(row, answer, payment, sale))
         finally:
             self._leases.let_go(row)
 
@@ -146,16 +146,16 @@ class Till:
             await uninterrupted(self._forsake(self._reservations.withdraw(row.id), row.id))
             raise
 
-    async def _make(self, row: PaymentRow, sale: Sale, run: Run) -> Goods:
+    async def _make(self, row: PaymentRow, sale: Sale, run: Run) -> StoredAnswer:
         """Run the tool, store its answer; whatever goes wrong, nothing was charged."""
         try:
-            goods = await run(row.id)
-            if await uninterrupted(self._reservations.store(row.id, goods, sale)) is None:
+            answer = await run(row.id)
+            if await uninterrupted(self._reservations.store(row.id, answer, sale)) is None:
                 raise in_flight()  # the lease went to another call while the tool ran
         except BaseException as error:  # a cancellation too
             await uninterrupted(self._forsake(self._reservations.release(row.id, *_failure(error)), row.id))
             raise
-        return goods
+        return answer
 
     async def _verify(self, payment: Payment, sale: Sale) -> None:
         async with self._queue.turn(sale.client, payment.payer):
@@ -165,18 +165,18 @@ class Till:
         if not verdict.valid:
             raise refused(sale, verdict.reason)
 
-    async def _resolve(self, row: PaymentRow, goods: Goods, payment: Payment, sale: Sale) -> Sold:
+    async def _resolve(self, row: PaymentRow, answer: StoredAnswer, payment: Payment, sale: Sale) -> PaidAnswer:
         """Go on with a payment that was left in the middle of its charge."""
         self._leases.hold(row)
         try:
-            return await uninterrupted(self._charges.resolve(row, goods, payment, sale))
+            return await uninterrupted(self._settlement.resolve(row, answer, payment, sale))
         finally:
             self._leases.let_go(row)
 
-    def _replay(self, row: PaymentRow, sale: Sale) -> Sold:
-        goods = _opened(row, sale)
+    def _replay(self, row: PaymentRow, sale: Sale) -> PaidAnswer:
+        answer = _opened(row, sale)
         self._ledger.replayed(row, sale.frame)
-        return Sold(goods, receipt_of(row), replayed=True)
+        return PaidAnswer(answer, receipt_of(row), replayed=True)
 
     async def _forsake(self, change: Awaitable[object], payment_id: str) -> None:
         try:
@@ -192,10 +192,10 @@ async def uninterrupted(work: Awaitable[T]) -> T:
     return result  # noqa: RET504  # a scope can swallow what is raised in it, so mypy wants a return after it
 
 
-def _opened(row: PaymentRow, sale: Sale) -> Goods:
-    if (goods := opened(row, sale)) is None:
+def _opened(row: PaymentRow, sale: Sale) -> StoredAnswer:
+    if (answer := opened(row, sale)) is None:
         raise already_used()
-    return goods
+    return answer
 
 
 def _failure(error: BaseException) -> tuple[Event, str]:

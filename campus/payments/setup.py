@@ -1,4 +1,4 @@
-"""Payments, opened: the till, the ledger and the reconciler on one database, one facilitator and one chain."""
+"""Payments, opened: the processor, the ledger and the reconciler on one database, one facilitator and one chain."""
 
 import logging
 import ssl
@@ -21,23 +21,23 @@ from campus.core import Core
 from campus.errors import CampusError, StorageError
 from campus.jobs import Task
 from campus.jobs.scheduler import process_name
-from campus.payments.answers import wipe
 from campus.payments.audit import Audit, Findings, Wallet
 from campus.payments.chain import Chain
-from campus.payments.charges import PATIENCE, Charges, Patience
 from campus.payments.clock_steps import ClockSteps
 from campus.payments.leases import LEASE, Leases
 from campus.payments.ledger import Ledger
-from campus.payments.outcome import Facilitator, Outcome, Verdict, told
+from campus.payments.outcome import Facilitator, Outcome, Verdict, one_line
 from campus.payments.payment import Payment, Sale
+from campus.payments.processor import PATIENCE_SECONDS, PaymentProcessor
 from campus.payments.reconciler import Reconciler
 from campus.payments.reservations import Consequence, Reservations, forget
-from campus.payments.till import PATIENCE_SECONDS, Till
+from campus.payments.settlement import PATIENCE, Patience, Settlement
+from campus.payments.stored_answers import wipe
 from campus.payments.unproven import UnprovenPayments
 from campus.storage import Storage
 
 TOKEN = "CAMPUS_PAYMENTS_FACILITATOR_TOKEN"  # noqa: S105  # the variable's name, not a token
-ENGINE = "campus.payments.engine"
+ENGINE = "campus.payments.x402_facilitator"
 RECONCILE_SECONDS = 15
 AUDITED_AT = "03:20"
 AUDITED_BACK = timedelta(days=3)
@@ -49,7 +49,7 @@ TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 log = logging.getLogger(__name__)
 
 
-class LateFacilitator:
+class LazyFacilitator:
     """The facilitator behind x402, which is loaded in a thread: by `warm`, or at the first use."""
 
     def __init__(self, client: httpx.AsyncClient, *, url: str, network: str, token: str | None) -> None:
@@ -68,7 +68,7 @@ class LateFacilitator:
         async with self._loading:
             if self._engine is None:
                 module = await run_sync(load_engine)
-                self._engine = module.Engine(self._client, **self._options)
+                self._engine = module.X402Facilitator(self._client, **self._options)
         engine: Facilitator = self._engine
         return engine
 
@@ -98,14 +98,14 @@ def load_engine() -> ModuleType:
 class Payments:
     """What a campus that takes payments has beside its keys."""
 
-    till: Till
+    processor: PaymentProcessor
     ledger: Ledger
     reconciler: Reconciler
     unproven: UnprovenPayments
     audit: Audit
     now: Callable[[], datetime]
     tasks: Sequence[Task]
-    facilitator: LateFacilitator
+    facilitator: LazyFacilitator
     chain: Chain
     client: httpx.AsyncClient
     table: PaymentsTable
@@ -151,7 +151,7 @@ class Payments:
             answer = (await self.client.get(f"{self.table.facilitator_url}/supported")).raise_for_status().json()
             kinds = [(kind["scheme"], kind["network"]) for kind in answer["kinds"] if kind["x402Version"] == 2]
         except httpx.HTTPError as error:
-            return [f"the facilitator does not answer: {told(error) or type(error).__name__}; see [payments] facilitator_url"]
+            return [f"the facilitator does not answer: {one_line(error) or type(error).__name__}; see [payments] facilitator_url"]
         except (ValueError, KeyError, TypeError):
             return ["the facilitator does not say what it supports; see that [payments] facilitator_url is the address of one"]
         if wanted in kinds:
@@ -219,19 +219,19 @@ async def open_payments(
     # a client for each: calls that hang in the facilitator must not keep the chain from being asked
     verify = trust or httpx.create_ssl_context()
     async with httpx.AsyncClient(timeout=TIMEOUT, verify=verify) as client, httpx.AsyncClient(timeout=TIMEOUT, verify=verify) as node:
-        facilitator = LateFacilitator(client, url=table.facilitator_url, network=table.network, token=bearer)
+        facilitator = LazyFacilitator(client, url=table.facilitator_url, network=table.network, token=bearer)
         chain, ledger = Chain(node, table.rpc_url), Ledger(storage, now=now)
         leases = Leases(storage, process=process_name(), now=now, length=lease)
         reservations = Reservations(storage, leases, now=now, on_settled=on_settled, on_released=on_released)
         unproven = UnprovenPayments(storage, now=now, on_reversed=on_reversed)
         limits: Any = {"prove_above": table.proved_above, "patience": proof_patience}
-        charges = Charges(reservations, unproven, facilitator, chain, now=now, **limits)
+        charges = Settlement(reservations, unproven, facilitator, chain, now=now, **limits)
         reconciler = Reconciler(reservations, unproven, charges, chain)
         audit = Audit(storage, unproven, chain, wallet_of(table))
-        till = Till(reservations, leases, ledger, facilitator, charges, now=now, patience=patience)
+        processor = PaymentProcessor(reservations, leases, ledger, facilitator, charges, now=now, patience=patience)
         tasks = tasks_of(storage, ledger, reconciler, audit, now=now, steps=ClockSteps(now, elapsed))
         async with _keeping(leases, ledger):
-            yield Payments(till, ledger, reconciler, unproven, audit, now, tasks, facilitator, chain, client, table)
+            yield Payments(processor, ledger, reconciler, unproven, audit, now, tasks, facilitator, chain, client, table)
 
 
 def wallet_of(table: PaymentsTable) -> Wallet:

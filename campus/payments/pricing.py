@@ -10,7 +10,7 @@ from campus.idempotency import HOW_TO_MAKE_A_KEY, check_idempotency_key
 from campus.payments.bazaar import http_extension, mcp_extension
 from campus.payments.payment import Sale
 from campus.payments.resource import resource_of
-from campus.payments.terms import Payee, PaymentRequired, Terms, Told
+from campus.payments.terms import Payee, PaymentRequired, PaymentTerms, RenderedTerms
 from twins import FieldError, Operation, Problem
 from twins.field_errors import pointer_to
 from twins.problems import invalid_request
@@ -22,7 +22,7 @@ AGAIN_SECONDS = {"payment_unverified": "5"}
 
 
 @dataclass(frozen=True)
-class Ware:
+class PaidTool:
     """One tool that is sold per call. `extensions` are x402's, by HTTP method, and for MCP."""
 
     offer: Offer
@@ -31,29 +31,29 @@ class Ware:
     extensions: Mapping[str, Mapping[str, Any]]
 
 
-def ware_of(offer: Offer, operation: Operation, description: str) -> Ware:
+def paid_tool_of(offer: Offer, operation: Operation, description: str) -> PaidTool:
     """A tool as it is sold."""
     by_method = {method: http_extension(operation, method) for method in operation.methods}
-    return Ware(offer, operation, description, {**by_method, MCP: mcp_extension(operation, description)})
+    return PaidTool(offer, operation, description, {**by_method, MCP: mcp_extension(operation, description)})
 
 
-class Cashier:
-    """Knows every ware and its price; `products` are the prices of what campus.toml sells, `url` the public address."""
+class Pricing:
+    """Knows every paid_tool and its price; `products` are the prices of what campus.toml sells, `url` the public address."""
 
-    def __init__(self, payee: Payee, *, url: str, wares: Mapping[tuple[str, str], Ware], products: Mapping[str, Price]) -> None:
+    def __init__(self, payee: Payee, *, url: str, paid_tools: Mapping[tuple[str, str], PaidTool], products: Mapping[str, Price]) -> None:
         self.payee = payee
         self.url = url
-        self._wares = wares
+        self._paid_tools = paid_tools
         self._products = products
-        self._kept: dict[tuple[str, str, Frame, str, str], Told] = {}  # as long as there are tools, methods and reasons to refuse
+        self._kept: dict[tuple[str, str, Frame, str, str], RenderedTerms] = {}  # as long as there are tools, methods and reasons to refuse
 
     def sells(self, offer: Offer) -> bool:
         """Whether a call of the tool can be paid for."""
-        return (offer.building, offer.tool) in self._wares
+        return (offer.building, offer.tool) in self._paid_tools
 
-    def wares(self) -> Iterator[Ware]:
+    def paid_tools(self) -> Iterator[PaidTool]:
         """Everything that is sold per call."""
-        return iter(self._wares.values())
+        return iter(self._paid_tools.values())
 
     def names_purchase(self, offer: Offer, arguments: Mapping[str, Any]) -> bool:
         """Whether the arguments say what is bought, as far as its price depends on them."""
@@ -68,30 +68,30 @@ class Cashier:
 
     def resource(self, offer: Offer, arguments: Mapping[str, Any] | None) -> str:
         """The canonical URL of a call. The caller's Idempotency-Key is a secret, and no part of what is bought."""
-        ware = self._wares[offer.building, offer.tool]
-        return resource_of(ware.operation, self.url, arguments, without=(KEY_ARGUMENT,) if offer.access.sells else ())
+        paid_tool = self._paid_tools[offer.building, offer.tool]
+        return resource_of(paid_tool.operation, self.url, arguments, without=(KEY_ARGUMENT,) if offer.access.sells else ())
 
-    def terms(self, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str) -> Terms:
+    def terms(self, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str) -> PaymentTerms:
         """The terms of a call whose arguments are these; None where they cannot be read. `method` is HTTP's."""
-        ware = self._wares[offer.building, offer.tool]
+        paid_tool = self._paid_tools[offer.building, offer.tool]
         network = self.payee.network
-        return Terms(
+        return PaymentTerms(
             frame,
             self.resource(offer, arguments),
-            ware.description,
+            paid_tool.description,
             [self.payee.requirements(price) for price in self.prices(offer, arguments)],
             network.legacy or network.id,
-            ware.extensions[MCP if frame == "mcp" else method],
+            paid_tool.extensions[MCP if frame == "mcp" else method],
         )
 
     def refusal(self, refusal: Problem, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str) -> PaymentRequired:
         """The paywall's refusal with the terms; those of a call without arguments are the same for everybody, and made once."""
         if arguments:
-            return PaymentRequired(refusal, self.terms(offer, arguments, frame=frame, method=method).told(refusal.code))
+            return PaymentRequired(refusal, self.terms(offer, arguments, frame=frame, method=method).rendered(refusal.code))
         key = offer.building, offer.tool, frame, method, refusal.code
-        if (told := self._kept.get(key)) is None:
-            told = self._kept[key] = self.terms(offer, None, frame=frame, method=method).told(refusal.code)
-        return PaymentRequired(refusal, told)
+        if (rendered := self._kept.get(key)) is None:
+            rendered = self._kept[key] = self.terms(offer, None, frame=frame, method=method).rendered(refusal.code)
+        return PaymentRequired(refusal, rendered)
 
     def sale(
         self,
@@ -118,7 +118,7 @@ class Cashier:
 
         def refused(code: str, reason: str) -> PaymentRequired:
             headers = {"Retry-After": AGAIN_SECONDS[code]} if code in AGAIN_SECONDS else {}
-            return PaymentRequired(Problem(402, code, reason, headers=headers), terms.told(reason))
+            return PaymentRequired(Problem(402, code, reason, headers=headers), terms.rendered(reason))
 
         requirements = terms.accepts[0]
         return Sale(

@@ -10,11 +10,11 @@ from payments.shop import Clock, Shop, config
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from campus.payments.engine import Engine
 from campus.payments.ledger import Ledger
-from campus.payments.opening import open_payments
+from campus.payments.setup import open_payments
 from campus.payments.tables import LedgerRow
-from campus.testing import money
+from campus.payments.x402_facilitator import X402Facilitator
+from campus.testing.payments import Chain, open_facilitator
 
 pytestmark = pytest.mark.anyio
 
@@ -117,15 +117,15 @@ async def test_the_check_says_what_is_wrong(shop: Shop) -> None:
     ]
 
 
-async def test_the_operators_token_goes_to_the_facilitator(chain: money.Chain, shop: Shop) -> None:
-    async with money.open_facilitator(chain, token="letmein") as guarded:
+async def test_the_operators_token_goes_to_the_facilitator(chain: Chain, shop: Shop) -> None:
+    async with open_facilitator(chain, token="letmein") as guarded:
         for token, is_valid in (("letmein", True), ("wrong", False), (None, False)):
-            engine = Engine(shop.payments.client, url=guarded.url, network=chain.network, token=token)
+            engine = X402Facilitator(shop.payments.client, url=guarded.url, network=chain.network, token=token)
             assert (await engine.verify(shop.pay(), shop.sale())).valid is is_valid
 
 
 def test_opening_payments_loads_nothing_heavy_until_they_are_warm() -> None:
-    code = "import sys, campus.app, campus.payments.opening; heavy = {'x402', 'web3'} & sys.modules.keys(); assert not heavy, heavy"
+    code = "import sys, campus.app, campus.payments.setup; heavy = {'x402', 'web3'} & sys.modules.keys(); assert not heavy, heavy"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
 
