@@ -70,7 +70,7 @@ def campus(folder: Path, text: str, *, environ: Mapping[str, str] | None = None)
     """`campus serve` on one CPU; `text` is campus.toml after its first table, `environ` what else its environment holds."""
     with ExitStack() as stack:
         with on_cpu(FIRST):
-            served = stack.enter_context(serving(folder, text, environ={**environment(), **(environ or {})}))
+            served = stack.enter_context(serving(folder, text, environ={**environment(), **(environ or {})}, fresh=True))
         yield Server(int(served.url.rpartition(":")[2]), served.process.pid), served
 
 

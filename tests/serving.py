@@ -1,4 +1,4 @@
-"""`campus serve` as a process of its own, for tests and benchmarks that want the real thing."""
+"""`campus serve` and other commands as processes of their own, for tests and benchmarks that want the real thing."""
 
 import json
 import os
@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 
+from tests import forkserver
+from tests.forkserver import Forked
 from tests.patience import patience
 
 CAMPUS = Path(sys.executable).parent / "campus"
@@ -27,10 +29,14 @@ class Served:
 
     url: str
     config: Path
-    process: subprocess.Popen[bytes]
+    process: Forked | subprocess.Popen[bytes]
+    words: Sequence[str]
+    """What the process was started with, after `campus`."""
     environ: Mapping[str, str]
     admin: str
     """The operator's listener."""
+    fresh: bool = False
+    """Whether it and its commands are started as an operator's are."""
 
     @property
     def log(self) -> str:
@@ -39,7 +45,7 @@ class Served:
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run another command of the same campus beside it."""
-        return command(*words, "--config", str(self.config), environ=self.environ)
+        return command(*words, "--config", str(self.config), environ=self.environ, fresh=self.fresh)
 
     def key(self, product: str) -> str:
         """A new key."""
@@ -48,11 +54,12 @@ class Served:
         return str(json.loads(answer.stdout)[0]["key"])
 
 
-def command(*words: str, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `campus …` to its end."""
-    return subprocess.run(
-        [CAMPUS, *words], capture_output=True, text=True, timeout=patience(60), check=False, env={**os.environ, **(environ or {})}
-    )
+def command(*words: str, environ: Mapping[str, str] | None = None, fresh: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run `campus …` to its end; `fresh` as in `serving`."""
+    if fresh:
+        environ = {**os.environ, **(environ or {})}
+        return subprocess.run([CAMPUS, *words], capture_output=True, text=True, timeout=patience(60), check=False, env=environ)
+    return forkserver.shared().run(forkserver.CAMPUS, *words, environ=environ, timeout=patience(60))
 
 
 def free_port() -> int:
@@ -79,25 +86,35 @@ def serving(
     words: Sequence[str] = (),
     host: str = "127.0.0.1",
     admin: str | None = None,
+    fresh: bool = False,
 ) -> Iterator[Served]:
     """Serve a campus until the block ends, then stop it with SIGTERM.
 
     `host` is where it is called, as a URL has it; `admin` the operator's listener, on a free port by default.
+    `fresh` starts the installed command, which costs two seconds; else a process is forked that has imported campus already.
     """
     port, admin = free_port(), admin or f"127.0.0.1:{free_port()}"
     config = write_config(folder, text, port=port)
     given = {"PYTHONPATH": "", **(environ or {})}
     with config.with_suffix(".log").open("wb") as log:
-        process = subprocess.Popen(
-            [CAMPUS, "serve", "--config", str(config), "--admin", admin, *words], stderr=log, env={**os.environ, **given}
-        )
-    served = Served(f"http://{host}:{port}", config, process, given, f"http://{admin}")
+        words = ["serve", "--config", str(config), "--admin", admin, *words]
+        process = start(words, given, log, fresh=fresh, imports=forkserver.PAYMENTS if "[payments]" in text else ())
+    served = Served(f"http://{host}:{port}", config, process, words, given, f"http://{admin}", fresh)
     try:
         wait_until_it_answers(served)
         yield served
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(patience(20))
+
+
+def start(
+    words: Sequence[str], environ: Mapping[str, str], log: IO[bytes] | None = None, *, imports: Sequence[str] = (), fresh: bool = False
+) -> Forked | subprocess.Popen[bytes]:
+    """Start `campus …`, which writes to this log."""
+    if fresh:
+        return subprocess.Popen([CAMPUS, *words], stderr=log, env={**os.environ, **environ})
+    return forkserver.shared().start(forkserver.CAMPUS, *words, environ=environ, imports=imports, stderr=log)
 
 
 def wait_until_it_answers(served: Served) -> None:

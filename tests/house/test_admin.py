@@ -74,7 +74,7 @@ async def test_an_unknown_page_of_the_operators_names_those_there_are(shop: Buil
 
 
 def test_a_served_campus_has_both_listeners_and_stops_as_a_whole(tmp_path: Path) -> None:
-    with serving(tmp_path, GATEWAY) as campus:
+    with serving(tmp_path, GATEWAY, fresh=True) as campus:
         assert httpx.get(f"{campus.admin}/metrics").status_code == 200
         assert httpx.get(f"{campus.admin}/readyz").json()["checks"]["storage"] == []
         assert httpx.get(f"{campus.url}/metrics").status_code == 404

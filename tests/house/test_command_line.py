@@ -181,7 +181,7 @@ def test_a_port_in_use_is_told_and_nothing_is_written(tmp_path: Path, environ: d
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         config = write_config(tmp_path, CONFIG, port=taken.getsockname()[1])
-        answer = command("serve", "--config", str(config), environ=environ)
+        answer = command("serve", "--config", str(config), environ=environ, fresh=True)
     assert (answer.returncode, "is in use" in answer.stderr) == (2, True), answer.stderr
     assert not (tmp_path / "data").exists()
 

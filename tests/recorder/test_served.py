@@ -1,7 +1,6 @@
 """The recorder as it is served: curl and the printed line, an MCP client, a real TLS receiver and a real SMTP server."""
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Awaitable, Callable, Iterator
@@ -13,7 +12,8 @@ import anyio
 import httpx
 import pytest
 from fastmcp import Client
-from serving import Served, serving
+from patience import patience
+from serving import Served, serving, start
 from standardwebhooks import Webhook
 
 pytestmark = pytest.mark.anyio
@@ -104,8 +104,8 @@ async def test_the_printed_line_goes_on_trying_while_the_service_restarts(tmp_pa
         line = await anyio.open_process(["sh", "-c", monitor["cron"]], stderr=None)
         await anyio.sleep(0.5)
         assert line.returncode is None, "it gave up on a refused connection"
-        again = await anyio.open_process([*campus.process.args], stderr=None, env={**os.environ, **campus.environ})  # type: ignore[misc]
+        again = start(campus.words, campus.environ)
         with anyio.fail_after(LONGEST_SECONDS):
             assert await line.wait() == 0
         again.terminate()
-        await again.wait()
+        again.wait(patience(20))

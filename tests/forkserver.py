@@ -1,0 +1,249 @@
+"""Processes that have imported campus already: forked from one that did, since importing costs more than most tests.
+
+Each is a process of its own, with its own memory, signals, output and exit code. Where Python's start is the subject, a test runs the
+program by `subprocess`. This file is also what the server runs: see its end.
+"""
+
+import atexit
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any
+
+CAMPUS = "from campus_command import main\nmain()"
+"""The program that `campus …` is."""
+IMPORTED = (
+    "campus_command",
+    "buildings.checkout",
+    "buildings.cve",
+    "buildings.gateway",
+    "buildings.recorder",
+    "alembic.autogenerate",
+    "anyio._backends._asyncio",
+    "asyncpg",
+    "uvicorn.lifespan.off",
+    "uvloop",
+)
+"""What most programs import; alembic and the last four are imported when campus is at work."""
+PAYMENTS = ("x402.http", "x402.mechanisms.evm.exact")
+"""The same for those that take payments."""
+LONGEST_REQUEST = 1 << 20
+NUMBER = 4
+"""Bytes of a process's id, and of its exit code."""
+
+
+@dataclass
+class Forked:
+    """A process, with the methods of a subprocess.Popen."""
+
+    pid: int
+    args: tuple[str, ...]
+    """The words of its command."""
+    _ended: int = field(repr=False)
+    """The descriptor where its exit code can be read once."""
+    returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, or None while it runs; negative for the signal that ended it."""
+        return self._look(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, when it has ended."""
+        if (code := self._look(timeout)) is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return code
+
+    def send_signal(self, sent: int) -> None:
+        """Send a signal, if it still runs."""
+        if self.poll() is None:
+            os.kill(self.pid, sent)
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+    def _look(self, seconds: float | None) -> int | None:
+        if self.returncode is None and select.select([self._ended], [], [], seconds)[0]:
+            self.returncode = number_from(self._ended)
+            os.close(self._ended)
+        return self.returncode
+
+
+class ForkServer:
+    """A process that imports once and is forked for each program."""
+
+    def __init__(self, *prefix: str) -> None:
+        """Start it; `prefix` is a command that runs the one after it, such as `nice`."""
+        self._requests, there = socket.socketpair()
+        self._one_at_a_time = threading.Lock()
+        words = [*prefix, sys.executable, "-P", __file__, str(there.fileno())]
+        environ = {**os.environ, "PYTHONPATH": ""}
+        with there:
+            self._process = subprocess.Popen(words, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL, env=environ)
+        atexit.register(self.close)
+
+    def start(
+        self,
+        code: str,
+        *words: str,
+        environ: Mapping[str, str] | None = None,
+        imports: Iterable[str] = (),
+        stdin: IO[Any] | None = None,
+        stdout: IO[Any] | None = None,
+        stderr: IO[Any] | None = None,
+    ) -> Forked:
+        """Run a program's source, with these words after its name; where no file is given it reads and writes nothing.
+
+        `imports` are modules that many such programs import; the server does it for all of them.
+        """
+        request = {
+            "code": code,
+            "words": ["campus", *words],
+            "environ": {**os.environ, **(environ or {})},
+            "folder": str(Path.cwd()),
+            "imports": [*IMPORTED, *imports],
+        }
+        ended, tell = os.pipe()
+        with Path(os.devnull).open("r+b", buffering=0) as nothing, self._one_at_a_time:
+            descriptors = [(file or nothing).fileno() for file in (stdin, stdout, stderr)]
+            socket.send_fds(self._requests, [json.dumps(request).encode() + b"\n"], [*descriptors, tell])
+            os.close(tell)
+            return Forked(number_from(ended), tuple(words), ended)
+
+    def run(self, code: str, *words: str, timeout: float, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a program to its end; its output is returned, and options are those of `start`."""
+        with Output() as stdout, Output() as stderr, ThreadPoolExecutor(2) as readers:
+            process = self.start(code, *words, stdout=stdout.end, stderr=stderr.end, **options)
+            said = [readers.submit(each.read) for each in (stdout, stderr)]
+            try:
+                code_of_exit = process.wait(timeout)
+            finally:
+                process.kill()
+            return subprocess.CompletedProcess(words, code_of_exit, *(each.result() for each in said))
+
+    def close(self) -> None:
+        """Fork no more; what runs goes on."""
+        atexit.unregister(self.close)
+        self._requests.close()
+        self._process.wait()
+
+
+class Output:
+    """A pipe from a process."""
+
+    def __enter__(self) -> "Output":
+        read, write = os.pipe()
+        self.begin, self.end = os.fdopen(read), os.fdopen(write, "w")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.begin.close()
+        self.end.close()
+
+    def read(self) -> str:
+        """All that is written until the process ends."""
+        self.end.close()
+        return self.begin.read()
+
+
+@cache
+def shared() -> ForkServer:
+    """The one that all tests of this process share."""
+    return ForkServer()
+
+
+def number_from(descriptor: int) -> int:
+    """The next number that was written; a server that is gone writes none."""
+    data = os.read(descriptor, NUMBER)
+    assert len(data) == NUMBER, "the fork server has ended"
+    return int.from_bytes(data, signed=True)
+
+
+def tell_number(descriptor: int, number: int) -> None:
+    """Write a number for `number_from`."""
+    with suppress(BrokenPipeError):  # whoever asked has ended
+        os.write(descriptor, number.to_bytes(NUMBER, signed=True))
+
+
+# What follows runs in the server.
+
+
+def fork_for(requests: socket.socket) -> dict[str, Any]:
+    """Fork for each request until nobody can ask any more; returns the request in the process that is to run it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted test run ends it by closing the socket
+    while True:
+        data, descriptors, *_ = socket.recv_fds(requests, LONGEST_REQUEST, 4)
+        while data and not data.endswith(b"\n"):
+            data += requests.recv(LONGEST_REQUEST)
+        if not data:
+            sys.exit()
+        request: dict[str, Any] = json.loads(data)
+        import_all(request["imports"])
+        if os.fork() == 0:
+            requests.close()
+            keep(*descriptors)
+            return request
+        for each in descriptors:
+            os.close(each)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
+
+
+def import_all(names: Iterable[str]) -> None:
+    """Import what is not yet; what is there then is not looked through for garbage."""
+    if missing := [name for name in names if name not in sys.modules]:
+        gc.disable()
+        for name in missing:
+            import_module(name)
+        gc.freeze()
+        gc.enable()
+    assert threading.active_count() == 1, "a process with threads cannot be forked"
+
+
+def keep(stdin: int, stdout: int, stderr: int, tell: int) -> None:
+    """Fork once more, and tell the id and the exit code of that process; returns in that one, on its own descriptors."""
+    if pid := os.fork():
+        for each in (stdin, stdout, stderr):
+            os.close(each)
+        tell_number(tell, pid)
+        tell_number(tell, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        os._exit(0)
+    os.close(tell)
+    for number, each in enumerate((stdin, stdout, stderr)):
+        os.dup2(each, number)
+        os.close(each)
+
+
+def become(request: Mapping[str, Any]) -> None:
+    """Run the program as Python runs one."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(request["environ"])
+    os.chdir(request["folder"])
+    sys.argv[:] = request["words"]
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    program = sys.modules["__main__"] = ModuleType("__main__")
+    exec(request["code"], vars(program))
+
+
+if __name__ == "__main__":
+    become(fork_for(socket.socket(fileno=int(sys.argv[1]))))
