@@ -4,6 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from campus.access import access, free
+from campus.base62 import Entropy, random_base62, random_id
 from campus.building import Building, Check, Job, Page, Settings
 from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
@@ -13,7 +14,7 @@ from campus.observability.redaction import origin_of
 from campus.outbound.callers_urls import GuardedClient
 from campus.outbound.mail import Mail
 from campus.site import CurrentCaller, CurrentSite, Site
-from campus.storage import Json, Storage, UtcDateTime, registry
+from campus.storage import Json, Moment, Span, Storage, UtcDateTime, among, in_snapshot, in_transaction, is_postgres, registry
 from twins import Problem, Unstorable, route
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "CurrentCaller",
     "CurrentSite",
     "Directory",
+    "Entropy",
     "GuardedClient",
     "Job",
     "JobFailed",
@@ -34,6 +36,7 @@ __all__ = [
     "Mail",
     "MailRefused",
     "MailUnavailable",
+    "Moment",
     "Page",
     "Problem",
     "ProductEntry",
@@ -41,6 +44,7 @@ __all__ = [
     "Response",
     "Settings",
     "Site",
+    "Span",
     "Storage",
     "StorageUnavailable",
     "TargetRefused",
@@ -48,9 +52,15 @@ __all__ = [
     "Unstorable",
     "UtcDateTime",
     "access",
+    "among",
     "check_idempotency_key",
     "free",
+    "in_snapshot",
+    "in_transaction",
+    "is_postgres",
     "origin_of",
+    "random_base62",
+    "random_id",
     "registry",
     "route",
 ]

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from campus.base62 import Entropy
 from campus.caller import Credential, Key
 from campus.errors import KeyRefused
 from campus.keys.product import Product
@@ -17,7 +18,6 @@ from campus.keys.record import KeyRecord, state_of
 from campus.keys.repository import new_row, refuse_ended, refuse_other_scope, row_named, save, utc_text
 from campus.keys.sales import KeySales, KeySold
 from campus.keys.tables import KeyRow
-from campus.keys.token import Entropy
 from campus.keys.token_cache import TokenCache
 from campus.storage import Storage
 

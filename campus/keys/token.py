@@ -8,20 +8,17 @@ Only its SHA-256 is stored: 190 random bits need no slow hash.
 """
 
 import re
-from collections.abc import Callable
 from hashlib import sha256
 from zlib import crc32
+
+from campus.base62 import Entropy, base62, random_base62
 
 MARK = "campus_live_"
 BODY_LENGTH = 32
 CHECKSUM_LENGTH = 6
 PREFIX_LENGTH = 12
 TOKEN_LENGTH = len(MARK) + BODY_LENGTH + CHECKSUM_LENGTH
-ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 SHAPE = re.compile(rf"{MARK}([0-9A-Za-z]{{{BODY_LENGTH}}})([0-9A-Za-z]{{{CHECKSUM_LENGTH}}})")
-
-Entropy = Callable[[int], bytes]
-"""Gives that many random bytes: `secrets.token_bytes`."""
 
 
 def new_token(entropy: Entropy) -> str:
@@ -46,19 +43,5 @@ def prefix_of(token: str) -> str:
     return token.removeprefix(MARK)[:PREFIX_LENGTH]
 
 
-def random_base62(length: int, entropy: Entropy) -> str:
-    """As many characters, evenly drawn: 8 bytes more than they hold leave a bias of 2⁻⁶⁴."""
-    return _base62(int.from_bytes(entropy(length * 6 // 8 + 8)), length)
-
-
 def _checksum_of(body: str) -> str:
-    return _base62(crc32(body.encode()), CHECKSUM_LENGTH)
-
-
-def _base62(number: int, length: int) -> str:
-    """The number's last digits in base 62."""
-    digits = []
-    for _ in range(length):
-        number, digit = divmod(number, len(ALPHABET))
-        digits.append(ALPHABET[digit])
-    return "".join(reversed(digits))
+    return base62(crc32(body.encode()), CHECKSUM_LENGTH)

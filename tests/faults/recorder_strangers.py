@@ -20,11 +20,11 @@ import httpcore
 import pytest
 import uvicorn
 from faults.outside import Plan, Said, asked, call, process, receive
+from outbound.conftest import Translated
 from recorder.conftest import authority, open_recorder  # noqa: F401  # fixtures
 from recorder.kills import SCHEDULE, SECRET
 from serving import free_port
 from sqlalchemy import Connection, insert
-from web.conftest import Translated
 
 from buildings.recorder.runtime import courier_of
 from buildings.recorder.secrets import digest_of

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campus.keys.token import ALPHABET, BODY_LENGTH, MARK, TOKEN_LENGTH, digest_of, is_well_formed, new_token, prefix_of, random_base62
+from campus.base62 import ALPHABET, random_base62
+from campus.keys.token import BODY_LENGTH, MARK, TOKEN_LENGTH, digest_of, is_well_formed, new_token, prefix_of
 
 tokens = st.binary(min_size=64, max_size=64).map(lambda pool: new_token(lambda size: pool[:size]))
 
