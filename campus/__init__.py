@@ -4,7 +4,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from campus.access import access, free
-from campus.base62 import Entropy, random_base62, random_id
 from campus.building import Building, Check, Job, Page, Settings
 from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
@@ -14,7 +13,23 @@ from campus.observability.redaction import origin_of
 from campus.outbound.callers_urls import GuardedClient
 from campus.outbound.mail import Mail
 from campus.site import CurrentCaller, CurrentSite, Site
-from campus.storage import Json, Moment, Span, Storage, UtcDateTime, among, in_snapshot, in_transaction, is_postgres, registry
+from campus.storage import (
+    Entropy,
+    Json,
+    Moment,
+    Span,
+    Storage,
+    UtcDateTime,
+    among,
+    in_snapshot,
+    in_transaction,
+    is_postgres,
+    random_base62,
+    random_id,
+    registry,
+    seal,
+    unseal,
+)
 from twins import Problem, Unstorable, route
 
 __all__ = [
@@ -63,4 +78,6 @@ __all__ = [
     "random_id",
     "registry",
     "route",
+    "seal",
+    "unseal",
 ]

@@ -4,12 +4,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from campus.observability.redaction import redacted
+from campus.storage import Backoff, Lease, is_held
 
-FIRST_RETRY = timedelta(minutes=1)
-LAST_RETRY = timedelta(hours=1)
-SPREAD = 0.1
-LEASE = timedelta(seconds=60)
-RENEWAL = LEASE / 3
+RETRIES = Backoff([timedelta(minutes=minutes) for minutes in (1, 2, 4, 8, 16, 32, 60)], spread=0.1)
+LEASE = Lease(timedelta(seconds=60))
 LONGEST_ERROR = 300
 SKEW = timedelta(minutes=1)
 """How far ahead a time may be that another process wrote; one beyond it was written by a clock that was set back since."""
@@ -39,22 +37,22 @@ class JobRecord:
             self,
             last_started=_until(self.last_started, latest),
             last_success=_until(self.last_success, latest),
-            retry_at=_until(self.retry_at, latest + LAST_RETRY * (1 + SPREAD)),
-            lease_until=_until(self.lease_until, latest + LEASE),
+            retry_at=_until(self.retry_at, latest + RETRIES.longest),
+            lease_until=_until(self.lease_until, latest + LEASE.length),
         )
 
     def is_leased(self, now: datetime) -> bool:
         """Whether somebody runs the job."""
-        return self.lease_until is not None and now < self.lease_until <= now + LEASE + SKEW
+        return is_held(self.as_of(now).lease_until, now)
 
     def claimed(self, holder: str, *, now: datetime, chance: float) -> "JobRecord":
         """A run begins. That the lease of another lapsed counts as a failure, or a job that kills its process would never rest."""
-        started = replace(self, holder=holder, lease_until=now + LEASE, last_started=now)
+        started = replace(self, holder=holder, lease_until=LEASE.end(now), last_started=now)
         return started if self.holder is None else started._with_failure(f"{self.holder} went away while it ran the job", now, chance)
 
     def renewed(self, now: datetime) -> "JobRecord":
         """The run goes on."""
-        return replace(self, lease_until=now + LEASE)
+        return replace(self, lease_until=LEASE.end(now))
 
     def succeeded(self) -> "JobRecord":
         """The run ended well."""
@@ -66,17 +64,11 @@ class JobRecord:
 
     def _with_failure(self, text: str, now: datetime, chance: float) -> "JobRecord":
         failures = self.failures + 1
-        return replace(self, last_error=text, failures=failures, retry_at=now + backoff(failures, chance))
+        return replace(self, last_error=text, failures=failures, retry_at=now + RETRIES.wait(failures, chance=chance))
 
 
 def _until(moment: datetime | None, latest: datetime) -> datetime | None:
     return None if moment is not None and moment > latest else moment
-
-
-def backoff(failures: int, chance: float) -> timedelta:
-    """How long to wait after so many failures in a row: 1 minute, doubling to 1 hour; `chance` in 0..1 spreads it by ±10 %."""
-    wait = min(FIRST_RETRY * 2.0 ** min(failures - 1, 10), LAST_RETRY)
-    return wait * (1 - SPREAD + 2 * SPREAD * chance)
 
 
 def one_line(error: Exception) -> str:

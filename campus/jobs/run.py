@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from campus.errors import StorageError
-from campus.jobs.record import LEASE, RENEWAL, JobRecord
+from campus.jobs.record import LEASE, JobRecord
 from campus.jobs.store import JobStore
 from campus.jobs.task import Task
 
@@ -89,16 +89,16 @@ class Runner:
 
     async def _keep(self, lease: Lease, task: Task, store: JobStore, work: anyio.CancelScope) -> None:
         """Renew until cancelled; stop the work when the lease is another's, or could be."""
-        renew_at, lapses_at = lease.taken_at + RENEWAL, lease.taken_at + LEASE
+        renew_at, lapses_at = lease.taken_at + LEASE.renewal, LEASE.end(lease.taken_at)
         while True:
             await anyio.sleep(self.pace)
             now = self.now()
-            if lapses_at - LEASE <= now < renew_at:  # before that only a clock that was set back can be
+            if lapses_at - LEASE.length <= now < renew_at:  # before that only a clock that was set back can be
                 continue
             try:
                 if await store.change(task.name, self._renewed) is None:
                     return work.cancel()
-                renew_at, lapses_at = now + RENEWAL, now + LEASE
+                renew_at, lapses_at = now + LEASE.renewal, LEASE.end(now)
             except StorageError:
                 log.warning("lease not renewed", extra={"job": task.name}, exc_info=True)
                 if now >= lapses_at:

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from campus.base62 import Entropy
 from campus.caller import Credential, Key
 from campus.errors import KeyRefused
 from campus.keys.product import Product
@@ -19,7 +18,7 @@ from campus.keys.repository import new_row, refuse_ended, refuse_other_scope, ro
 from campus.keys.sales import KeySales, KeySold
 from campus.keys.tables import KeyRow
 from campus.keys.token_cache import TokenCache
-from campus.storage import Storage
+from campus.storage import Entropy, Storage
 
 OVERLAP = timedelta(hours=24)
 """How long a rotated key is good beside the one that takes its place."""

@@ -5,10 +5,10 @@ from datetime import datetime
 from sqlmodel import col, func, or_, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from campus.base62 import Entropy, random_base62
 from campus.errors import KeyRefused
 from campus.keys.tables import KeyEvent, KeyRow
 from campus.keys.token import MARK, PREFIX_LENGTH, digest_of, new_token, prefix_of
+from campus.storage import Entropy, random_base62
 
 ID_LENGTH = 12
 SHOWN_LENGTH = len("key_") + ID_LENGTH

@@ -9,14 +9,13 @@ from sqlalchemy import delete, event
 from sqlmodel import col
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from campus.base62 import Entropy
 from campus.caller import Key
 from campus.errors import KeyRefused
 from campus.keys.product import Product
 from campus.keys.repository import SHOWN_LENGTH, new_row, refuse_ended, refuse_other_scope, save, utc_text
 from campus.keys.tables import KeyRow, KeySale
 from campus.keys.term import Term
-from campus.storage import Storage
+from campus.storage import Entropy, Storage
 
 BY = "campus"
 """Who takes back what a payment bought that is not on the chain, in the log of changes."""

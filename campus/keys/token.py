@@ -11,7 +11,7 @@ import re
 from hashlib import sha256
 from zlib import crc32
 
-from campus.base62 import Entropy, base62, random_base62
+from campus.storage import Entropy, base62, random_base62
 
 MARK = "campus_live_"
 BODY_LENGTH = 32

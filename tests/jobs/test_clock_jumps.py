@@ -24,7 +24,7 @@ YEAR, SECOND = timedelta(days=400), timedelta(seconds=1)
     [
         JobRecord(last_started=NOW + YEAR, last_success=NOW + YEAR),
         JobRecord(last_started=NOW + YEAR, failures=1, retry_at=NOW + YEAR),
-        JobRecord(last_started=NOW + YEAR, holder="gone", lease_until=NOW + YEAR + LEASE),
+        JobRecord(last_started=NOW + YEAR, holder="gone", lease_until=LEASE.end(NOW + YEAR)),
     ],
 )
 def test_a_record_from_the_future_makes_a_job_due(schedule: Any, record: JobRecord) -> None:
@@ -38,9 +38,9 @@ def test_the_clock_of_another_process_may_be_a_little_ahead() -> None:
     soon = NOW + 30 * SECOND
     assert due_at(Periodic(timedelta(minutes=5)), JobRecord(last_started=soon), NOW) == soon + timedelta(minutes=5)
     assert due_at(Daily(4, 10), JobRecord(last_success=soon), NOW) == datetime(2026, 8, 22, 4, 10, tzinfo=UTC)
-    leased = JobRecord(holder="other", lease_until=soon + LEASE)
+    leased = JobRecord(holder="other", lease_until=LEASE.end(soon))
     assert leased.is_leased(NOW)
-    assert due_at(Periodic(timedelta(minutes=5)), leased, NOW) == soon + LEASE
+    assert due_at(Periodic(timedelta(minutes=5)), leased, NOW) == LEASE.end(soon)
 
 
 async def test_a_scheduler_that_rests_looks_again_when_the_clock_is_set_back(

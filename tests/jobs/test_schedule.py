@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campus.jobs.record import LAST_RETRY, JobRecord, backoff
+from campus.jobs.record import RETRIES, JobRecord
 from campus.jobs.schedule import Daily, Periodic, due_at
 from campus.jobs.task import Task, status_of
 
@@ -57,8 +57,8 @@ def test_nothing_of_a_failure_is_left_after_a_success(schedule: Daily | Periodic
 @given(failures=st.integers(1, 50), chance=st.floats(0, 1))
 def test_a_failure_puts_a_job_off_by_its_own_wait_and_no_longer(schedule: Daily | Periodic, failures: int, chance: float) -> None:
     record = JobRecord(failures=failures - 1).failed(ValueError("no"), now=NOON, chance=chance)
-    assert record.retry_at == due_at(schedule, record, NOON) == NOON + backoff(failures, chance)
-    assert record.retry_at <= NOON + LAST_RETRY * 1.1
+    assert record.retry_at == due_at(schedule, record, NOON) == NOON + RETRIES.wait(failures, chance=chance)
+    assert record.retry_at <= NOON + RETRIES.longest
 
 
 @given(MOMENTS.filter(lambda start: start <= NOON), st.timedeltas(timedelta(seconds=1), timedelta(days=400)))
@@ -83,14 +83,14 @@ def test_a_failed_job_is_due_at_its_retry_and_a_lapsed_one_when_the_lease_ends(s
 
 
 def test_waits_double_from_a_minute_to_an_hour() -> None:
-    minutes = [backoff(failures, 0.5) / timedelta(minutes=1) for failures in range(1, 9)]
+    minutes = [RETRIES.wait(failures) / timedelta(minutes=1) for failures in range(1, 9)]
     assert minutes == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60])
 
 
 @given(st.integers(1, 10_000), st.floats(0, 1))
 def test_chance_moves_a_wait_by_a_tenth_at_most(failures: int, chance: float) -> None:
-    middle = backoff(failures, 0.5)
-    assert timedelta(seconds=54) <= middle * 0.9 <= backoff(failures, chance) <= middle * 1.1 <= LAST_RETRY * 1.1
+    middle = RETRIES.wait(failures)
+    assert timedelta(seconds=54) <= middle * 0.9 <= RETRIES.wait(failures, chance=chance) <= middle * 1.1 <= RETRIES.longest
 
 
 def test_a_process_that_went_away_counts_as_a_failure_so_that_a_deadly_job_rests() -> None:

@@ -1,14 +1,12 @@
 """The token's form: what is made is well-formed, what was mistyped is not."""
 
 import secrets
-from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campus.base62 import ALPHABET, random_base62
-from campus.keys.token import BODY_LENGTH, MARK, TOKEN_LENGTH, digest_of, is_well_formed, new_token, prefix_of
+from campus.keys.token import MARK, TOKEN_LENGTH, digest_of, is_well_formed, new_token, prefix_of
+from campus.storage.secrets import ALPHABET
 
 tokens = st.binary(min_size=64, max_size=64).map(lambda pool: new_token(lambda size: pool[:size]))
 
@@ -53,15 +51,3 @@ def test_the_form_is_fixed_for_ever() -> None:
 def test_tokens_and_their_digests_differ() -> None:
     made = {new_token(secrets.token_bytes) for _ in range(1000)}
     assert len(made) == len({digest_of(token) for token in made}) == 1000
-
-
-def test_every_character_of_the_alphabet_is_drawn_about_as_often() -> None:
-    drawn = "".join(random_base62(BODY_LENGTH, Random(seed).randbytes) for seed in range(2000))
-    counts = [drawn.count(character) for character in ALPHABET]
-    assert sum(counts) == 2000 * BODY_LENGTH
-    assert 900 < min(counts) <= max(counts) < 1165, "1032 are expected, ± 32"
-
-
-@pytest.mark.parametrize("length", [1, 6, 12, 32])
-def test_random_base62_has_the_length_that_was_asked_for(length: int) -> None:
-    assert len(random_base62(length, lambda size: b"\x00" * size)) == length
