@@ -1,15 +1,24 @@
-"""What the README shows works: its smallest building, its configuration, and every command that it names."""
+"""What the README shows works: its ten lines, its paying client, its smallest building, its configuration and its commands."""
 
+import ast
+import inspect
+import json
 import re
 import subprocess
+import sys
 import tomllib
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+import anyio
 import pytest
+from patience import patience
+from serving import Served, serving
 
 from campus.cli import commands
 from campus.config import Config
+from campus.testing import money as payments
 from campus.testing import open_campus
 
 pytestmark = pytest.mark.anyio
@@ -21,6 +30,78 @@ BLOCKS: list[tuple[str, str]] = re.findall(r"```(\w+)\n(.*?)```", README, re.DOT
 
 def block(language: str, containing: str) -> str:
     return next(text for found, text in BLOCKS if found == language and containing in text)
+
+
+BETWEEN = "-- next line --"
+BUILDINGS = """
+[products.cve]
+scope = "cve"
+price = "19"
+term = "30 days"
+[buildings.gateway]
+path = "/"
+[buildings.cve]
+sample = true
+"""
+
+
+class Shown(NamedTuple):
+    """A served campus that takes payments, and a wallet that can pay."""
+
+    campus: Served
+    payer: payments.Payer
+
+    def addressed(self, text: str) -> str:
+        """The README's text with this campus's address."""
+        assert "localhost:8000" in text
+        return text.replace("localhost:8000", self.campus.url.removeprefix("http://"))
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> Literal["asyncio"]:
+    """For a fixture that lives as long as the module."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def shown(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shown]:
+    payer = payments.Payer(payments.new_wallet())
+    async with payments.open_chain() as chain, payments.open_facilitator(chain) as facilitator:
+        await chain.mint(payer.wallet.address, 1_000_000)
+        table = "".join(f'{key} = "{value}"\n' for key, value in facilitator.table(payments.new_wallet().address).items())
+        with serving(tmp_path_factory.mktemp("readme"), f"[payments]\n{table}{BUILDINGS}") as campus:
+            yield Shown(campus, payer)
+
+
+async def test_the_ten_lines_do_what_their_comments_say(shown: Shown) -> None:
+    lines = [line.removeprefix("$ ").partition("  #")[0].rstrip() for line in block("console", "make serve").splitlines()]
+    serve, *others, connect = lines
+    assert serve == "make serve"
+    assert connect.startswith("claude mcp add ")
+    programs = str(Path(sys.executable).parent)
+    script = shown.addressed(f"\necho {BETWEEN}\n".join(others)).replace(".venv/bin", programs)
+    with anyio.fail_after(patience(100)):
+        ran = await anyio.run_process(["bash", "-euc", script], cwd=shown.campus.config.parent)
+    teaser, refusal, key, brief, verdict, listed, called, free = (part.strip() for part in ran.stdout.decode().split(BETWEEN))
+    assert len(json.loads(teaser)["teaser"]) == 3
+    assert (json.loads(refusal)["status"], "cve" in json.loads(refusal)["detail"]) == (402, True)
+    assert key == ""
+    assert len(json.loads(brief)["entries"]) == 25
+    assert json.loads(verdict)["cve_id"] == "CVE-2021-44228"
+    assert {"list_buildings", "how_to_pay", "about_service"} <= set(re.findall(r"\w+", listed))
+    assert "/cve/mcp" in called
+    assert json.loads(teaser)["teaser"][0]["cve_id"] in free
+
+
+async def test_the_paying_client_pays_and_has_its_receipt(shown: Shown) -> None:
+    code = compile(shown.addressed(block("python", "x402Client")), "README", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    names: dict[str, Any] = {"PRIVATE_KEY": shown.payer.wallet.key}
+    ran = eval(code, names)
+    assert inspect.isawaitable(ran)
+    await ran
+    answer = names["brief"]
+    assert (answer.status_code, len(answer.json()["entries"])) == (200, 25)
+    assert payments.receipt_of(answer)["success"] is True
 
 
 async def test_the_smallest_building_answers_over_both_frames() -> None:
