@@ -14,7 +14,7 @@ from benchmarks.feeds import Feeds
 from benchmarks.figures import Line, Pair, line_of_pairs, line_of_skipped
 from benchmarks.load import Target, WrongAnswerError, ask, measure
 from benchmarks.processes import LAST, Server, on_cpu
-from benchmarks.town import LISTS, Town, open_town
+from benchmarks.servers import LISTS, Servers, open_servers
 from benchmarks.wire import LEGACY, MODERN, call_tool, get, result_of
 
 ARGUMENTS = {"country": "US"}
@@ -38,12 +38,12 @@ class Comparison:
     meanwhile: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
-def comparisons(town: Town) -> Iterator[Comparison]:
+def comparisons(servers: Servers) -> Iterator[Comparison]:
     """All of them."""
-    yield _of_list(town, "paid brief, bytes kept ÷ Starlette + orjson", goal=0.9, name="brief", key=town.key)
-    yield _of_list(town, "paid brief, made anew ÷ Starlette + orjson", goal=0.5, name="anew", key=town.key)
-    yield _of_list(town, "teaser ÷ Starlette + orjson", goal=0.85, name="teaser", key=None)
-    yield _of_verdicts(town, "verdicts of random CVEs ÷ the same by hand", goal=0.5)
+    yield _of_list(servers, "paid brief, bytes kept ÷ Starlette + orjson", goal=0.9, name="brief", key=servers.key)
+    yield _of_list(servers, "paid brief, made anew ÷ Starlette + orjson", goal=0.5, name="anew", key=servers.key)
+    yield _of_list(servers, "teaser ÷ Starlette + orjson", goal=0.85, name="teaser", key=None)
+    yield _of_verdicts(servers, "verdicts of random CVEs ÷ the same by hand", goal=0.5)
     mcp = {
         "MCP 2026-07-28, an argument, 1 tool": (2, "one", MODERN, ARGUMENTS),
         "MCP 2026-07-28, an argument, 30 tools": (8, "thirty", MODERN, ARGUMENTS),
@@ -52,28 +52,28 @@ def comparisons(town: Town) -> Iterator[Comparison]:
         "MCP 2025-11-25, an argument, 30 tools": (0.88, "thirty", LEGACY, ARGUMENTS),
     }
     for what, (goal, building, revision, arguments) in mcp.items():
-        yield _of_tool(town, f"{what} ÷ bare FastMCP", goal=goal, building=building, revision=revision, arguments=arguments)
+        yield _of_tool(servers, f"{what} ÷ bare FastMCP", goal=goal, building=building, revision=revision, arguments=arguments)
 
 
-def _of_list(town: Town, what: str, *, goal: float, name: str, key: str | None) -> Comparison:
-    ours = _target(town.campus, [get(LISTS[name], port=town.campus.port, key=key)])
-    return _checked(Comparison(what, goal, ours, _target(town.plain, [get(f"/{name}", port=town.plain.port)])))
+def _of_list(servers: Servers, what: str, *, goal: float, name: str, key: str | None) -> Comparison:
+    ours = _target(servers.campus, [get(LISTS[name], port=servers.campus.port, key=key)])
+    return _checked(Comparison(what, goal, ours, _target(servers.plain, [get(f"/{name}", port=servers.plain.port)])))
 
 
-def _of_verdicts(town: Town, what: str, *, goal: float) -> Comparison:
-    (drawn,) = ask(town.by_hand, [get(f"/draw/{VERDICTS}", port=town.by_hand.port)])
+def _of_verdicts(servers: Servers, what: str, *, goal: float) -> Comparison:
+    (drawn,) = ask(servers.by_hand, [get(f"/draw/{VERDICTS}", port=servers.by_hand.port)])
     paths = [f"/v1/cve/{cve_id}" for cve_id in json.loads(drawn.body)]
-    ours = _target(town.campus, [get(path, port=town.campus.port, key=town.key) for path in paths])
-    return _checked(Comparison(what, goal, ours, _target(town.by_hand, [get(path, port=town.by_hand.port) for path in paths])))
+    ours = _target(servers.campus, [get(path, port=servers.campus.port, key=servers.key) for path in paths])
+    return _checked(Comparison(what, goal, ours, _target(servers.by_hand, [get(path, port=servers.by_hand.port) for path in paths])))
 
 
-def _of_tool(town: Town, what: str, *, goal: float, building: str, revision: str, arguments: dict[str, str]) -> Comparison:
-    bare = town.one if building == "one" else town.thirty
+def _of_tool(servers: Servers, what: str, *, goal: float, building: str, revision: str, arguments: dict[str, str]) -> Comparison:
+    bare = servers.one if building == "one" else servers.thirty
 
     def request(path: str, server: Server, key: str | None) -> bytes:
         return call_tool(path, "brief", arguments, port=server.port, revision=revision, key=key)
 
-    ours = _target(town.campus, [request(f"/{building}/mcp", town.campus, town.key)])
+    ours = _target(servers.campus, [request(f"/{building}/mcp", servers.campus, servers.key)])
     return _checked(Comparison(what, goal, ours, _target(bare, [request("/mcp", bare, None)])), mcp=True)
 
 
@@ -95,8 +95,8 @@ def call_lines(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only:
 
     @contextmanager
     def opened(number: int) -> Iterator[Sequence[Comparison]]:
-        with open_town(folder / f"town{number}", feeds) as town:
-            yield [one for one in comparisons(town) if only.lower() in one.what.lower()]
+        with open_servers(folder / f"campus{number}", feeds) as servers:
+            yield [one for one in comparisons(servers) if only.lower() in one.what.lower()]
 
     found = in_turns(opened, rounds=rounds, seconds=seconds)
     yield from lines_of(found) if found else [line_of_skipped(only, reason="no comparison has this in its name")]

@@ -15,7 +15,7 @@ from anyio.from_thread import start_blocking_portal
 from benchmarks.feeds import Feeds
 from benchmarks.load import WrongAnswerError
 from benchmarks.processes import LAST, Server, campus, on_cpu
-from benchmarks.town import refresh
+from benchmarks.servers import refresh
 from campus.testing.payments import Chain, Facilitator, Payer, new_wallet, open_chain, open_facilitator, terms_of
 
 CONFIG = """

@@ -14,7 +14,7 @@ from benchmarks.figures import Line, line_of_costs
 from benchmarks.load import Target, WrongAnswerError, ask
 from benchmarks.market import CONFIG, FREE, HANG_SECONDS, SOLD, Market, Money, open_market, open_money
 from benchmarks.processes import LAST, environment, on_cpu, own_module
-from benchmarks.town import refresh
+from benchmarks.servers import refresh
 from benchmarks.wire import get
 from campus.testing.payments import receipt_of
 from tests.serving import CAMPUS, free_port, write_config

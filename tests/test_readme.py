@@ -18,8 +18,7 @@ from serving import Served, serving
 
 from campus.cli import commands
 from campus.config import Config
-from campus.testing import money as payments
-from campus.testing import open_campus
+from campus.testing import open_campus, payments
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[1]
@@ -107,10 +106,10 @@ async def test_the_paying_client_pays_and_has_its_receipt(shown: Shown) -> None:
 async def test_the_smallest_building_answers_over_both_frames() -> None:
     names: dict[str, Any] = {"__name__": "campus_dice"}
     exec(block("python", "Fair dice"), names)
-    async with open_campus(frame="http", dice=names["mcp"]) as town:
-        assert (await town.http.get("/v1/dice/roll?sides=1")).json() == {"result": 1}
-    async with open_campus(frame="mcp", dice=names["mcp"]) as town:
-        assert (await town.call("roll", sides=1)).data == 1
+    async with open_campus(frame="http", dice=names["mcp"]) as campus:
+        assert (await campus.http.get("/v1/dice/roll?sides=1")).json() == {"result": 1}
+    async with open_campus(frame="mcp", dice=names["mcp"]) as campus:
+        assert (await campus.call("roll", sides=1)).data == 1
 
 
 def test_the_configuration_that_is_shown_can_be_read() -> None:

@@ -11,7 +11,7 @@ from buildings.checkout import building as checkout
 from buildings.cve import building as cve
 from buildings.gateway import building as gateway
 from campus import access, free
-from campus.testing import Clock, Frame, Town, open_campus
+from campus.testing import Clock, Frame, TestCampus, open_campus
 from campus.testing.payments import Chain, Facilitator, open_chain, open_facilitator
 
 PAY_TO = "0x" + "11" * 20
@@ -38,12 +38,12 @@ async def rules() -> str:
 
 
 @pytest.fixture(params=["http", "mcp"])
-async def town(request: pytest.FixtureRequest) -> AsyncIterator[Town]:
+async def campus(request: pytest.FixtureRequest) -> AsyncIterator[TestCampus]:
     frame: Frame = request.param
     tables = {"payments": NOWHERE, "products": PRODUCTS}
     buildings = {"checkout": checkout, "cve": cve, "dice": dice, "gateway": gateway}
-    async with open_campus(frame=frame, settings={"grants": ["keys"]}, tables=tables, **buildings) as town:
-        yield town
+    async with open_campus(frame=frame, settings={"grants": ["keys"]}, tables=tables, **buildings) as campus:
+        yield campus
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +63,16 @@ async def facilitator(chain: Chain) -> AsyncIterator[Facilitator]:
         yield facilitator
 
 
-Shop = Callable[..., AbstractAsyncContextManager[Town]]
+Shop = Callable[..., AbstractAsyncContextManager[TestCampus]]
 
 
 @pytest.fixture
 def shop(facilitator: Facilitator) -> Shop:
     """Open a campus that is paid on the chain; `storage` is a storage URL."""
 
-    def opened(storage: str | None = None, *, clock: Clock | None = None, **tables: Mapping[str, Any]) -> AbstractAsyncContextManager[Town]:
+    def opened(
+        storage: str | None = None, *, clock: Clock | None = None, **tables: Mapping[str, Any]
+    ) -> AbstractAsyncContextManager[TestCampus]:
         said = {"payments": facilitator.table(PAY_TO), "products": PRODUCTS, **tables}
         return open_campus(settings={"grants": ["keys"]}, storage=storage, clock=clock, tables=said, checkout=checkout, dice=dice)
 

@@ -9,7 +9,7 @@ from fastmcp import FastMCP
 from buildings.checkout import building as checkout
 from buildings.gateway import building as gateway
 from campus import Building, access
-from campus.testing import Frame, Town, open_campus
+from campus.testing import Frame, TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 ABOVE = ("$19", "$29", "$149")
@@ -38,15 +38,15 @@ def opened(frame: Frame, *, checkout_too: bool = True, **prices: str) -> Any:
     return open_campus(frame=frame, settings=table, tables=tables, **buildings)
 
 
-async def doors_of(town: Town) -> dict[str, str]:
-    said = (await town.call("how_to_pay", building="gateway")).data
+async def doors_of(campus: TestCampus) -> dict[str, str]:
+    said = (await campus.call("how_to_pay", building="gateway")).data
     return {door["name"]: door["how"] for door in said["doors"]}
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_every_price_above_a_clients_limit_is_named_with_the_way_to_raise_it(frame: Frame) -> None:
-    async with opened(frame, dear="2.50", cheap="0.02") as town:
-        how = await doors_of(town)
+    async with opened(frame, dear="2.50", cheap="0.02") as campus:
+        how = await doors_of(campus)
     for price in ABOVE:
         assert price in how["key"], price
         assert price in how["x402"], price
@@ -59,20 +59,20 @@ async def test_every_price_above_a_clients_limit_is_named_with_the_way_to_raise_
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_prices_of_products_count_where_an_agent_can_buy_them_and_nowhere_else(frame: Frame) -> None:
-    async with opened(frame, cheap="0.02") as town:
-        assert "campus-pass-year $149" in (await doors_of(town))["x402"]
-    async with opened(frame, checkout_too=False, cheap="0.02") as town:
-        how = await doors_of(town)
+    async with opened(frame, cheap="0.02") as campus:
+        assert "campus-pass-year $149" in (await doors_of(campus))["x402"]
+    async with opened(frame, checkout_too=False, cheap="0.02") as campus:
+        how = await doors_of(campus)
     assert "$149" not in how["x402"] + how["key"]
     assert "max_amount_per_payment" not in how["x402"]
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_buying_a_key_is_said_to_need_a_secret_idempotency_key_and_how_it_is_sent(frame: Frame) -> None:
-    async with opened(frame, cheap="0.02") as town:
-        how = (await doors_of(town))["key"]
-        steps = " ".join((await town.call("list_products")).data["how_to_buy"])
-        refused = (await town.call("buy_key", product="cve")).data["detail"]
+    async with opened(frame, cheap="0.02") as campus:
+        how = (await doors_of(campus))["key"]
+        steps = " ".join((await campus.call("list_products")).data["how_to_buy"])
+        refused = (await campus.call("buy_key", product="cve")).data["detail"]
     for words in ("required", "secret", "header Idempotency-Key", "idempotency_key", "token_urlsafe"):
         assert words in how, words
         assert words in steps, words
@@ -82,9 +82,9 @@ async def test_buying_a_key_is_said_to_need_a_secret_idempotency_key_and_how_it_
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_over_mcp_only_a_client_that_signs_payments_is_said_to_pay(frame: Frame) -> None:
-    async with opened(frame, cheap="0.02") as town:
-        how = (await doors_of(town))["x402"]
-        steps = " ".join((await town.call("list_products")).data["how_to_buy"])
+    async with opened(frame, cheap="0.02") as campus:
+        how = (await doors_of(campus))["x402"]
+        steps = " ".join((await campus.call("list_products")).data["how_to_buy"])
     assert "Any x402 client" not in how
     for text in (how, steps):
         assert "Over MCP" in text

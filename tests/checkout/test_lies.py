@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from campus.testing import Clock, Frame, Town
+from campus.testing import Clock, Frame, TestCampus
 from campus.testing.payments import Chain, Facilitator, Payer, new_wallet, open_relay
 
 pytestmark = pytest.mark.anyio
@@ -23,16 +23,16 @@ async def buyer(chain: Chain) -> Payer:
     return Payer(wallet)
 
 
-async def terms_at(town: Town) -> Mapping[str, Any]:
-    unpaid = await town.call("buy_key", product="dice")
+async def terms_at(campus: TestCampus) -> Mapping[str, Any]:
+    unpaid = await campus.call("buy_key", product="dice")
     assert unpaid.terms is not None
     return unpaid.terms
 
 
 async def test_a_foreign_transaction_buys_no_key(shop: Any, storage_url: str, chain: Chain, facilitator: Facilitator) -> None:
-    async with shop(storage_url) as town:
+    async with shop(storage_url) as campus:
         for frame in FRAMES:
-            payer, at = await buyer(chain), replace(town, frame=frame)
+            payer, at = await buyer(chain), replace(campus, frame=frame)
             terms = await terms_at(at)
             foreign = await chain.transfer_with_authorization(payer.payload(terms, to=ELSEWHERE))
             facilitator.faults.unsent = {"success": True, "transaction": foreign, "network": "eip155:8453"}
@@ -41,7 +41,7 @@ async def test_a_foreign_transaction_buys_no_key(shop: Any, storage_url: str, ch
                 reply = await at.call("buy_key", payment=payer.payload(terms), **wanted)
                 assert (reply.status, reply.code) == (409, "payment_in_flight")
                 assert "Retry-After" in reply.headers or frame == "mcp"
-                assert await town.campus.keys.list() == ()
+                assert await campus.service.keys.list() == ()
             finally:
                 facilitator.faults.clear()
 
@@ -52,9 +52,9 @@ async def test_a_charge_that_the_facilitator_denies_while_the_node_is_down_is_an
     clock = Clock()
     async with open_relay(chain) as relay:
         payments = {**facilitator.table("0x" + "11" * 20), "rpc_url": relay.url}
-        async with shop(storage_url, clock=clock, payments=payments) as town:
+        async with shop(storage_url, clock=clock, payments=payments) as campus:
             for frame in FRAMES:
-                payer, at = await buyer(chain), replace(town, frame=frame)
+                payer, at = await buyer(chain), replace(campus, frame=frame)
                 wanted = {"product": "dice", "idempotency_key": secrets.token_urlsafe(16)}
                 payment = payer.payload(await terms_at(at))
                 facilitator.faults.lie = {"success": False, "errorReason": "insufficient_funds", "transaction": ""}
@@ -67,4 +67,4 @@ async def test_a_charge_that_the_facilitator_denies_while_the_node_is_down_is_an
                 answered = await at.call("buy_key", payment=payment, **wanted)
                 assert answered.status == 200, answered.data
                 assert await chain.balance(payer.wallet.address) == 10 * DOLLAR - DOLLAR // 2
-            assert len(await town.campus.keys.list()) == len(FRAMES)
+            assert len(await campus.service.keys.list()) == len(FRAMES)

@@ -11,7 +11,7 @@ import anyio
 import httpx
 import pytest
 
-from campus.testing import Clock, Frame, Reply, Town
+from campus.testing import Clock, Frame, Reply, TestCampus
 from campus.testing.payments import Chain, Facilitator, Payer, headers_of, new_wallet, receipt_of
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ FRAMES: tuple[Frame, Frame] = ("http", "mcp")
 class Buyer:
     """Somebody with money, at one campus."""
 
-    town: Town
+    campus: TestCampus
     chain: Chain
     payer: Payer
 
@@ -36,18 +36,18 @@ class Buyer:
 
     async def pays(self, **arguments: Any) -> dict[str, Any]:
         """A payment for a purchase, not sent."""
-        unpaid = await self.town.call("buy_key", **arguments)
+        unpaid = await self.campus.call("buy_key", **arguments)
         assert unpaid.terms is not None
         return self.payer.payload(unpaid.terms)
 
     async def sends(self, payment: Mapping[str, Any], *, frame: Frame = "http", **arguments: Any) -> Reply:
         """A purchase with this payment."""
         said = {name: value for name, value in arguments.items() if value is not None}
-        return await replace(self.town, frame=frame).call("buy_key", payment=payment, **said)
+        return await replace(self.campus, frame=frame).call("buy_key", payment=payment, **said)
 
     async def buys(self, product: str, *, frame: Frame = "http", **more: Any) -> dict[str, Any]:
         """The answer of a purchase that is paid when its terms are told, as a client does."""
-        at = replace(self.town, frame=frame)
+        at = replace(self.campus, frame=frame)
         reply = await at.call("buy_key", payer=self.payer, product=product, idempotency_key=fresh_key(), **more)
         assert reply.status == 200, reply.data
         assert reply.receipt is not None
@@ -60,10 +60,10 @@ def fresh_key() -> str:
     return secrets.token_urlsafe(16)
 
 
-async def buyer_at(town: Town, chain: Chain, *, max_dollars: int | None = 149) -> Buyer:
+async def buyer_at(campus: TestCampus, chain: Chain, *, max_dollars: int | None = 149) -> Buyer:
     wallet = new_wallet()
     await chain.mint(wallet.address, PURSE)
-    return Buyer(town, chain, Payer(wallet, max_dollars=max_dollars))
+    return Buyer(campus, chain, Payer(wallet, max_dollars=max_dollars))
 
 
 @pytest.fixture
@@ -73,23 +73,23 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def buyer(shop: Any, chain: Chain, clock: Clock) -> AsyncIterator[Buyer]:
-    async with shop(clock=clock) as town:
-        yield await buyer_at(town, chain)
+    async with shop(clock=clock) as campus:
+        yield await buyer_at(campus, chain)
 
 
-async def opens(town: Town, key: str) -> tuple[bool, bool]:
+async def opens(campus: TestCampus, key: str) -> tuple[bool, bool]:
     """Whether the key opens the paid tool over HTTP and over MCP."""
-    over_http, over_mcp = [await replace(town, frame=frame).call("roll", building="dice", key=key) for frame in FRAMES]
+    over_http, over_mcp = [await replace(campus, frame=frame).call("roll", building="dice", key=key) for frame in FRAMES]
     return over_http.data == "six", over_mcp.data == "six"
 
 
 async def test_a_key_bought_over_http_by_the_stock_client_opens_both_frames(
     shop: Any, storage_url: str, chain: Chain, clock: Clock
 ) -> None:
-    async with shop(storage_url, clock=clock) as town:
-        buyer = await buyer_at(town, chain)
+    async with shop(storage_url, clock=clock) as campus:
+        buyer = await buyer_at(campus, chain)
         earned = await chain.balance(PAY_TO)
-        async with buyer.payer.http("http://campus.test", transport=httpx.ASGITransport(town.app)) as client:
+        async with buyer.payer.http("http://campus.test", transport=httpx.ASGITransport(campus.app)) as client:
             answer = await client.post(KEYS, json={"product": "campus-pass-year"}, headers={"Idempotency-Key": fresh_key()})
         assert answer.status_code == 200, answer.text
         bought = answer.json()
@@ -98,21 +98,21 @@ async def test_a_key_bought_over_http_by_the_stock_client_opens_both_frames(
         year_later = clock().replace(year=clock().year + 1)
         assert datetime.fromisoformat(bought["valid_until"]) == year_later.astimezone(UTC)
         assert [one["name"] for one in bought["use"]["opens"]] == ["dice"]
-        assert await opens(town, bought["key"]) == (True, True)
+        assert await opens(campus, bought["key"]) == (True, True)
         assert await buyer.spent() == 149 * DOLLAR == await chain.balance(PAY_TO) - earned
         assert await chain.gas(buyer.payer.wallet.address) == 0
         receipt = receipt_of(answer)
         assert receipt["success"] is True
         assert [one.transaction for one in await chain.transfers(sender=buyer.payer.wallet.address)] == [receipt["transaction"]]
         assert "no-store" in answer.headers["cache-control"]
-        assert (await town.campus.keys.list())[0].note.startswith("payment pay_")
+        assert (await campus.service.keys.list())[0].note.startswith("payment pay_")
 
 
 async def test_a_key_bought_over_mcp_opens_both_frames(shop: Any, storage_url: str, chain: Chain, clock: Clock) -> None:
-    async with shop(storage_url, clock=clock) as town:
-        buyer = await buyer_at(town, chain)
+    async with shop(storage_url, clock=clock) as campus:
+        buyer = await buyer_at(campus, chain)
         bought = await buyer.buys("dice", frame="mcp")
-        assert await opens(town, bought["key"]) == (True, True)
+        assert await opens(campus, bought["key"]) == (True, True)
         assert await buyer.spent() == DOLLAR // 2
         assert await chain.gas(buyer.payer.wallet.address) == 0
         assert datetime.fromisoformat(bought["valid_until"]) == clock() + timedelta(days=30)
@@ -120,7 +120,7 @@ async def test_a_key_bought_over_mcp_opens_both_frames(shop: Any, storage_url: s
 
 async def test_the_stock_client_refuses_until_its_limit_is_raised(buyer: Buyer) -> None:
     careful = Payer(buyer.payer.wallet)
-    async with careful.http("http://campus.test", transport=httpx.ASGITransport(buyer.town.app)) as client:
+    async with careful.http("http://campus.test", transport=httpx.ASGITransport(buyer.campus.app)) as client:
         with pytest.raises(Exception, match="max_amount_per_payment"):
             await client.post(KEYS, json={"product": "campus-pass"}, headers={"Idempotency-Key": fresh_key()})
     assert await buyer.spent() == 0
@@ -135,14 +135,14 @@ async def test_a_renewal_keeps_the_key_and_extends_its_term(buyer: Buyer, clock:
     assert until == datetime.fromisoformat(bought["valid_until"]) + timedelta(days=30) == clock() + timedelta(days=60)
     assert await buyer.spent() == DOLLAR
     clock.time = until - timedelta(seconds=1)
-    assert await opens(buyer.town, bought["key"]) == (True, True)
+    assert await opens(buyer.campus, bought["key"]) == (True, True)
     clock.time = until
-    assert await opens(buyer.town, bought["key"]) == (False, False)
+    assert await opens(buyer.campus, bought["key"]) == (False, False)
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_a_key_that_cannot_be_renewed_costs_nothing(buyer: Buyer, frame: Frame) -> None:
-    keys = buyer.town.campus.keys
+    keys = buyer.campus.service.keys
     revoked, _ = await keys.issue("dice")
     await keys.revoke(revoked.id)
     rotated, _ = await keys.issue("dice")
@@ -185,7 +185,7 @@ async def test_a_payment_without_an_idempotency_key_worth_the_name_is_not_taken(
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_two_buyers_with_one_idempotency_key_get_a_key_each_and_neither_the_others(buyer: Buyer, chain: Chain, frame: Frame) -> None:
-    other, idempotency_key = await buyer_at(buyer.town, chain), fresh_key()
+    other, idempotency_key = await buyer_at(buyer.campus, chain), fresh_key()
     wanted = {"product": "dice", "idempotency_key": idempotency_key}
     bought = [await one.sends(await one.pays(product="dice"), frame=frame, **wanted) for one in (buyer, other)]
     assert [one.status for one in bought] == [200, 200]
@@ -194,7 +194,7 @@ async def test_two_buyers_with_one_idempotency_key_get_a_key_each_and_neither_th
     for one, first in zip((buyer, other), bought, strict=True):
         again = await one.sends(await one.pays(product="dice"), frame=frame, **wanted)
         assert (again.status, again.data) == (200, first.data)
-    by_key_alone = await replace(buyer.town, frame=frame).call("buy_key", **wanted)
+    by_key_alone = await replace(buyer.campus, frame=frame).call("buy_key", **wanted)
     assert (by_key_alone.status, by_key_alone.code) == (409, "idempotency_key_ambiguous")
     assert "campus_live_" not in str(by_key_alone.data)
 
@@ -209,7 +209,7 @@ async def test_a_lost_answer_is_given_again_over_either_frame_and_charged_once(b
         again = await buyer.sends(payment, frame=frame, product="dice", idempotency_key=idempotency_key)
         assert (again.status, again.data, again.receipt) == (200, first.data, first.receipt)
     assert await buyer.spent() == DOLLAR // 2
-    assert len(await buyer.town.campus.keys.list()) == 1
+    assert len(await buyer.campus.service.keys.list()) == 1
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
@@ -220,18 +220,18 @@ async def test_a_client_that_lost_the_answer_and_calls_anew_is_not_charged_again
     clock.move(timedelta(hours=23))
     for again in (
         await buyer.sends(await buyer.pays(product="dice"), frame=frame, **wanted),
-        await replace(buyer.town, frame=frame).call("buy_key", **wanted),
-        await replace(buyer.town, frame=frame).call("buy_key", payer=buyer.payer, **wanted),
+        await replace(buyer.campus, frame=frame).call("buy_key", **wanted),
+        await replace(buyer.campus, frame=frame).call("buy_key", payer=buyer.payer, **wanted),
     ):
         assert (again.status, again.data, again.receipt) == (200, first.data, first.receipt)
     assert await buyer.spent() == DOLLAR // 2
-    assert len(await buyer.town.campus.keys.list()) == 1
+    assert len(await buyer.campus.service.keys.list()) == 1
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_an_idempotency_key_buys_one_thing(buyer: Buyer, frame: Frame) -> None:
     idempotency_key = fresh_key()
-    at = replace(buyer.town, frame=frame)
+    at = replace(buyer.campus, frame=frame)
     bought = (await buyer.sends(await buyer.pays(product="dice"), product="dice", idempotency_key=idempotency_key)).data
     for other in ({"product": "cve"}, {"product": "dice", "renew": bought["key_id"]}):
         for reply in (
@@ -243,8 +243,8 @@ async def test_an_idempotency_key_buys_one_thing(buyer: Buyer, frame: Frame) -> 
 
 
 async def test_calls_at_once_with_payments_of_their_own_buy_one_key(shop: Any, storage_url: str, chain: Chain) -> None:
-    async with shop(storage_url) as town:
-        buyer = await buyer_at(town, chain)
+    async with shop(storage_url) as campus:
+        buyer = await buyer_at(campus, chain)
         idempotency_key, replies = fresh_key(), list[Reply]()
 
         async def send(payment: Mapping[str, Any], frame: Frame) -> None:
@@ -267,7 +267,7 @@ async def test_a_purchase_in_doubt_is_not_offered_for_sale_again(buyer: Buyer, f
     finally:
         facilitator.faults.clear()
     clock.move(timedelta(seconds=5))
-    unpaid = await buyer.town.call("buy_key", **wanted)
+    unpaid = await buyer.campus.call("buy_key", **wanted)
     assert (unpaid.status, unpaid.code) == (409, "payment_in_flight")
     assert "terms" not in unpaid.data
     assert await buyer.spent() == 0
@@ -276,7 +276,7 @@ async def test_a_purchase_in_doubt_is_not_offered_for_sale_again(buyer: Buyer, f
 async def test_the_idempotency_key_is_the_same_in_the_header_and_in_the_body(buyer: Buyer) -> None:
     payment, idempotency_key = await buyer.pays(product="dice"), fresh_key()
     headers = {**headers_of(payment), "Idempotency-Key": idempotency_key}
-    first = await buyer.town.http.post(KEYS, json={"product": "dice"}, headers=headers)
+    first = await buyer.campus.http.post(KEYS, json={"product": "dice"}, headers=headers)
     assert first.status_code == 200
     again = await buyer.sends(payment, product="dice", idempotency_key=idempotency_key)
     assert again.data == first.json()
@@ -296,12 +296,12 @@ async def test_a_watcher_of_the_chain_gets_nothing_without_the_idempotency_key(b
         assert [reply.code for reply in replies] == ["idempotency_key_required"] + ["payment_already_used"] * 3
         assert bought["key"][12:] not in repr(replies)
     assert await buyer.spent() == DOLLAR // 2
-    assert len(await buyer.town.campus.keys.list()) == 1
+    assert len(await buyer.campus.service.keys.list()) == 1
 
 
 async def test_neither_the_key_nor_the_idempotency_key_lies_open_in_the_database(shop: Any, chain: Chain, tmp_path: Path) -> None:
-    async with shop(f"sqlite:{tmp_path / 'data'}") as town:
-        buyer = await buyer_at(town, chain)
+    async with shop(f"sqlite:{tmp_path / 'data'}") as campus:
+        buyer = await buyer_at(campus, chain)
         payment, idempotency_key = await buyer.pays(product="dice"), fresh_key()
         bought = (await buyer.sends(payment, product="dice", idempotency_key=idempotency_key)).data
         stored = b"".join(path.read_bytes() for path in (tmp_path / "data").iterdir())
@@ -316,7 +316,7 @@ async def test_after_a_day_the_answer_is_given_no_more_and_the_key_is_still_good
     clock.move(timedelta(hours=24))
     late = await buyer.sends(payment, product="dice", idempotency_key=idempotency_key)
     assert (late.status, late.code) == (409, "payment_already_used")
-    assert await opens(buyer.town, bought["key"]) == (True, True)
+    assert await opens(buyer.campus, bought["key"]) == (True, True)
 
 
 async def test_a_key_whose_settlement_was_answered_with_an_error_is_delivered_by_the_proof_on_chain(
@@ -327,7 +327,7 @@ async def test_a_key_whose_settlement_was_answered_with_an_error_is_delivered_by
         bought = await buyer.buys("dice")
     finally:
         facilitator.faults.clear()
-    assert await opens(buyer.town, bought["key"]) == (True, True)
+    assert await opens(buyer.campus, bought["key"]) == (True, True)
     assert await buyer.spent() == DOLLAR // 2
 
 
@@ -336,7 +336,7 @@ async def test_who_has_no_money_gets_no_key(buyer: Buyer) -> None:
     for frame in FRAMES:
         reply = await poor.sends(await poor.pays(product="dice"), frame=frame, product="dice", idempotency_key=fresh_key())
         assert reply.data["code"] == "payment_refused"
-    assert await buyer.town.campus.keys.list() == ()
+    assert await buyer.campus.service.keys.list() == ()
 
 
 async def test_while_nobody_knows_whether_it_was_charged_there_is_no_key_and_a_resend_brings_it(
@@ -349,10 +349,10 @@ async def test_while_nobody_knows_whether_it_was_charged_there_is_no_key_and_a_r
     finally:
         facilitator.faults.clear()
     assert (doubtful.status, doubtful.code) == (409, "payment_in_flight")
-    assert await buyer.town.campus.keys.list() == ()
+    assert await buyer.campus.service.keys.list() == ()
     assert await buyer.spent() == 0
     clock.move(timedelta(seconds=5))
     again = await buyer.sends(payment, product="dice", idempotency_key=idempotency_key)
     assert again.status == 200, again.data
-    assert await opens(buyer.town, again.data["key"]) == (True, True)
+    assert await opens(buyer.campus, again.data["key"]) == (True, True)
     assert await buyer.spent() == DOLLAR // 2

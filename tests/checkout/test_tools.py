@@ -6,13 +6,13 @@ import httpx
 import pytest
 from x402 import x402Client
 
-from campus.testing import Town
+from campus.testing import TestCampus
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_every_product_is_listed_with_its_price_term_and_what_it_opens(town: Town) -> None:
-    reply = await town.call("list_products")
+async def test_every_product_is_listed_with_its_price_term_and_what_it_opens(campus: TestCampus) -> None:
+    reply = await campus.call("list_products")
     assert reply.status == 200
     assert reply.data["count"] == 4
     assert reply.data["products"] == [
@@ -23,8 +23,8 @@ async def test_every_product_is_listed_with_its_price_term_and_what_it_opens(tow
     ]
 
 
-async def test_the_steps_say_what_must_be_known_before_paying(town: Town) -> None:
-    data = (await town.call("list_products")).data
+async def test_the_steps_say_what_must_be_known_before_paying(campus: TestCampus) -> None:
+    data = (await campus.call("list_products")).data
     steps = " ".join(data["how_to_buy"])
     for said in (
         "22 to 255 random characters",
@@ -40,8 +40,8 @@ async def test_the_steps_say_what_must_be_known_before_paying(town: Town) -> Non
     assert data["terms"].startswith("Sales are final.")
 
 
-async def test_the_spending_limit_is_raised_in_words_that_the_client_takes(town: Town) -> None:
-    steps = " ".join((await town.call("list_products")).data["how_to_buy"])
+async def test_the_spending_limit_is_raised_in_words_that_the_client_takes(campus: TestCampus) -> None:
+    steps = " ".join((await campus.call("list_products")).data["how_to_buy"])
     said = re.search(r'set_spend_controls\(\{"(\w+)": "(\$\d+)"\}\)', steps)
     assert said is not None
     assert said.groups() == ("max_amount_per_payment", "$149")
@@ -49,38 +49,38 @@ async def test_the_spending_limit_is_raised_in_words_that_the_client_takes(town:
     assert client.set_spend_controls({"max_amount_per_payment": said[2]}) is client
 
 
-async def test_an_unpaid_purchase_is_told_the_price_of_its_product(town: Town) -> None:
-    reply = await town.call("buy_key", product="campus-pass-year")
+async def test_an_unpaid_purchase_is_told_the_price_of_its_product(campus: TestCampus) -> None:
+    reply = await campus.call("buy_key", product="campus-pass-year")
     assert reply.data["code"] == "access_required"
     amounts = [one.get("amount") or one["maxAmountRequired"] for one in reply.data["accepts"]]
     assert amounts == ["149000000"]
 
 
-async def test_without_a_readable_product_each_price_is_told_the_cheapest_first(town: Town) -> None:
-    reply = await town.call("buy_key")
+async def test_without_a_readable_product_each_price_is_told_the_cheapest_first(campus: TestCampus) -> None:
+    reply = await campus.call("buy_key")
     amounts = [int(one.get("amount") or one["maxAmountRequired"]) for one in reply.data["accepts"]]
     assert amounts == [500_000, 19_000_000, 29_000_000, 149_000_000]
 
 
-async def test_no_key_opens_the_purchase(town: Town) -> None:
-    reply = await town.call("buy_key", product="cve", key="campus-pass")
+async def test_no_key_opens_the_purchase(campus: TestCampus) -> None:
+    reply = await campus.call("buy_key", product="cve", key="campus-pass")
     assert reply.data["code"] == "access_required"
     assert [one.get("amount") or one["maxAmountRequired"] for one in reply.data["accepts"]] == ["19000000"]
 
 
-async def test_refusals_elsewhere_say_where_keys_are_sold(town: Town) -> None:
-    refused = await town.call("cve_verdict", building="cve", cve_id="CVE-2026-1")
+async def test_refusals_elsewhere_say_where_keys_are_sold(campus: TestCampus) -> None:
+    refused = await campus.call("cve_verdict", building="cve", cve_id="CVE-2026-1")
     keys = [one for one in refused.data["unlock"] if "product" in one]
     assert [one["product"] for one in keys] == ["cve", "campus-pass", "campus-pass-year"]
     for one in keys:
         assert "POST http://campus.test/v1/checkout/keys" in one["get"]
         assert "http://campus.test/checkout/mcp" in one["get"]
-    paying = await town.call("how_to_pay", building="gateway")
+    paying = await campus.call("how_to_pay", building="gateway")
     assert "/v1/checkout/keys" in str(paying.data)
 
 
-async def test_the_answer_of_a_purchase_is_described_to_the_agent_field_by_field(town: Town) -> None:
-    document = (await town.http.get("/checkout/openapi.json")).json()
+async def test_the_answer_of_a_purchase_is_described_to_the_agent_field_by_field(campus: TestCampus) -> None:
+    document = (await campus.http.get("/checkout/openapi.json")).json()
     operation = document["paths"]["/v1/checkout/keys"]["post"]
     assert "Idempotency-Key" in operation["description"]
     answer = operation["responses"]["200"]["content"]["application/json"]["schema"]
@@ -89,7 +89,7 @@ async def test_the_answer_of_a_purchase_is_described_to_the_agent_field_by_field
     assert all("description" in one or "$ref" in str(one) for one in schema["properties"].values())
 
 
-async def test_the_twins_are_where_they_are_said_to_be(town: Town) -> None:
-    found: httpx.Response = await town.http.get("/v1/checkout/products")
+async def test_the_twins_are_where_they_are_said_to_be(campus: TestCampus) -> None:
+    found: httpx.Response = await campus.http.get("/v1/checkout/products")
     assert found.status_code == 200
-    assert (await town.http.get("/v1/checkout/keys")).status_code == 405
+    assert (await campus.http.get("/v1/checkout/keys")).status_code == 405

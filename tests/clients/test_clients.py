@@ -11,7 +11,7 @@ from typing import Any, Literal
 import anyio
 import httpx
 import pytest
-from conformance.town import Tokens, Town, open_town
+from conformance.served_campus import ServedCampus, Tokens, serve_campus
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 
@@ -113,18 +113,18 @@ def calls_at(path: str) -> list[str]:
     return [name for name, call in CALLS.items() if call.mcp == path]
 
 
-def plan(town: Town) -> list[tuple[str, str, str | None, list[tuple[str, dict[str, str]]]]]:
+def plan(campus: ServedCampus) -> list[tuple[str, str, str | None, list[tuple[str, dict[str, str]]]]]:
     """Each key at each server: its name, the MCP path, the token, the calls."""
     visits = []
     for key in KEYS:
         for path in ("/mcp", "/cve/mcp"):
-            calls = [(CALLS[name].name, arguments_of(CALLS[name], town)) for name in calls_at(path)]
-            visits.append((key, path, token_of(town.tokens, key), calls))
+            calls = [(CALLS[name].name, arguments_of(CALLS[name], campus)) for name in calls_at(path)]
+            visits.append((key, path, token_of(campus.tokens, key), calls))
     return visits
 
 
-def arguments_of(call: Tool, town: Town) -> dict[str, str]:
-    return {name: str(town.day) if value == "TODAY" else value for name, value in call.arguments.items()}
+def arguments_of(call: Tool, campus: ServedCampus) -> dict[str, str]:
+    return {name: str(campus.day) if value == "TODAY" else value for name, value in call.arguments.items()}
 
 
 def token_of(tokens: Tokens, key: str) -> str | None:
@@ -136,12 +136,12 @@ def headers_of(token: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def over_http(town: Town) -> Iterator[tuple[tuple[str, str], Outcome]]:
-    with httpx.Client(base_url=town.url) as http:
+def over_http(campus: ServedCampus) -> Iterator[tuple[tuple[str, str], Outcome]]:
+    with httpx.Client(base_url=campus.url) as http:
         for key in KEYS:
             for name, call in CALLS.items():
-                path = call.path.format_map(arguments_of(call, town))
-                answer = http.get(path, headers=headers_of(token_of(town.tokens, key)))
+                path = call.path.format_map(arguments_of(call, campus))
+                answer = http.get(path, headers=headers_of(token_of(campus.tokens, key)))
                 body = answer.json()
                 is_error = answer.status_code >= 400
                 assert not is_error or body["status"] == answer.status_code
@@ -150,10 +150,10 @@ def over_http(town: Town) -> Iterator[tuple[tuple[str, str], Outcome]]:
                 yield (key, name), outcome(is_error=is_error, structured=body, text=body.get("detail", ""), meta=meta)
 
 
-async def over_fastmcp(town: Town, mode: Literal["auto", "legacy"]) -> Visits:
+async def over_fastmcp(campus: ServedCampus, mode: Literal["auto", "legacy"]) -> Visits:
     visits = {}
-    for key, path, token, calls in plan(town):
-        async with Client(StreamableHttpTransport(town.url + path, headers=headers_of(token)), mode=mode) as client:
+    for key, path, token, calls in plan(campus):
+        async with Client(StreamableHttpTransport(campus.url + path, headers=headers_of(token)), mode=mode) as client:
             protocol = client.protocol_version or ""
             tools = [tool.name for tool in await client.list_tools()]
             results = [await client.call_tool(tool, arguments, raise_on_error=False) for tool, arguments in calls]
@@ -165,11 +165,11 @@ async def over_fastmcp(town: Town, mode: Literal["auto", "legacy"]) -> Visits:
     return visits
 
 
-def over_mcp1(town: Town) -> Visits:
+def over_mcp1(campus: ServedCampus) -> Visits:
     if not MCP1.exists():
         return {}
-    planned = plan(town)
-    given = [{"url": town.url + path, "key": token, "calls": calls} for _, path, token, calls in planned]
+    planned = plan(campus)
+    given = [{"url": campus.url + path, "key": token, "calls": calls} for _, path, token, calls in planned]
     ran = subprocess.run([MCP1, SCRIPT], input=json.dumps(given), capture_output=True, text=True, timeout=90, check=False)
     assert ran.returncode == 0, ran.stderr
     return {
@@ -181,9 +181,9 @@ def over_mcp1(town: Town) -> Visits:
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     """Every call by every client with every key, made once."""
-    with open_town(tmp_path_factory.mktemp("town")) as town:
-        http = dict(over_http(town))
-        visits = {**anyio.run(over_fastmcp, town, "auto"), **anyio.run(over_fastmcp, town, "legacy"), **over_mcp1(town)}
+    with serve_campus(tmp_path_factory.mktemp("campus")) as campus:
+        http = dict(over_http(campus))
+        visits = {**anyio.run(over_fastmcp, campus, "auto"), **anyio.run(over_fastmcp, campus, "legacy"), **over_mcp1(campus)}
     return Seen(visits, http)
 
 

@@ -16,7 +16,7 @@ from conformance.node import PROTOCOL, Node
 from conformance.openapi_fuzz import fuzz
 from conformance.paying import PACKAGES as PAYERS
 from conformance.paying import pay_by_stock_clients
-from conformance.town import NOBODY_PAYS, open_town
+from conformance.served_campus import NOBODY_PAYS, serve_campus
 from conformance.typescript import call_by_typescript
 
 PACKAGES = {"mcp": PROTOCOL, "typescript": PROTOCOL, "payments": PAYERS, "crawler": CRAWLER, "generated": GENERATOR}
@@ -42,17 +42,17 @@ def run(folder: Path, parts: list[str]) -> list[str]:
     if "payments" in parts:
         faults += pay_by_stock_clients(node, folder / "market")
     (folder / "campus").mkdir()
-    with open_town(folder / "campus", payments=NOBODY_PAYS) as town:
+    with serve_campus(folder / "campus", payments=NOBODY_PAYS) as campus:
         if "mcp" in parts:
-            faults += run_suites(node, town.url)
+            faults += run_suites(node, campus.url)
         if "typescript" in parts:
-            faults += call_by_typescript(node, town)
+            faults += call_by_typescript(node, campus)
         if "crawler" in parts:
-            faults += read_as_crawler(node, town)
+            faults += read_as_crawler(node, campus)
         if "generated" in parts:
-            faults += call_by_generated_clients(node, town)
+            faults += call_by_generated_clients(node, campus)
         if "openapi" in parts:
-            faults += fuzz(town)
+            faults += fuzz(campus)
     return faults
 
 

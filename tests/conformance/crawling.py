@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.node import Node
-from conformance.town import Town
+from conformance.served_campus import ServedCampus
 
 PACKAGES = ("@agentcash/discovery@1.7.5",)
 SCRIPT = Path(__file__).with_name("read_as_crawler.mjs")
@@ -17,10 +17,10 @@ OPTIONAL = {"OPENAPI_CONTACT_MISSING", "L4_GUIDANCE_MISSING", "MPP_NO_PAYMENT_CH
 """What a document may have beside; and a rule of MPP, another protocol, which takes every WWW-Authenticate for its own."""
 
 
-def read_as_crawler(node: Node, town: Town) -> list[str]:
+def read_as_crawler(node: Node, campus: ServedCampus) -> list[str]:
     """Read, print what was found, return what is wrong."""
     shutil.copy(SCRIPT, node.folder)
-    ran = node.run(node.folder / SCRIPT.name, town.url, seconds=RUN_SECONDS)
+    ran = node.run(node.folder / SCRIPT.name, campus.url, seconds=RUN_SECONDS)
     if ran.returncode != 0:
         return [f"@agentcash/discovery failed: {ran.stderr}"]
     found = json.loads(ran.stdout)

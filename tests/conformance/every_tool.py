@@ -12,7 +12,7 @@ MONITOR = {"monitor_id": "monitor_id", "secret": "secret"}
 class Call:
     """A tool, by its operationId in its server's own document; what it is given; and what is taken from its answer.
 
-    `known` names arguments whose values were learned before, or are the town's. A `status` that is no success wants the
+    `known` names arguments whose values were learned before, or are the campus's. A `status` that is no success wants the
     `code` beside it.
     """
 

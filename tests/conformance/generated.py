@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 from conformance.node import Node
-from conformance.town import Town
+from conformance.served_campus import ServedCampus
 
 PACKAGES = ("openapi-typescript@7.13.0", "openapi-fetch@0.17.0", "typescript@5.9.3", "@types/node@22")
 HERE = Path(__file__).parent
@@ -20,15 +20,15 @@ OPTIONS = ("--noEmit", "--strict", "--target", "es2022", "--module", "nodenext",
 RUN_SECONDS = 120
 
 
-def call_by_generated_clients(node: Node, town: Town) -> list[str]:
+def call_by_generated_clients(node: Node, campus: ServedCampus) -> list[str]:
     """Generate, compile, call; print what came of it, return what is wrong."""
-    return [fault for document in SCRIPTS for fault in faults_of(node, town, document)]
+    return [fault for document in SCRIPTS for fault in faults_of(node, campus, document)]
 
 
-def faults_of(node: Node, town: Town, document: str) -> Iterator[str]:
+def faults_of(node: Node, campus: ServedCampus, document: str) -> Iterator[str]:
     folder = node.folder / f"generated{document.replace('/', '_').removesuffix('.json')}"
     folder.mkdir()
-    (folder / "document.json").write_text(httpx.get(town.url + document).text)
+    (folder / "document.json").write_text(httpx.get(campus.url + document).text)
     ran = tool(node, folder, "openapi-typescript", "document.json", "-o", "document.d.ts")
     if ran.returncode != 0:
         yield f"openapi-typescript failed on {document}: {ran.stdout}{ran.stderr}"
@@ -39,12 +39,12 @@ def faults_of(node: Node, town: Town, document: str) -> Iterator[str]:
     if compiled.returncode != 0:
         yield f"the calls do not fit the types of {document}: {compiled.stdout}"
     for script in SCRIPTS[document]:
-        yield from calls(node, town, folder / script, document)
+        yield from calls(node, campus, folder / script, document)
 
 
-def calls(node: Node, town: Town, script: Path, document: str) -> Iterator[str]:
+def calls(node: Node, campus: ServedCampus, script: Path, document: str) -> Iterator[str]:
     """Run one script; it prints a line for each call."""
-    ran = node.run(script, town.url, town.tokens.campus_pass, str(town.day), seconds=RUN_SECONDS)
+    ran = node.run(script, campus.url, campus.tokens.campus_pass, str(campus.day), seconds=RUN_SECONDS)
     answers = [json.loads(line) for line in ran.stdout.splitlines()]
     print(f"  {document:24} {script.name:24} {len(answers)} calls, {sum(one['ok'] for one in answers)} answered")
     if ran.returncode != 0:

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
-from conformance.town import Town
+from conformance.served_campus import ServedCampus
 
 DOCUMENTS = (
     "/openapi.json",
@@ -81,23 +81,23 @@ class Operation:
         return max(min(REACHING, self.calls // 2), self.calls * 2 // 5)
 
 
-def fuzz(town: Town) -> list[str]:
+def fuzz(campus: ServedCampus) -> list[str]:
     """Run everything, print what came of it, return what is wrong."""
     faults = []
     for document in DOCUMENTS:
-        paid = operations_of(httpx.get(town.url + document).json())
-        for token in (town.tokens.campus_pass, None):
+        paid = operations_of(httpx.get(campus.url + document).json())
+        for token in (campus.tokens.campus_pass, None):
             print(f"\nSchemathesis on {document}, {'with a key' if token else 'without a key'}")
-            faults += [f"{document}: {fault}" for fault in fuzz_document(town, document, token, paid)]
+            faults += [f"{document}: {fault}" for fault in fuzz_document(campus, document, token, paid)]
     return faults
 
 
-def fuzz_document(town: Town, document: str, token: str | None, paid: Mapping[str, Access]) -> Iterator[str]:
+def fuzz_document(campus: ServedCampus, document: str, token: str | None, paid: Mapping[str, Access]) -> Iterator[str]:
     with TemporaryDirectory() as folder:
         tally = Path(folder) / "tally"
-        environ = {"CAMPUS_DAY": str(town.day), "CAMPUS_KEYLESS": "0" if token else "1", "CAMPUS_TALLY": str(tally)}
+        environ = {"CAMPUS_DAY": str(campus.day), "CAMPUS_KEYLESS": "0" if token else "1", "CAMPUS_TALLY": str(tally)}
         ran = subprocess.run(
-            command(town.url + document, token),
+            command(campus.url + document, token),
             env={**os.environ, **environ, "PYTHONPATH": str(Path(__file__).parents[1]), "SCHEMATHESIS_HOOKS": "conformance.hooks"},
             cwd=folder,
             capture_output=True,

@@ -11,7 +11,7 @@ from typing import Any
 import requests
 from anyio.from_thread import start_blocking_portal
 from conformance.node import Node
-from conformance.town import Town, open_town
+from conformance.served_campus import ServedCampus, serve_campus
 from eth_account import Account
 from x402 import x402ClientSync
 from x402.http.clients.requests import x402_requests
@@ -62,9 +62,13 @@ def pay_by_stock_clients(node: Node, folder: Path) -> list[str]:
     ):
         for wallet in wallets.values():
             portal.call(chain.mint, wallet.address, DOLLAR)
-        with open_town(folder, payments=facilitator.table(payee)) as town:
-            paid = [*by_typescript(node, town, wallets), *by_httpx(portal, town, wallets["httpx"]), *by_requests(town, wallets["requests"])]
-            ledger = json.loads(town.served.command("ledger", "list", "--last", "1000", "--json").stdout)
+        with serve_campus(folder, payments=facilitator.table(payee)) as campus:
+            paid = [
+                *by_typescript(node, campus, wallets),
+                *by_httpx(portal, campus, wallets["httpx"]),
+                *by_requests(campus, wallets["requests"]),
+            ]
+            ledger = json.loads(campus.served.command("ledger", "list", "--last", "1000", "--json").stdout)
         return [
             fault for client, wallet in wallets.items() for fault in judged(client, paid, charges(portal, chain, wallet, payee), ledger)
         ]
@@ -92,29 +96,29 @@ def judged(client: str, paid: list[Paid], charged: Mapping[str, int], ledger: li
         yield f"{client} made {len(calls)} calls and was charged {sum(charged.values())} instead of {sum(PRICES.values())}"
 
 
-def addresses(town: Town) -> list[str]:
-    return [town.url + path.format(day=town.day) for path in PRICES]
+def addresses(campus: ServedCampus) -> list[str]:
+    return [campus.url + path.format(day=campus.day) for path in PRICES]
 
 
-def by_typescript(node: Node, town: Town, wallets: Mapping[str, Wallet]) -> list[Paid]:
+def by_typescript(node: Node, campus: ServedCampus, wallets: Mapping[str, Wallet]) -> list[Paid]:
     shutil.copy(SCRIPT, node.folder)
-    given = {client: {"key": wallets[client].key, "urls": addresses(town)} for client in TYPESCRIPT}
+    given = {client: {"key": wallets[client].key, "urls": addresses(campus)} for client in TYPESCRIPT}
     ran = node.run(node.folder / SCRIPT.name, json.dumps(given), seconds=RUN_SECONDS)
     if ran.returncode != 0:
         print(ran.stdout, ran.stderr)
         return []
     return [
-        paid(one["client"], one["url"], town, one.get("status"), one.get("day"), one.get("receipt"), one.get("thrown"))
+        paid(one["client"], one["url"], campus, one.get("status"), one.get("day"), one.get("receipt"), one.get("thrown"))
         for one in json.loads(ran.stdout)
     ]
 
 
-def by_httpx(portal: Any, town: Town, wallet: Wallet) -> list[Paid]:
+def by_httpx(portal: Any, campus: ServedCampus, wallet: Wallet) -> list[Paid]:
     async def pay() -> list[Paid]:
         async with Payer(wallet).http(timeout=CALL_SECONDS) as client:
-            answers = [await client.get(url) for url in addresses(town)]
+            answers = [await client.get(url) for url in addresses(campus)]
         return [
-            paid("httpx", str(one.url), town, one.status_code, one.json().get("day"), one.headers.get("payment-response"))
+            paid("httpx", str(one.url), campus, one.status_code, one.json().get("day"), one.headers.get("payment-response"))
             for one in answers
         ]
 
@@ -122,13 +126,17 @@ def by_httpx(portal: Any, town: Town, wallet: Wallet) -> list[Paid]:
     return found
 
 
-def by_requests(town: Town, wallet: Wallet) -> list[Paid]:
+def by_requests(campus: ServedCampus, wallet: Wallet) -> list[Paid]:
     session: requests.Session = x402_requests(register_exact_evm_client(x402ClientSync(), Account.from_key(wallet.key)))
     with session:
-        answers = [session.get(url, timeout=CALL_SECONDS) for url in addresses(town)]
-    return [paid("requests", one.url, town, one.status_code, one.json().get("day"), one.headers.get("payment-response")) for one in answers]
+        answers = [session.get(url, timeout=CALL_SECONDS) for url in addresses(campus)]
+    return [
+        paid("requests", one.url, campus, one.status_code, one.json().get("day"), one.headers.get("payment-response")) for one in answers
+    ]
 
 
-def paid(client: str, url: str, town: Town, status: int | None, day: str | None, receipt: str | None, thrown: str | None = None) -> Paid:
+def paid(
+    client: str, url: str, campus: ServedCampus, status: int | None, day: str | None, receipt: str | None, thrown: str | None = None
+) -> Paid:
     transaction = json.loads(b64decode(receipt))["transaction"] if receipt else None
-    return Paid(client, url.removeprefix(town.url), status, day, transaction, thrown)
+    return Paid(client, url.removeprefix(campus.url), status, day, transaction, thrown)

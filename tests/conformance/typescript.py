@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from conformance.node import Node
-from conformance.town import Town
+from conformance.served_campus import ServedCampus
 
 SCRIPT = Path(__file__).with_name("call_with_typescript.mjs")
 CLIENTS = 3
@@ -17,15 +17,15 @@ REFUSALS = {"none": "access_required", "cve": None, "recorder": "insufficient_sc
 """What a paid tool answers to each key; None is an answer."""
 
 
-def call_by_typescript(node: Node, town: Town) -> list[str]:
+def call_by_typescript(node: Node, campus: ServedCampus) -> list[str]:
     """Call every tool of cve with several keys, print what came of it, return what is wrong."""
     faults = []
     shutil.copy(SCRIPT, node.folder)
-    arguments = {"cve_verdict": {"cve_id": "CVE-2021-44228"}, "archived_brief": {"date": str(town.day)}}
+    arguments = {"cve_verdict": {"cve_id": "CVE-2021-44228"}, "archived_brief": {"date": str(campus.day)}}
     for key, code in REFUSALS.items():
-        token = "" if key == "none" else getattr(town.tokens, key)
+        token = "" if key == "none" else getattr(campus.tokens, key)
         script = node.folder / SCRIPT.name
-        ran = node.run(script, f"{town.url}/cve/mcp", token, json.dumps(arguments), seconds=RUN_SECONDS)
+        ran = node.run(script, f"{campus.url}/cve/mcp", token, json.dumps(arguments), seconds=RUN_SECONDS)
         if ran.returncode != 0:
             faults.append(f"the TypeScript clients with the key {key} failed: {ran.stderr}")
             continue

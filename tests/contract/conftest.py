@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from conformance.town import NOBODY_PAYS, Town, open_town
+from conformance.served_campus import NOBODY_PAYS, ServedCampus, serve_campus
 
 
 @pytest.fixture(scope="session")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
-    with open_town(tmp_path_factory.mktemp("town"), payments=NOBODY_PAYS) as town:
-        yield town
+def campus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCampus]:
+    with serve_campus(tmp_path_factory.mktemp("campus"), payments=NOBODY_PAYS) as campus:
+        yield campus

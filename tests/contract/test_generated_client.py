@@ -13,7 +13,7 @@ from typing import Any, get_args
 import httpx
 import pytest
 from conformance.every_tool import CALLS, answered_otherwise
-from conformance.town import Town
+from conformance.served_campus import ServedCampus
 
 DOCUMENTS = {"whole": "/v1/openapi.json", "first": "/openapi.json", "monitors": "/recorder/openapi.json"}
 GENERATE_SECONDS = 100
@@ -64,10 +64,10 @@ def generate(folder: Path, documents: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 @pytest.fixture(scope="module")
-def packages(town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[str, Mapping[str, Any]]]]:
+def packages(campus: ServedCampus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[str, Mapping[str, Any]]]]:
     """The package made of each document, and the document, by its path."""
     folder = tmp_path_factory.mktemp("clients")
-    documents = {path: (f"generated_{name}", httpx.get(town.url + path).json()) for name, path in DOCUMENTS.items()}
+    documents = {path: (f"generated_{name}", httpx.get(campus.url + path).json()) for name, path in DOCUMENTS.items()}
     generate(folder, dict(documents.values()))
     sys.path.insert(0, str(folder))
     yield documents
@@ -75,10 +75,10 @@ def packages(town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
 
 
 @pytest.mark.parametrize("path", DOCUMENTS.values())
-def test_a_generated_client_calls_every_tool_and_reads_every_answer(town: Town, packages: Mapping[str, Any], path: str) -> None:
+def test_a_generated_client_calls_every_tool_and_reads_every_answer(campus: ServedCampus, packages: Mapping[str, Any], path: str) -> None:
     package, document = packages[path]
-    made = importlib.import_module(package).AuthenticatedClient(town.url, town.tokens.campus_pass, timeout=httpx.Timeout(60))
-    known: dict[str, Any] = {"day": str(town.day)}
+    made = importlib.import_module(package).AuthenticatedClient(campus.url, campus.tokens.campus_pass, timeout=httpx.Timeout(60))
+    known: dict[str, Any] = {"day": str(campus.day)}
     with made as client:
         generated = Generated(package, document, client)
         for call in CALLS:

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conformance.town import Town
+from conformance.served_campus import ServedCampus
 from openapi_schema_validator import OAS30Validator
 from openapi_spec_validator import OpenAPIV30SpecValidator, validate
 
@@ -26,8 +26,8 @@ PURCHASE = "/v1/checkout/keys"
 KEY, OR_NONE = {"key": []}, dict[str, list[str]]()
 
 
-def read(town: Town, path: str) -> dict[str, Any]:
-    answer = httpx.get(town.url + path)
+def read(campus: ServedCampus, path: str) -> dict[str, Any]:
+    answer = httpx.get(campus.url + path)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     document: dict[str, Any] = answer.json()
     return document
@@ -50,31 +50,31 @@ def undescribed(schema: Any, place: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)
-def test_a_document_is_valid_openapi_of_the_version_that_the_interface_names(town: Town, path: str) -> None:
-    document = read(town, path)
+def test_a_document_is_valid_openapi_of_the_version_that_the_interface_names(campus: ServedCampus, path: str) -> None:
+    document = read(campus, path)
     assert document["openapi"] == "3.0.3"
     validate(document, cls=OpenAPIV30SpecValidator)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)
-def test_every_field_of_every_answer_is_described(town: Town, path: str) -> None:
-    assert list(undescribed(read(town, path)["components"]["schemas"], "")) == []
+def test_every_field_of_every_answer_is_described(campus: ServedCampus, path: str) -> None:
+    assert list(undescribed(read(campus, path)["components"]["schemas"], "")) == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)
-def test_every_operation_has_an_id_of_its_own_and_says_what_it_does(town: Town, path: str) -> None:
-    found = operations(read(town, path))
+def test_every_operation_has_an_id_of_its_own_and_says_what_it_does(campus: ServedCampus, path: str) -> None:
+    found = operations(read(campus, path))
     assert len({operation["operationId"] for operation in found.values()}) == len(found)
     assert all(operation["summary"] and operation["description"] for operation in found.values())
 
 
 @pytest.mark.parametrize("path", ["/openapi.json", "/cve/openapi.json"])
-def test_the_document_of_cve_has_exactly_the_five_routes_of_the_interface(town: Town, path: str) -> None:
-    document = read(town, path)
+def test_the_document_of_cve_has_exactly_the_five_routes_of_the_interface(campus: ServedCampus, path: str) -> None:
+    document = read(campus, path)
     assert document["info"]["version"] == "0.2.0"
     assert set(document["paths"]) == {FREE, *PAID}
     assert {method for item in document["paths"].values() for method in item} == {"get"}
-    assert [server["url"] for server in document["servers"]] == [town.url]
+    assert [server["url"] for server in document["servers"]] == [campus.url]
 
 
 def opened_by(path: str) -> list[dict[str, list[str]]]:
@@ -85,8 +85,8 @@ def opened_by(path: str) -> list[dict[str, list[str]]]:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)
-def test_402_the_key_and_the_price_stand_on_every_route(town: Town, path: str) -> None:
-    document = read(town, path)
+def test_402_the_key_and_the_price_stand_on_every_route(campus: ServedCampus, path: str) -> None:
+    document = read(campus, path)
     for label, operation in operations(document).items():
         path_there = label.partition(" ")[2]
         is_sold = path_there in {*PAID, PURCHASE}
@@ -98,9 +98,9 @@ def test_402_the_key_and_the_price_stand_on_every_route(town: Town, path: str) -
     assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
 
 
-def test_the_document_of_everything_holds_what_the_others_hold(town: Town) -> None:
-    everything = read(town, "/v1/openapi.json")
-    parts = [read(town, path) for path in DOCUMENTS[1:-1]]
+def test_the_document_of_everything_holds_what_the_others_hold(campus: ServedCampus) -> None:
+    everything = read(campus, "/v1/openapi.json")
+    parts = [read(campus, path) for path in DOCUMENTS[1:-1]]
     assert set(everything["paths"]) == {path for part in parts for path in part["paths"]}
     for part in parts:
         for label, operation in operations(part).items():
@@ -120,8 +120,8 @@ def schemas_in(node: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)
-def test_null_is_said_as_openapi_3_0_3_says_it(town: Town, path: str) -> None:
-    document = read(town, path)
+def test_null_is_said_as_openapi_3_0_3_says_it(campus: ServedCampus, path: str) -> None:
+    document = read(campus, path)
     nullable = {place: schema for place, schema in schemas_in(document) if schema.get("nullable")}
     assert nullable or path == "/gateway/openapi.json"
     assert [place for place, schema in nullable.items() if "type" not in schema] == []
@@ -130,8 +130,8 @@ def test_null_is_said_as_openapi_3_0_3_says_it(town: Town, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)
-def test_one_schema_is_one_component_and_two_have_two_telling_names(town: Town, path: str) -> None:
-    document = read(town, path)
+def test_one_schema_is_one_component_and_two_have_two_telling_names(campus: ServedCampus, path: str) -> None:
+    document = read(campus, path)
     components = document["components"]["schemas"]
     assert [name for name in components if name[-1].isdigit()] == []
     assert [name for name, schema in components.items() if "title" in schema] == []
@@ -140,14 +140,14 @@ def test_one_schema_is_one_component_and_two_have_two_telling_names(town: Town, 
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)
-def test_every_parameter_has_a_type(town: Town, path: str) -> None:
-    for label, operation in operations(read(town, path)).items():
+def test_every_parameter_has_a_type(campus: ServedCampus, path: str) -> None:
+    for label, operation in operations(read(campus, path)).items():
         for parameter in operation.get("parameters", ()):
             assert {"type", "anyOf"} & parameter["schema"].keys(), f"{label}: {parameter['name']}"
 
 
-def test_a_monitor_without_a_target_is_refused_by_the_document_as_by_the_tool(town: Town) -> None:
-    document = read(town, "/recorder/openapi.json")
+def test_a_monitor_without_a_target_is_refused_by_the_document_as_by_the_tool(campus: ServedCampus) -> None:
+    document = read(campus, "/recorder/openapi.json")
     schema = document["paths"][f"{RECORDER}/monitors"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     document_says = OAS30Validator(schema)
     for targets, status in (
@@ -155,6 +155,6 @@ def test_a_monitor_without_a_target_is_refused_by_the_document_as_by_the_tool(to
         ({"alert_webhook": None, "alert_email": None}, 422),
         ({"alert_webhook": "http://127.0.0.1:9/1"}, 200),
     ):
-        answer = httpx.post(f"{town.url}{RECORDER}/monitors", json={"name": "m", **targets})
+        answer = httpx.post(f"{campus.url}{RECORDER}/monitors", json={"name": "m", **targets})
         assert answer.status_code == status, answer.text
         assert document_says.is_valid({"name": "m", **targets}) is (status == 200)

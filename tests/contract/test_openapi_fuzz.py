@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
-from conformance.town import Town
+from conformance.served_campus import ServedCampus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
@@ -23,8 +23,8 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 
 
 @pytest.fixture(scope="module")
-def document(town: Town) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{town.url}/v1/openapi.json").json()
+def document(campus: ServedCampus) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.get(f"{campus.url}/v1/openapi.json").json()
     return found
 
 
@@ -34,7 +34,9 @@ def schema_of(document: dict[str, Any]) -> OpenApiSchema:
     return schema
 
 
-def answers(town: Town, document: dict[str, Any], path: str, *, mode: GenerationMode, key: str | None) -> Counter[tuple[int, str | None]]:
+def answers(
+    campus: ServedCampus, document: dict[str, Any], path: str, *, mode: GenerationMode, key: str | None
+) -> Counter[tuple[int, str | None]]:
     """Call an operation by generated arguments, hold each answer against the document, and count them by status and code."""
     seen: Counter[tuple[int, str | None]] = Counter()
     operation = schema_of(document)[path]["GET"]
@@ -44,8 +46,8 @@ def answers(town: Town, document: dict[str, Any], path: str, *, mode: Generation
     @given(operation.as_strategy(generation_mode=mode), st.booleans())
     def call(case: Any, known: bool) -> None:
         if known and "date" in case.path_parameters and mode.is_positive:
-            case.path_parameters["date"] = str(town.day)
-        response = case.call(base_url=town.url, headers=headers)
+            case.path_parameters["date"] = str(campus.day)
+        response = case.call(base_url=campus.url, headers=headers)
         case.validate_response(response, checks=CHECKS)
         seen[response.status_code, response.json().get("code")] += 1
 
@@ -63,28 +65,28 @@ def test_the_operations_here_are_all_that_are_served(document: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("path", [*FREE, *PAID])
-def test_well_formed_calls_with_a_key_reach_the_tool(town: Town, document: dict[str, Any], path: str) -> None:
-    seen = answers(town, document, path, mode=GenerationMode.POSITIVE, key=town.tokens.cve)
+def test_well_formed_calls_with_a_key_reach_the_tool(campus: ServedCampus, document: dict[str, Any], path: str) -> None:
+    seen = answers(campus, document, path, mode=GenerationMode.POSITIVE, key=campus.tokens.cve)
     assert reached(seen) == seen.total() > 0
     assert (200, None) in seen
 
 
 @pytest.mark.parametrize("path", [path for path in PAID if "{" in path])
-def test_malformed_calls_with_a_key_are_refused_as_documented(town: Town, document: dict[str, Any], path: str) -> None:
-    seen = answers(town, document, path, mode=GenerationMode.NEGATIVE, key=town.tokens.cve)
+def test_malformed_calls_with_a_key_are_refused_as_documented(campus: ServedCampus, document: dict[str, Any], path: str) -> None:
+    seen = answers(campus, document, path, mode=GenerationMode.NEGATIVE, key=campus.tokens.cve)
     assert reached(seen) == 0
     assert {status for status, _ in seen} <= {400, 404}
 
 
 @pytest.mark.parametrize("path", [*FREE, *PAID])
-def test_calls_without_a_key_are_refused_with_402_where_paid(town: Town, document: dict[str, Any], path: str) -> None:
-    seen = answers(town, document, path, mode=GenerationMode.POSITIVE, key=None)
+def test_calls_without_a_key_are_refused_with_402_where_paid(campus: ServedCampus, document: dict[str, Any], path: str) -> None:
+    seen = answers(campus, document, path, mode=GenerationMode.POSITIVE, key=None)
     assert set(seen) == ({(200, None)} if path in FREE else {(402, "access_required")})
 
 
-def test_an_answer_that_is_not_as_documented_is_noticed(town: Town, document: dict[str, Any]) -> None:
+def test_an_answer_that_is_not_as_documented_is_noticed(campus: ServedCampus, document: dict[str, Any]) -> None:
     teaser = document["components"]["schemas"]["TeaserEntry"]
     wrong = {**teaser, "properties": {**teaser["properties"], "rank": {"type": "integer"}}}
     lying = {**document, "components": {"schemas": {**document["components"]["schemas"], "TeaserEntry": wrong}}}
     with pytest.raises(FailureGroup, match="Response violates schema"):
-        answers(town, lying, "/v1/brief/teaser", mode=GenerationMode.POSITIVE, key=None)
+        answers(campus, lying, "/v1/brief/teaser", mode=GenerationMode.POSITIVE, key=None)

@@ -16,7 +16,7 @@ import pytest
 from buildings.cve import building
 from buildings.cve.feeds.download import Caps, Patience
 from buildings.cve.readings import Terms
-from campus.testing import Clock, Town, open_campus
+from campus.testing import Clock, TestCampus, open_campus
 
 FEEDS = Path(__file__).parents[3] / "shared" / "feeds"
 DAY = date(2026, 8, 21)
@@ -185,19 +185,19 @@ async def publisher() -> AsyncIterator[Publisher]:
     await listener.aclose()
 
 
-OpenTown = Callable[..., AbstractAsyncContextManager[Town]]
+OpenTown = Callable[..., AbstractAsyncContextManager[TestCampus]]
 
 
 @pytest.fixture
-def open_town() -> OpenTown:
-    """`async with open_town(publisher.url, …)`: the building in a campus of its own, on the day of the small feeds."""
+def open_test_campus() -> OpenTown:
+    """`async with open_test_campus(publisher.url, …)`: the building in a campus of its own, on the day of the small feeds."""
 
     @asynccontextmanager
     async def opened(url: str | None = None, *, clock: Clock | None = None, settings: Mapping[str, Any] | None = None, **more: Any):  # type: ignore[no-untyped-def]
         addresses = {"kev_url": KEV, "epss_url": EPSS, "nvd_url": NVD, "kev_mirror_url": MIRROR}
         table = {name: f"{url}{path}" for name, path in addresses.items()} if url else {"kev_mirror_url": "file:///nowhere"}
-        async with open_campus(clock=clock or Clock(NOON), settings=table | (settings or {}), cve=building, **more) as town:
-            yield town
+        async with open_campus(clock=clock or Clock(NOON), settings=table | (settings or {}), cve=building, **more) as campus:
+            yield campus
 
     return opened
 

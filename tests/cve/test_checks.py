@@ -14,71 +14,71 @@ pytestmark = pytest.mark.anyio
 NOON = datetime(2026, 8, 21, 14, tzinfo=UTC)
 
 
-async def test_a_list_is_good_until_a_day_after_its_own(publisher, open_town) -> None:
+async def test_a_list_is_good_until_a_day_after_its_own(publisher, open_test_campus) -> None:
     clock = Clock(NOON)
-    async with open_town(publisher.url, clock=clock) as town:
-        await town.run("refresh")
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        await campus.run("refresh")
         clock.move(timedelta(days=1))
-        assert (await town.campus.ask("ready"))["cve"] == []
+        assert (await campus.service.ask("ready"))["cve"] == []
         clock.move(timedelta(days=1))
-        assert (await town.campus.ask("ready"))["cve"] == ["the list is of 2026-08-21, 2 days ago; run the job cve.refresh"]
+        assert (await campus.service.ask("ready"))["cve"] == ["the list is of 2026-08-21, 2 days ago; run the job cve.refresh"]
 
 
-async def test_feeds_that_stand_still_are_told_though_lists_are_made_of_them(publisher, open_town) -> None:
+async def test_feeds_that_stand_still_are_told_though_lists_are_made_of_them(publisher, open_test_campus) -> None:
     clock = Clock(NOON)
-    async with open_town(publisher.url, clock=clock) as town:
+    async with open_test_campus(publisher.url, clock=clock) as campus:
         for _ in range(6):
-            await town.run("refresh")
+            await campus.run("refresh")
             clock.move(timedelta(days=1))
-        (sentence,) = (await town.campus.ask("ready"))["cve"]
+        (sentence,) = (await campus.service.ask("ready"))["cve"]
         assert sentence.startswith("the feeds stand still (KEV ")
         assert "see their addresses" in sentence
 
 
-async def test_the_check_asks_each_feed_and_says_which_setting_to_change(publisher, open_town) -> None:
-    async with open_town(publisher.url) as town:
-        assert (await town.campus.ask("check"))["cve"] == []
+async def test_the_check_asks_each_feed_and_says_which_setting_to_change(publisher, open_test_campus) -> None:
+    async with open_test_campus(publisher.url) as campus:
+        assert (await campus.service.ask("check"))["cve"] == []
         publisher.put("/kev.json", status=403)
         publisher.put("/epss.csv.gz", b"<html>", headers={"Content-Type": "text/html"})
-        found = (await town.campus.ask("check"))["cve"]
+        found = (await campus.service.ask("check"))["cve"]
         assert "kev_url: " in found[0]
         assert "answered 403" in found[0]
         assert "epss_url: " in found[1]
         assert "HTML page" in found[1]
-    async with open_town("http://127.0.0.1:1") as town:
-        assert len((await town.campus.ask("check"))["cve"]) == 3
+    async with open_test_campus("http://127.0.0.1:1") as campus:
+        assert len((await campus.service.ask("check"))["cve"]) == 3
 
 
-async def test_the_audit_finds_ranks_that_were_changed(publisher, open_town, storage_url) -> None:
-    async with open_town(publisher.url, storage=storage_url) as town:
-        await town.run("refresh")
-        assert (await town.campus.ask("audit"))["cve"] == []
-        async with town.site.storage.write() as session:
+async def test_the_audit_finds_ranks_that_were_changed(publisher, open_test_campus, storage_url) -> None:
+    async with open_test_campus(publisher.url, storage=storage_url) as campus:
+        await campus.run("refresh")
+        assert (await campus.service.ask("audit"))["cve"] == []
+        async with campus.site.storage.write() as session:
             row = (await session.exec(select(LatestList))).one()
             columns = RankedSet.unpack(row.ranked)
             columns.ranks[0], columns.ranks[1] = columns.ranks[1], columns.ranks[0]
             row.ranked = columns.pack()
-        found = (await town.campus.ask("audit"))["cve"]
+        found = (await campus.service.ask("audit"))["cve"]
         assert found == ["the stored ranks of 2026-08-21 are not those of its KEV and EPSS; run the job cve.refresh"]
 
 
-async def test_the_audit_finds_a_brief_that_was_changed(publisher, open_town) -> None:
+async def test_the_audit_finds_a_brief_that_was_changed(publisher, open_test_campus) -> None:
     clock = Clock(NOON)
-    async with open_town(publisher.url, clock=clock) as town:
-        await town.run("refresh")
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        await campus.run("refresh")
         clock.move(timedelta(days=1))
-        await town.run("refresh")
-        async with town.site.storage.write() as session:
+        await campus.run("refresh")
+        async with campus.site.storage.write() as session:
             old, new = (await session.exec(select(ArchivedBrief).order_by(ArchivedBrief.day))).all()
             old.brief = new.brief
-        found = (await town.campus.ask("audit"))["cve"]
+        found = (await campus.service.ask("audit"))["cve"]
         assert len(found) == 25
         assert all("of 2026-08-21 gives CVE-2026-" in sentence for sentence in found)
 
 
-async def test_the_audit_finds_a_day_whose_ranked_set_is_gone(publisher, open_town) -> None:
-    async with open_town(publisher.url, clock=Clock(NOON)) as town:
-        await town.run("refresh")
-        async with town.site.storage.write() as session:
+async def test_the_audit_finds_a_day_whose_ranked_set_is_gone(publisher, open_test_campus) -> None:
+    async with open_test_campus(publisher.url, clock=Clock(NOON)) as campus:
+        await campus.run("refresh")
+        async with campus.site.storage.write() as session:
             await session.delete((await session.exec(select(ArchivedSet))).one())
-        assert (await town.campus.ask("audit"))["cve"] == ["the archive of 2026-08-21 lacks its ranked set"]
+        assert (await campus.service.ask("audit"))["cve"] == ["the archive of 2026-08-21 lacks its ranked set"]

@@ -17,11 +17,11 @@ pytestmark = pytest.mark.anyio
 KEV, EPSS, NVD, MIRROR = "/kev.json", "/epss.csv.gz", "/rest/json/cves/2.0", "/mirror.json"
 
 
-async def shown(town) -> list[bytes]:
+async def shown(campus) -> list[bytes]:
     """Every answer, as bytes."""
-    headers = {"Authorization": f"Bearer {await town.key('cve')}"}
+    headers = {"Authorization": f"Bearer {await campus.key('cve')}"}
     paths = ("/v1/brief/teaser", "/v1/brief/today", "/v1/kev/fresh", "/v1/cve/CVE-2026-1000", "/v1/archive/2026-08-21")
-    answers = [await town.http.get(path, headers=headers) for path in paths]
+    answers = [await campus.http.get(path, headers=headers) for path in paths]
     assert [answer.status_code for answer in answers] == [200] * len(paths)
     return [answer.content for answer in answers]
 
@@ -66,102 +66,102 @@ REASONS = {
 
 
 @pytest.mark.parametrize("feed", [KEV, EPSS], ids=["KEV", "EPSS"])
-async def test_no_fault_of_a_feed_takes_the_last_list_down(publisher, open_town, make, terms, subtests, feed: str) -> None:
-    async with open_town(publisher.url) as town:
-        await town.run("refresh")
-        before = await shown(town)
+async def test_no_fault_of_a_feed_takes_the_last_list_down(publisher, open_test_campus, make, terms, subtests, feed: str) -> None:
+    async with open_test_campus(publisher.url) as campus:
+        await campus.run("refresh")
+        before = await shown(campus)
         for fault, reason in REASONS.items():
             with subtests.test(fault):
                 publisher.put(feed, **broken(make, feed, fault))
                 with pytest.raises(FeedError, match=reason):
-                    await renew(town.site, terms=terms(seconds=1.0, sent=900_000, unpacked=1 << 20))
-                assert await shown(town) == before
-                [told] = (await town.campus.ask("ready"))["cve"]
+                    await renew(campus.site, terms=terms(seconds=1.0, sent=900_000, unpacked=1 << 20))
+                assert await shown(campus) == before
+                [told] = (await campus.service.ask("ready"))["cve"]
                 assert re.match("KEV failed at" if feed == KEV else "EPSS failed at", told)
                 assert re.search(reason, told)
 
 
-async def test_the_failure_of_the_job_itself_is_shown_at_readyz(publisher, open_town) -> None:
-    async with open_town(publisher.url) as town:
-        await town.run("refresh")
+async def test_the_failure_of_the_job_itself_is_shown_at_readyz(publisher, open_test_campus) -> None:
+    async with open_test_campus(publisher.url) as campus:
+        await campus.run("refresh")
         publisher.put(KEV, b"<html>")
         with pytest.raises(FeedError, match="an HTML page"):
-            await town.run("refresh")
-        ready = await town.http.get("/readyz")
+            await campus.run("refresh")
+        ready = await campus.http.get("/readyz")
         assert (ready.status_code, ready.json()["checks"]["cve"]) == (200, "failed"), "the last good list is up"
-        assert "an HTML page" in (await town.findings())["cve"][0]
+        assert "an HTML page" in (await campus.findings())["cve"][0]
 
 
-async def test_a_list_that_could_be_made_again_clears_the_failure(publisher, open_town, make) -> None:
-    async with open_town(publisher.url) as town:
-        await town.run("refresh")
+async def test_a_list_that_could_be_made_again_clears_the_failure(publisher, open_test_campus, make) -> None:
+    async with open_test_campus(publisher.url) as campus:
+        await campus.run("refresh")
         publisher.put(EPSS, b"")
         with pytest.raises(FeedError):
-            await town.run("refresh")
+            await campus.run("refresh")
         publisher.put(EPSS, make.epss_file(make.many_scores(2002)))
-        await town.run("refresh")
-        assert (await town.campus.ask("ready"))["cve"] == []
+        await campus.run("refresh")
+        assert (await campus.service.ask("ready"))["cve"] == []
 
 
-async def test_without_a_first_list_a_fault_shows_as_no_list_yet(publisher, open_town, make) -> None:
+async def test_without_a_first_list_a_fault_shows_as_no_list_yet(publisher, open_test_campus, make) -> None:
     publisher.put(KEV, make.kev_catalog(make.listings(999)))
-    async with open_town(publisher.url) as town:
+    async with open_test_campus(publisher.url) as campus:
         with pytest.raises(FeedError, match="the first should have 1,000"):
-            await town.run("refresh")
-        teaser = await town.http.get("/v1/brief/teaser")
+            await campus.run("refresh")
+        teaser = await campus.http.get("/v1/brief/teaser")
         assert (teaser.status_code, teaser.json()["code"]) == (503, "no_list_yet")
         assert int(teaser.headers["Retry-After"]) > 0
-        found = (await town.campus.ask("ready"))["cve"]
+        found = (await campus.service.ask("ready"))["cve"]
         assert "no list was made yet" in found[0]
         assert "the first should have 1,000" in found[1]
 
 
 @pytest.mark.parametrize(("feed", "fault"), [(KEV, "30 % fewer"), (EPSS, "30 % fewer"), (KEV, "older"), (EPSS, "older")])
-async def test_accept_takes_what_the_thresholds_refuse(publisher, open_town, make, feed: str, fault: str) -> None:
-    async with open_town(publisher.url) as town:
-        await town.run("refresh")
+async def test_accept_takes_what_the_thresholds_refuse(publisher, open_test_campus, make, feed: str, fault: str) -> None:
+    async with open_test_campus(publisher.url) as campus:
+        await campus.run("refresh")
         publisher.put(feed, **broken(make, feed, fault))
-        await town.run("refresh", accept=True)
-        assert (await town.campus.ask("ready"))["cve"] == []
+        await campus.run("refresh", accept=True)
+        assert (await campus.service.ask("ready"))["cve"] == []
 
 
-async def test_accept_does_not_take_garbage(publisher, open_town) -> None:
-    async with open_town(publisher.url) as town:
-        await town.run("refresh")
+async def test_accept_does_not_take_garbage(publisher, open_test_campus) -> None:
+    async with open_test_campus(publisher.url) as campus:
+        await campus.run("refresh")
         publisher.put(KEV, b"<html>")
         with pytest.raises(FeedError, match="an HTML page"):
-            await town.run("refresh", accept=True)
+            await campus.run("refresh", accept=True)
 
 
 @pytest.mark.parametrize("fault", [{"status": 403}, {"status": 503}, {"body": b"half", "promised": 9}], ids=["403", "503", "cut off"])
-async def test_when_cisa_turns_away_its_mirror_is_read(publisher, open_town, make, terms, fault) -> None:
+async def test_when_cisa_turns_away_its_mirror_is_read(publisher, open_test_campus, make, terms, fault) -> None:
     publisher.put(KEV, **fault)
     publisher.put(MIRROR, make.kev_catalog(make.listings(1300)))
-    async with open_town(publisher.url) as town:
-        await renew(town.site, terms=terms())
-        assert (await town.call("top_cves_today", key="cve")).data["feeds"]["kev"]["entries"] == 1300
+    async with open_test_campus(publisher.url) as campus:
+        await renew(campus.site, terms=terms())
+        assert (await campus.call("top_cves_today", key="cve")).data["feeds"]["kev"]["entries"] == 1300
 
 
-async def test_when_the_mirror_fails_too_both_are_named(publisher, open_town, terms) -> None:
+async def test_when_the_mirror_fails_too_both_are_named(publisher, open_test_campus, terms) -> None:
     publisher.put(KEV, status=403)
     publisher.put(MIRROR, status=500)
-    async with open_town(publisher.url) as town:
+    async with open_test_campus(publisher.url) as campus:
         with pytest.raises(FeedError, match=r":\d+ answered 403; its mirror: .*:\d+ answered 500"):
-            await renew(town.site, terms=terms())
+            await renew(campus.site, terms=terms())
 
 
-async def test_a_redirect_is_followed_and_unchanged_feeds_are_not_sent_again(publisher, open_town, make) -> None:
+async def test_a_redirect_is_followed_and_unchanged_feeds_are_not_sent_again(publisher, open_test_campus, make) -> None:
     publisher.put("/epss-2026-08-21.csv.gz", make.epss_file(make.many_scores(2500)))
     publisher.put(EPSS, status=302, headers={"Location": "/epss-2026-08-21.csv.gz"})
     clock = Clock()
-    async with open_town(publisher.url, clock=clock) as town:
-        await town.run("refresh")
-        first = (await town.call("top_cves_today", key="cve")).data
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        await campus.run("refresh")
+        first = (await campus.call("top_cves_today", key="cve")).data
         assert first["feeds"]["epss"]["entries"] == 2500
         publisher.asked.clear()
         clock.move(timedelta(days=1))
-        await town.run("refresh")
-        second = (await town.call("top_cves_today", key="cve")).data
+        await campus.run("refresh")
+        second = (await campus.call("top_cves_today", key="cve")).data
         conditions = {target: headers.get("if-none-match") for target, headers in publisher.asked}
         assert conditions[KEV] is not None
         assert conditions["/epss-2026-08-21.csv.gz"] is not None
@@ -171,27 +171,27 @@ async def test_a_redirect_is_followed_and_unchanged_feeds_are_not_sent_again(pub
 
 
 @pytest.mark.parametrize("fault", [{"status": 403}, {"body": b"<html>"}, {"body": b""}])
-async def test_nvd_does_not_hold_up_the_list_and_what_it_told_before_is_kept(publisher, open_town, make, terms, fault) -> None:
+async def test_nvd_does_not_hold_up_the_list_and_what_it_told_before_is_kept(publisher, open_test_campus, make, terms, fault) -> None:
     rated = {"cvssMetricV31": [{"source": "nvd@nist.gov", "type": "Primary", "cvssData": {"version": "3.1", "baseScore": 9.8}}]}
     publisher.put(NVD, make.nvd_page([make.nvd_record("CVE-2026-1000", metrics=rated)]))
-    async with open_town(publisher.url) as town:
-        await renew(town.site, terms=terms())
+    async with open_test_campus(publisher.url) as campus:
+        await renew(campus.site, terms=terms())
         publisher.put(NVD, **fault)
         publisher.put(KEV, make.kev_catalog(make.listings(1201)))
-        await renew(town.site, terms=terms())
-        verdict = (await town.call("cve_verdict", key="cve", cve_id="CVE-2026-1000")).data
+        await renew(campus.site, terms=terms())
+        verdict = (await campus.call("cve_verdict", key="cve", cve_id="CVE-2026-1000")).data
         assert (verdict["severity"], verdict["severity_source"], verdict["cvss"]["score"]) == ("CRITICAL", "nvd", 9.8)
-        brief = (await town.call("top_cves_today", key="cve")).data
+        brief = (await campus.call("top_cves_today", key="cve")).data
         assert brief["feeds"]["kev"]["entries"] == 1201
         assert brief["feeds"]["nvd"]["date"] == "2026-08-21"
-        assert (await town.campus.ask("ready"))["cve"][0].startswith("NVD failed at")
+        assert (await campus.service.ask("ready"))["cve"][0].startswith("NVD failed at")
 
 
-async def test_without_nvd_ever_severity_is_unknown_and_has_no_source(publisher, open_town, terms) -> None:
+async def test_without_nvd_ever_severity_is_unknown_and_has_no_source(publisher, open_test_campus, terms) -> None:
     publisher.put(NVD, status=503)
-    async with open_town(publisher.url) as town:
-        await renew(town.site, terms=terms())
-        brief = (await town.call("top_cves_today", key="cve")).data
+    async with open_test_campus(publisher.url) as campus:
+        await renew(campus.site, terms=terms())
+        brief = (await campus.call("top_cves_today", key="cve")).data
         assert {(entry["severity"], entry["severity_source"], entry["cvss"]) for entry in brief["entries"]} == {("UNKNOWN", None, None)}
         assert brief["feeds"]["nvd"] == {"version": None, "date": None, "age_days": None, "entries": None}
 
@@ -201,21 +201,21 @@ async def test_the_shipped_terms_are_those_of_the_job() -> None:
     assert refresh.__kwdefaults__ == {"day": None, "accept": False}
 
 
-async def test_old_feeds_are_published_with_their_age_and_as_stale(publisher, open_town, make) -> None:
+async def test_old_feeds_are_published_with_their_age_and_as_stale(publisher, open_test_campus, make) -> None:
     publisher.put(KEV, make.kev_catalog(make.listings(1200), released="2026-08-06T00:00:00.000Z"))
     publisher.put(EPSS, make.epss_file(make.many_scores(2000), scored="2026-08-18T12:00:00Z"))
     clock = Clock()
-    async with open_town(publisher.url, clock=clock) as town:
+    async with open_test_campus(publisher.url, clock=clock) as campus:
         clock.time = clock.time.replace(year=2026, month=8, day=20, hour=14)
-        await town.run("refresh")
-        brief = (await town.call("top_cves_today", key="cve")).data
+        await campus.run("refresh")
+        brief = (await campus.call("top_cves_today", key="cve")).data
         assert (brief["stale"], brief["feeds"]["kev"]["age_days"], brief["feeds"]["epss"]["age_days"]) == (False, 14, 2)
-        assert "stale" not in (await town.call("brief_teaser")).data
+        assert "stale" not in (await campus.call("brief_teaser")).data
         clock.move(timedelta(days=1))
-        aged = (await town.call("top_cves_today", key="cve")).data
+        aged = (await campus.call("top_cves_today", key="cve")).data
         assert (aged["stale"], aged["feeds"]["kev"]["age_days"], aged["day"]) == (True, 15, "2026-08-20")
         assert json.dumps(aged["entries"]) == json.dumps(brief["entries"])
-        assert (await town.call("brief_teaser")).data["stale"] is True
-        assert (await town.call("cve_verdict", key="cve", cve_id="CVE-2026-1000")).data["stale"] is True
-        archived = (await town.call("archived_brief", key="cve", date="2026-08-20")).data
+        assert (await campus.call("brief_teaser")).data["stale"] is True
+        assert (await campus.call("cve_verdict", key="cve", cve_id="CVE-2026-1000")).data["stale"] is True
+        archived = (await campus.call("archived_brief", key="cve", date="2026-08-20")).data
         assert archived == brief

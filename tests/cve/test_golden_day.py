@@ -52,7 +52,7 @@ CASES: list[tuple[dict[str, Any] | None, tuple[Any, ...]]] = [
 ]
 
 
-async def test_the_25_of_the_golden_day_and_what_is_said_of_them(real_feeds: Path, open_town, make, tmp_path: Path) -> None:
+async def test_the_25_of_the_golden_day_and_what_is_said_of_them(real_feeds: Path, open_test_campus, make, tmp_path: Path) -> None:
     kev_file = real_feeds / "known_exploited_vulnerabilities-2026.08.21.json"
     nvd_file = tmp_path / "nvd.json"
     nvd_file.write_bytes(make.nvd_page([]))
@@ -61,16 +61,16 @@ async def test_the_25_of_the_golden_day_and_what_is_said_of_them(real_feeds: Pat
         "epss_url": (real_feeds / "epss_scores-2026-08-15.reconstructed.csv.gz").as_uri(),
         "nvd_url": nvd_file.as_uri(),
     }
-    async with open_town(settings=settings, clock=Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))) as town:
-        key = await town.key("cve")
-        await town.run("refresh")
-        bare = (await town.call("top_cves_today", key=key)).data["entries"]
+    async with open_test_campus(settings=settings, clock=Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))) as campus:
+        key = await campus.key("cve")
+        await campus.run("refresh")
+        bare = (await campus.call("top_cves_today", key=key)).data["entries"]
         assert [(entry["cve_id"], entry["score"]) for entry in bare[:4]] == GOLDEN
 
         given = {entry["cve_id"]: CASES[place % len(CASES)] for place, entry in enumerate(bare)}
         nvd_file.write_bytes(make.nvd_page([make.nvd_record(cve_id, **said) for cve_id, (said, _) in given.items() if said]))
-        await town.run("refresh")
-        brief = (await town.call("top_cves_today", key=key)).data
+        await campus.run("refresh")
+        brief = (await campus.call("top_cves_today", key=key)).data
 
     listed = {one["cveID"]: one for one in json.loads(kev_file.read_bytes())["vulnerabilities"]}
     assert [entry["cve_id"] for entry in brief["entries"]] == [entry["cve_id"] for entry in bare]

@@ -35,7 +35,7 @@ def cut_epss(folder: Path, cves: set[str]) -> bytes:
     return gzip.compress("\n".join([*lines[:2], *kept, ""]).encode())
 
 
-async def test_thirty_days_give_thirty_archived_briefs(real_feeds: Path, open_town, tmp_path, make) -> None:
+async def test_thirty_days_give_thirty_archived_briefs(real_feeds: Path, open_test_campus, tmp_path, make) -> None:
     published = dict(releases(real_feeds))
     listed = {one["cveID"]: one for body in published.values() for one in json.loads(body)["vulnerabilities"]}
     kev_file, epss_file, nvd_file = tmp_path / "kev.json", tmp_path / "epss.csv.gz", tmp_path / "nvd.json"
@@ -43,47 +43,47 @@ async def test_thirty_days_give_thirty_archived_briefs(real_feeds: Path, open_to
     nvd_file.write_bytes(make.nvd_page([]))
     settings = {"kev_url": kev_file.as_uri(), "epss_url": epss_file.as_uri(), "nvd_url": nvd_file.as_uri()}
     clock, fresh_counts, briefs = Clock(), [], {}
-    async with open_town(settings=settings | {"archive_start": FIRST.isoformat()}, clock=clock) as town:
-        key = await town.key("cve")
+    async with open_test_campus(settings=settings | {"archive_start": FIRST.isoformat()}, clock=clock) as campus:
+        key = await campus.key("cve")
         for day in (FIRST + timedelta(days=n) for n in range(DAYS)):
             clock.time = datetime(day.year, day.month, day.day, 23, 59, tzinfo=UTC)
             kev_file.write_bytes(published[max(released for released in published if released <= day)])
-            await town.run("refresh")
+            await campus.run("refresh")
             catalog = json.loads(kev_file.read_bytes())["vulnerabilities"]
-            briefs[day] = (await town.http.get("/v1/brief/today", headers={"Authorization": f"Bearer {key}"})).json()
-            fresh = (await town.call("kev_fresh", key=key)).data
+            briefs[day] = (await campus.http.get("/v1/brief/today", headers={"Authorization": f"Bearer {key}"})).json()
+            fresh = (await campus.call("kev_fresh", key=key)).data
             window = {(day - timedelta(days=n)).isoformat() for n in range(7)}
             assert {entry["cve_id"] for entry in fresh["entries"]} == {one["cveID"] for one in catalog if one["dateAdded"] in window}
             assert (fresh["from"], fresh["to"], fresh["count"]) == (min(window), max(window), len(fresh["entries"]))
             products = {one["cveID"]: one["product"].strip() for one in catalog}
             assert all(entry["product"] == products[entry["cve_id"]] for entry in briefs[day]["entries"])
             fresh_counts.append(fresh["count"])
-            verdict = (await town.call("cve_verdict", key=key, cve_id=REMOVED)).data
+            verdict = (await campus.call("cve_verdict", key=key, cve_id=REMOVED)).data
             assert verdict["found"] is (day < REMOVED_ON)
         assert verdict["miss"]["reason"] == "removed_from_kev"
 
         assert fresh_counts[11:15] == [0, 0, 0, 0]
         assert len(briefs) == DAYS
         for day, brief in briefs.items():
-            reply = await town.call("archived_brief", key=key, date=day)
+            reply = await campus.call("archived_brief", key=key, date=day)
             assert (reply.status, reply.data) == (200, brief), day
             assert (brief["day"], brief["count"]) == (day.isoformat(), 25)
         for day in (FIRST - timedelta(days=1), FIRST + timedelta(days=DAYS)):
-            assert (await town.call("archived_brief", key=key, date=day)).code == "no_data_for_date"
-        assert (await town.campus.ask("audit"))["cve"] == []
+            assert (await campus.call("archived_brief", key=key, date=day)).code == "no_data_for_date"
+        assert (await campus.service.ask("audit"))["cve"] == []
 
 
-async def test_the_archive_stays_as_it_was_published(publisher, open_town, make) -> None:
+async def test_the_archive_stays_as_it_was_published(publisher, open_test_campus, make) -> None:
     clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
-    async with open_town(publisher.url, clock=clock) as town:
-        await town.run("refresh", day=date(2026, 8, 19))
-        await town.run("refresh")
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        await campus.run("refresh", day=date(2026, 8, 19))
+        await campus.run("refresh")
         with pytest.raises(Exception, match="the list of 2026-08-19 is archived"):
-            await town.run("refresh", day=date(2026, 8, 19))
+            await campus.run("refresh", day=date(2026, 8, 19))
         with pytest.raises(Exception, match="2026-08-22 is still to come"):
-            await town.run("refresh", day=date(2026, 8, 22))
-        before = (await town.call("top_cves_today", key="cve")).data
-        await town.run("refresh", day=date(2026, 8, 20))
-        await town.run("refresh", day=date(2026, 8, 19), accept=True)
-        assert (await town.call("top_cves_today", key="cve")).data == before
-        assert (await town.call("archived_brief", key="cve", date="2026-08-20")).data["day"] == "2026-08-20"
+            await campus.run("refresh", day=date(2026, 8, 22))
+        before = (await campus.call("top_cves_today", key="cve")).data
+        await campus.run("refresh", day=date(2026, 8, 20))
+        await campus.run("refresh", day=date(2026, 8, 19), accept=True)
+        assert (await campus.call("top_cves_today", key="cve")).data == before
+        assert (await campus.call("archived_brief", key="cve", date="2026-08-20")).data["day"] == "2026-08-20"

@@ -11,38 +11,38 @@ from buildings.cve.sample import FOLDER, sample_edition
 pytestmark = pytest.mark.anyio
 
 
-async def test_until_the_first_list_the_sample_is_shown_and_marked(publisher, open_town) -> None:
-    async with open_town(publisher.url, settings={"sample": True}) as town:
-        key = await town.key("cve")
+async def test_until_the_first_list_the_sample_is_shown_and_marked(publisher, open_test_campus) -> None:
+    async with open_test_campus(publisher.url, settings={"sample": True}) as campus:
+        key = await campus.key("cve")
         answers = [
-            await town.call("brief_teaser"),
-            await town.call("top_cves_today", key=key),
-            await town.call("kev_fresh", key=key),
-            await town.call("cve_verdict", key=key, cve_id="CVE-2021-44228"),
-            await town.call("cve_verdict", key=key, cve_id="CVE-2021-1000"),
+            await campus.call("brief_teaser"),
+            await campus.call("top_cves_today", key=key),
+            await campus.call("kev_fresh", key=key),
+            await campus.call("cve_verdict", key=key, cve_id="CVE-2021-44228"),
+            await campus.call("cve_verdict", key=key, cve_id="CVE-2021-1000"),
         ]
         assert [(answer.status, answer.data["sample"], answer.data["day"]) for answer in answers] == [(200, True, "2026-01-30")] * 5
-        assert (await town.call("archived_brief", key=key, date="2026-01-30")).code == "no_data_for_date"
-        assert (await town.campus.ask("ready"))["cve"] == []
-        await town.run("refresh")
+        assert (await campus.call("archived_brief", key=key, date="2026-01-30")).code == "no_data_for_date"
+        assert (await campus.service.ask("ready"))["cve"] == []
+        await campus.run("refresh")
         for tool, arguments in [("brief_teaser", {}), ("top_cves_today", {}), ("cve_verdict", {"cve_id": "CVE-2026-1000"})]:
-            assert "sample" not in (await town.call(tool, key=key, **arguments)).data
+            assert "sample" not in (await campus.call(tool, key=key, **arguments)).data
 
 
-async def test_without_the_sample_there_is_no_list_yet(open_town) -> None:
-    async with open_town() as town:
+async def test_without_the_sample_there_is_no_list_yet(open_test_campus) -> None:
+    async with open_test_campus() as campus:
         for tool, arguments in [
             ("brief_teaser", {}),
             ("top_cves_today", {}),
             ("kev_fresh", {}),
             ("cve_verdict", {"cve_id": "CVE-2021-44228"}),
         ]:
-            reply = await town.call(tool, key="cve", **arguments)
+            reply = await campus.call(tool, key="cve", **arguments)
             assert (reply.status, reply.code) == (503, "no_list_yet")
             assert int(reply.headers["Retry-After"]) > 0
         assert (
             "the archive starts on 2026-08-19 and has no lists yet"
-            in (await town.call("archived_brief", key="cve", date="2026-08-21")).data["detail"]
+            in (await campus.call("archived_brief", key="cve", date="2026-08-21")).data["detail"]
         )
 
 

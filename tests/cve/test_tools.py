@@ -53,12 +53,12 @@ def frame(request) -> str:
     return request.param
 
 
-async def test_the_whole_day_through_every_tool(feeds, open_town, frame, storage_url) -> None:
-    async with open_town(feeds.url, frame=frame, storage=storage_url, settings={"archive_start": "2026-08-19"}) as town:
-        await town.run("refresh")
-        key = await town.key("cve")
+async def test_the_whole_day_through_every_tool(feeds, open_test_campus, frame, storage_url) -> None:
+    async with open_test_campus(feeds.url, frame=frame, storage=storage_url, settings={"archive_start": "2026-08-19"}) as campus:
+        await campus.run("refresh")
+        key = await campus.key("cve")
 
-        teaser = (await town.call("brief_teaser")).data
+        teaser = (await campus.call("brief_teaser")).data
         assert teaser.keys() == {"ok", "day", "source", "teaser", "full_list"}
         assert (teaser["ok"], teaser["day"]) == (True, "2026-08-21")
         assert teaser["teaser"][0] == {
@@ -72,7 +72,7 @@ async def test_the_whole_day_through_every_tool(feeds, open_town, frame, storage
         assert "http://campus.test/v1/brief/today" in teaser["full_list"]
         assert teaser["full_list"].endswith("; with a key of scope cve (from $19).")
 
-        brief = (await town.call("top_cves_today", key=key)).data
+        brief = (await campus.call("top_cves_today", key=key)).data
         assert list(brief) == ["ok", "day", "generated_at", "stale", "source", "count", "entries", "methodology", "feeds", "notices"]
         assert (brief["generated_at"], brief["stale"], brief["count"]) == ("2026-08-21T14:00:00Z", False, 25)
         assert [entry["rank"] for entry in brief["entries"]] == list(range(1, 26))
@@ -101,21 +101,21 @@ async def test_the_whole_day_through_every_tool(feeds, open_town, frame, storage
         assert (second["epss"], second["epss_percentile"], second["ransomware"], second["cvss"]) == (None, None, None, None)
         assert brief["feeds"]["epss"] == {"version": "v2026.06.15", "date": "2026-08-21", "age_days": 0, "entries": 2003}
 
-        fresh = (await town.call("kev_fresh", key=key)).data
+        fresh = (await campus.call("kev_fresh", key=key)).data
         assert list(fresh) == ["ok", "day", "stale", "window_days", "from", "to", "count", "entries"]
         assert (fresh["window_days"], fresh["from"], fresh["to"], fresh["count"]) == (7, "2026-08-15", "2026-08-21", 2)
         assert fresh["entries"] == [first, second]
 
-        assert (await town.call("archived_brief", key=key, date="2026-08-21")).data == brief
+        assert (await campus.call("archived_brief", key=key, date="2026-08-21")).data == brief
 
 
-async def test_a_verdict_for_every_kind_of_cve(feeds, open_town, frame) -> None:
-    async with open_town(feeds.url, frame=frame) as town:
-        await town.run("refresh")
-        key = await town.key("cve")
+async def test_a_verdict_for_every_kind_of_cve(feeds, open_test_campus, frame) -> None:
+    async with open_test_campus(feeds.url, frame=frame) as campus:
+        await campus.run("refresh")
+        key = await campus.key("cve")
 
         async def verdict(cve_id: str) -> dict[str, Any]:
-            reply = await town.call("cve_verdict", key=key, cve_id=cve_id)
+            reply = await campus.call("cve_verdict", key=key, cve_id=cve_id)
             assert reply.status == 200
             assert (reply.data["ok"], reply.data["day"], reply.data["of"]) == (True, "2026-08-21", 2004)
             return reply.data
@@ -142,66 +142,66 @@ async def test_a_verdict_for_every_kind_of_cve(feeds, open_town, frame) -> None:
             assert cve_id in miss["miss"]["explanation"]
 
 
-async def test_what_cisa_took_out_of_kev_is_told_apart(feeds, open_town, make, frame) -> None:
+async def test_what_cisa_took_out_of_kev_is_told_apart(feeds, open_test_campus, make, frame) -> None:
     clock = Clock(NOON)
-    async with open_town(feeds.url, frame=frame, clock=clock) as town:
-        await town.run("refresh")
+    async with open_test_campus(feeds.url, frame=frame, clock=clock) as campus:
+        await campus.run("refresh")
         clock.move(timedelta(days=1))
         scored = make.kev_entry("CVE-2026-7001", date(2026, 8, 20))
         feeds.put(KEV, make.kev_catalog(make.listings(1200), released="2026-08-22T17:00:00.000Z"))
-        await town.run("refresh")
-        still_ranked = (await town.call("cve_verdict", key="cve", cve_id="CVE-2026-7001")).data
+        await campus.run("refresh")
+        still_ranked = (await campus.call("cve_verdict", key="cve", cve_id="CVE-2026-7001")).data
         assert (still_ranked["found"], still_ranked["kev"], still_ranked["kev_removed_on"]) == (True, False, "2026-08-22")
-        gone = (await town.call("cve_verdict", key="cve", cve_id="CVE-2026-7002")).data
+        gone = (await campus.call("cve_verdict", key="cve", cve_id="CVE-2026-7002")).data
         assert (gone["found"], gone["miss"]["reason"]) == (False, "removed_from_kev")
         assert "2026-08-19" in gone["miss"]["explanation"]
 
         clock.move(timedelta(days=1))
         feeds.put(KEV, make.kev_catalog([scored, *make.listings(1200)], released="2026-08-23T17:00:00.000Z"))
-        await town.run("refresh")
-        back = (await town.call("cve_verdict", key="cve", cve_id="CVE-2026-7001")).data
+        await campus.run("refresh")
+        back = (await campus.call("cve_verdict", key="cve", cve_id="CVE-2026-7001")).data
         assert (back["kev"], back["kev_removed_on"]) == (True, None)
-        assert (await town.call("cve_verdict", key="cve", cve_id="CVE-2026-7002")).data["miss"]["reason"] == "removed_from_kev"
+        assert (await campus.call("cve_verdict", key="cve", cve_id="CVE-2026-7002")).data["miss"]["reason"] == "removed_from_kev"
 
 
-async def test_malformed_names_and_days_without_a_list_are_refused_by_code(feeds, open_town, frame) -> None:
-    async with open_town(feeds.url, frame=frame, settings={"archive_start": "2026-08-21"}) as town:
-        await town.run("refresh", day=date(2026, 8, 20))
-        await town.run("refresh")
-        key = await town.key("cve")
+async def test_malformed_names_and_days_without_a_list_are_refused_by_code(feeds, open_test_campus, frame) -> None:
+    async with open_test_campus(feeds.url, frame=frame, settings={"archive_start": "2026-08-21"}) as campus:
+        await campus.run("refresh", day=date(2026, 8, 20))
+        await campus.run("refresh")
+        key = await campus.key("cve")
         for cve_id in ("CVE-2021", "CVE-2021-123", "log4shell", "CVE-2021-044228"):
-            reply = await town.call("cve_verdict", key=key, cve_id=cve_id)
+            reply = await campus.call("cve_verdict", key=key, cve_id=cve_id)
             assert (reply.status, reply.code) == (400, "invalid_cve_id"), cve_id
         for day in ("20260821", "2026-8-21", "2026-02-30", "today", "2026-08-21T00:00:00", "1755734400"):
-            reply = await town.call("archived_brief", key=key, date=day)
+            reply = await campus.call("archived_brief", key=key, date=day)
             assert (reply.status, reply.code) == (400, "invalid_date"), day
         for day in ("2026-08-20", "2026-08-22", "0001-01-01"):
-            reply = await town.call("archived_brief", key=key, date=day)
+            reply = await campus.call("archived_brief", key=key, date=day)
             assert (reply.status, reply.code) == (404, "no_data_for_date"), day
             assert "the archive has lists from 2026-08-21 to 2026-08-21" in reply.data["detail"]
 
 
 @pytest.mark.parametrize("tool", ["top_cves_today", "kev_fresh"])
-async def test_a_paid_tool_without_access_is_refused_before_its_arguments_are_read(feeds, open_town, frame, tool: str) -> None:
-    async with open_town(feeds.url, frame=frame) as town:
-        await town.run("refresh")
-        assert (await town.call(tool)).status == 402
-        assert (await town.call("cve_verdict", cve_id="nonsense")).status == 402
-        assert (await town.call("archived_brief", date="nonsense")).status == 402
+async def test_a_paid_tool_without_access_is_refused_before_its_arguments_are_read(feeds, open_test_campus, frame, tool: str) -> None:
+    async with open_test_campus(feeds.url, frame=frame) as campus:
+        await campus.run("refresh")
+        assert (await campus.call(tool)).status == 402
+        assert (await campus.call("cve_verdict", cve_id="nonsense")).status == 402
+        assert (await campus.call("archived_brief", date="nonsense")).status == 402
 
 
-async def test_answers_are_the_same_objects_until_the_list_or_the_day_changes(feeds, open_town, make) -> None:
+async def test_answers_are_the_same_objects_until_the_list_or_the_day_changes(feeds, open_test_campus, make) -> None:
     clock = Clock(NOON)
-    async with open_town(feeds.url, clock=clock) as town:
-        await town.run("refresh")
-        state = town.site.state
+    async with open_test_campus(feeds.url, clock=clock) as campus:
+        await campus.run("refresh")
+        state = campus.site.state
 
         def answers() -> Any:
             return state.answers(clock(), full_list=lambda: "here")
 
         first = answers()
         clock.move(timedelta(hours=9))
-        await town.run("reload")
+        await campus.run("reload")
         assert answers() is first
         assert hash(first.brief) == hash(first.brief)
         archived = await state.archived(date(2026, 8, 21))
@@ -209,60 +209,63 @@ async def test_answers_are_the_same_objects_until_the_list_or_the_day_changes(fe
         clock.move(timedelta(hours=2))
         assert answers() is not first
         assert answers().brief.entries == first.brief.entries
-        await town.run("refresh", day=date(2026, 8, 21))
+        await campus.run("refresh", day=date(2026, 8, 21))
         assert answers().brief is not first.brief
 
 
-async def test_another_process_serves_the_new_list_after_its_reload(feeds, open_town, storage_url, make) -> None:
+async def test_another_process_serves_the_new_list_after_its_reload(feeds, open_test_campus, storage_url, make) -> None:
     clock = Clock(NOON)
-    async with open_town(feeds.url, clock=clock, storage=storage_url) as one, open_town(feeds.url, clock=clock, storage=storage_url) as two:
+    async with (
+        open_test_campus(feeds.url, clock=clock, storage=storage_url) as one,
+        open_test_campus(feeds.url, clock=clock, storage=storage_url) as two,
+    ):
         assert (await two.call("brief_teaser")).code == "no_list_yet"
         await one.run("refresh")
         await two.run("reload")
         assert (await two.call("top_cves_today", key="cve")).data == (await one.call("top_cves_today", key="cve")).data
-    async with open_town(feeds.url, clock=clock, storage=storage_url) as started_later:
+    async with open_test_campus(feeds.url, clock=clock, storage=storage_url) as started_later:
         assert (await started_later.call("brief_teaser")).data["day"] == "2026-08-21"
 
 
-async def test_the_teaser_names_the_price_that_the_operator_set(feeds, open_town) -> None:
+async def test_the_teaser_names_the_price_that_the_operator_set(feeds, open_test_campus) -> None:
     for word, tables, expected in [
         ({"price": "0.07"}, PAYMENTS, "; with a key of scope cve (from $19), or $0.07 per call."),
         ({"price": "0.07"}, {}, "; with a key of scope cve (from $19)."),
         ({"free": True}, {}, "; free."),
         ({"hidden": True}, {}, "not available here."),
     ]:
-        async with open_town(feeds.url, tools={"top_cves_today": word}, tables=tables) as town:
-            await town.run("refresh")
-            assert (await town.call("brief_teaser")).data["full_list"].endswith(expected)
+        async with open_test_campus(feeds.url, tools={"top_cves_today": word}, tables=tables) as campus:
+            await campus.run("refresh")
+            assert (await campus.call("brief_teaser")).data["full_list"].endswith(expected)
 
 
-async def test_every_member_of_every_answer_is_described(open_town) -> None:
+async def test_every_member_of_every_answer_is_described(open_test_campus) -> None:
     def described(schema: dict[str, Any]) -> None:
         for part in (schema, *schema.get("$defs", {}).values()):
             for name, member in part.get("properties", {}).items():
                 assert member.get("description"), name
 
-    async with open_town() as town:
-        for tool in town.campus.plan.opened[0].tools.values():
+    async with open_test_campus() as campus:
+        for tool in campus.service.plan.opened[0].tools.values():
             described(tool.output_schema)
             described(tool.parameters)
             assert tool.annotations.read_only_hint
 
 
-async def test_a_stored_answer_reads_as_its_schema_says(feeds, open_town) -> None:
-    async with open_town(feeds.url) as town:
-        await town.run("refresh")
-        schema = town.campus.plan.opened[0].tools["cve_verdict"].output_schema
+async def test_a_stored_answer_reads_as_its_schema_says(feeds, open_test_campus) -> None:
+    async with open_test_campus(feeds.url) as campus:
+        await campus.run("refresh")
+        schema = campus.service.plan.opened[0].tools["cve_verdict"].output_schema
         for cve_id in ("CVE-2026-7001", "CVE-2026-9999999"):
-            verdict = (await town.call("cve_verdict", key="cve", cve_id=cve_id)).data
+            verdict = (await campus.call("cve_verdict", key="cve", cve_id=cve_id)).data
             assert set(schema["required"]) <= verdict.keys() <= schema["properties"].keys()
         assert schema["type"] == "object"
 
 
-async def test_every_brief_tells_how_it_was_made_and_what_the_publishers_ask_for(feeds, open_town) -> None:
-    async with open_town(feeds.url) as town:
-        await town.run("refresh")
-        brief = (await town.call("top_cves_today", key="cve")).data
+async def test_every_brief_tells_how_it_was_made_and_what_the_publishers_ask_for(feeds, open_test_campus) -> None:
+    async with open_test_campus(feeds.url) as campus:
+        await campus.run("refresh")
+        brief = (await campus.call("top_cves_today", key="cve")).data
         method = json.dumps(brief["methodology"], ensure_ascii=False)
         for words in ("25·KEV + 25·EPSS + 50·KEV·2^(−d/30)", "0.74", "0.739", "always in KEV", "chosen on the data", "one model version"):
             assert words in method

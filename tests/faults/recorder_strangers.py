@@ -171,7 +171,7 @@ async def test_honest_alerts_arrive_whatever_strangers_do(
         net = Internet(await asked(receivers))
         web = guarded_client(ORIGIN, allowed_hosts=["localhost"], resolve=names, network=net, trust=_trusting(authority.client))
         async with open_recorder(storage=storage_url, web=web, settings=settings, clock=Now()) as recorder:
-            await in_transaction(recorder.town.site.storage, partial(fill, rows=rows_of(net.ports)))
+            await in_transaction(recorder.campus.site.storage, partial(fill, rows=rows_of(net.ports)))
             figures = await _among_strangers(recorder, net, receivers)
     with capsys.disabled():
         print(f"\n{storage_url.partition(':')[0]}: {figures}")
@@ -184,8 +184,8 @@ def _trusting(client: ssl.SSLContext) -> ssl.SSLContext:
 
 
 async def _among_strangers(recorder: Any, net: Internet, receivers: Any) -> str:
-    site = recorder.town.site
-    config = uvicorn.Config(recorder.town.app, port=free_port(), lifespan="off", log_level="error")
+    site = recorder.campus.site
+    config = uvicorn.Config(recorder.campus.app, port=free_port(), lifespan="off", log_level="error")
     server = uvicorn.Server(config)
     honest = [name for some in HONEST.values() for name in some]
     plan = Plan(config.port, SECRET, (HANGING, VICTIMS), BEATING, REGISTERING, NETWORKS, honest, SECONDS)

@@ -35,11 +35,11 @@ def frame(request: pytest.FixtureRequest) -> Any:
 
 
 async def test_every_building_is_listed_with_tools_prices_and_addresses(frame: Frame) -> None:
-    async with open_campus(frame=frame, gateway=gateway) as town:
-        alone = (await town.call("list_buildings")).data
+    async with open_campus(frame=frame, gateway=gateway) as campus:
+        alone = (await campus.call("list_buildings")).data
         assert [one["name"] for one in alone["buildings"]] == ["gateway"]
-    async with open_campus(frame=frame, gateway=gateway, library=library()) as town:
-        both = (await town.call("list_buildings")).data
+    async with open_campus(frame=frame, gateway=gateway, library=library()) as campus:
+        both = (await campus.call("list_buildings")).data
     assert both["count"] == 2
     found = both["buildings"][1]
     assert (found["title"], found["about"]) == ("Library", "Lends books, from the city's catalogue.")
@@ -52,8 +52,8 @@ async def test_every_building_is_listed_with_tools_prices_and_addresses(frame: F
 
 
 async def test_how_to_pay_names_both_doors_every_product_and_the_clients(frame: Frame) -> None:
-    async with open_campus(frame=frame, gateway=gateway, library=library()) as town:
-        said = (await town.call("how_to_pay")).data
+    async with open_campus(frame=frame, gateway=gateway, library=library()) as campus:
+        said = (await campus.call("how_to_pay")).data
     assert [(door["name"], door["open"]) for door in said["doors"]] == [("key", True), ("x402", False)]
     assert {product["name"]: product["scope"] for product in said["products"]} == {"gateway": "gateway", "library": "library", "all": "all"}
     claude = next(client["text"] for client in said["clients"] if client["client"] == "Claude Code")
@@ -62,8 +62,8 @@ async def test_how_to_pay_names_both_doors_every_product_and_the_clients(frame: 
 
 
 async def test_about_service_says_what_is_sold_and_where_data_comes_from(frame: Frame) -> None:
-    async with open_campus(frame=frame, gateway=gateway, library=library()) as town:
-        said = (await town.call("about_service")).data
+    async with open_campus(frame=frame, gateway=gateway, library=library()) as campus:
+        said = (await campus.call("about_service")).data
     sold = {one["name"]: one for one in said["sold"]}
     assert "city's catalogue" in sold["library"]["about"]
     assert (sold["library"]["free"], sold["library"]["paid"]) == (["shelves"], ["book: key"])

@@ -31,20 +31,20 @@ def troubled(shop: Building) -> Building:
 
 
 async def test_metrics_are_on_the_operators_listener_and_never_public(shop: Building) -> None:
-    async with open_campus(shop=shop) as town, town.admin() as admin:
-        town.site.count("sales", kind="book")
-        town.site.count("sales", kind="book")
+    async with open_campus(shop=shop) as campus, campus.admin() as admin:
+        campus.site.count("sales", kind="book")
+        campus.site.count("sales", kind="book")
         page = await admin.get("/metrics")
         assert 'campus_shop_sales_total{kind="book"} 2.0' in page.text
         assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
         for headers in ({}, {"X-Forwarded-For": "127.0.0.1"}, {"X-Forwarded-For": "203.0.113.7"}):
-            public = await town.http.get("/metrics", headers=headers)
+            public = await campus.http.get("/metrics", headers=headers)
             assert (public.status_code, public.json()["code"]) == (404, "not_found"), headers
 
 
 async def test_readyz_tells_the_public_which_check_failed_and_the_operator_why(shop: Building) -> None:
-    async with open_campus(shop=troubled(shop)) as town, town.admin() as admin:
-        public, operators = await town.http.get("/readyz"), await admin.get("/readyz")
+    async with open_campus(shop=troubled(shop)) as campus, campus.admin() as admin:
+        public, operators = await campus.http.get("/readyz"), await admin.get("/readyz")
     assert (public.status_code, operators.status_code) == (200, 200)
     assert public.json()["checks"] == {"storage": "ok", "jobs": "ok", "shop": "failed"}
     assert "hunter2" not in public.text
@@ -53,13 +53,13 @@ async def test_readyz_tells_the_public_which_check_failed_and_the_operator_why(s
 
 @pytest.mark.parametrize("path", ["/metrics", "/readyz", "/healthz", "/"])
 async def test_a_page_that_rebinds_its_name_to_the_operators_listener_is_refused(shop: Building, path: str) -> None:
-    async with open_campus(shop=shop) as town, town.admin() as admin:
+    async with open_campus(shop=shop) as campus, campus.admin() as admin:
         answer = await admin.get(path, headers={"Host": "rebound.example"})
     assert (answer.status_code, answer.json()["code"]) == (421, "misdirected_request")
 
 
 async def test_a_page_of_another_origin_reads_nothing_of_the_operators(shop: Building) -> None:
-    async with open_campus(shop=shop) as town, town.admin() as admin:
+    async with open_campus(shop=shop) as campus, campus.admin() as admin:
         for path, status in (("/metrics", 200), ("/readyz", 200), ("/nothing", 404)):
             answer = await admin.get(path, headers={"Origin": "https://page.example"})
             assert answer.status_code == status
@@ -67,7 +67,7 @@ async def test_a_page_of_another_origin_reads_nothing_of_the_operators(shop: Bui
 
 
 async def test_an_unknown_page_of_the_operators_names_those_there_are(shop: Building) -> None:
-    async with open_campus(shop=shop) as town, town.admin() as admin:
+    async with open_campus(shop=shop) as campus, campus.admin() as admin:
         answer = await admin.get("/v1/shop/sample")
     assert answer.status_code == 404
     assert "/healthz, /metrics, /readyz" in answer.json()["detail"]

@@ -12,7 +12,7 @@ from terms.samples import PAYMENTS, payment_v2
 from buildings.cve import building as cve
 from buildings.recorder import building as recorder
 from campus import Problem, access, free, route
-from campus.testing import Town, open_campus
+from campus.testing import TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 
@@ -61,9 +61,9 @@ def tools(*middleware: Middleware) -> FastMCP[Any]:
 CODES = ((422, "invalid_request"), (400, "invalid_port"), (404, "no_ships"), (400, "invalid_json"))
 
 
-async def told(town: Town, tool: str, meta: Any = None, **arguments: Any) -> str:
+async def told(campus: TestCampus, tool: str, meta: Any = None, **arguments: Any) -> str:
     """What a client that shows text only shows of a refusal."""
-    async with town.mcp() as client:
+    async with campus.mcp() as client:
         result = await client.call_tool(tool, arguments, meta=meta, raise_on_error=False)
     assert result.is_error
     problem = result.structured_content or {}
@@ -82,23 +82,23 @@ async def told(town: Town, tool: str, meta: Any = None, **arguments: Any) -> str
 
 
 async def test_the_sentence_of_the_issue() -> None:
-    async with open_campus(cve=cve, tools={"cve_verdict": {"free": True}}) as town:
-        assert await told(town, "cve_verdict", cve="CVE-2021-44228") == "argument cve_id is required; there is no argument cve"
+    async with open_campus(cve=cve, tools={"cve_verdict": {"free": True}}) as campus:
+        assert await told(campus, "cve_verdict", cve="CVE-2021-44228") == "argument cve_id is required; there is no argument cve"
 
 
 @pytest.mark.parametrize("way", ["direct", "through the server", "a proxy"])
 async def test_each_argument_is_named_once_in_the_callers_frame(way: str) -> None:
     author = tools(*((Watching(),) if way == "through the server" else ()))
     building = create_proxy(author, name="harbour") if way == "a proxy" else author
-    async with open_campus(harbour=building) as town:
-        assert await told(town, "look", prt="brest", s="x") == (
+    async with open_campus(harbour=building) as campus:
+        assert await told(campus, "look", prt="brest", s="x") == (
             "argument port is required; argument secret is required; there is no argument prt; there is no argument s; "
             "the other arguments are: count"
         )
-        assert await told(town, "write") == "argument point is required"
-        assert await told(town, "write", point={"x": True}) == "argument point.x should be a number, not true or false"
-        assert await told(town, "look", port="brest", secret="a", count=False) == "argument count should be a number, not true or false"
-        answer = await town.http.get("/v1/look/brest?prt=x")
+        assert await told(campus, "write") == "argument point is required"
+        assert await told(campus, "write", point={"x": True}) == "argument point.x should be a number, not true or false"
+        assert await told(campus, "look", port="brest", secret="a", count=False) == "argument count should be a number, not true or false"
+        answer = await campus.http.get("/v1/look/brest?prt=x")
         assert (answer.status_code, answer.json()["detail"]) == (
             422,
             "query parameter s is required; there is no query parameter prt; the other query parameters are: count",
@@ -106,8 +106,8 @@ async def test_each_argument_is_named_once_in_the_callers_frame(way: str) -> Non
 
 
 async def test_nested_arguments_are_named_by_their_path() -> None:
-    async with open_campus(harbour=tools()) as town:
-        said = await told(town, "write", point={"y": "a"}, points=[{"x": 1}, {"x": []}])
+    async with open_campus(harbour=tools()) as campus:
+        said = await told(campus, "write", point={"y": "a"}, points=[{"x": 1}, {"x": []}])
     assert said == (
         "argument point.x is required; argument point.y should be a valid number, unable to parse string as a number; "
         "argument points[1].x should be a valid integer"
@@ -115,53 +115,53 @@ async def test_nested_arguments_are_named_by_their_path() -> None:
 
 
 async def test_a_validators_own_refusal_is_told_with_what_else_is_wrong() -> None:
-    async with open_campus(harbour=tools()) as town:
-        assert await told(town, "look", port="best", secret="a") == "port is not a port; write it as brest"
-        assert await told(town, "look", port="best", number=1) == (
+    async with open_campus(harbour=tools()) as campus:
+        assert await told(campus, "look", port="best", secret="a") == "port is not a port; write it as brest"
+        assert await told(campus, "look", port="best", number=1) == (
             "argument secret is required; port is not a port; write it as brest; there is no argument number; "
             "the other arguments are: count"
         )
-        answer = await town.http.get("/v1/look/best?number=1")
+        answer = await campus.http.get("/v1/look/best?number=1")
         assert (answer.status_code, answer.json()["detail"]) == (
             422,
             "query parameter s is required; port is not a port; write it as brest; there is no query parameter number; "
             "the other query parameters are: count",
         )
-        assert (await town.http.get("/v1/look/best?s=1")).json()["code"] == "invalid_port"
-        assert await told(town, "look", port="brest", secret="a", count=7) == "no ships are here"
+        assert (await campus.http.get("/v1/look/best?s=1")).json()["code"] == "invalid_port"
+        assert await told(campus, "look", port="brest", secret="a", count=7) == "no ships are here"
 
 
 async def test_a_paid_call_whose_arguments_do_not_fit_is_told_so_before_anything_is_reserved() -> None:
-    async with open_campus(harbour=tools(), tables=PAYMENTS, frame="mcp") as town:
-        terms = (await town.call("buy")).terms
+    async with open_campus(harbour=tools(), tables=PAYMENTS, frame="mcp") as campus:
+        terms = (await campus.call("buy")).terms
         assert terms is not None
         meta = {"x402/payment": payment_v2(terms)}
-        assert await told(town, "buy", meta, point={"x": True}, count=True) == (
+        assert await told(campus, "buy", meta, point={"x": True}, count=True) == (
             "argument point.x should be a number, not true or false; argument count should be a number, not true or false"
         )
         assert (
-            await told(town, "buy", meta, pont={})
+            await told(campus, "buy", meta, pont={})
             == "argument point is required; there is no argument pont; the other arguments are: count"
         )
 
 
 async def test_a_hostile_name_is_cut_and_shown_without_what_cannot_be_seen() -> None:
-    async with open_campus(harbour=tools()) as town:
-        said = await told(town, "look", port="brest", secret="a", **{"\x1b[31m\u202e" + "n" * 5000: "hunter2"})
+    async with open_campus(harbour=tools()) as campus:
+        said = await told(campus, "look", port="brest", secret="a", **{"\x1b[31m\u202e" + "n" * 5000: "hunter2"})
     assert said.isprintable()
     assert len(said) < 250
     assert "hunter2" not in said
 
 
 async def test_a_value_that_cannot_be_stored_is_named() -> None:
-    async with open_campus(harbour=tools()) as town:
-        said = await told(town, "look", port="brest", secret="a\0b")
+    async with open_campus(harbour=tools()) as campus:
+        said = await told(campus, "look", port="brest", secret="a\0b")
     assert said == "argument secret: a text holds the character NUL"
 
 
 async def test_many_errors_are_cut_short() -> None:
-    async with open_campus(harbour=tools()) as town:
-        said = await told(town, "look", port="brest", secret="a", **{f"n{number}": 1 for number in range(300)})
+    async with open_campus(harbour=tools()) as campus:
+        said = await told(campus, "look", port="brest", secret="a", **{f"n{number}": 1 for number in range(300)})
     assert said.count("there is no argument n") == 20
     assert "; and 280 more; " in said
 
@@ -169,13 +169,13 @@ async def test_many_errors_are_cut_short() -> None:
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_no_tool_that_ships_takes_true_for_a_number(frame: Any) -> None:
     given = {"name": "a", "alert_webhook": "https://localhost/x"}
-    async with open_campus(frame=frame, recorder=recorder, tables={"web": {"allowed_hosts": ["localhost"]}}) as town:
+    async with open_campus(frame=frame, recorder=recorder, tables={"web": {"allowed_hosts": ["localhost"]}}) as campus:
         for argument in ("period_minutes", "grace_minutes"):
-            reply = await town.call("register_monitor", **given, **{argument: True})
+            reply = await campus.call("register_monitor", **given, **{argument: True})
             assert (reply.status, reply.code) == (422, "invalid_request")
             assert f"{argument} should be a number, not true or false" in reply.data["detail"]
         for argument in ("seq", "next_in", "status"):
-            reply = await town.call("heartbeat", monitor_id="m", secret="s", **{argument: True})
+            reply = await campus.call("heartbeat", monitor_id="m", secret="s", **{argument: True})
             assert (reply.status, reply.code) == (422, "invalid_request")
-        reply = await town.call("fleet_status", key="recorder", limit=True)
+        reply = await campus.call("fleet_status", key="recorder", limit=True)
         assert (reply.status, reply.code) == (422, "invalid_request")

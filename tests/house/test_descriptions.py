@@ -11,7 +11,7 @@ from buildings.checkout import building as checkout
 from buildings.cve import building as cve
 from buildings.gateway import building as gateway
 from campus import Building, access, free
-from campus.testing import Frame, Town, open_campus
+from campus.testing import Frame, TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 
@@ -47,20 +47,20 @@ def library() -> Building:
     return Building(mcp)
 
 
-async def listed(town: Town, building: str | None = None) -> dict[str, str]:
-    async with town.mcp(building) as client:
+async def listed(campus: TestCampus, building: str | None = None) -> dict[str, str]:
+    async with campus.mcp(building) as client:
         return {tool.name: tool.description or "" for tool in await client.list_tools()}
 
 
 @pytest.mark.parametrize(("tables", "expected"), [(None, WITHOUT_PAYMENTS), (PAYMENTS, WAYS)], ids=["keys only", "payments"])
 async def test_a_tools_description_ends_with_what_a_call_needs(tables: Any, expected: dict[str, str]) -> None:
-    async with open_campus(library=library(), tables=tables) as town:
-        texts = await listed(town)
+    async with open_campus(library=library(), tables=tables) as campus:
+        texts = await listed(campus)
         assert {name: text.rpartition("\n\n")[2] for name, text in texts.items()} == expected
-        document = (await town.http.get("/library/openapi.json")).json()
+        document = (await campus.http.get("/library/openapi.json")).json()
         written = {said["operationId"]: said["description"] for path in document["paths"].values() for said in path.values()}
         assert written == texts
-        entries = (await town.http.get("/v1/library")).json()["tools"]
+        entries = (await campus.http.get("/v1/library")).json()["tools"]
     assert {one["name"]: one["summary"] for one in entries} | {"undescribed": ""} == {
         "open_shelf": "The open shelf.",
         "both": "A book.",
@@ -75,8 +75,8 @@ async def test_a_tools_description_ends_with_what_a_call_needs(tables: Any, expe
 async def test_the_operators_word_is_what_the_description_says() -> None:
     words = {"open_shelf": {"price": "0.50"}, "both": {"free": True}, "key_only": {"scope": "cards"}}
     building = library()
-    async with open_campus(library=building, tools=words, tables=PAYMENTS) as town:
-        texts = await listed(town)
+    async with open_campus(library=building, tools=words, tables=PAYMENTS) as campus:
+        texts = await listed(campus)
     assert texts["open_shelf"] == "The open shelf.\n\nNeeds a key of scope library, or $0.50 per call."
     assert texts["both"].endswith("\n\nFree.")
     assert texts["key_only"].endswith("\n\nNeeds a key of scope cards.")
@@ -86,39 +86,39 @@ async def test_the_operators_word_is_what_the_description_says() -> None:
 
 
 async def test_a_refusal_over_mcp_tells_an_agent_that_sets_no_headers_whom_to_ask() -> None:
-    async with open_campus(frame="mcp", library=library(), other=library(), gateway=gateway) as town:
+    async with open_campus(frame="mcp", library=library(), other=library(), gateway=gateway) as campus:
         for key, tool in ((None, "both"), ("other", "both"), (None, "key_only"), ("campus_live_" + "a" * 38, "both")):
-            said = (await town.call(tool, key=key)).data["detail"]
+            said = (await campus.call(tool, key=key)).data["detail"]
             assert "ask your user to add the key to this server's configuration" in said
             assert "'Authorization: Bearer KEY'" in said
             assert "The tool how_to_pay at http://campus.test/gateway/mcp has the steps." in said
-        assert "how_to_pay" in (await town.call("paid_only")).data["detail"]
+        assert "how_to_pay" in (await campus.call("paid_only")).data["detail"]
 
 
 async def test_how_to_pay_is_pointed_to_only_where_it_is_open() -> None:
-    async with open_campus(frame="mcp", library=library()) as town:
-        assert "how_to_pay" not in (await town.call("both")).data["detail"]
-    async with open_campus(frame="mcp", gateway=gateway, library=library(), tools={"how_to_pay": {"hidden": True}}) as town:
-        assert "how_to_pay" not in (await town.call("both", building="library")).data["detail"]
+    async with open_campus(frame="mcp", library=library()) as campus:
+        assert "how_to_pay" not in (await campus.call("both")).data["detail"]
+    async with open_campus(frame="mcp", gateway=gateway, library=library(), tools={"how_to_pay": {"hidden": True}}) as campus:
+        assert "how_to_pay" not in (await campus.call("both", building="library")).data["detail"]
 
 
 async def test_over_http_the_header_is_named_and_nobody_else_is_to_be_asked() -> None:
-    async with open_campus(frame="http", library=library(), gateway=gateway) as town:
-        said = (await town.call("both")).data["detail"]
+    async with open_campus(frame="http", library=library(), gateway=gateway) as campus:
+        said = (await campus.call("both")).data["detail"]
     assert "'Authorization: Bearer KEY'" in said
     assert "ask your user" not in said
 
 
-async def everything_said(town: Town) -> str:
+async def everything_said(campus: TestCampus) -> str:
     """All that a caller can read of this campus without paying: documents, directory, lists of tools, answers and refusals."""
-    paths = ["/openapi.json", "/v1/openapi.json", "/.well-known/x402", *town.campus.plan.documents]
-    paths += [f"/v1/{one.name}" for one in town.campus.plan.opened]
-    texts = [(await town.http.get(path)).text for path in paths]
-    for one in town.campus.plan.opened:
-        texts.append(json.dumps(await listed(town, one.name)))
-        for operation in town.campus.plan.operations[one.name]:
+    paths = ["/openapi.json", "/v1/openapi.json", "/.well-known/x402", *campus.service.plan.documents]
+    paths += [f"/v1/{one.name}" for one in campus.service.plan.opened]
+    texts = [(await campus.http.get(path)).text for path in paths]
+    for one in campus.service.plan.opened:
+        texts.append(json.dumps(await listed(campus, one.name)))
+        for operation in campus.service.plan.operations[one.name]:
             arguments = dict.fromkeys(operation.route.placeholders, "2026-01-02")
-            reply = await town.call(operation.name, building=one.name, **arguments)
+            reply = await campus.call(operation.name, building=one.name, **arguments)
             texts.append(f"{reply.data} {dict(reply.headers)}")
     return "\n".join(texts)
 
@@ -126,16 +126,16 @@ async def everything_said(town: Town) -> str:
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_no_price_per_call_is_named_while_payments_are_off(frame: Frame) -> None:
     prices = ["0.25", "0.05", "0.02", "0.01", "0.005"]
-    async with open_campus(frame=frame, cve=cve, gateway=gateway, library=library()) as town:
-        said = await everything_said(town)
+    async with open_campus(frame=frame, cve=cve, gateway=gateway, library=library()) as campus:
+        said = await everything_said(campus)
     assert [price for price in prices if f'"{price}"' in said or f"'{price}'" in said or f"${price}" in said] == []
     assert "apply once payments are open" not in said
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_each_price_per_call_is_named_while_payments_are_on(frame: Frame) -> None:
-    async with open_campus(frame=frame, cve=cve, gateway=gateway, checkout=checkout, tables=selling()) as town:
-        said = await everything_said(town)
+    async with open_campus(frame=frame, cve=cve, gateway=gateway, checkout=checkout, tables=selling()) as campus:
+        said = await everything_said(campus)
     assert all(f"${price} per call" in said for price in ("0.02", "0.01", "0.005", "0.05"))
 
 

@@ -33,20 +33,20 @@ def tools() -> FastMCP[Any]:
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_arguments_arrive_as_they_were_given(frame: Any) -> None:
-    async with open_campus(frame=frame, tides=tools()) as town:
+    async with open_campus(frame=frame, tides=tools()) as campus:
         for port in ("Brest", "a?b", "a#b", "a%20b", "ä ö"):
-            assert (await town.call("tide", port=port, day=None)).data == f"{port} None"
-        assert (await town.call("tide", port="x", day="2026-08-21")).data == "x 2026-08-21"
+            assert (await campus.call("tide", port=port, day=None)).data == f"{port} None"
+        assert (await campus.call("tide", port="x", day="2026-08-21")).data == "x 2026-08-21"
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_a_tool_that_takes_too_long_is_told_so(frame: Any) -> None:
-    async with open_campus(frame=frame, tides=tools()) as town:
-        reply = await town.call("stand_still")
+    async with open_campus(frame=frame, tides=tools()) as campus:
+        reply = await campus.call("stand_still")
         assert (reply.status, reply.code, reply.data["detail"]) == (504, "timeout", "the tool did not answer within 0.05 seconds")
 
 
 async def test_a_tool_that_there_is_not_is_named_with_those_that_there_are() -> None:
-    async with open_campus(tides=tools()) as town:
+    async with open_campus(tides=tools()) as campus:
         with pytest.raises(LookupError, match="has no tool 'ebb'; there are: tide, stand_still"):
-            await town.call("ebb")
+            await campus.call("ebb")

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from campus import Building
-from campus.testing import Town, open_campus
+from campus.testing import TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 SENTINEL = "paid-for-and-delivered"
@@ -22,12 +22,12 @@ TEXTS = {
 }
 
 
-async def over_http(town: Town, text: str, key: str) -> httpx.Response:
+async def over_http(campus: TestCampus, text: str, key: str) -> httpx.Response:
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    return await town.http.post("/v1/shop/text", content=f'{{"text": {text}}}', headers=headers)
+    return await campus.http.post("/v1/shop/text", content=f'{{"text": {text}}}', headers=headers)
 
 
-async def over_mcp(town: Town, text: str, key: str, *, modern: bool) -> httpx.Response:
+async def over_mcp(campus: TestCampus, text: str, key: str, *, modern: bool) -> httpx.Response:
     meta = (
         '"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {},'
         ' "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"}}, '
@@ -41,17 +41,17 @@ async def over_mcp(town: Town, text: str, key: str, *, modern: bool) -> httpx.Re
     }
     params = f'{{{meta if modern else ""}"name": "write_text", "arguments": {{"text": {text}}}}}'
     body = f'{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {params}}}'
-    return await town.http.post("/shop/mcp", content=body, headers=headers)
+    return await campus.http.post("/shop/mcp", content=body, headers=headers)
 
 
 @pytest.mark.parametrize("case", TEXTS, ids=str)
 async def test_hostile_json_is_refused_over_both_frames(shop: Building, case: str) -> None:
-    async with open_campus(shop=shop) as town:
-        key = await town.key("shop")
+    async with open_campus(shop=shop) as campus:
+        key = await campus.key("shop")
         answers = [
-            await over_http(town, TEXTS[case], key),
-            await over_mcp(town, TEXTS[case], key, modern=True),
-            await over_mcp(town, TEXTS[case], key, modern=False),
+            await over_http(campus, TEXTS[case], key),
+            await over_mcp(campus, TEXTS[case], key, modern=True),
+            await over_mcp(campus, TEXTS[case], key, modern=False),
         ]
     for answer in answers:
         assert answer.status_code < 500, answer.text
@@ -62,12 +62,12 @@ async def test_hostile_json_is_refused_over_both_frames(shop: Building, case: st
 
 
 async def test_the_same_calls_run_when_they_are_well_meant(shop: Building) -> None:
-    async with open_campus(shop=shop) as town:
-        key = await town.key("shop")
+    async with open_campus(shop=shop) as campus:
+        key = await campus.key("shop")
         for answer in (
-            await over_http(town, json.dumps("fine 😀"), key),
-            await over_mcp(town, json.dumps("fine 😀"), key, modern=True),
-            await over_mcp(town, json.dumps("fine 😀"), key, modern=False),
+            await over_http(campus, json.dumps("fine 😀"), key),
+            await over_mcp(campus, json.dumps("fine 😀"), key, modern=True),
+            await over_mcp(campus, json.dumps("fine 😀"), key, modern=False),
         ):
             assert answer.status_code == 200, answer.text
             assert SENTINEL in answer.text

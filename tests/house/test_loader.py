@@ -181,16 +181,16 @@ async def test_a_column_that_no_step_makes_is_told_by_the_check(tmp_path: Path, 
     (tmp_path / "migrations").mkdir()
     (tmp_path / "migrations" / "0001_first.py").write_text(STEP)
     monkeypatch.setattr(sys.modules[__name__], "__file__", str(tmp_path / "tables.py"))
-    async with open_campus(tides=Building(server(free()), tables=Tables)) as town:
-        (sentence,) = (await town.campus.ask("check"))["tides"]
+    async with open_campus(tides=Building(server(free()), tables=Tables)) as campus:
+        (sentence,) = (await campus.service.ask("check"))["tides"]
     assert "write the step that is missing: campus migration tides" in sentence
     assert "height" in sentence
 
 
 @pytest.mark.parametrize("name", ["CAMPUS_TIDES_TOKEN", "token"])
 async def test_a_buildings_test_gives_its_secrets_without_touching_the_environment(name: str) -> None:
-    async with open_campus(tides=Building(server(None), settings=Sealed), secrets={name: "hush"}) as town:
-        assert town.site.settings.token.get_secret_value() == "hush"
+    async with open_campus(tides=Building(server(None), settings=Sealed), secrets={name: "hush"}) as campus:
+        assert campus.site.settings.token.get_secret_value() == "hush"
     assert "CAMPUS_TIDES_TOKEN" not in os.environ
 
 

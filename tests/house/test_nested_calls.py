@@ -39,15 +39,15 @@ def tools() -> FastMCP[Any]:
 
 
 async def test_a_nested_call_that_fails_raises_to_the_tool_that_made_it() -> None:
-    async with open_campus(nest=tools(), frame="mcp") as town:
-        key = await town.key("nest")
-        assert (await town.call("outer", key=key, text="good")).data == "{'result': 'good'}"
-        assert (await town.call("outer", key=key, text="bad")).data == "raised Problem: that text is bad"
+    async with open_campus(nest=tools(), frame="mcp") as campus:
+        key = await campus.key("nest")
+        assert (await campus.call("outer", key=key, text="good")).data == "{'result': 'good'}"
+        assert (await campus.call("outer", key=key, text="bad")).data == "raised Problem: that text is bad"
 
 
 async def test_a_nested_call_that_nobody_catches_fails_the_outer_one() -> None:
-    async with open_campus(nest=tools(), frame="mcp") as town:
-        assert (await town.call("blind", text="good")).data == "{'result': 'good'}"
-        refused = await town.call("blind", text="bad")
+    async with open_campus(nest=tools(), frame="mcp") as campus:
+        assert (await campus.call("blind", text="good")).data == "{'result': 'good'}"
+        refused = await campus.call("blind", text="bad")
         assert refused.status >= 400
-        assert (await town.call("inner", text="good")).status == 402
+        assert (await campus.call("inner", text="good")).status == 402

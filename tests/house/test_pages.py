@@ -19,25 +19,25 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/nope", "/v1/shop/nope", "/nope/openapi.json", "/errors", "/v1/shop/"])
 async def test_nothing_is_a_problem_that_says_where_to_look(shop: Building, path: str) -> None:
-    async with open_campus(shop=shop) as town:
-        answer = await town.http.get(path)
+    async with open_campus(shop=shop) as campus:
+        answer = await campus.http.get(path)
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
     assert "http://campus.test/v1/openapi.json" in answer.json()["detail"]
 
 
 async def test_another_method_is_a_problem_with_those_that_are_allowed(shop: Building) -> None:
-    async with open_campus(shop=shop) as town:
-        answer = await town.http.post("/openapi.json")
+    async with open_campus(shop=shop) as campus:
+        answer = await campus.http.post("/openapi.json")
     assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
     assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
 
 
 async def test_every_building_is_described_and_every_code_explained(shop: Building) -> None:
-    async with open_campus(shop=shop) as town:
-        assert (await town.http.get("/v1/shop")).json()["title"] == "Shop"
-        assert "unlock" in (await town.http.get("/errors/access_required")).json()["explanation"]
-        assert "nothing says what it means" in (await town.http.get("/errors/no_such_code")).json()["explanation"]
-        assert (await town.http.get("/v1/shop/pages/x")).text == "page of shop for x"
+    async with open_campus(shop=shop) as campus:
+        assert (await campus.http.get("/v1/shop")).json()["title"] == "Shop"
+        assert "unlock" in (await campus.http.get("/errors/access_required")).json()["explanation"]
+        assert "nothing says what it means" in (await campus.http.get("/errors/no_such_code")).json()["explanation"]
+        assert (await campus.http.get("/v1/shop/pages/x")).text == "page of shop for x"
 
 
 def make_reader(**problems: str) -> Building:
@@ -53,15 +53,15 @@ def make_reader(**problems: str) -> Building:
 
 
 async def test_a_buildings_problem_code_is_explained_by_the_building(frame: Frame) -> None:
-    async with open_campus(reader=make_reader(no_text="That day has no text; ask for another."), frame=frame) as town:
-        refused = (await town.call("read", day=1)).data
-        explained = (await town.http.get(refused["type"])).json()
+    async with open_campus(reader=make_reader(no_text="That day has no text; ask for another."), frame=frame) as campus:
+        refused = (await campus.call("read", day=1)).data
+        explained = (await campus.http.get(refused["type"])).json()
     assert explained == {"code": "no_text", "explanation": "That day has no text; ask for another.", "buildings": ["reader"]}
 
 
 async def test_a_code_of_two_buildings_is_explained_by_both() -> None:
-    async with open_campus(one=make_reader(no_text="None of that day."), two=make_reader(no_text="None at all.")) as town:
-        explained = (await town.http.get("/errors/no_text")).json()
+    async with open_campus(one=make_reader(no_text="None of that day."), two=make_reader(no_text="None at all.")) as campus:
+        explained = (await campus.http.get("/errors/no_text")).json()
     assert explained == {"code": "no_text", "explanation": "one: None of that day. two: None at all.", "buildings": ["one", "two"]}
 
 
@@ -104,7 +104,7 @@ def texts_of(folder: Path) -> list[str]:
 
 
 async def test_clients_that_look_for_oauth_are_told_to_send_a_key(shop: Building) -> None:
-    async with open_campus(shop=shop) as town:
-        answer = await town.http.post("/register", json={})
+    async with open_campus(shop=shop) as campus:
+        answer = await campus.http.post("/register", json={})
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
     assert "Authorization: Bearer KEY" in answer.json()["error_description"]

@@ -16,7 +16,7 @@ from serving import Served, serving
 
 from buildings.cve import building as cve
 from buildings.recorder import building as recorder
-from campus.testing import Town, open_campus
+from campus.testing import TestCampus, open_campus
 from tests.conftest import Postgres
 
 pytestmark = pytest.mark.anyio
@@ -43,38 +43,38 @@ async def locked(storage_url: str, building: str, postgres: Postgres) -> AsyncIt
         await connection.close()
 
 
-async def readiness(town: Town) -> httpx.Response:
+async def readiness(campus: TestCampus) -> httpx.Response:
     """What /readyz says after what it keeps has gone stale."""
     await anyio.sleep(1.1)
-    return await town.http.get("/readyz")
+    return await campus.http.get("/readyz")
 
 
 async def test_a_building_whose_database_is_locked_is_not_ready_and_one_that_only_reads_is(storage_url: str, postgres: Postgres) -> None:
     async with open_campus(
         storage=storage_url, tables={"buildings": {"recorder": {}, "cve": {"sample": True}}}, recorder=recorder, cve=cve
-    ) as town:
-        assert (await readiness(town)).json()["checks"]["storage"] == "ok"
+    ) as campus:
+        assert (await readiness(campus)).json()["checks"]["storage"] == "ok"
         async with locked(storage_url, "recorder", postgres):
-            answer, findings = await readiness(town), await town.findings()
+            answer, findings = await readiness(campus), await campus.findings()
             assert (answer.status_code, answer.json()["checks"]["storage"]) == (503, "failed")
             [sentence] = findings["storage"]
             assert "recorder" in sentence
             assert "was kept by another process" in sentence
-        assert (await readiness(town)).status_code == 200
+        assert (await readiness(campus)).status_code == 200
         async with locked(storage_url, "cve", postgres):
-            answer, findings = await readiness(town), await town.findings()
+            answer, findings = await readiness(campus), await campus.findings()
             assert (answer.status_code, answer.json()["checks"]["storage"], answer.json()["checks"]["cve"]) == (200, "ok", "failed")
             assert any("was kept by another process" in sentence for sentence in findings["cve"])
-            assert (await town.call("brief_teaser", building="cve")).status == 200, "its calls only read"
+            assert (await campus.call("brief_teaser", building="cve")).status == 200, "its calls only read"
 
 
 async def test_a_write_of_our_own_that_does_not_end_is_found_too() -> None:
-    async with open_campus(recorder=recorder) as town:
-        async with town.site.storage.write() as session:
+    async with open_campus(recorder=recorder) as campus:
+        async with campus.site.storage.write() as session:
             await session.connection()
-            assert (await town.http.get("/readyz")).status_code == 503
-            assert (await town.findings())["storage"] == ["the database of recorder took no write within 6 s; see what keeps it"]
-        assert (await readiness(town)).status_code == 200
+            assert (await campus.http.get("/readyz")).status_code == 503
+            assert (await campus.findings())["storage"] == ["the database of recorder took no write within 6 s; see what keeps it"]
+        assert (await readiness(campus)).status_code == 200
 
 
 def storage_of(campus: Served) -> tuple[int, list[str]]:

@@ -63,9 +63,9 @@ async def test_a_job_of_a_strangers_building_that_quotes_its_feed_leaks_nothing(
 
     mcp = FastMCP("Quotes")
     mcp.tool(lambda: "x", name="quote", meta=free())
-    async with open_campus(quotes=Building(mcp, jobs=[Job(fetch, daily_at="00:00")]), feeds={}) as town:
-        await run_until_it_failed(town.campus.scheduler)
-        findings = " ".join(town.campus.scheduler.findings())
+    async with open_campus(quotes=Building(mcp, jobs=[Job(fetch, daily_at="00:00")]), feeds={}) as campus:
+        await run_until_it_failed(campus.service.scheduler)
+        findings = " ".join(campus.service.scheduler.findings())
     assert_hidden(findings)
     assert_hidden("\n".join(OneLine().format(record) for record in caplog.records if record.levelno >= logging.ERROR))
 

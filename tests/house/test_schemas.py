@@ -32,13 +32,13 @@ def test_a_result_and_a_refusal_fit_and_nothing_else() -> None:
 
 
 async def test_every_refusal_fits_the_schema_that_its_tool_lists(shop: Building) -> None:
-    async with open_campus(frame="mcp", shop=shop) as town:
-        transport = StreamableHttpTransport("http://campus.test/shop/mcp", httpx_client_factory=town._client)
+    async with open_campus(frame="mcp", shop=shop) as campus:
+        transport = StreamableHttpTransport("http://campus.test/shop/mcp", httpx_client_factory=campus._client)
         async with Client(transport) as client:
             schemas: dict[str, Any] = {tool.name: tool.output_schema for tool in await client.list_tools()}
         for tool, arguments in (("text_of", {"day": "x"}), ("write_text", {}), ("crash", {})):
             for key in (None, "shop"):
-                reply = await town.call(tool, key=key, **arguments)
+                reply = await campus.call(tool, key=key, **arguments)
                 assert reply.status >= 400
                 if schemas[tool] is not None:
                     jsonschema.validate(reply.data, schemas[tool])
@@ -52,5 +52,5 @@ async def test_a_tool_without_a_schema_stays_without() -> None:
         """Plain."""
         return {"a": "b"}
 
-    async with open_campus(frame="mcp", plain=Building(mcp)) as town:
-        assert (await town.call("plain")).status == 200
+    async with open_campus(frame="mcp", plain=Building(mcp)) as campus:
+        assert (await campus.call("plain")).status == 200

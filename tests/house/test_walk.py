@@ -71,13 +71,13 @@ async def leaks_over_mcp(app: ASGIApp, path: str, tools: Iterable[str]) -> list[
 
 
 async def test_no_route_and_no_tool_gives_away_what_is_paid_for(shop: Building) -> None:
-    async with open_campus(shop=shop) as town:
-        operations = town.campus.plan.operations["shop"]
+    async with open_campus(shop=shop) as campus:
+        operations = campus.service.plan.operations["shop"]
         paths = {operation.path.replace("{day}", "2026-01-02") for operation in operations}
         assert len(paths) >= 5
         own = {"/v1/shop", "/shop/mcp", "/shop/openapi.json", "/v1/openapi.json", "/v1/shop/pages/x", "/metrics", "/readyz", "/register"}
-        assert await leaks_over_http(town.app, sorted(paths | own)) == []
-        assert await leaks_over_mcp(town.app, "/shop/mcp", [operation.name for operation in operations]) == []
+        assert await leaks_over_http(campus.app, sorted(paths | own)) == []
+        assert await leaks_over_mcp(campus.app, "/shop/mcp", [operation.name for operation in operations]) == []
 
 
 async def test_the_walk_notices_when_the_gate_is_gone(shop: Building) -> None:
@@ -88,8 +88,8 @@ async def test_the_walk_notices_when_the_gate_is_gone(shop: Building) -> None:
 
 
 async def test_a_listing_shows_no_more_than_the_free_tools_would(shop: Building) -> None:
-    async with open_campus(shop=shop) as town:
-        reply = await town.http.get("/v1/shop")
+    async with open_campus(shop=shop) as campus:
+        reply = await campus.http.get("/v1/shop")
         entry = reply.json()
         assert {tool["name"]: tool["tier"] for tool in entry["tools"]} == {
             "sample": "free",

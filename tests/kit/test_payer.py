@@ -82,16 +82,16 @@ def priced(price: str) -> Building:
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_a_town_is_paid_over_its_frame(chain: Chain, facilitator: Facilitator, payer: Payer, frame: Frame) -> None:
+async def test_a_campus_is_paid_over_its_frame(chain: Chain, facilitator: Facilitator, payer: Payer, frame: Frame) -> None:
     payee = new_wallet()
-    async with open_campus(frame=frame, tables={"payments": facilitator.table(payee.address)}, shop=priced("0.02")) as town:
-        refused = await town.call("thing", colour="blue")
+    async with open_campus(frame=frame, tables={"payments": facilitator.table(payee.address)}, shop=priced("0.02")) as campus:
+        refused = await campus.call("thing", colour="blue")
         assert (refused.status, refused.receipt) == (402, None)
         assert refused.terms is not None
         payment = payer.payload(refused.terms)
-        first = await town.call("thing", colour="blue", payment=payment)
-        again = await town.call("thing", colour="blue", payment=payment)
-        other = await town.call("thing", colour="green", payer=payer)
+        first = await campus.call("thing", colour="blue", payment=payment)
+        again = await campus.call("thing", colour="blue", payment=payment)
+        other = await campus.call("thing", colour="green", payer=payer)
     assert (first.data, other.data) == ({"thing": "blue"}, {"thing": "green"})
     assert (again.data, again.receipt) == (first.data, first.receipt)
     assert first.receipt is not None
@@ -101,15 +101,15 @@ async def test_a_town_is_paid_over_its_frame(chain: Chain, facilitator: Facilita
 
 async def test_the_stock_clients_pay_up_to_a_dollar_unless_told_otherwise(chain: Chain, facilitator: Facilitator, payer: Payer) -> None:
     payee = new_wallet()
-    async with open_campus(tables={"payments": facilitator.table(payee.address)}, shop=priced("2")) as town:
-        app = httpx.ASGITransport(town.app)
+    async with open_campus(tables={"payments": facilitator.table(payee.address)}, shop=priced("2")) as campus:
+        app = httpx.ASGITransport(campus.app)
         async with payer.http("http://campus.test", transport=app) as client:
             with pytest.raises(PaymentError):
                 await client.get("/v1/shop/thing")
         async with payer.http("http://campus.test", transport=app, max_dollars=5) as client:
             answer = await client.get("/v1/shop/thing")
         bold = Payer(payer.wallet, max_dollars=5)
-        async with town.mcp() as mcp:
+        async with campus.mcp() as mcp:
             result = await bold.call_mcp(mcp, "thing", {"colour": "blue"})
     assert (answer.json(), receipt_of(answer)["success"]) == ({"thing": "red"}, True)
     assert (result.structured_content, (result.meta or {})[RECEIPT]["success"]) == ({"thing": "blue"}, True)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from buildings.cve import building as cve
-from campus.testing import ORIGIN, Clock, Frame, Reply, Town, open_campus
+from campus.testing import ORIGIN, Clock, Frame, Reply, TestCampus, open_campus
 from campus.testing.payments import Chain, Facilitator, Payer, new_wallet
 
 pytestmark = pytest.mark.anyio
@@ -43,7 +43,7 @@ def calls_on(today: str) -> dict[str, tuple[str, dict[str, str], int]]:
 class Sales:
     """A campus with today's list, who is paid there, and who pays."""
 
-    town: Town
+    campus: TestCampus
     chain: Chain
     payee: str
     payer: Payer
@@ -61,14 +61,14 @@ async def sales(chain: Chain, facilitator: Facilitator, storage_url: str) -> Asy
     table = facilitator.table(payee)
     assert table["network"] == "eip155:8453"
     clock = Clock(datetime.now(UTC))
-    async with open_campus(settings=FEEDS, storage=storage_url, tables={"payments": table}, clock=clock, cve=cve) as town:
-        await town.run("refresh", accept=True)
-        yield Sales(town, chain, payee, payer, str(clock().date()))
+    async with open_campus(settings=FEEDS, storage=storage_url, tables={"payments": table}, clock=clock, cve=cve) as campus:
+        await campus.run("refresh", accept=True)
+        yield Sales(campus, chain, payee, payer, str(clock().date()))
 
 
 async def test_every_price_is_paid_exactly_and_without_gas_over_either_frame(sales: Sales) -> None:
     spent = 0
-    async with sales.payer.http(ORIGIN, transport=httpx.ASGITransport(sales.town.app)) as client, sales.town.mcp() as mcp:
+    async with sales.payer.http(ORIGIN, transport=httpx.ASGITransport(sales.campus.app)) as client, sales.campus.mcp() as mcp:
         for path, (tool, arguments, price) in calls_on(sales.today).items():
             answer = await client.get(path)
             assert (answer.status_code, answer.json()["ok"]) == (200, True), path
@@ -80,13 +80,15 @@ async def test_every_price_is_paid_exactly_and_without_gas_over_either_frame(sal
 
 
 async def test_one_payment_fifty_times_at_once_over_both_frames_is_one_charge(sales: Sales) -> None:
-    unpaid = await sales.town.call("cve_verdict", cve_id="CVE-2021-44228")
+    unpaid = await sales.campus.call("cve_verdict", cve_id="CVE-2021-44228")
     assert unpaid.terms is not None
     payment, replies = sales.payer.payload(unpaid.terms), list[Reply]()
 
     async def send(frame: Frame) -> None:
         """As callers do: told that the database is busy, which a loaded machine brings about, they come again."""
-        while (reply := await replace(sales.town, frame=frame).call("cve_verdict", payment=payment, cve_id="CVE-2021-44228")).status == 503:
+        while (
+            reply := await replace(sales.campus, frame=frame).call("cve_verdict", payment=payment, cve_id="CVE-2021-44228")
+        ).status == 503:
             assert reply.code == "storage_unavailable"
             await anyio.sleep(1)
         replies.append(reply)

@@ -31,7 +31,7 @@ from campus.app import assemble
 from campus.asgi import open_app
 from campus.config import Config
 from campus.outbound.callers_urls import GuardedClient, guarded_client
-from campus.testing import ORIGIN, Built, Clock, Frame, Reply, Town
+from campus.testing import ORIGIN, Built, Clock, Frame, Reply, TestCampus
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 PRODUCTS = {name: {"scope": name, "price": "19", "term": "30 days"} for name in ("recorder", "cve", "all")}
@@ -157,20 +157,20 @@ async def mailbox() -> AsyncIterator[Mailbox]:
 
 @dataclass(frozen=True)
 class Recorder:
-    """A town with a recorder, and what only a test may do to it."""
+    """A campus with a recorder, and what only a test may do to it."""
 
-    town: Town
+    campus: TestCampus
     clock: Clock
 
     async def call(self, tool: str, /, **arguments: Any) -> Reply:
-        return await self.town.call(tool, **arguments)
+        return await self.campus.call(tool, **arguments)
 
     @asynccontextmanager
     async def calling_from(self, address: str) -> AsyncIterator["Recorder"]:
         """The same recorder, called from another address."""
-        transport = httpx.ASGITransport(self.town.app, client=(address, 1))
+        transport = httpx.ASGITransport(self.campus.app, client=(address, 1))
         async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as http:
-            yield replace(self, town=replace(self.town, http=http))
+            yield replace(self, campus=replace(self.campus, http=http))
 
     async def register(self, webhook: str | None = "https://localhost/hook", **arguments: Any) -> dict[str, Any]:
         """Register a monitor that must be taken; gives the answer."""
@@ -185,27 +185,28 @@ class Recorder:
     async def pass_time(self, **span: float) -> None:
         """Let time pass as it does for a recorder that watches all the while: no outage."""
         self.clock.move(timedelta(**span))
-        await in_transaction(self.town.site.storage, lambda connection: _at_work(connection, self.clock()))
+        await in_transaction(self.campus.site.storage, lambda connection: _at_work(connection, self.clock()))
 
     async def sweep(self) -> int:
-        return await sweep_now(self.town.site)
+        return await sweep_now(self.campus.site)
 
     async def deliver(self) -> int:
-        return await deliver_now(self.town.site)
+        return await deliver_now(self.campus.site)
 
     async def alerts(self, monitor: Mapping[str, Any]) -> list[tuple[str, int]]:
         """The kinds and epochs of the alerts that wait, in their order."""
         chosen = select(ALERTS.c.kind, ALERTS.c.epoch).where(ALERTS.c.monitor_id == monitor["monitor_id"]).order_by(ALERTS.c.id)
         return [
-            (kind, epoch) for kind, epoch in await in_snapshot(self.town.site.storage, lambda connection: connection.execute(chosen).all())
+            (kind, epoch)
+            for kind, epoch in await in_snapshot(self.campus.site.storage, lambda connection: connection.execute(chosen).all())
         ]
 
     async def row(self, monitor: Mapping[str, Any]) -> Any:
         chosen = select(MONITORS).where(MONITORS.c.id == monitor["monitor_id"])
-        return await in_snapshot(self.town.site.storage, lambda connection: connection.execute(chosen).one_or_none())
+        return await in_snapshot(self.campus.site.storage, lambda connection: connection.execute(chosen).one_or_none())
 
     async def targets(self) -> Sequence[Any]:
-        return await in_snapshot(self.town.site.storage, lambda connection: connection.execute(select(TARGETS)).all())
+        return await in_snapshot(self.campus.site.storage, lambda connection: connection.execute(select(TARGETS)).all())
 
 
 def _at_work(connection: Any, now: datetime) -> None:
@@ -252,7 +253,7 @@ def open_recorder(authority: Authority) -> OpenRecorder:
                 )
                 app = await stack.enter_async_context(open_app(campus))
                 http = await stack.enter_async_context(httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN))
-                yield Recorder(Town(campus, app, http, frame, "recorder"), clock)
+                yield Recorder(TestCampus(campus, app, http, frame, "recorder"), clock)
 
     return opened
 

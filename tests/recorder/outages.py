@@ -52,7 +52,7 @@ async def live_through(
                 wait = RETRIES[turn.retry] if again else max(0.0, periods[turn.client] - sum(RETRIES))
                 heapq.heappush(turns, Turn(turn.at + wait, turn.client, turn.retry + 1 if again else 0))
             else:
-                await recorder.town.site.state.beat(Beat(f"mon_{turn.client}", digest_of(SECRET), recorder.clock(), "ok"))
+                await recorder.campus.site.state.beat(Beat(f"mon_{turn.client}", digest_of(SECRET), recorder.clock(), "ok"))
                 heapq.heappush(turns, Turn(passed + periods[turn.client], turn.client))
         if not away:
             await recorder.sweep()
@@ -61,7 +61,7 @@ async def live_through(
 async def only_who_died_is_reported(recorder: Any, *, count: int, outage: float) -> None:
     """An outage of so many seconds among `count` clients, a tenth of which die as it begins: those are reported, and no others."""
     periods, silent = [PERIODS[number % len(PERIODS)] for number in range(count)], frozenset(range(0, count, 10))
-    storage = recorder.town.site.storage
+    storage = recorder.campus.site.storage
     await in_transaction(storage, partial(fill, count=count, url="https://localhost{}".format))
     for number, period in enumerate(periods):
         agreed = update(MONITORS).where(MONITORS.c.id == f"mon_{number}").values(period=timedelta(seconds=period), grace=GRACE)

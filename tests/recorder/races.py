@@ -25,7 +25,7 @@ async def at_once(recorders: Sequence[Any], tool: str, asked: Sequence[dict[str,
 
 async def twenty_of_sixty(recorders: Sequence[Any]) -> None:
     """60 registrations at once on a new key leave exactly 20 monitors."""
-    key = await recorders[0].town.key("recorder")
+    key = await recorders[0].campus.key("recorder")
     replies = await at_once(
         recorders, "register_monitor", [{"name": f"m{number}", "alert_webhook": TARGET, "key": key} for number in range(60)]
     )
@@ -47,7 +47,7 @@ async def one_of_two_claims(recorders: Sequence[Any], *, rounds: int) -> None:
 
 async def one_of_five_takeovers(recorders: Sequence[Any], *, rounds: int) -> None:
     """Five replacements at once of one dead agent: one gets its work, each time."""
-    key = await recorders[0].town.key("recorder")
+    key = await recorders[0].campus.key("recorder")
     monitor = await recorders[0].register("https://localhost/taken", key=key)
     for fence in range(1, rounds + 1):
         await recorders[0].pass_time(hours=2)  # dead, whether or not the sweep has been by

@@ -29,7 +29,7 @@ async def test_a_beat_moves_the_deadline_and_is_on_disk_when_it_is_answered(both
 async def test_every_method_beats_without_a_body(recorder: Any) -> None:
     monitor = await recorder.register()
     for method in ("GET", "POST"):
-        answer = await recorder.town.http.request(method, monitor["beat_url"])
+        answer = await recorder.campus.http.request(method, monitor["beat_url"])
         assert answer.status_code == 200
         assert "no-store" in answer.headers["cache-control"]
         assert answer.headers["referrer-policy"] == "no-referrer"
@@ -38,7 +38,7 @@ async def test_every_method_beats_without_a_body(recorder: Any) -> None:
 
 async def test_a_preview_of_the_link_is_no_beat(recorder: Any) -> None:
     monitor = await recorder.register()
-    answer = await recorder.town.http.head(monitor["beat_url"])
+    answer = await recorder.campus.http.head(monitor["beat_url"])
     assert (answer.status_code, answer.headers["allow"], answer.content) == (405, "POST, GET, OPTIONS", b"")
     assert (await recorder.row(monitor)).beats == 0
 
@@ -52,7 +52,7 @@ async def test_every_status_says_how_it_went(both_ways: Any) -> None:
 async def test_a_scheduled_job_reports_its_end_in_the_query(recorder: Any) -> None:
     for number, status in enumerate(("fail", "7")):
         monitor = await recorder.register(f"https://localhost/{number}")
-        answer = await recorder.town.http.get(monitor["beat_url"], params={"status": status})
+        answer = await recorder.campus.http.get(monitor["beat_url"], params={"status": status})
         assert answer.json()["state"] == "dead"
         assert await recorder.alerts(monitor) == [("failed", 1)]
 
@@ -68,7 +68,7 @@ async def test_a_status_that_there_is_not_is_refused_and_nothing_is_stored(both_
 async def test_unknown_id_and_wrong_secret_are_told_the_same_to_the_byte(recorder: Any) -> None:
     monitor = await recorder.register()
     headers = {"X-Request-Id": "the-same-request-id"}
-    http: httpx.AsyncClient = recorder.town.http
+    http: httpx.AsyncClient = recorder.campus.http
     wrong = await http.get(f"/v1/recorder/beat/{monitor['monitor_id']}/{'x' * 32}", headers=headers)
     unknown = await http.get(f"/v1/recorder/beat/mon_0000000000000000/{monitor['secret']}", headers=headers)
     assert (wrong.status_code, wrong.json()["code"]) == (404, "monitor_not_found")
@@ -119,8 +119,8 @@ async def test_a_thousand_beats_at_once_all_count(anywhere: Any) -> None:
 
 async def test_a_key_that_is_wrong_here_closes_no_beat(recorder: Any) -> None:
     monitor = await recorder.register()
-    for token in ("campus_live_nonsense", await recorder.town.key("cve")):
-        answer = await recorder.town.http.get(monitor["beat_url"], headers={"Authorization": f"Bearer {token}"})
+    for token in ("campus_live_nonsense", await recorder.campus.key("cve")):
+        answer = await recorder.campus.http.get(monitor["beat_url"], headers={"Authorization": f"Bearer {token}"})
         assert answer.status_code == 200
 
 
@@ -134,7 +134,7 @@ async def test_a_capsule_of_a_key_is_kept_and_one_of_nobody_is_not(both_ways: An
 
 
 async def test_any_json_value_comes_back_as_it_was(both_ways: Any) -> None:
-    key = await both_ways.town.key("recorder")
+    key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     for capsule in ({"b": 1, "a": [None, True, 1.5]}, [], "", 0, False, "ü😀", {"": {}}):
         assert (await both_ways.beat(monitor, capsule=capsule)).data["capsule_stored"] is True
@@ -144,7 +144,7 @@ async def test_any_json_value_comes_back_as_it_was(both_ways: Any) -> None:
 
 
 async def test_the_limit_counts_bytes_of_compact_utf_8_and_the_last_capsule_stays(both_ways: Any) -> None:
-    key = await both_ways.town.key("recorder")
+    key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     assert (await both_ways.beat(monitor, capsule="ü" * 16_383)).data["capsule_stored"] is True
     refused = await both_ways.beat(monitor, capsule="ü" * 16_383 + "x")
@@ -155,19 +155,19 @@ async def test_the_limit_counts_bytes_of_compact_utf_8_and_the_last_capsule_stay
 
 
 async def test_the_last_five_capsules_are_kept(anywhere: Any) -> None:
-    key = await anywhere.town.key("recorder")
+    key = await anywhere.campus.key("recorder")
     monitor = await anywhere.register(key=key)
     async with anyio.create_task_group() as tasks:
         for number in range(12):
             tasks.start_soon(lambda number=number: anywhere.beat(monitor, capsule=number))
     found = (await anywhere.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
     assert len({found["last"]["capsule"], *(one["capsule"] for one in found["earlier"])}) == 5
-    rows = await in_snapshot(anywhere.town.site.storage, lambda connection: connection.execute(select(CAPSULES)).all())
+    rows = await in_snapshot(anywhere.campus.site.storage, lambda connection: connection.execute(select(CAPSULES)).all())
     assert len(rows) == 5
 
 
 async def test_an_older_seq_is_refused_and_nothing_of_it_counts(both_ways: Any) -> None:
-    key = await both_ways.town.key("recorder")
+    key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     for seq, status in ((5, 200), (4, 409), (5, 200), (6, 200)):
         assert (await both_ways.beat(monitor, capsule={"seq": seq}, seq=seq)).status == status
@@ -186,7 +186,7 @@ async def test_broken_json_is_refused_and_nothing_is_stored(recorder: Any) -> No
     monitor = await recorder.register(key="recorder")
     for text in BROKEN:
         body, headers = f'{{"capsule": {text}}}', {"Content-Type": "application/json"}
-        answer = await recorder.town.http.post(monitor["beat_url"], content=body, headers=headers)
+        answer = await recorder.campus.http.post(monitor["beat_url"], content=body, headers=headers)
         assert 400 <= answer.status_code < 500, text[:20]
     row = await recorder.row(monitor)
     assert (row.beats, row.capsules) == (0, 0)
@@ -195,6 +195,6 @@ async def test_broken_json_is_refused_and_nothing_is_stored(recorder: Any) -> No
 async def test_an_odd_secret_is_refused_and_not_repeated(recorder: Any) -> None:
     monitor = await recorder.register()
     for path in ("%ff", "x" * 129, "..", "%00", monitor["secret"] + "x"):
-        answer = await recorder.town.http.get(f"/v1/recorder/beat/{monitor['monitor_id']}/{path}")
+        answer = await recorder.campus.http.get(f"/v1/recorder/beat/{monitor['monitor_id']}/{path}")
         assert answer.status_code in (404, 422), path
         assert monitor["secret"] not in answer.text

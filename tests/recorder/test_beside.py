@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_watch_by_hand_sends_nothing_that_a_server_is_sending(anywhere: Any, receiver: Any) -> None:
-    site = anywhere.town.site
+    site = anywhere.campus.site
     await anywhere.beat(await anywhere.register(receiver.url("/served")), status="fail")
     assert len(await courier_of(site).claim()) == 1, "the server is sending it"
     await anywhere.beat(await anywhere.register(receiver.url("/new")), status="fail")

@@ -66,7 +66,7 @@ async def test_a_beat_comes_to_the_same_whichever_way_it_is_entered(anywhere: An
         assert told(record_beats(connection, together)) == told(record_one_by_one(connection, one_by_one))
         assert rows_of(connection, "a") == rows_of(connection, "b")
 
-    await in_transaction(anywhere.town.site.storage, work)
+    await in_transaction(anywhere.campus.site.storage, work)
 
 
 async def test_exactly_the_plain_ones_are_entered_by_the_database(anywhere: Any) -> None:
@@ -75,7 +75,7 @@ async def test_exactly_the_plain_ones_are_entered_by_the_database(anywhere: Any)
     def work(connection: Connection) -> set[str]:
         return set(record_plain_beats(connection, fill(connection, "a", now), most=BEATS_A_MINUTE))
 
-    plain = await in_transaction(anywhere.town.site.storage, work)
+    plain = await in_transaction(anywhere.campus.site.storage, work)
     kinds = enumerate(product(STATES, SAID))
     assert plain == {
         f"a_{number:05}"
@@ -105,7 +105,7 @@ async def test_beats_of_one_monitor_in_one_group_keep_their_order(anywhere: Any)
                 status == "fail" and (place == 0 or order[place - 1] != "fail") for place, status in enumerate(order)
             )
 
-    await in_transaction(anywhere.town.site.storage, work)
+    await in_transaction(anywhere.campus.site.storage, work)
 
 
 def fill_one(connection: Connection, name: str, now: datetime, order: Sequence[Any]) -> tuple[str, list[Beat]]:

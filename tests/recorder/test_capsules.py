@@ -27,7 +27,7 @@ async def capsules(recorder: Any, monitor: Any, key: str) -> list[Any]:
 
 
 async def test_a_beat_whose_capsule_is_too_large_counts_and_says_so(both_ways: Any) -> None:
-    key = await both_ways.town.key("recorder")
+    key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     await both_ways.beat(monitor, capsule={"step": 1})
     await both_ways.pass_time(minutes=50)
@@ -63,7 +63,7 @@ async def test_an_agent_that_is_behind_gets_no_beat_by_a_capsule_that_cannot_be_
 async def test_a_beat_whose_capsule_cannot_be_stored_counts_and_says_why(recorder: Any, text: str) -> None:
     monitor = await recorder.register(key="recorder")
     body, headers = f'{{"status": "fail", "capsule": {text}}}', {"Content-Type": "application/json"}
-    answer = await recorder.town.http.post(monitor["beat_url"], content=body, headers=headers)
+    answer = await recorder.campus.http.post(monitor["beat_url"], content=body, headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (422, "capsule_not_storable")
     assert answer.json()["detail"].startswith(RECORDED)
     row = await recorder.row(monitor)
@@ -83,13 +83,13 @@ async def test_what_is_wrong_beside_the_capsule_still_refuses_the_call(recorder:
     headers = {"Content-Type": "application/json"}
     nul, half = r'"a\u0000"', r'"\ud800"'
     for body in (f'{{"status": {nul}}}', '{"seq": NaN, "capsule": 1}', f'{{"capsule": {half}, "status": {half}}}', '{"capsule": "broken'):
-        answer = await recorder.town.http.post(monitor["beat_url"], content=body, headers=headers)
+        answer = await recorder.campus.http.post(monitor["beat_url"], content=body, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_json"), body
     assert (await recorder.row(monitor)).beats == 0
 
 
 async def test_null_is_a_capsule_and_none_is_none(both_ways: Any) -> None:
-    key = await both_ways.town.key("recorder")
+    key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     await both_ways.beat(monitor, capsule={"step": 1})
     assert (await both_ways.beat(monitor)).data["capsule_stored"] is False
@@ -98,9 +98,9 @@ async def test_null_is_a_capsule_and_none_is_none(both_ways: Any) -> None:
 
 
 async def test_a_capsule_in_the_query_is_a_text(recorder: Any) -> None:
-    key = await recorder.town.key("recorder")
+    key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key)
-    http = recorder.town.http
+    http = recorder.campus.http
     assert (await http.get(monitor["beat_url"])).json()["capsule_stored"] is False
     assert (await http.get(monitor["beat_url"], params={"capsule": "step 1"})).json()["capsule_stored"] is True
     refused = await http.get(monitor["beat_url"], params={"capsule": "a\0b"})
@@ -110,16 +110,16 @@ async def test_a_capsule_in_the_query_is_a_text(recorder: Any) -> None:
 
 
 async def test_leaving_the_capsule_out_is_no_value_that_a_schema_shows(recorder: Any) -> None:
-    opened = next(one for one in recorder.town.campus.plan.opened if one.name == "recorder")
+    opened = next(one for one in recorder.campus.service.plan.opened if one.name == "recorder")
     tool = opened.tools["heartbeat"]
     assert "capsule" not in tool.parameters["required"]
     assert "default" not in tool.parameters["properties"]["capsule"]
-    document = json.dumps((await recorder.town.http.get("/v1/recorder/openapi.json")).json())
+    document = json.dumps((await recorder.campus.http.get("/v1/recorder/openapi.json")).json())
     assert "MISSING" not in document + json.dumps(tool.parameters)
 
 
 async def test_a_seq_is_for_one_capsule(both_ways: Any) -> None:
-    key = await both_ways.town.key("recorder")
+    key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     await both_ways.beat(monitor, capsule={"step": 1, "of": 2}, seq=1)
     again = await both_ways.beat(monitor, capsule={"of": 2, "step": 1}, seq=1)
@@ -143,6 +143,6 @@ async def test_a_seq_that_two_beats_of_one_group_use_is_for_the_first(anywhere: 
     digest = digest_of(monitor["secret"])
     said = [(b"1", 7), (b"2", 7), (b"1", 7), (b"3", 8)]
     beats = [Beat(monitor["monitor_id"], digest, anywhere.clock(), "ok", capsule=body, seq=seq) for body, seq in said]
-    results = await in_transaction(anywhere.town.site.storage, lambda connection: record_beats(connection, beats))
+    results = await in_transaction(anywhere.campus.site.storage, lambda connection: record_beats(connection, beats))
     assert [isinstance(one, BeatOutcome) for one in results] == [True, False, True, True]
     assert (await anywhere.row(monitor)).capsules == 2

@@ -39,17 +39,17 @@ async def test_a_jump_that_is_taken_back_changes_nothing(anywhere: Any, step: ti
     beaten = await anywhere.beat(beating)  # before any look at the clock
     assert beaten.data["deadline_at"] == f"{anywhere.clock() - step + SPAN:%Y-%m-%dT%H:%M:%SZ}"
     await watch(anywhere, seconds=4)
-    (said,) = await clock_is_steady(anywhere.town.site)
+    (said,) = await clock_is_steady(anywhere.campus.site)
     assert "the clock jumped " + ("forward by 400 days" if step > timedelta(0) else "back by 2:00:00") in said
     anywhere.clock.step(-step)
     await watch(anywhere, seconds=4)
     assert await anywhere.row(quiet) == before
-    assert "the clock jumped" in (await clock_is_steady(anywhere.town.site))[0]
+    assert "the clock jumped" in (await clock_is_steady(anywhere.campus.site))[0]
     assert await kinds(anywhere, quiet) == []
     await watch(anywhere, seconds=78)
     assert (await kinds(anywhere, quiet), await kinds(anywhere, beating)) == (["dead"], [])
     await watch(anywhere, seconds=3600, pace=10)
-    assert await clock_is_steady(anywhere.town.site) == []
+    assert await clock_is_steady(anywhere.campus.site) == []
 
 
 async def test_a_clock_that_is_set_back_hides_no_death(anywhere: Any) -> None:
@@ -84,7 +84,7 @@ async def test_a_clock_that_is_a_year_ahead_for_a_minute_leaves_no_deadline_ther
     anywhere.clock.step(-YEAR)
     await watch(anywhere, seconds=10)
     now = anywhere.clock()
-    for row in await in_snapshot(anywhere.town.site.storage, lambda connection: connection.execute(MONITORS.select()).all()):
+    for row in await in_snapshot(anywhere.campus.site.storage, lambda connection: connection.execute(MONITORS.select()).all()):
         past = (row.registered_at, row.alive_at, row.since, row.last_beat_at or now)
         assert max(past) <= now
         assert now < row.deadline_at <= now + row.period + row.grace
@@ -128,7 +128,10 @@ async def test_of_two_processes_the_one_whose_clock_is_wrong_goes_by_elapsed_tim
         assert await right.row(monitor) == before
         beaten = await wrong.beat(monitor)
         assert beaten.data["deadline_at"] == f"{right.clock() + SPAN:%Y-%m-%dT%H:%M:%SZ}"
-        assert (await clock_is_steady(right.town.site), "forward by 400 days" in (await clock_is_steady(wrong.town.site))[0]) == ([], True)
+        assert (await clock_is_steady(right.campus.site), "forward by 400 days" in (await clock_is_steady(wrong.campus.site))[0]) == (
+            [],
+            True,
+        )
         await watch(wrong, seconds=5)
         await watch(right, wrong, seconds=95)
         assert await kinds(right, monitor) == ["dead"]
@@ -142,7 +145,7 @@ async def test_two_processes_whose_clock_jumps_move_deadlines_once(open_recorder
         await watch(one, other, seconds=20)
         left = (await one.row(monitor)).deadline_at - one.clock()
         assert left == timedelta(minutes=65) - timedelta(seconds=30)
-        ticks = await in_snapshot(one.town.site.storage, lambda connection: connection.execute(TICKS.select()).all())
+        ticks = await in_snapshot(one.campus.site.storage, lambda connection: connection.execute(TICKS.select()).all())
         assert abs(ticks[0].at - one.clock()) <= timedelta(seconds=5)
 
 
@@ -158,7 +161,7 @@ async def test_a_clock_that_was_set_back_between_two_starts_moves_deadlines_back
 
         async with open_recorder(storage=storage_url, clock=clock) as after:
             for _ in range(2):
-                await agree_on_time(after.town.site, wait)
+                await agree_on_time(after.campus.site, wait)
                 assert (await after.row(monitor)).deadline_at == clock() + timedelta(minutes=65) - timedelta(seconds=5)
 
 
@@ -173,8 +176,8 @@ async def test_a_process_that_starts_behind_the_others_goes_by_their_time(open_r
                 behind.clock.move(timedelta(seconds=seconds))
                 await watch(first, seconds=int(seconds))
 
-            behind.town.site.state.time.follow_others(-timedelta(days=3))  # as if it had started so
-            await agree_on_time(behind.town.site, wait)
+            behind.campus.site.state.time.follow_others(-timedelta(days=3))  # as if it had started so
+            await agree_on_time(behind.campus.site, wait)
             await watch(first, behind, seconds=20)
             assert (await first.row(monitor)).deadline_at == first.clock() + SPAN - timedelta(seconds=33)
             beaten = await behind.beat(monitor)
@@ -182,16 +185,16 @@ async def test_a_process_that_starts_behind_the_others_goes_by_their_time(open_r
 
 
 async def test_monitors_that_fell_asleep_by_a_wrong_clock_wake_when_the_key_is_seen_to_be_valid(anywhere: Any) -> None:
-    key = await anywhere.town.key("recorder")
+    key = await anywhere.campus.key("recorder")
     monitor = await anywhere.register(key=key)
     await watch(anywhere, seconds=5)
     anywhere.clock.step(YEAR)
     await watch(anywhere, seconds=20)
-    await anywhere.town.run("follow_keys")
+    await anywhere.campus.run("follow_keys")
     assert (await anywhere.row(monitor)).mode == "asleep"
     anywhere.clock.step(-YEAR)
     await watch(anywhere, seconds=20)
-    await anywhere.town.run("follow_keys")
+    await anywhere.campus.run("follow_keys")
     row = await anywhere.row(monitor)
     assert (row.mode, row.deadline_at - anywhere.clock()) == ("up", timedelta(minutes=65))
     assert (await anywhere.beat(monitor, capsule=1)).data["capsule_stored"] is True
@@ -201,10 +204,10 @@ async def test_nothing_is_removed_within_an_hour_of_a_jump(anywhere: Any) -> Non
     silent = await anywhere.register(**QUICK)
     await watch(anywhere, seconds=5)
     anywhere.clock.step(YEAR)
-    await anywhere.town.run("tidy")
+    await anywhere.campus.run("tidy")
     await watch(anywhere, seconds=20)
     for _ in range(3):
-        await anywhere.town.run("tidy")
+        await anywhere.campus.run("tidy")
         await watch(anywhere, seconds=5)
     assert await kinds(anywhere, silent) in ([], ["blind"])
     assert await anywhere.row(silent) is not None
@@ -212,10 +215,10 @@ async def test_nothing_is_removed_within_an_hour_of_a_jump(anywhere: Any) -> Non
 
 async def test_readiness_says_that_the_clock_jumped(anywhere: Any) -> None:
     await watch(anywhere, seconds=1)
-    assert (await anywhere.town.campus.ask("ready"))["recorder"] == []
+    assert (await anywhere.campus.service.ask("ready"))["recorder"] == []
     anywhere.clock.step(HOURS)
-    (said,) = (await anywhere.town.campus.ask("ready"))["recorder"]
+    (said,) = (await anywhere.campus.service.ask("ready"))["recorder"]
     assert said.startswith("the clock jumped back by 2:00:00 at 2026-08-21T12:00:01Z; monitors are watched by elapsed time")
     await watch(anywhere, seconds=10)
-    (said,) = (await anywhere.town.campus.ask("ready"))["recorder"]
+    (said,) = (await anywhere.campus.service.ask("ready"))["recorder"]
     assert said == "the clock jumped back by 2:00:00 at 2026-08-21T10:00:09Z; see that this machine's time is synchronized"

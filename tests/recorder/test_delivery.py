@@ -168,7 +168,7 @@ async def test_the_alert_tells_of_the_capsule_that_was_the_last_when_it_was_rais
 
 @pytest.mark.parametrize(("waiting", "types"), [(5, ["monitor.failed"] * 5), (6, ["monitor.digest"])])
 async def test_five_that_wait_go_out_one_by_one_and_six_as_a_digest(waiting: int, types: list[str], anywhere: Any, receiver: Any) -> None:
-    key = await anywhere.town.key("recorder")
+    key = await anywhere.campus.key("recorder")
     for number in range(waiting):
         await anywhere.beat(await anywhere.register(receiver.url(), key=key, name=f"m{number}"), status="fail")
     await anywhere.deliver()
@@ -176,7 +176,7 @@ async def test_five_that_wait_go_out_one_by_one_and_six_as_a_digest(waiting: int
 
 
 async def test_more_than_five_that_wait_become_one_digest(anywhere: Any, receiver: Any) -> None:
-    key = await anywhere.town.key("recorder")
+    key = await anywhere.campus.key("recorder")
     monitors = [await anywhere.register(receiver.url(), key=key, name=f"m{number}") for number in range(7)]
     assert len({one["webhook_secret"] for one in monitors}) == 1
     await anywhere.pass_time(hours=2)
@@ -194,7 +194,7 @@ async def test_more_than_five_that_wait_become_one_digest(anywhere: Any, receive
 
 
 async def test_a_target_that_says_it_is_gone_is_disabled_and_the_fleet_says_so(recorder: Any, receiver: Any) -> None:
-    key = await recorder.town.key("recorder")
+    key = await recorder.campus.key("recorder")
     monitor = await recorder.register(receiver.url(), key=key)
     receiver.answer(410)
     await recorder.beat(monitor, status="fail")
@@ -229,7 +229,7 @@ async def test_a_lease_that_lapsed_is_taken_over_and_a_live_one_is_not(anywhere:
 
     monitor = await anywhere.register(receiver.url())
     await anywhere.beat(monitor, status="fail")
-    courier = courier_of(anywhere.town.site)
+    courier = courier_of(anywhere.campus.site)
     (parcel,) = await courier.claim()
     assert await courier.claim() == []
     await anywhere.pass_time(seconds=46)
@@ -238,7 +238,7 @@ async def test_a_lease_that_lapsed_is_taken_over_and_a_live_one_is_not(anywhere:
 
 
 async def test_what_a_target_answers_reaches_nobody(recorder: Any, receiver: Any) -> None:
-    key = await recorder.town.key("recorder")
+    key = await recorder.campus.key("recorder")
     monitor = await recorder.register(receiver.url("/hook?token=hush"), key=key)
     receiver.answer(500, body=b"internal detail")
     await recorder.beat(monitor, status="fail")

@@ -14,16 +14,16 @@ async def test_a_key_that_ends_takes_capsules_and_mail_along_and_its_monitors_wa
     open_recorder: Any, mailbox: Any, receiver: Any
 ) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
-        keys = recorder.town.campus.keys
+        keys = recorder.campus.service.keys
         key, token = await keys.issue("recorder")
         monitor = await recorder.register(receiver.url(), alert_email="me@example.com", key=token, period_minutes=1440)
         await recorder.deliver()
-        await recorder.town.http.post(mailbox.link("confirm"))
+        await recorder.campus.http.post(mailbox.link("confirm"))
         await recorder.beat(monitor, capsule=1)
         for _ in range(30):
             await recorder.pass_time(days=1)
             await recorder.beat(monitor)
-        await recorder.town.run("follow_keys")
+        await recorder.campus.run("follow_keys")
         refused = await recorder.call("fleet_status", key=token)
         assert (refused.status, refused.code) == (402, "key_expired")
         beaten = await recorder.beat(monitor, capsule=2)
@@ -37,7 +37,7 @@ async def test_a_key_that_ends_takes_capsules_and_mail_along_and_its_monitors_wa
             await recorder.pass_time(days=1)
             await recorder.beat(monitor)
         await recorder.deliver()
-        await recorder.town.run("follow_keys")
+        await recorder.campus.run("follow_keys")
         assert (await recorder.row(monitor)).mode == "asleep"
         asleep = await recorder.beat(monitor, status="fail")
         assert (asleep.status, asleep.data["state"]) == (200, "alive")
@@ -45,18 +45,18 @@ async def test_a_key_that_ends_takes_capsules_and_mail_along_and_its_monitors_wa
         await recorder.pass_time(days=9)
         assert await recorder.sweep() == 0
         await keys.renew(key.id)
-        await recorder.town.run("follow_keys")
+        await recorder.campus.run("follow_keys")
         row = await recorder.row(monitor)
         assert (row.mode, row.deadline_at - recorder.clock()) == ("up", timedelta(days=1, minutes=5))
         assert (await recorder.beat(monitor, capsule=3)).data["capsule_stored"] is True
 
 
 async def test_registering_with_a_renewed_key_wakes_what_slept(recorder: Any) -> None:
-    keys = recorder.town.campus.keys
+    keys = recorder.campus.service.keys
     key, token = await keys.issue("recorder")
     monitor = await recorder.register(key=token)
     await recorder.pass_time(days=38)
-    await recorder.town.run("follow_keys")
+    await recorder.campus.run("follow_keys")
     assert (await recorder.row(monitor)).mode == "asleep"
     await keys.renew(key.id)
     await recorder.register("https://localhost/another", key=token)
@@ -64,14 +64,14 @@ async def test_registering_with_a_renewed_key_wakes_what_slept(recorder: Any) ->
 
 
 async def test_a_revoked_key_ends_at_once(recorder: Any) -> None:
-    keys = recorder.town.campus.keys
+    keys = recorder.campus.service.keys
     key, token = await keys.issue("recorder")
     monitor = await recorder.register(key=token)
     await keys.revoke(key.id)
-    await recorder.town.run("follow_keys")
+    await recorder.campus.run("follow_keys")
     assert (await recorder.beat(monitor, capsule=1)).data["capsule_stored"] is False
     await recorder.pass_time(days=7)
-    await recorder.town.run("follow_keys")
+    await recorder.campus.run("follow_keys")
     assert (await recorder.row(monitor)).mode == "asleep"
 
 
@@ -83,11 +83,11 @@ async def test_the_tidying_takes_silent_monitors_without_a_key_and_no_others(any
     await recorder.beat(living)
     await recorder.sweep()
     await recorder.deliver()
-    await recorder.town.run("tidy")
+    await recorder.campus.run("tidy")
     assert await recorder.deliver() == 0, "a month from its deadline, and not from its last sign of life"
     await recorder.pass_time(minutes=66)
     for _ in range(2):
-        await recorder.town.run("tidy")
+        await recorder.campus.run("tidy")
         assert await recorder.row(silent) is not None
     receiver.requests.clear()
     assert await recorder.deliver() == 1
@@ -100,10 +100,10 @@ async def test_the_tidying_takes_silent_monitors_without_a_key_and_no_others(any
     )
     assert (told.json["state"], told.json["since"]) == (None, "2026-08-21T13:05:00Z")
     assert "removed tomorrow" in told.json["notice"]
-    await recorder.town.run("tidy")
+    await recorder.campus.run("tidy")
     assert await recorder.row(silent) is not None, "told today, removed tomorrow"
     await recorder.pass_time(days=1)
-    await recorder.town.run("tidy")
+    await recorder.campus.run("tidy")
     assert await recorder.row(silent) is None
     assert await recorder.row(living) is not None
     assert await recorder.row(keyed) is not None
@@ -114,7 +114,7 @@ async def test_a_monitor_with_a_long_period_outlives_its_first_deadline(recorder
     yearly = await recorder.register(receiver.url(), period_minutes=525_600, grace_minutes=60)
     for _ in range(12):
         await recorder.pass_time(days=30)
-        await recorder.town.run("tidy")
+        await recorder.campus.run("tidy")
         assert await recorder.row(yearly) is not None
         assert await recorder.deliver() == 0
     await recorder.pass_time(days=6)
@@ -127,18 +127,18 @@ async def test_no_monitor_is_removed_before_its_target_was_told(recorder: Any, r
     silent, beaten = await recorder.register(receiver.url("/1")), await recorder.register(receiver.url("/2"))
     await recorder.sweep()
     await recorder.pass_time(days=31)
-    await recorder.town.run("tidy")
+    await recorder.campus.run("tidy")
     receiver.answer(500)
     for _ in range(3):
         await recorder.deliver()
         await recorder.pass_time(days=1)
-        await recorder.town.run("tidy")
+        await recorder.campus.run("tidy")
     assert await recorder.row(silent) is not None
     receiver.answer(200)
     await recorder.beat(beaten)
     await recorder.deliver()
     assert receiver.types.count("monitor.expiring") >= 2
-    await recorder.town.run("tidy")
+    await recorder.campus.run("tidy")
     assert await recorder.row(silent) is None
     assert await recorder.row(beaten) is not None
 
@@ -146,16 +146,16 @@ async def test_no_monitor_is_removed_before_its_target_was_told(recorder: Any, r
 async def test_a_target_that_is_given_up_keeps_no_silent_monitor(recorder: Any, receiver: Any) -> None:
     silent = await recorder.register(receiver.url())
     await recorder.pass_time(days=31)
-    await recorder.town.run("tidy")
+    await recorder.campus.run("tidy")
     receiver.answer(410)
     await recorder.deliver()
     await recorder.pass_time(days=1)
-    await recorder.town.run("tidy")
+    await recorder.campus.run("tidy")
     assert await recorder.row(silent) is None
 
 
 async def test_the_checks_say_what_is_wrong(recorder: Any, receiver: Any) -> None:
-    site = recorder.town.site
+    site = recorder.campus.site
     assert "never watched" in (await watches(site))[0]
     await recorder.sweep()
     assert await watches(site) == []

@@ -14,7 +14,7 @@ ME = "me@example.com"
 
 async def test_an_address_is_asked_before_the_first_alert_and_gets_it_after_the_click(open_recorder: Any, mailbox: Any) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
-        key = await recorder.town.key("recorder")
+        key = await recorder.campus.key("recorder")
         monitor = await recorder.register(None, alert_email=ME, key=key, name="nightly backup")
         assert "confirms" in monitor["notes"][0]
         await recorder.deliver()
@@ -26,9 +26,9 @@ async def test_an_address_is_asked_before_the_first_alert_and_gets_it_after_the_
         (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
         assert (entry["targets"][0]["state"], entry["undelivered"]) == ("unconfirmed", 1)
         link = mailbox.link("confirm")
-        assert (await recorder.town.http.get(link)).status_code == 200
+        assert (await recorder.campus.http.get(link)).status_code == 200
         assert await recorder.deliver() == 0, "a mailbox that follows links confirms nothing"
-        assert (await recorder.town.http.post(link)).status_code == 200
+        assert (await recorder.campus.http.post(link)).status_code == 200
         assert await recorder.deliver() == 1
         alert = mailbox.messages[-1]
         assert alert["Subject"] == "nightly backup failed"
@@ -39,15 +39,15 @@ async def test_an_address_is_asked_before_the_first_alert_and_gets_it_after_the_
 
 async def test_unsubscribing_ends_alerts_until_the_address_is_confirmed_anew(open_recorder: Any, mailbox: Any) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
-        key = await recorder.town.key("recorder")
+        key = await recorder.campus.key("recorder")
         monitor = await recorder.register(None, alert_email=ME, key=key)
         await recorder.deliver()
-        await recorder.town.http.post(mailbox.link("confirm"))
+        await recorder.campus.http.post(mailbox.link("confirm"))
         await recorder.beat(monitor, status="fail")
         await recorder.deliver()
         link = mailbox.link("unsubscribe")
-        assert (await recorder.town.http.get(link)).status_code == 200
-        assert (await recorder.town.http.post(link, content="List-Unsubscribe=One-Click")).status_code == 200
+        assert (await recorder.campus.http.get(link)).status_code == 200
+        assert (await recorder.campus.http.post(link, content="List-Unsubscribe=One-Click")).status_code == 200
         await recorder.beat(monitor)
         assert await recorder.deliver() == 0
         (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
@@ -66,13 +66,13 @@ async def test_a_link_that_was_not_sent_leads_nowhere(open_recorder: Any, mailbo
         await recorder.deliver()
         link = mailbox.link("confirm")
         for wrong in (link[:-1] + "x", link.replace("/confirm/", "/unsubscribe/"), link.replace("tgt_", "tgt_x")):
-            answer = await recorder.town.http.post(wrong)
+            answer = await recorder.campus.http.post(wrong)
             assert (answer.status_code, answer.json()["code"]) == (404, "link_not_found")
 
 
 async def test_a_key_asks_twenty_addresses_a_day(open_recorder: Any, mailbox: Any) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
-        key = await recorder.town.key("recorder")
+        key = await recorder.campus.key("recorder")
         statuses = []
         for number in range(22):
             reply = await recorder.call("register_monitor", name="a", alert_email=f"a{number}@example.com", key=key)
@@ -86,11 +86,11 @@ async def test_a_key_asks_twenty_addresses_a_day(open_recorder: Any, mailbox: An
 
 async def test_many_alerts_become_one_message_and_a_refused_address_is_given_up(open_recorder: Any, mailbox: Any) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
-        key = await recorder.town.key("recorder")
+        key = await recorder.campus.key("recorder")
         monitors = [await recorder.register(None, alert_email=ME, key=key, name=f"m{number}") for number in range(6)]
         await recorder.deliver()
         assert len(mailbox.messages) == 1
-        await recorder.town.http.post(mailbox.link("confirm"))
+        await recorder.campus.http.post(mailbox.link("confirm"))
         for one in monitors:
             await recorder.beat(one, status="fail")
         assert await recorder.deliver() == 1
@@ -143,13 +143,13 @@ async def test_the_badge_shows_the_state_to_everyone(recorder: Any) -> None:
     path = monitor["badge_url"].removeprefix("http://campus.test")
     for minutes, word in ((0, "alive"), (11, "late"), (2, "dead")):
         await recorder.pass_time(minutes=minutes)
-        answer = await recorder.town.http.get(path)
+        answer = await recorder.campus.http.get(path)
         assert answer.headers["content-type"] == "image/svg+xml"
         assert f">{word}</text>" in answer.text
     assert "<script>" not in answer.text
     assert monitor["secret"] not in answer.text
     assert monitor["monitor_id"] not in answer.text
-    assert (await recorder.town.http.get(path.replace("badge_", "badge_x"))).status_code == 404
+    assert (await recorder.campus.http.get(path.replace("badge_", "badge_x"))).status_code == 404
 
 
 def test_a_long_name_is_cut_in_a_badge() -> None:

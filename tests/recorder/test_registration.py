@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def count(recorder: Any, table: Any) -> int:
-    return await in_snapshot(recorder.town.site.storage, lambda connection: connection.scalar(select(func.count()).select_from(table)))
+    return await in_snapshot(recorder.campus.site.storage, lambda connection: connection.scalar(select(func.count()).select_from(table)))
 
 
 async def test_a_registration_gives_all_that_is_needed(both_ways: Any) -> None:
@@ -131,7 +131,7 @@ async def test_of_two_claims_of_one_target_exactly_one_wins(anywhere: Any) -> No
 
 
 async def test_monitors_follow_their_key_through_rotation(recorder: Any) -> None:
-    keys = recorder.town.campus.keys
+    keys = recorder.campus.service.keys
     key, token = await keys.issue("recorder")
     monitor = await recorder.register(key=token)
     _, rotated = await keys.rotate(key.id)
@@ -143,7 +143,7 @@ async def test_monitors_follow_their_key_through_rotation(recorder: Any) -> None
 
 
 async def test_a_repeated_registration_is_one_registration(recorder: Any) -> None:
-    http, body = recorder.town.http, {"name": "a", "alert_webhook": TARGET}
+    http, body = recorder.campus.http, {"name": "a", "alert_webhook": TARGET}
     headers = {"Idempotency-Key": "7d1c6c1e-0f0a-4f0e-9d7b-1f2d3c4b5a69"}
     answers: list[Any] = []
 
@@ -158,7 +158,7 @@ async def test_a_repeated_registration_is_one_registration(recorder: Any) -> Non
     assert await count(recorder, MONITORS) == 1
     other = await http.post("/v1/recorder/monitors", json=body | {"name": "b"}, headers=headers)
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
-    sealed = await in_snapshot(recorder.town.site.storage, lambda connection: connection.execute(select(REPLIES)).one())
+    sealed = await in_snapshot(recorder.campus.site.storage, lambda connection: connection.execute(select(REPLIES)).one())
     assert answers[0].json()["secret"].encode() not in sealed.sealed
     assert headers["Idempotency-Key"].encode() not in sealed.sealed + sealed.key_digest
     recorder.clock.move(timedelta(hours=25))
@@ -172,7 +172,7 @@ async def test_a_repeat_gets_its_answer_beyond_the_limit_and_from_the_same_netwo
         answers = []
         for address in ("2001:db8::1", "2001:db8::1", "2001:db8::ffff:1"):
             async with recorder.calling_from(address) as caller:
-                answers.append(await caller.town.http.post("/v1/recorder/monitors", json=body, headers=headers))
+                answers.append(await caller.campus.http.post("/v1/recorder/monitors", json=body, headers=headers))
         async with recorder.calling_from("2001:db8::1") as caller:
             more = await caller.call("register_monitor", name="b", alert_webhook="https://localhost/x")
         assert [one.status_code for one in answers] == [200] * 3, answers[-1].text
@@ -183,13 +183,13 @@ async def test_a_repeat_gets_its_answer_beyond_the_limit_and_from_the_same_netwo
 async def test_two_keys_do_not_share_an_idempotency_key(recorder: Any) -> None:
     body, ids = {"name": "a", "alert_webhook": TARGET}, set()
     for _ in range(2):
-        headers = {"Idempotency-Key": "fV3k9Zq0tLx7Rw2uBn5sYd8A", "Authorization": f"Bearer {await recorder.town.key('recorder')}"}
-        ids.add((await recorder.town.http.post("/v1/recorder/monitors", json=body, headers=headers)).json()["monitor_id"])
+        headers = {"Idempotency-Key": "fV3k9Zq0tLx7Rw2uBn5sYd8A", "Authorization": f"Bearer {await recorder.campus.key('recorder')}"}
+        ids.add((await recorder.campus.http.post("/v1/recorder/monitors", json=body, headers=headers)).json()["monitor_id"])
     assert len(ids) == 2
 
 
 async def test_deleting_leaves_nothing_behind(recorder: Any) -> None:
-    key = await recorder.town.key("recorder")
+    key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key)
     await recorder.beat(monitor, capsule={"a": 1})
     await recorder.beat(monitor, status="fail")
@@ -202,12 +202,12 @@ async def test_deleting_leaves_nothing_behind(recorder: Any) -> None:
         *(one for one in MONITORS.metadata.sorted_tables if one.name in ("capsule", "alert", "retired_secret")),
     ):
         assert await count(recorder, table) == 0, table.name
-    owner = await in_snapshot(recorder.town.site.storage, lambda connection: connection.execute(select(OWNERS)).one())
+    owner = await in_snapshot(recorder.campus.site.storage, lambda connection: connection.execute(select(OWNERS)).one())
     assert owner.monitors == 0
 
 
 async def test_a_key_that_does_not_count_is_named_in_the_answer(both_ways: Any) -> None:
-    keys = both_ways.town.campus.keys
+    keys = both_ways.campus.service.keys
     expired, revoked = await keys.issue("recorder"), await keys.issue("recorder")
     await keys.revoke(revoked[0].id)
     await both_ways.pass_time(days=31)
@@ -230,11 +230,11 @@ async def test_a_weak_idempotency_key_registers_nothing_and_gives_nobody_another
     body = {"name": "a", "alert_webhook": TARGET}
     for key in WEAK_KEYS:
         headers = {"Idempotency-Key": key}
-        if both_ways.town.frame == "http":
-            answer = await both_ways.town.http.post("/v1/recorder/monitors", json=body, headers=headers)
+        if both_ways.campus.frame == "http":
+            answer = await both_ways.campus.http.post("/v1/recorder/monitors", json=body, headers=headers)
             status, said = answer.status_code, answer.json()
         else:
-            async with both_ways.town.mcp(headers=headers) as client:
+            async with both_ways.campus.mcp(headers=headers) as client:
                 result = await client.call_tool("register_monitor", body, raise_on_error=False)
             said = result.structured_content
             status = said["status"] if result.is_error else 200
@@ -244,7 +244,7 @@ async def test_a_weak_idempotency_key_registers_nothing_and_gives_nobody_another
 
 
 async def test_what_a_registration_leaves_out_and_its_default_are_one_request(recorder: Any) -> None:
-    http, headers = recorder.town.http, {"Idempotency-Key": "7d1c6c1e-0f0a-4f0e-9d7b-1f2d3c4b5a69"}
+    http, headers = recorder.campus.http, {"Idempotency-Key": "7d1c6c1e-0f0a-4f0e-9d7b-1f2d3c4b5a69"}
     body = {"name": "a", "alert_webhook": TARGET}
     same = (body, body | {"period_minutes": 60, "grace_minutes": 5.0}, body | {"alert_email": None}, body | {"name": " a "})
     answers = [await http.post("/v1/recorder/monitors", json=one, headers=headers) for one in same]
@@ -255,9 +255,9 @@ async def test_what_a_registration_leaves_out_and_its_default_are_one_request(re
 
 async def test_a_stored_answer_does_not_open_with_what_is_stored_beside_it(recorder: Any) -> None:
     headers = {"Idempotency-Key": "7d1c6c1e-0f0a-4f0e-9d7b-1f2d3c4b5a69"}
-    answer = await recorder.town.http.post("/v1/recorder/monitors", json={"name": "a", "alert_webhook": TARGET}, headers=headers)
+    answer = await recorder.campus.http.post("/v1/recorder/monitors", json={"name": "a", "alert_webhook": TARGET}, headers=headers)
     assert answer.status_code == 200
-    row = await in_snapshot(recorder.town.site.storage, lambda connection: connection.execute(select(REPLIES)).one())
+    row = await in_snapshot(recorder.campus.site.storage, lambda connection: connection.execute(select(REPLIES)).one())
     for known in (row.key_digest, row.request_digest):
         for key in (known, sha256(known).digest()):
             with pytest.raises(InvalidTag):

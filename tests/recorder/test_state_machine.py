@@ -132,7 +132,7 @@ def test_the_building_does_what_the_model_says(threaded: Any) -> None:
 
 
 async def play(recorder: Any, acts: list[Any]) -> None:
-    key, model = await recorder.town.key("recorder"), Model()
+    key, model = await recorder.campus.key("recorder"), Model()
     monitor = await recorder.register(period_minutes=10, grace_minutes=2, key=key)
     for act in acts:
         if isinstance(act, int):

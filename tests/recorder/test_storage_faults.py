@@ -10,7 +10,7 @@ pytestmark = pytest.mark.anyio
 
 async def refuse_writes(recorder: Any) -> None:
     """Both writers of the building, the sessions' and the batches'."""
-    storage = recorder.town.site.storage
+    storage = recorder.campus.site.storage
     async with storage.write() as session:
         await (await session.connection()).execute(text("PRAGMA query_only = ON"))
     async with storage.batch(
@@ -20,14 +20,14 @@ async def refuse_writes(recorder: Any) -> None:
 
 
 async def test_what_cannot_be_stored_is_not_acknowledged(both_ways: Any) -> None:
-    key = await both_ways.town.key("recorder")
+    key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     await refuse_writes(both_ways)
     beaten = await both_ways.beat(monitor)
     assert (beaten.status, beaten.code) == (503, "storage_unavailable"), beaten.data
     registered = await both_ways.call("register_monitor", name="b", alert_webhook="https://localhost/b")
     assert (registered.status, registered.code) == (503, "storage_unavailable"), registered.data
-    if both_ways.town.frame == "http":
+    if both_ways.campus.frame == "http":
         assert beaten.headers["retry-after"]
     (entry,) = (await both_ways.call("fleet_status", key=key)).data["monitors"]
     assert entry["beats"] == 0

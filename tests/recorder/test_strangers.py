@@ -31,9 +31,9 @@ NAMES = 24
 @asynccontextmanager
 async def delivering(recorder: Any) -> AsyncIterator[None]:
     """Deliver as the watch does."""
-    news = recorder.town.site.state.news
+    news = recorder.campus.site.state.news
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(courier_of(recorder.town.site).run, news.let_through, partial(news.wait, 0.1))
+        tasks.start_soon(courier_of(recorder.campus.site).run, news.let_through, partial(news.wait, 0.1))
         yield
         tasks.cancel_scope.cancel()
 

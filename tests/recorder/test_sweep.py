@@ -29,7 +29,7 @@ SPANS = ((1, 0), (1, 5), (10, 2), (60, 5), (1440, 60))
 
 
 async def rows(recorder: Any) -> dict[str, Any]:
-    found = await in_snapshot(recorder.town.site.storage, lambda connection: connection.execute(select(MONITORS)).all())
+    found = await in_snapshot(recorder.campus.site.storage, lambda connection: connection.execute(select(MONITORS)).all())
     return {row.id: row for row in found}
 
 
@@ -58,7 +58,7 @@ async def test_an_outage_moves_deadlines_as_the_rule_moves_them(anywhere: Any) -
     for minutes in (1, 2, 10, 100):
         before, start = await rows(anywhere), anywhere.clock()
         outage = Outage(start, start + timedelta(minutes=minutes))
-        await in_transaction(anywhere.town.site.storage, partial(make_up_for, outage=outage))
+        await in_transaction(anywhere.campus.site.storage, partial(make_up_for, outage=outage))
         after = await rows(anywhere)
         for one, row in before.items():
             deadline, unverified = moved_deadline(
@@ -109,11 +109,11 @@ async def test_each_death_is_counted(recorder: Any) -> None:
         await recorder.register(f"https://localhost/{number}", period_minutes=1, grace_minutes=0)
     await recorder.pass_time(minutes=2)
     assert await recorder.sweep() == 3
-    assert b"campus_recorder_deaths_total 3.0" in recorder.town.campus.counters.page()
+    assert b"campus_recorder_deaths_total 3.0" in recorder.campus.service.counters.page()
 
 
 async def test_a_long_outage_is_told_to_each_target_once(recorder: Any, receiver: Any) -> None:
-    key = await recorder.town.key("recorder")
+    key = await recorder.campus.key("recorder")
     await recorder.pass_time(seconds=0)
     for number in range(3):
         await recorder.register(receiver.url(), key=key, name=f"m{number}")
@@ -144,7 +144,7 @@ async def test_beats_and_sweeps_at_once_leave_no_monitor_dead_with_a_fresh_beat(
 async def test_the_next_look_is_due_at_the_next_deadline(anywhere: Any) -> None:
     await anywhere.register("https://localhost/1", period_minutes=10, grace_minutes=2)
     last = await anywhere.register("https://localhost/2", period_minutes=20, grace_minutes=2)
-    look, began = anywhere.town.site.state.look, anywhere.clock()
+    look, began = anywhere.campus.site.state.look, anywhere.clock()
     assert (await look(ClockReading(began))).next_deadline == began + timedelta(minutes=12)
     await anywhere.pass_time(minutes=12)
     assert (await look(ClockReading(anywhere.clock()))).next_deadline == began + timedelta(minutes=22)
@@ -170,10 +170,10 @@ async def test_nothing_is_delivered_while_deaths_are_still_being_found() -> None
 async def test_a_storm_is_flipped_whole_each_with_its_alert(anywhere: Any) -> None:
     template = await anywhere.row(await anywhere.register())
     copies = [{**template._asdict(), "id": f"mon_{number}", "badge_id": f"badge_{number}"} for number in range(1_203)]
-    await in_transaction(anywhere.town.site.storage, lambda connection: connection.execute(MONITORS.insert(), copies) and None)
+    await in_transaction(anywhere.campus.site.storage, lambda connection: connection.execute(MONITORS.insert(), copies) and None)
     await anywhere.pass_time(hours=2)
     assert await anywhere.sweep() == 1_204
-    counted = await in_snapshot(anywhere.town.site.storage, lambda connection: connection.execute(select(ALERTS.c.monitor_id)).all())
+    counted = await in_snapshot(anywhere.campus.site.storage, lambda connection: connection.execute(select(ALERTS.c.monitor_id)).all())
     assert len({one for (one,) in counted}) == len(counted) == 1_204
 
 
@@ -184,7 +184,7 @@ async def test_of_more_than_are_flipped_at_once_the_longest_overdue_come_first(a
         {**template._asdict(), "id": f"copy_{number:05}", "badge_id": f"badge_{number}", "deadline_at": due - timedelta(seconds=number + 1)}
         for number in range(count)  # the later in the table, the longer overdue
     ]
-    storage = anywhere.town.site.storage
+    storage = anywhere.campus.site.storage
     await in_transaction(storage, lambda connection: connection.execute(MONITORS.insert(), copies) and None)
     await in_transaction(
         storage, lambda connection: connection.execute(text("DROP INDEX ix_monitor_due")) and None

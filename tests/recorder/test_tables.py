@@ -11,4 +11,4 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_the_migrations_make_the_tables_of_the_code(anywhere: Any) -> None:
-    assert await drift(anywhere.town.site.storage, Tables) == []
+    assert await drift(anywhere.campus.site.storage, Tables) == []

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_replacement_goes_on_where_the_dead_agent_stopped(both_ways: Any) -> None:
-    key = await both_ways.town.key("recorder")
+    key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key, period_minutes=10, grace_minutes=2)
     await both_ways.beat(monitor, capsule={"step": 7, "next": "b"}, seq=7)
     await both_ways.pass_time(minutes=13)
@@ -34,7 +34,7 @@ async def test_of_many_replacements_exactly_one_wins(anywhere: Any) -> None:
 
 
 async def test_only_the_owner_of_a_dead_monitor_can_take_it(recorder: Any) -> None:
-    key = await recorder.town.key("recorder")
+    key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key)
     ask = {"monitor_id": monitor["monitor_id"]}
     assert (await recorder.call("takeover", **ask, key=key)).code == "not_dead"
@@ -49,7 +49,7 @@ async def test_only_the_owner_of_a_dead_monitor_can_take_it(recorder: Any) -> No
 
 
 async def test_the_capsule_needs_the_key_and_a_secret_that_is_given_must_be_right(both_ways: Any) -> None:
-    key = await both_ways.town.key("recorder")
+    key = await both_ways.campus.key("recorder")
     monitor, free = await both_ways.register(key=key), await both_ways.register("https://localhost/free")
     ask = {"monitor_id": monitor["monitor_id"]}
     assert (await both_ways.call("fetch_capsule", **ask, secret=monitor["secret"])).status == 402
@@ -62,7 +62,7 @@ async def test_the_capsule_needs_the_key_and_a_secret_that_is_given_must_be_righ
 
 
 async def test_the_fleet_shows_each_monitor_as_it_stands(both_ways: Any) -> None:
-    key = await both_ways.town.key("recorder")
+    key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key, period_minutes=10, grace_minutes=2, name="nightly")
     await both_ways.beat(monitor, status="start")
     await both_ways.pass_time(minutes=1)
@@ -79,7 +79,7 @@ async def test_the_fleet_shows_each_monitor_as_it_stands(both_ways: Any) -> None
 
 
 async def test_uptime_is_the_share_of_the_watched_time(recorder: Any) -> None:
-    key = await recorder.town.key("recorder")
+    key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key, period_minutes=600)
     await recorder.pass_time(minutes=60)
     await recorder.beat(monitor, status="fail")
@@ -92,7 +92,7 @@ async def test_uptime_is_the_share_of_the_watched_time(recorder: Any) -> None:
 
 
 async def test_the_fleet_comes_in_pages(both_ways: Any) -> None:
-    key = await both_ways.town.key("recorder")
+    key = await both_ways.campus.key("recorder")
     ids = {(await both_ways.register(f"https://localhost/{number}", key=key))["monitor_id"] for number in range(5)}
     seen, after = [], None
     while True:
@@ -105,7 +105,7 @@ async def test_the_fleet_comes_in_pages(both_ways: Any) -> None:
 
 
 async def test_a_paused_monitor_raises_nothing_until_it_beats_or_is_resumed(both_ways: Any) -> None:
-    key = await both_ways.town.key("recorder")
+    key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     who = {"monitor_id": monitor["monitor_id"]}
     paused = (await both_ways.call("pause_monitor", **who, secret=monitor["secret"])).data
@@ -123,13 +123,13 @@ async def test_a_paused_monitor_raises_nothing_until_it_beats_or_is_resumed(both
 
 async def test_an_agent_that_knows_only_the_descriptions_finds_its_way(open_recorder: Any) -> None:
     async with open_recorder("mcp") as recorder:
-        opened = next(one for one in recorder.town.campus.plan.opened if one.name == "recorder")
+        opened = next(one for one in recorder.campus.service.plan.opened if one.name == "recorder")
         for tool in opened.tools.values():
             assert tool.description
             assert all(schema.get("description") for schema in tool.parameters["properties"].values()), tool.name
             assert tool.output_schema
             assert all(schema.get("description") for schema in tool.output_schema["properties"].values()), tool.name
-        entry = (await recorder.town.http.get("/v1/recorder")).json()
+        entry = (await recorder.campus.http.get("/v1/recorder")).json()
         tiers = {tool["name"]: tool["free"] for tool in entry["tools"]}
         assert tiers == {
             "register_monitor": True,

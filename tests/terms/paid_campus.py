@@ -10,7 +10,7 @@ from fastmcp.client.transports import StreamableHttpTransport
 from terms.samples import make_stall
 
 from campus import Building
-from campus.testing import ORIGIN, Town, open_campus
+from campus.testing import ORIGIN, TestCampus, open_campus
 from campus.testing.payments import PAYMENT, Chain, Facilitator, Payer, headers_of, new_wallet, open_chain, open_facilitator, terms_of
 
 DAY = {"day": "2026-01-02"}
@@ -21,25 +21,25 @@ DOLLAR = 1_000_000
 class PaidCampus:
     """A stall on a chain, whoever is paid there, and who pays."""
 
-    def __init__(self, town: Town, chain: Chain, facilitator: Facilitator, payer: Payer, payee: str) -> None:
-        self.town, self.chain, self.facilitator, self.payer, self.payee = town, chain, facilitator, payer, payee
+    def __init__(self, campus: TestCampus, chain: Chain, facilitator: Facilitator, payer: Payer, payee: str) -> None:
+        self.campus, self.chain, self.facilitator, self.payer, self.payee = campus, chain, facilitator, payer, payee
 
     async def earned(self) -> int:
         return await self.chain.balance(self.payee)
 
     def paying(self) -> httpx.AsyncClient:
-        return self.payer.http(ORIGIN, transport=httpx.ASGITransport(self.town.app))
+        return self.payer.http(ORIGIN, transport=httpx.ASGITransport(self.campus.app))
 
     def mcp(self) -> Client[Any]:
-        return Client(StreamableHttpTransport(f"{ORIGIN}/stall/mcp", httpx_client_factory=self.town._client))
+        return Client(StreamableHttpTransport(f"{ORIGIN}/stall/mcp", httpx_client_factory=self.campus._client))
 
     async def terms(self, path: str = PATH) -> dict[str, Any]:
-        return terms_of(await self.town.http.get(path))
+        return terms_of(await self.campus.http.get(path))
 
     async def offer(self, frame: str, payment: Any) -> tuple[int, dict[str, Any]]:
         """Send a payment for the sentence of the day; the status and what is said."""
         if frame == "http":
-            answer = await self.town.http.get(PATH, headers=headers_of(payment))
+            answer = await self.campus.http.get(PATH, headers=headers_of(payment))
             return answer.status_code, answer.json()
         async with self.mcp() as client:
             result = await client.call_tool("text_of", DAY, meta={PAYMENT: payment}, raise_on_error=False)
@@ -53,5 +53,5 @@ async def open_paid_campus(stall: Building | None = None) -> AsyncIterator[PaidC
     async with open_chain() as chain, open_facilitator(chain) as facilitator:
         await chain.mint(payer.wallet.address, 10 * DOLLAR)
         tables = {"payments": facilitator.table(payee)}
-        async with open_campus(settings={"grants": ["keys"]}, tables=tables, stall=stall or make_stall()) as town:
-            yield PaidCampus(town, chain, facilitator, payer, payee)
+        async with open_campus(settings={"grants": ["keys"]}, tables=tables, stall=stall or make_stall()) as campus:
+            yield PaidCampus(campus, chain, facilitator, payer, payee)

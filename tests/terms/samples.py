@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from campus import Building, Problem, access, free, route
 from campus.payments.wire import LARGEST_PAYMENT
-from campus.testing import Frame, Town, open_campus
+from campus.testing import Frame, TestCampus, open_campus
 
 SENTINEL = "paid-for-and-delivered"
 PAY_TO = "0xABaBaBaBABabABabAbAbABAbABabababaBaBABaB"
@@ -79,7 +79,7 @@ def make_stall(*, sells_keys: bool = True) -> Building:
     return Building(mcp)
 
 
-def open_stall(frame: Frame = "http", **tables: Any) -> AbstractAsyncContextManager[Town]:
+def open_stall(frame: Frame = "http", **tables: Any) -> AbstractAsyncContextManager[TestCampus]:
     """A campus with the stall alone, which takes payments and sells keys; nobody listens where its facilitator should."""
     return open_campus(frame=frame, settings={"grants": ["keys"]}, tables=PAYMENTS | tables, stall=make_stall())
 

@@ -33,9 +33,9 @@ LARGEST_HEADER = 4_096
 
 
 async def test_the_bazaar_extension_is_one_that_facilitators_take_up(frame: Frame) -> None:
-    async with open_stall(frame) as town:
+    async with open_stall(frame) as campus:
         for tool, arguments in (("text_of", DAY), ("write_text", {"text": "x"}), ("buy", {})):
-            terms = await terms_of(town, tool, **arguments)
+            terms = await terms_of(campus, tool, **arguments)
             extension = terms["extensions"]["bazaar"]
             assert validate_discovery_extension(extension).errors == []
             assert validate_discovery_extension_spec(extension).errors == []
@@ -50,9 +50,9 @@ async def test_the_bazaar_extension_is_one_that_facilitators_take_up(frame: Fram
 
 
 async def test_the_bazaar_extension_says_what_the_tool_takes() -> None:
-    async with open_stall() as town:
-        by_get = (await terms_of(town, "text_of", **DAY))["extensions"]["bazaar"]
-        by_post = (await terms_of(town, "write_text"))["extensions"]["bazaar"]
+    async with open_stall() as campus:
+        by_get = (await terms_of(campus, "text_of", **DAY))["extensions"]["bazaar"]
+        by_post = (await terms_of(campus, "write_text"))["extensions"]["bazaar"]
     said = by_get["schema"]["properties"]["input"]["properties"]
     assert set(said["queryParams"]["properties"]) == {"lang", "words"}
     assert set(said["pathParams"]["properties"]) == {"day"}
@@ -117,8 +117,8 @@ async def test_over_mcp_less_is_shown_and_all_values_in_a_path_are_one_resource(
 
 
 async def test_a_tool_without_an_output_schema_shows_an_object() -> None:
-    async with open_stall() as town:
-        takes, answers, shown = crawled((await terms_of(town, "said", text="x"))["extensions"]["bazaar"])
+    async with open_stall() as campus:
+        takes, answers, shown = crawled((await terms_of(campus, "said", text="x"))["extensions"]["bazaar"])
     assert set(takes["properties"]) == {"text"}
     assert (answers, shown) == ({"type": "object"}, {})
 
@@ -126,14 +126,14 @@ async def test_a_tool_without_an_output_schema_shows_an_object() -> None:
 async def paid(market: PaidCampus, way: str) -> dict[str, Any]:
     """Pay for the sentence of the day; the terms that were accepted."""
     if way == "mcp":
-        async with Client(StreamableHttpTransport(f"{ORIGIN}/stall/mcp", httpx_client_factory=market.town._client)) as client:
+        async with Client(StreamableHttpTransport(f"{ORIGIN}/stall/mcp", httpx_client_factory=market.campus._client)) as client:
             asked = await client.call_tool("text_of", DAY, raise_on_error=False)
             assert not (await market.payer.call_mcp(client, "text_of", DAY)).is_error
         return asked.structured_content or {}
-    asked = await market.town.http.get(PATH)
+    asked = await market.campus.http.get(PATH)
     payment = market.payer.payload(await market.terms() if way == "x402 v2" else asked.json())
     lied = payment | {"extensions": {"bazaar": {"info": {"input": {"type": "http", "method": "GET"}}, "routeTemplate": "/v1/elsewhere"}}}
-    assert (await market.town.http.get(PATH, headers=headers_of(lied if way == "x402 v2" else payment))).status_code == 200
+    assert (await market.campus.http.get(PATH, headers=headers_of(lied if way == "x402 v2" else payment))).status_code == 200
     return await market.terms()
 
 

@@ -69,8 +69,8 @@ CHECKED = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
 @pytest.mark.parametrize("good", [CHECKED, CHECKED.lower()])
 async def test_an_address_that_spells_its_checksum_or_none_is_taken(good: str) -> None:
     tables = {"payments": GOOD | {"pay_to": good}}
-    async with open_campus(tables=tables, settings={"grants": ["keys"]}, stall=make_stall()) as town:
-        assert town.campus.plan.config.payments.pay_to == good
+    async with open_campus(tables=tables, settings={"grants": ["keys"]}, stall=make_stall()) as campus:
+        assert campus.service.plan.config.payments.pay_to == good
 
 
 @pytest.mark.parametrize("bad", [CHECKED.replace("B", "b"), CHECKED.replace("0x5", "0x6")])
@@ -130,10 +130,10 @@ def test_words_of_a_seller_that_make_no_sense_are_refused() -> None:
 
 
 async def test_readyz_and_the_terms_need_nobody() -> None:
-    async with open_campus(tables=PAYMENTS, settings={"grants": ["keys"]}, stall=make_stall()) as town:
-        ready = await town.http.get("/readyz")
+    async with open_campus(tables=PAYMENTS, settings={"grants": ["keys"]}, stall=make_stall()) as campus:
+        ready = await campus.http.get("/readyz")
         assert (ready.status_code, ready.json()["checks"]["payments"]) == (200, "ok")
-        found = await town.campus.ask("check")
+        found = await campus.service.ask("check")
         assert any("facilitator" in sentence for sentence in found["[payments]"])
 
 
@@ -142,8 +142,8 @@ def test_terms_are_shown_without_x402_in_memory() -> None:
         "import sys, anyio\n"
         "from terms.samples import open_stall\n"
         "async def main():\n"
-        "    async with open_stall() as town:\n"
-        "        answer = await town.http.get('/v1/stall/text/2026-01-02')\n"
+        "    async with open_stall() as campus:\n"
+        "        answer = await campus.http.get('/v1/stall/text/2026-01-02')\n"
         "        assert answer.status_code == 402, answer.text\n"
         "anyio.run(main)\n"
         "heavy = {'web3', 'x402', 'eth_account'} & sys.modules.keys()\n"

@@ -20,17 +20,17 @@ WORTHLESS = 64
 
 
 def at(market: PaidCampus, address: str) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(market.town.app, client=(address, 4000))
+    transport = httpx.ASGITransport(market.campus.app, client=(address, 4000))
     return httpx.AsyncClient(transport=transport, base_url=ORIGIN, timeout=120)
 
 
 async def pay(market: PaidCampus, frame: str, payment: Mapping[str, Any]) -> tuple[int, Any]:
     """An honest buyer's call, from 127.0.0.1."""
     if frame == "http":
-        answer = await market.town.http.get(PATH, headers=headers_of(payment), timeout=120)
+        answer = await market.campus.http.get(PATH, headers=headers_of(payment), timeout=120)
         return answer.status_code, answer.json()
     url = f"{ORIGIN}/stall/mcp"
-    async with Client(StreamableHttpTransport(url, httpx_client_factory=market.town._client)) as client:
+    async with Client(StreamableHttpTransport(url, httpx_client_factory=market.campus._client)) as client:
         result = await client.call_tool("text_of", DAY, meta={PAYMENT: payment}, raise_on_error=False)
     said = result.structured_content or {}
     return (said["status"] if result.is_error else 200), said
@@ -38,7 +38,7 @@ async def pay(market: PaidCampus, frame: str, payment: Mapping[str, Any]) -> tup
 
 async def waiting(market: PaidCampus) -> int:
     """How many payments are reserved: being checked, or waiting for it."""
-    async with market.town.campus.core.storage.read() as session:
+    async with market.campus.service.core.storage.read() as session:
         return len((await session.exec(select(PaymentRow).where(PaymentRow.state == "reserved"))).all())
 
 

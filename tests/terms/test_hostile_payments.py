@@ -85,42 +85,42 @@ async def test_a_price_that_changed_meanwhile_is_refused_with_the_new_one() -> N
 
 @pytest.mark.parametrize("case", GARBAGE, ids=str)
 async def test_garbage_is_a_400_on_either_frame(case: str) -> None:
-    async with open_stall() as town:
+    async with open_stall() as campus:
         for name in ("PAYMENT-SIGNATURE", "X-PAYMENT"):
             if case == "v1 in the header of v2" and name == "X-PAYMENT":
                 continue  # there it is none
-            answer = await town.http.get(PATH, headers={name: GARBAGE[case]})
+            answer = await campus.http.get(PATH, headers={name: GARBAGE[case]})
             assert (answer.status_code, answer.json()["code"]) == (400, "invalid_payment")
             assert SENTINEL not in answer.text
 
 
 @pytest.mark.parametrize("value", [7, "garbage", [], {}, {"x402Version": 2}, {"x402Version": 1}, payment_v1(nonce="0x1"), True, "{}"])
 async def test_garbage_in_the_meta_is_told_as_the_tools_result(value: Any) -> None:
-    async with open_stall("mcp") as town:
+    async with open_stall("mcp") as campus:
         meta = {"io.modelcontextprotocol/protocolVersion": "2025-11-25", PAYMENT: value}
         params = {"name": "text_of", "arguments": DAY, "_meta": meta}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
-        answer = await town.http.post("/stall/mcp", json=body, headers=headers)
+        answer = await campus.http.post("/stall/mcp", json=body, headers=headers)
         assert answer.status_code == 200
         assert '"code":"invalid_payment"' in answer.text.replace(" ", "")
         assert SENTINEL not in answer.text
 
 
 async def test_while_the_facilitator_is_down_terms_are_shown_and_payments_wait(frame: Frame) -> None:
-    async with open_stall(frame) as town:
-        reply = await town.call("text_of", **DAY)
+    async with open_stall(frame) as campus:
+        reply = await campus.call("text_of", **DAY)
         assert (reply.status, reply.code) == (402, "access_required")
-        terms = terms_of(await town.http.get(PATH))
-        answer = await town.http.get(PATH, headers={"PAYMENT-SIGNATURE": header(payment_v2(terms, validBefore=in_a_minute(town)))})
+        terms = terms_of(await campus.http.get(PATH))
+        answer = await campus.http.get(PATH, headers={"PAYMENT-SIGNATURE": header(payment_v2(terms, validBefore=in_a_minute(campus)))})
         assert (answer.status_code, answer.json()["code"]) == (402, "payment_unverified")
         assert int(answer.headers["retry-after"]) > 0
         assert SENTINEL not in answer.text
-        assert (await town.call("sample")).status == 200
+        assert (await campus.call("sample")).status == 200
 
 
-def in_a_minute(town: Any) -> str:
-    return str(int(town.campus.sites["stall"].now().timestamp()) + 60)
+def in_a_minute(campus: Any) -> str:
+    return str(int(campus.service.sites["stall"].now().timestamp()) + 60)
 
 
 async def test_a_good_payment_opens_no_other_door() -> None:
@@ -130,24 +130,24 @@ async def test_a_good_payment_opens_no_other_door() -> None:
         spellings += [PATH + ";a=b", PATH + "%2F", "/V1/stall/text/2026-01-02"]
         for spelling in spellings:
             for method in ("GET", "HEAD", "POST", "OPTIONS", "TRACE"):
-                answer = await market.town.http.request(method, httpx.URL(ORIGIN + spelling), headers=headers)
+                answer = await market.campus.http.request(method, httpx.URL(ORIGIN + spelling), headers=headers)
                 assert answer.status_code < 500, (method, spelling)
                 assert SENTINEL not in answer.text, (method, spelling)
-        head = await market.town.http.head(PATH, headers=headers)
+        head = await market.campus.http.head(PATH, headers=headers)
         assert (head.status_code, head.text) == (402, "")
         assert "payment-response" not in head.headers
         for host in ("evil.example", "campus.test.evil.example", "campus.test@evil.example"):
-            answer = await market.town.http.get(PATH, headers=headers | {"Host": host})
+            answer = await market.campus.http.get(PATH, headers=headers | {"Host": host})
             assert answer.status_code in (400, 421)
         assert market.facilitator.calls == []
-        assert (await market.town.http.get(PATH, headers=headers | {"Host": "CAMPUS.TEST"})).status_code == 200
+        assert (await market.campus.http.get(PATH, headers=headers | {"Host": "CAMPUS.TEST"})).status_code == 200
         assert await market.earned() == 20_000
 
 
 async def test_the_terms_name_the_public_address_whatever_the_host_says() -> None:
-    async with open_stall() as town:
+    async with open_stall() as campus:
         for host in ("campus.test", "CAMPUS.TEST", "127.0.0.1:8000"):
-            answer = await town.http.get(PATH, headers={"Host": host, "X-Forwarded-Host": "evil.example"})
+            answer = await campus.http.get(PATH, headers={"Host": host, "X-Forwarded-Host": "evil.example"})
             if answer.status_code == 402:
                 assert terms_of(answer)["resource"]["url"] == f"{ORIGIN}{PATH}"
 
@@ -156,8 +156,8 @@ async def test_a_payment_that_fits_but_is_not_signed_moves_nothing_even_for_the_
     async with open_paid_campus() as market:
         await market.chain.mint(market.payer.wallet.address, 20 * DOLLAR)
         body, key = {"product": "stall"}, {"Idempotency-Key": "d0c5b2f9e6a34871b5f2e9c06d1a7384"}
-        terms = terms_of(await market.town.http.post("/v1/stall/buy", json=body))
+        terms = terms_of(await market.campus.http.post("/v1/stall/buy", json=body))
         forged = Payer(market.payer.wallet, max_dollars=50).payload(terms, signature="0x" + "11" * 65)
-        answer = await market.town.http.post("/v1/stall/buy", json=body, headers=headers_of(forged) | key)
+        answer = await market.campus.http.post("/v1/stall/buy", json=body, headers=headers_of(forged) | key)
         assert (answer.status_code, answer.json()["code"]) == (402, "payment_refused")
         assert await market.earned() == 0

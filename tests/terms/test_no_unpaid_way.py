@@ -29,14 +29,14 @@ def spellings(path: str) -> list[str]:
 
 @pytest.mark.parametrize("path", PAID)
 async def test_nothing_is_answered_and_nothing_fails(path: str) -> None:
-    async with open_stall() as town:
+    async with open_stall() as campus:
         seen = set()
         for spelling in spellings(path):
             for method in METHODS:
                 for sent in PAYMENTS if spelling == path else PAYMENTS[:4]:
                     body = {"text": "x", "product": "stall"} if method in ("POST", "PUT", "PATCH") else None
                     query = "?many=1&text=x" if body is None and "?" not in spelling else ""
-                    answer = await town.http.request(method, httpx.URL(ORIGIN + spelling + query), json=body, headers=sent)
+                    answer = await campus.http.request(method, httpx.URL(ORIGIN + spelling + query), json=body, headers=sent)
                     assert answer.status_code < 500, (method, spelling, sent, answer.text)
                     assert SENTINEL not in answer.text, (method, spelling, sent)
                     assert not (method in ("GET", "HEAD", "POST") and spelling == path and answer.status_code == 200), (method, sent)
@@ -45,14 +45,14 @@ async def test_nothing_is_answered_and_nothing_fails(path: str) -> None:
 
 
 async def test_the_walk_would_see_an_answer_that_is_given_away() -> None:
-    async with open_stall() as town:
-        answer = await town.http.get(PAID[0], headers={"Authorization": f"Bearer {await town.key('stall')}"})
+    async with open_stall() as campus:
+        answer = await campus.http.get(PAID[0], headers={"Authorization": f"Bearer {await campus.key('stall')}"})
         assert SENTINEL in answer.text
 
 
 async def test_head_is_refused_like_get_without_a_body_and_takes_no_payment() -> None:
-    async with open_stall() as town:
+    async with open_stall() as campus:
         for sent in PAYMENTS:
-            answer = await town.http.head(PAID[0], headers=sent)
+            answer = await campus.http.head(PAID[0], headers=sent)
             assert (answer.status_code, answer.content) == (402, b"")
             assert "payment-required" in answer.headers

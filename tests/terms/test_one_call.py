@@ -29,32 +29,32 @@ class Silent(Middleware):
 
 async def test_left_out_and_its_default_are_one_call_to_the_terms_of_both_frames() -> None:
     async with open_paid_campus() as market, market.mcp() as client:
-        urls = {terms_of(await market.town.http.get(PATH, params=lang_of(one)))["resource"]["url"] for one in SPELLINGS}
+        urls = {terms_of(await market.campus.http.get(PATH, params=lang_of(one)))["resource"]["url"] for one in SPELLINGS}
         for one in SPELLINGS:
             said = (await client.call_tool("text_of", {"day": DAY, **one}, raise_on_error=False)).structured_content
             urls.add(said["resource"]["url"])
         assert urls == {f"http://campus.test{PATH}"}
         for body in WRITTEN:
-            unpaid = await market.town.http.post("/v1/stall/text", json=body)
+            unpaid = await market.campus.http.post("/v1/stall/text", json=body)
             assert terms_of(unpaid)["resource"]["url"] == "http://campus.test/v1/stall/text?text=x"
-        other = terms_of(await market.town.http.get(PATH, params={"words": "4"}))["resource"]["url"]
+        other = terms_of(await market.campus.http.get(PATH, params={"words": "4"}))["resource"]["url"]
         assert other.endswith("?words=4")
-        wrong = await market.town.http.get(PATH, params={"words": "many"})
+        wrong = await market.campus.http.get(PATH, params={"words": "many"})
         assert (wrong.status_code, terms_of(wrong)["resource"]["url"].endswith("?words=many")) == (402, True)
 
 
 async def test_a_payment_for_one_spelling_buys_the_others_and_their_idempotency_key_finds_one_answer() -> None:
     async with open_paid_campus() as market, market.mcp() as client:
         payment = market.payer.payload(await market.terms())
-        first = await market.town.http.get(PATH, params={"words": "3"}, headers=headers_of(payment) | KEY)
+        first = await market.campus.http.get(PATH, params={"words": "3"}, headers=headers_of(payment) | KEY)
         assert first.status_code == 200, first.json()
         for one in SPELLINGS:
-            again = await market.town.http.get(PATH, params=lang_of(one), headers=KEY)
+            again = await market.campus.http.get(PATH, params=lang_of(one), headers=KEY)
             assert (again.status_code, again.json()) == (200, first.json()), one
             meta = {PAYMENT: payment, "idempotency-key": KEY["Idempotency-Key"]}
             result = await client.call_tool("text_of", {"day": DAY, **one}, meta=meta, raise_on_error=False)
             assert result.structured_content == first.json(), one
-        other = await market.town.http.get(PATH, params={"words": "4"}, headers=KEY)
+        other = await market.campus.http.get(PATH, params={"words": "4"}, headers=KEY)
         assert other.json()["code"] == "idempotency_key_reused"
         assert await market.earned() == 20_000
 
@@ -62,8 +62,8 @@ async def test_a_payment_for_one_spelling_buys_the_others_and_their_idempotency_
 async def test_a_null_that_is_the_default_renews_nothing_and_buys_once() -> None:
     async with open_paid_campus() as market, market.mcp() as client:
         body = WRITTEN[0]
-        payment = market.payer.payload(terms_of(await market.town.http.post("/v1/stall/text", json=body)))
-        bought = await market.town.http.post("/v1/stall/text", json=WRITTEN[1], headers=headers_of(payment) | KEY)
+        payment = market.payer.payload(terms_of(await market.campus.http.post("/v1/stall/text", json=body)))
+        bought = await market.campus.http.post("/v1/stall/text", json=WRITTEN[1], headers=headers_of(payment) | KEY)
         assert bought.status_code == 200, bought.json()
         over_mcp = await client.call_tool("write_text", body, meta={"idempotency-key": KEY["Idempotency-Key"]}, raise_on_error=False)
         assert over_mcp.structured_content == bought.json()
@@ -75,7 +75,7 @@ async def test_where_the_authors_middleware_may_change_arguments_nulls_alone_are
     stall.server.add_middleware(Silent())  # type: ignore[union-attr]  # a server, not a factory
     async with open_paid_campus(stall) as market, market.mcp() as client:
         for body in WRITTEN:
-            unpaid = await market.town.http.post("/v1/stall/text", json=body)
+            unpaid = await market.campus.http.post("/v1/stall/text", json=body)
             assert terms_of(unpaid)["resource"]["url"] == "http://campus.test/v1/stall/text?text=x"
             said = (await client.call_tool("write_text", body, raise_on_error=False)).structured_content or {}
             assert said["resource"]["url"] == "http://campus.test/v1/stall/text?text=x"
@@ -83,8 +83,8 @@ async def test_where_the_authors_middleware_may_change_arguments_nulls_alone_are
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_what_validation_spells_in_one_way_is_one_call(frame: Frame) -> None:
-    async with open_campus(frame=frame, tables=PAYMENTS, cve=cve) as town:
-        said = [(await town.call("cve_verdict", cve_id=one)).data for one in ("CVE-2021-44228", "cve-2021-44228")]
+    async with open_campus(frame=frame, tables=PAYMENTS, cve=cve) as campus:
+        said = [(await campus.call("cve_verdict", cve_id=one)).data for one in ("CVE-2021-44228", "cve-2021-44228")]
     urls = {one["accepts"][0]["resource"] if frame == "http" else one["resource"]["url"] for one in said}
     assert urls == {"http://campus.test/v1/cve/CVE-2021-44228"}
 

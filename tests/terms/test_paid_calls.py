@@ -48,8 +48,8 @@ async def test_an_mcp_client_pays_over_mcp_and_the_receipt_is_in_the_meta() -> N
 async def test_a_resend_gets_the_same_answer_over_either_frame_and_is_charged_once() -> None:
     async with open_paid_campus() as market, market.mcp() as client:
         payment = market.payer.payload(await market.terms())
-        first = await market.town.http.get(PATH, headers=headers_of(payment))
-        again = await market.town.http.get(PATH, headers=headers_of(payment))
+        first = await market.campus.http.get(PATH, headers=headers_of(payment))
+        again = await market.campus.http.get(PATH, headers=headers_of(payment))
         other = await client.call_tool("text_of", DAY, meta={PAYMENT: payment}, raise_on_error=False)
         assert (first.status_code, first.content, receipt_of(first)) == (200, again.content, receipt_of(again))
         assert other.structured_content == first.json()
@@ -72,25 +72,25 @@ async def test_an_idempotency_key_finds_the_answer_again_whatever_payment_it_com
             return (await client.call_tool("text_of", DAY, meta=meta, raise_on_error=False)).structured_content
 
         async def over_http(**payment: Any) -> Any:
-            return (await market.town.http.get(PATH, headers=key | payment)).json()
+            return (await market.campus.http.get(PATH, headers=key | payment)).json()
 
         first = await (over_http(**headers_of(payments[0])) if first_frame == "http" else over_mcp(**{PAYMENT: payments[0]}))
         assert first["text"] == SENTINEL
         assert await over_http() == await over_mcp() == await over_http(**headers_of(payments[1])) == first
-        other = await market.town.http.get("/v1/stall/text/2026-01-03", headers=key)
+        other = await market.campus.http.get("/v1/stall/text/2026-01-03", headers=key)
         assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
-        short = await market.town.http.get(PATH, headers={"Idempotency-Key": "short"})
+        short = await market.campus.http.get(PATH, headers={"Idempotency-Key": "short"})
         assert (short.status_code, short.json()["code"]) == (402, "access_required")
         assert await market.earned() == 20_000
 
 
 async def test_a_client_of_the_first_version_pays_by_the_body() -> None:
     async with open_paid_campus() as market:
-        terms = (await market.town.http.get(PATH)).json()
+        terms = (await market.campus.http.get(PATH)).json()
         v1 = {"x402Version": 1, "accepts": terms["accepts"], "error": terms["error"]}
         headers = market.payer.pay_headers(v1)
         assert set(headers) == {"X-PAYMENT"}
-        answer = await market.town.http.get(PATH, headers=headers)
+        answer = await market.campus.http.get(PATH, headers=headers)
         assert (answer.status_code, answer.json()["text"], await market.earned()) == (200, SENTINEL, 20_000)
 
 
@@ -99,31 +99,31 @@ async def test_a_payment_for_one_call_buys_no_other() -> None:
         payment = market.payer.payload(await market.terms())
         others = ("/v1/stall/text/2026-01-03", f"{PATH}?lang=fr", "/v1/stall/words?many=1")
         for path in others:
-            answer = await market.town.http.get(path, headers=headers_of(payment))
+            answer = await market.campus.http.get(path, headers=headers_of(payment))
             assert (answer.status_code, answer.json()["code"]) == (402, "payment_refused"), path
             assert SENTINEL not in answer.text
         result = await client.call_tool("text_of", {"day": "2026-01-03"}, meta={PAYMENT: payment}, raise_on_error=False)
         assert (result.structured_content or {})["code"] == "payment_refused"
         assert await market.earned() == 0
-        assert (await market.town.http.get(PATH, headers=headers_of(payment))).status_code == 200
+        assert (await market.campus.http.get(PATH, headers=headers_of(payment))).status_code == 200
         for path in others[:2]:
-            assert (await market.town.http.get(path, headers=headers_of(payment))).json()["code"] == "payment_already_used"
+            assert (await market.campus.http.get(path, headers=headers_of(payment))).json()["code"] == "payment_already_used"
         assert await market.earned() == 20_000
 
 
 async def test_a_call_that_fails_or_does_not_fit_is_not_charged_on_either_frame() -> None:
     async with open_paid_campus() as market, market.mcp() as client:
         for text, code in (("unlucky", "unlucky"), ("crash", "internal_error")):
-            unpaid = await market.town.http.post("/v1/stall/text", json={"text": text})
+            unpaid = await market.campus.http.post("/v1/stall/text", json={"text": text})
             headers = market.payer.pay_headers(terms_of(unpaid))
-            assert (await market.town.http.post("/v1/stall/text", json={"text": text}, headers=headers)).json()["code"] == code
+            assert (await market.campus.http.post("/v1/stall/text", json={"text": text}, headers=headers)).json()["code"] == code
             result = await market.payer.call_mcp(client, "write_text", {"text": text})
             assert (result.structured_content or {})["code"] == code
         silent = await market.payer.call_mcp(client, "said", {"text": "silent"})
         assert silent.is_error
         asked = len(market.facilitator.calls)
         headers = market.payer.pay_headers(await market.terms())
-        assert (await market.town.http.get("/v1/stall/text/soon", headers=headers)).json()["code"] == "invalid_request"
+        assert (await market.campus.http.get("/v1/stall/text/soon", headers=headers)).json()["code"] == "invalid_request"
         wrong = await market.payer.call_mcp(client, "text_of", {"day": "soon"})
         assert (wrong.structured_content or {})["code"] == "invalid_request"
         assert len(market.facilitator.calls) == asked
@@ -134,17 +134,17 @@ async def test_a_call_that_fails_or_does_not_fit_is_not_charged_on_either_frame(
 async def test_a_secret_answer_wants_a_key_of_the_callers_own_on_either_frame() -> None:
     async with open_paid_campus() as market, market.mcp() as client:
         body, key = {"product": "stall"}, "d0c5b2f9e6a34871b5f2e9c06d1a7384"
-        payment = Payer(market.payer.wallet, max_dollars=50).payload(terms_of(await market.town.http.post("/v1/stall/buy", json=body)))
+        payment = Payer(market.payer.wallet, max_dollars=50).payload(terms_of(await market.campus.http.post("/v1/stall/buy", json=body)))
         await market.chain.mint(market.payer.wallet.address, 20 * DOLLAR)
         for headers, code in (({}, "idempotency_key_required"), ({"Idempotency-Key": "short"}, "weak_idempotency_key")):
-            answer = await market.town.http.post("/v1/stall/buy", json=body, headers=headers_of(payment) | headers)
+            answer = await market.campus.http.post("/v1/stall/buy", json=body, headers=headers_of(payment) | headers)
             assert (answer.status_code, answer.json()["code"]) == (400, code)
-        unknown = await market.town.http.post(
+        unknown = await market.campus.http.post(
             "/v1/stall/buy", json={"product": "x"}, headers=headers_of(payment) | {"Idempotency-Key": key}
         )
         assert unknown.status_code == 422
         assert await market.earned() == 0
-        bought = await market.town.http.post("/v1/stall/buy", json=body, headers=headers_of(payment) | {"Idempotency-Key": key})
+        bought = await market.campus.http.post("/v1/stall/buy", json=body, headers=headers_of(payment) | {"Idempotency-Key": key})
         assert bought.status_code == 200, bought.text
         again = await client.call_tool("buy", body | {"idempotency_key": key}, meta={PAYMENT: payment}, raise_on_error=False)
         assert again.structured_content == bought.json()
@@ -178,7 +178,7 @@ async def test_a_call_through_its_authors_middleware_is_admitted_and_charged_onc
         assert market.facilitator.outcomes("settle") == ["settled", "settled"]
         assert await market.earned() == 40_000
         headers = market.payer.pay_headers(await market.terms("/v1/stall/text/soon"))
-        assert (await market.town.http.get("/v1/stall/text/soon", headers=headers)).status_code == 422
+        assert (await market.campus.http.get("/v1/stall/text/soon", headers=headers)).status_code == 422
         wrong = await market.payer.call_mcp(client, "text_of", {"day": "soon"})
         assert (wrong.structured_content or {})["code"] == "invalid_request"
         assert await market.earned() == 40_000

@@ -40,19 +40,19 @@ def make_asking() -> Building:
 
 async def test_a_paid_answer_that_may_be_kept_is_sent_whole_whatever_the_client_says_it_has() -> None:
     async with open_paid_campus(make_asking()) as market:
-        etag = (await market.town.http.get("/v1/stall/sample")).headers["etag"]
-        again = await market.town.http.get("/v1/stall/sample", headers={"If-None-Match": etag})
+        etag = (await market.campus.http.get("/v1/stall/sample")).headers["etag"]
+        again = await market.campus.http.get("/v1/stall/sample", headers={"If-None-Match": etag})
         assert again.status_code == 304, "the free one is not sent again"
         payment = market.payer.payload(await market.terms(KEPT))
         for _ in range(2):
-            answer = await market.town.http.get(KEPT, headers=headers_of(payment) | {"If-None-Match": etag})
+            answer = await market.campus.http.get(KEPT, headers=headers_of(payment) | {"If-None-Match": etag})
             assert (answer.status_code, answer.json().get("text")) == (200, SENTINEL), "it was paid for, and sent empty"
         assert await market.earned() == 10_000
 
 
 async def asks_back(market: PaidCampus, text: str) -> Any:
     """A paid call over MCP whose client knows of questions back; the raw result."""
-    terms = terms_of(await market.town.http.post("/v1/stall/choice", json={"text": text}))
+    terms = terms_of(await market.campus.http.post("/v1/stall/choice", json={"text": text}))
     async with market.mcp() as client:
         return await client.session.call_tool(
             "choice", {"text": text}, meta={PAYMENT: market.payer.payload(terms)}, allow_input_required=True
@@ -65,9 +65,9 @@ async def test_a_question_back_over_mcp_costs_nothing_and_over_http_neither() ->
         assert isinstance(asked, mcp_types.InputRequiredResult), asked
         assert await market.earned() == 0
         assert market.facilitator.outcomes("settle") == []
-        unpaid = await market.town.http.post("/v1/stall/choice", json={"text": "which?"})
+        unpaid = await market.campus.http.post("/v1/stall/choice", json={"text": "which?"})
         headers = market.payer.pay_headers(terms_of(unpaid))
-        over_http = await market.town.http.post("/v1/stall/choice", json={"text": "which?"}, headers=headers)
+        over_http = await market.campus.http.post("/v1/stall/choice", json={"text": "which?"}, headers=headers)
         assert over_http.json()["code"] == "input_required"
         assert await market.earned() == 0
         answered = await asks_back(market, "this one")

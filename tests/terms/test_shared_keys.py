@@ -27,7 +27,7 @@ async def call(market: PaidCampus, frame: str, key: str, payment: Any = None, **
     paid = {} if payment is None else {PAYMENT: payment}
     if frame == "http":
         headers = {"Idempotency-Key": key} | ({} if payment is None else headers_of(payment))
-        answer = await (market.town.http.post(BUY, json=body, headers=headers) if body else market.town.http.get(PATH, headers=headers))
+        answer = await (market.campus.http.post(BUY, json=body, headers=headers) if body else market.campus.http.get(PATH, headers=headers))
         return answer.status_code, answer.json()
     async with market.mcp() as client:
         tool, arguments = ("buy", body) if body else ("text_of", DAY)
@@ -59,7 +59,7 @@ async def test_a_key_alone_finds_a_purchase_only_from_the_address_that_bought(fr
         status, bought = await call(market, frame, STRONG, market.payer.payload(await market.terms()))
         assert (status, (await call(market, frame, STRONG))[0]) == (200, 200)
         other = await second_payer(market)
-        transport = httpx.ASGITransport(market.town.app, client=("192.0.2.8", 4000))
+        transport = httpx.ASGITransport(market.campus.app, client=("192.0.2.8", 4000))
         async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as elsewhere:
             asked = await elsewhere.get(PATH, headers={"Idempotency-Key": STRONG})
             assert (asked.status_code, asked.json()["code"]) == (402, "access_required"), "another's answer, for nothing"
@@ -75,7 +75,7 @@ async def test_a_key_that_anybody_could_make_buys_nothing_and_says_how_to_make_o
     async with open_paid_campus() as market:
         await market.chain.mint(market.payer.wallet.address, 100 * DOLLAR)
         payer = Payer(market.payer.wallet, max_dollars=50)
-        dear = terms_of(await market.town.http.post(BUY, json={"product": "stall"}))
+        dear = terms_of(await market.campus.http.post(BUY, json={"product": "stall"}))
         for key in WEAK:
             for terms, body in ((dear, {"product": "stall"}), (await market.terms(), {})):
                 status, said = await call(market, frame, key, payer.payload(terms), **body)
@@ -92,7 +92,7 @@ async def test_an_answer_without_a_key_is_given_again_to_the_address_that_bought
     async with open_paid_campus() as market:
 
         def at(address: str) -> httpx.AsyncClient:
-            return httpx.AsyncClient(transport=httpx.ASGITransport(market.town.app, client=(address, 4000)), base_url=ORIGIN)
+            return httpx.AsyncClient(transport=httpx.ASGITransport(market.campus.app, client=(address, 4000)), base_url=ORIGIN)
 
         async with at("192.0.2.7") as buyer, at("192.0.2.8") as watcher, at("2001:db8:1:2::7") as six, at("2001:db8:1:2::8") as its_other:
             payment = headers_of(market.payer.payload(await market.terms()))
@@ -115,7 +115,7 @@ async def test_over_mcp_too_an_answer_without_a_key_stays_with_the_address_that_
     async with open_paid_campus() as market, market.mcp() as client:
         payment = market.payer.payload(await market.terms())
         assert not (await client.call_tool("text_of", DAY, meta={PAYMENT: payment}, raise_on_error=False)).is_error
-        transport = httpx.ASGITransport(market.town.app, client=("192.0.2.8", 4000))
+        transport = httpx.ASGITransport(market.campus.app, client=("192.0.2.8", 4000))
         async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as watcher:
             refused = await watcher.get(PATH, headers=headers_of(payment))
         assert refused.json()["code"] == "payment_used_elsewhere"

@@ -18,22 +18,22 @@ from x402.schemas import PaymentRequired, ResourceConfig, SupportedKind, Support
 from x402.schemas.v1 import PaymentRequiredV1
 
 from campus import Building, access, route
-from campus.testing import Frame, Town, open_campus
+from campus.testing import Frame, TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 DAY = {"day": "2026-01-02"}
 
 
-def over(town: Town, building: str = "stall") -> StreamableHttpTransport:
+def over(campus: TestCampus, building: str = "stall") -> StreamableHttpTransport:
     """The way to a building's MCP server."""
-    return StreamableHttpTransport(f"http://campus.test/{building}/mcp", httpx_client_factory=town._client)
+    return StreamableHttpTransport(f"http://campus.test/{building}/mcp", httpx_client_factory=campus._client)
 
 
-async def terms_of(town: Town, tool: str, **arguments: Any) -> dict[str, Any]:
-    """The v2 terms of a call, as the town's frame carries them."""
-    reply = await town.call(tool, **arguments)
+async def terms_of(campus: TestCampus, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The v2 terms of a call, as the campus's frame carries them."""
+    reply = await campus.call(tool, **arguments)
     assert reply.status == 402, reply.data
-    terms: dict[str, Any] = json.loads(b64decode(reply.headers["payment-required"])) if town.frame == "http" else reply.data
+    terms: dict[str, Any] = json.loads(b64decode(reply.headers["payment-required"])) if campus.frame == "http" else reply.data
     return terms
 
 
@@ -47,8 +47,8 @@ async def test_the_terms_are_the_same_on_both_frames_and_those_that_x402_would_m
     server.initialize()
     wanted = server.build_payment_requirements(ResourceConfig(scheme="exact", pay_to=PAY_TO, price="$0.02", network="eip155:8453"))
     for frame in ("http", "mcp"):
-        async with open_stall(frame) as town:  # type: ignore[arg-type]  # a literal out of a tuple
-            found = PaymentRequired.model_validate(await terms_of(town, "text_of", **DAY, words=4))
+        async with open_stall(frame) as campus:  # type: ignore[arg-type]  # a literal out of a tuple
+            found = PaymentRequired.model_validate(await terms_of(campus, "text_of", **DAY, words=4))
         assert found.accepts == wanted
         assert found.resource is not None
         assert found.resource.url == "http://campus.test/v1/stall/text/2026-01-02?words=4"
@@ -56,8 +56,8 @@ async def test_the_terms_are_the_same_on_both_frames_and_those_that_x402_would_m
 
 
 async def test_over_http_the_header_is_v2_and_the_body_is_a_problem_and_v1_at_once() -> None:
-    async with open_stall() as town:
-        answer = await town.http.get("/v1/stall/text/2026-01-02")
+    async with open_stall() as campus:
+        answer = await campus.http.get("/v1/stall/text/2026-01-02")
     body = answer.json()
     v2 = decode_payment_required_header(answer.headers["payment-required"])
     v1 = PaymentRequiredV1.model_validate(body)
@@ -72,7 +72,7 @@ async def test_over_http_the_header_is_v2_and_the_body_is_a_problem_and_v1_at_on
 
 
 async def test_over_mcp_the_terms_are_the_result_and_the_text_is_the_same() -> None:
-    async with open_stall("mcp") as town, Client(over(town)) as client:
+    async with open_stall("mcp") as campus, Client(over(campus)) as client:
         result = await client.call_tool("text_of", DAY, raise_on_error=False)
     assert result.is_error
     assert result.structured_content is not None
@@ -81,15 +81,15 @@ async def test_over_mcp_the_terms_are_the_result_and_the_text_is_the_same() -> N
 
 
 async def test_terms_come_before_arguments_are_looked_at(frame: Frame) -> None:
-    async with open_stall(frame) as town:
+    async with open_stall(frame) as campus:
         for tool, arguments in (("text_of", {"day": "soon", "surplus": "1"}), ("write_text", {}), ("write_text", {"text": 5}), ("buy", {})):
-            assert (await terms_of(town, tool, **arguments))["accepts"]
+            assert (await terms_of(campus, tool, **arguments))["accepts"]
 
 
 async def test_a_body_that_cannot_be_read_still_gets_the_terms() -> None:
-    async with open_stall() as town:
+    async with open_stall() as campus:
         for body in (b"{", b"[]", b'{"text": "\\ud800"}', b"x" * 2_000_000):
-            answer = await town.http.post("/v1/stall/text", content=body, headers={"Content-Type": "application/json"})
+            answer = await campus.http.post("/v1/stall/text", content=body, headers={"Content-Type": "application/json"})
             assert answer.status_code in (402, 413), answer.text
             if answer.status_code == 402:
                 assert answer.json()["accepts"][0]["resource"] == "http://campus.test/v1/stall/text"
@@ -98,64 +98,64 @@ async def test_a_body_that_cannot_be_read_still_gets_the_terms() -> None:
 async def test_a_tool_that_sells_costs_what_the_product_costs(frame: Frame) -> None:
     products = {"pass": {"scope": "all", "price": "29", "term": "30 days"}, "cheap": {"scope": "all", "price": "1.5", "term": "30 days"}}
     products["twin"] = products["cheap"]
-    async with open_stall(frame, products=products) as town:
-        assert [one["amount"] for one in (await terms_of(town, "buy", product="pass"))["accepts"]] == ["29000000"]
+    async with open_stall(frame, products=products) as campus:
+        assert [one["amount"] for one in (await terms_of(campus, "buy", product="pass"))["accepts"]] == ["29000000"]
         for arguments in ({}, {"product": "none"}, {"product": ["pass"]}, {"product": {"a": 1}}):
-            assert [one["amount"] for one in (await terms_of(town, "buy", **arguments))["accepts"]] == ["1500000", "29000000"]
-        secret = await terms_of(town, "buy", product="pass", idempotency_key="hush")
+            assert [one["amount"] for one in (await terms_of(campus, "buy", **arguments))["accepts"]] == ["1500000", "29000000"]
+        secret = await terms_of(campus, "buy", product="pass", idempotency_key="hush")
         assert "hush" not in json.dumps(secret)
         assert secret["resource"]["url"].endswith("/v1/stall/buy?product=pass")
 
 
 async def test_every_402_fits_the_schema_that_its_tool_lists() -> None:
-    async with open_stall("mcp") as town:
-        async with Client(over(town)) as client:
+    async with open_stall("mcp") as campus:
+        async with Client(over(campus)) as client:
             schemas = {tool.name: tool.output_schema for tool in await client.list_tools()}
         for tool, arguments in (("text_of", DAY), ("write_text", {"text": "x"}), ("buy", {})):
-            reply = await town.call(tool, **arguments)
+            reply = await campus.call(tool, **arguments)
             assert schemas[tool] is not None
             jsonschema.validate(reply.data, schemas[tool])
 
 
 async def test_a_key_of_another_scope_is_named_and_a_payment_beside_it_is_taken(frame: Frame) -> None:
     products = {"stall": {"scope": "stall", "price": "19", "term": "30 days"}, "other": {"scope": "other", "price": "1", "term": "30 days"}}
-    async with open_stall(frame, products=products) as town:
-        reply = await town.call("text_of", key="other", **DAY)
+    async with open_stall(frame, products=products) as campus:
+        reply = await campus.call("text_of", key="other", **DAY)
         assert (reply.status, reply.code) == (403, "insufficient_scope")
         if frame == "http":
-            terms = json.loads(b64decode((await town.http.get("/v1/stall/text/2026-01-02")).headers["payment-required"]))
+            terms = json.loads(b64decode((await campus.http.get("/v1/stall/text/2026-01-02")).headers["payment-required"]))
             headers = {
-                "Authorization": f"Bearer {await town.key('other')}",
+                "Authorization": f"Bearer {await campus.key('other')}",
                 "PAYMENT-SIGNATURE": header(payment_v2(terms, validBefore="1")),
             }
-            answer = await town.http.get("/v1/stall/text/2026-01-02", headers=headers)
+            answer = await campus.http.get("/v1/stall/text/2026-01-02", headers=headers)
             assert (answer.status_code, answer.json()["code"]) == (402, "payment_refused")
 
 
 async def test_a_good_key_is_used_first_and_whatever_stands_beside_it_is_left_alone() -> None:
-    async with open_stall() as town:
+    async with open_stall() as campus:
         for sent in ("garbage", header({"x402Version": 2})):
-            headers = {"Authorization": f"Bearer {await town.key('stall')}", "PAYMENT-SIGNATURE": sent}
-            answer = await town.http.get("/v1/stall/text/2026-01-02", headers=headers)
+            headers = {"Authorization": f"Bearer {await campus.key('stall')}", "PAYMENT-SIGNATURE": sent}
+            answer = await campus.http.get("/v1/stall/text/2026-01-02", headers=headers)
             assert (answer.status_code, answer.json()["text"]) == (200, SENTINEL)
-            assert (await town.http.get("/v1/stall/sample", headers={"PAYMENT-SIGNATURE": sent})).status_code == 200
+            assert (await campus.http.get("/v1/stall/sample", headers={"PAYMENT-SIGNATURE": sent})).status_code == 200
 
 
 async def test_every_402_that_was_shown_is_counted(frame: Frame) -> None:
-    async with open_stall(frame) as town:
+    async with open_stall(frame) as campus:
         for _ in range(3):
-            await town.call("text_of", **DAY)
-        assert town.campus.payments is not None
-        assert town.campus.payments.ledger._counts["offered", "stall", "text_of", frame] == 3
+            await campus.call("text_of", **DAY)
+        assert campus.service.payments is not None
+        assert campus.service.payments.ledger._counts["offered", "stall", "text_of", frame] == 3
 
 
 async def test_without_payments_nothing_of_them_is_said(frame: Frame) -> None:
-    async with open_campus(frame=frame, stall=make_stall(sells_keys=False)) as town:
-        reply = await town.call("text_of", **DAY)
+    async with open_campus(frame=frame, stall=make_stall(sells_keys=False)) as campus:
+        reply = await campus.call("text_of", **DAY)
         assert (reply.status, reply.code) == (402, "access_required")
         assert not {"accepts", "x402Version", "error"} & reply.data.keys()
         assert "payment-required" not in reply.headers
-        assert (await town.http.get("/.well-known/x402")).json()["resources"] == []
+        assert (await campus.http.get("/.well-known/x402")).json()["resources"] == []
 
 
 async def test_terms_that_are_kept_are_told_apart_by_frame_method_and_reason() -> None:
@@ -166,11 +166,11 @@ async def test_terms_that_are_kept_are_told_apart_by_frame_method_and_reason() -
         """The day."""
         return SENTINEL
 
-    async with open_campus(tables=PAYMENTS, shop=Building(shop)) as town, Client(over(town, "shop")) as client:
+    async with open_campus(tables=PAYMENTS, shop=Building(shop)) as campus, Client(over(campus, "shop")) as client:
 
         async def asked(method: str, key: str | None = None) -> tuple[str, str]:
             headers = {"Authorization": f"Bearer {key}"} if key else {}
-            answer = await town.http.request(method, "/v1/shop/day", headers=headers)
+            answer = await campus.http.request(method, "/v1/shop/day", headers=headers)
             terms = json.loads(b64decode(answer.headers["payment-required"]))
             assert terms["error"] == answer.json()["error"] == answer.json()["code"]
             return terms["error"], terms["extensions"]["bazaar"]["info"]["input"]["method"]
@@ -184,13 +184,13 @@ async def test_terms_that_are_kept_are_told_apart_by_frame_method_and_reason() -
 
 
 async def test_a_call_by_key_takes_not_one_step_more_where_payments_are_taken() -> None:
-    async with open_campus(stall=make_stall(sells_keys=False)) as without, open_stall() as town:
-        assert await steps(town) == await steps(without)
+    async with open_campus(stall=make_stall(sells_keys=False)) as without, open_stall() as campus:
+        assert await steps(campus) == await steps(without)
 
 
-async def steps(town: Town) -> int:
+async def steps(campus: TestCampus) -> int:
     """How many functions a call by key calls, once everything that is kept is made."""
-    headers = [(b"host", b"campus.test"), (b"authorization", f"Bearer {await town.key('stall')}".encode())]
+    headers = [(b"host", b"campus.test"), (b"authorization", f"Bearer {await campus.key('stall')}".encode())]
     path = "/v1/stall/text/2026-01-02"
     scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers}
 
@@ -203,7 +203,7 @@ async def steps(town: Town) -> int:
     async def counted() -> int:
         profile = cProfile.Profile()
         profile.enable()
-        await town.app(dict(scope), receive, send)
+        await campus.app(dict(scope), receive, send)
         profile.disable()
         return pstats.Stats(profile).total_calls  # type: ignore[attr-defined, no-any-return]  # typeshed leaves it out
 

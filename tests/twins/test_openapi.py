@@ -176,11 +176,11 @@ async def test_arguments_of_which_one_is_wanted_are_said_beside_the_properties()
 async def test_a_rule_about_an_argument_that_is_none_is_refused() -> None:
     mcp: FastMCP[Any] = FastMCP("Post")
 
-    @mcp.tool(meta=route("/letters", any_of=("street", "town")))
+    @mcp.tool(meta=route("/letters", any_of=("street", "campus")))
     async def send(street: str) -> None:
         """Send a letter."""
 
-    with pytest.raises(ValueError, match="tool 'send': any_of= 'town' is none of its arguments; there are: street"):
+    with pytest.raises(ValueError, match="tool 'send': any_of= 'campus' is none of its arguments; there are: street"):
         await Twins.open(mcp)
 
 

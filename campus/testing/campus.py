@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 from urllib.parse import quote
 
 import httpx
@@ -26,7 +26,7 @@ from campus.outbound.callers_urls import GuardedClient
 from campus.site import Site
 from twins import Operation
 
-__all__ = ["Clock", "Reply", "Town", "open_campus"]
+__all__ = ["Clock", "Reply", "TestCampus", "open_campus"]
 
 Frame = Literal["http", "mcp"]
 ORIGIN = "http://campus.test"
@@ -111,10 +111,12 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Town:
+class TestCampus:
     """A campus that is open for a test, with one way to call its tools over either frame."""
 
-    campus: Campus
+    __test__: ClassVar[bool] = False  # not a class of tests
+
+    service: Campus
     app: ASGIApp
     http: httpx.AsyncClient
     frame: Frame
@@ -123,11 +125,11 @@ class Town:
     @property
     def site(self) -> Site[Any, Any]:
         """The site of the first building."""
-        return self.campus.sites[self.main]
+        return self.service.sites[self.main]
 
     def admin(self) -> httpx.AsyncClient:
         """A client of the operator's pages, to be opened: /metrics, and /readyz with every sentence."""
-        return httpx.AsyncClient(transport=httpx.ASGITransport(open_admin(self.campus)), base_url=ADMIN_ORIGIN)
+        return httpx.AsyncClient(transport=httpx.ASGITransport(open_admin(self.service)), base_url=ADMIN_ORIGIN)
 
     async def findings(self) -> Mapping[str, Sequence[str]]:
         """What the readiness checks find, by check."""
@@ -137,7 +139,7 @@ class Town:
 
     async def key(self, product: str) -> str:
         """A new key of a product; each building has one of its own name, and there is `all`."""
-        _, token = await self.campus.keys.issue(product)
+        _, token = await self.service.keys.issue(product)
         return token
 
     async def call(
@@ -151,7 +153,7 @@ class Town:
         building: str | None = None,
         **arguments: Any,
     ) -> Reply:
-        """Call a tool over the town's frame; `key` is a token, or the name of a product to issue one of.
+        """Call a tool over the campus's frame; `key` is a token, or the name of a product to issue one of.
 
         `payer` pays if the call is refused for want of it; `payment` is a signed one, sent at once.
         """
@@ -165,13 +167,13 @@ class Town:
 
     def mcp(self, building: str | None = None, *, headers: Mapping[str, str] | None = None) -> Client[StreamableHttpTransport]:
         """An MCP client of one building, to be opened."""
-        opened = next(one for one in self.campus.plan.opened if one.name == (building or self.main))
+        opened = next(one for one in self.service.plan.opened if one.name == (building or self.main))
         url = f"{ORIGIN}{opened.mcp_path}"
         return Client(StreamableHttpTransport(url, headers=dict(headers or {}), httpx_client_factory=self._client))
 
     async def run(self, job: str, **options: Any) -> None:
         """Run a job of the first building now."""
-        await self.campus.run_job(f"{self.main}.{job}", **options)
+        await self.service.run_job(f"{self.main}.{job}", **options)
 
     async def _over_http(self, building: str, tool: str, given: Mapping[str, Any], asks: Asks) -> Reply:
         operation = self._operation(building, tool)
@@ -193,7 +195,7 @@ class Town:
         return Reply(response.status_code, said, response.headers, terms, receipt)
 
     def _operation(self, building: str, tool: str) -> Operation:
-        its = {one.name: one for one in self.campus.plan.operations.get(building, ())}
+        its = {one.name: one for one in self.service.plan.operations.get(building, ())}
         if tool not in its:
             raise LookupError(f"building {building!r} has no tool {tool!r}; there are: {', '.join(its) or 'none, for it is not open'}")
         return its[tool]
@@ -207,7 +209,7 @@ class Town:
             terms = structured if "accepts" in structured else None
             return Reply(structured.get("status", 400), structured or {"detail": str(result.content)}, terms=terms)
         receipt = (result.meta or {}).get("x402/payment-response")
-        schema = next(one for one in self.campus.plan.opened if one.name == building).tools[tool].output_schema
+        schema = next(one for one in self.service.plan.opened if one.name == building).tools[tool].output_schema
         return Reply(200, _unwrapped(structured, schema), receipt=receipt)
 
     def _client(
@@ -266,7 +268,7 @@ async def open_campus(
     tables: Mapping[str, Any] | None = None,
     secrets: Mapping[str, str] | None = None,
     **buildings: Building | Any,
-) -> AsyncIterator[Town]:
+) -> AsyncIterator[TestCampus]:
     """Open buildings by name, each with a product of its name, and `all`; the first is the one that `call` means.
 
     `settings` and `tools` are the first building's table in campus.toml; `feeds` maps addresses to what they answer;
@@ -297,4 +299,4 @@ async def open_campus(
             open_app(campus) as app,
             httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as http,
         ):
-            yield Town(campus, app, http, frame, main)
+            yield TestCampus(campus, app, http, frame, main)

@@ -41,7 +41,7 @@ LISTS = {"brief": "/v1/brief/today", "teaser": "/v1/brief/teaser", "anew": "/v1/
 
 
 @dataclass(frozen=True)
-class Town:
+class Servers:
     """Every server of a run; `key` opens all that campus sells."""
 
     campus: Server
@@ -53,7 +53,7 @@ class Town:
 
 
 @contextmanager
-def open_town(folder: Path, feeds: Feeds) -> Iterator[Town]:
+def open_servers(folder: Path, feeds: Feeds) -> Iterator[Servers]:
     """Campus over the list made from the feeds (or the sample), and the baselines over what campus answers."""
     text = CONFIG.format(feeds=feeds.settings)
     documents = folder / "documents"
@@ -65,7 +65,7 @@ def open_town(folder: Path, feeds: Feeds) -> Iterator[Town]:
         for name, path in LISTS.items():
             (exchange,) = ask(server, [get(path, port=server.port, key=key)])
             (documents / f"{name}.json").write_bytes(exchange.body)
-        yield Town(
+        yield Servers(
             campus=server,
             key=key,
             plain=stack.enter_context(baseline("plain", str(documents))),

@@ -71,7 +71,7 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class Town:
+class ServedCampus:
     """A campus that answers, its keys, and the one day in its archive."""
 
     served: Served
@@ -85,7 +85,7 @@ class Town:
 
 
 @contextmanager
-def open_town(folder: Path, *, payments: Mapping[str, str] | None = None) -> Iterator[Town]:
+def serve_campus(folder: Path, *, payments: Mapping[str, str] | None = None) -> Iterator[ServedCampus]:
     """Serve a campus from `folder` until the block ends; its feeds are gone by then, so that its list stays as it is.
 
     With a table of `payments` there is a checkout too.
@@ -94,7 +94,7 @@ def open_town(folder: Path, *, payments: Mapping[str, str] | None = None) -> Ite
     config = write_config(folder, text.format(feeds=SAMPLE), port=1)
     tokens, day = anyio.run(prepare, config)
     with serving(folder, text.format(feeds=NOWHERE)) as served:
-        yield Town(served, tokens, day)
+        yield ServedCampus(served, tokens, day)
 
 
 async def prepare(config: Path) -> tuple[Tokens, date]:
