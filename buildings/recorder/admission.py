@@ -7,8 +7,8 @@ from datetime import datetime
 
 import anyio
 
+from buildings.recorder.problems import too_many_registrations
 from buildings.recorder.rates import Buckets
-from buildings.recorder.refusals import too_many_registrations
 
 CHECKED_AT_ONCE = 4
 """Registrations of one sender whose targets are checked at once: one who names hosts that do not answer delays no other sender."""

@@ -1,28 +1,106 @@
-"""Monitors as beats read and write them: plain SQL and plain numbers, for here every microsecond is paid by every beat."""
+"""The SQL that writes beats: the statement for plain beats, and monitors loaded and stored for all other beats.
+
+Nearly all beats are plain: they say ok, bring no capsule, and their monitor is up, times no run and is within its rate. Then
+nothing happens but what state_machine.TRANSITIONS has for `up` and `ok`, the deadline moves: RECORD_BEATS does that for many
+monitors in one statement. It changes no row that is not up. Every other beat is applied in Python to a LoadedMonitor, and
+that leads to the same row for a plain beat too (tests/recorder/test_bulk_beats.py).
+
+Plain SQL and plain numbers: each beat pays for every microsecond here.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import Connection
 
 from buildings.recorder.alerts import Notice
+from buildings.recorder.beat import OLDER_BYTES, Beat, entry_of
 from buildings.recorder.moments import EPOCH, MICROSECOND
 from buildings.recorder.sql import is_postgres, json_of
 from buildings.recorder.state_machine import MonitorState, Schedule
 
-FIXED = ("id", "secret_digest", "owner", "webhook", "email", "period", "grace")
-STANDING = MonitorState._fields
-BESIDE = ("unverified", "last_beat_at", "beats", "history", "minute", "minute_beats", "capsules", "last_seq")
-READ = (
-    f"SELECT {', '.join(f'm.{name}' for name in (*FIXED, *STANDING, *BESIDE))}, o.ends_at"  # noqa: S608  # names of columns
+PLAIN_STATUSES = frozenset(("ok", 0))
+BEATS_PER_STATEMENT = 64
+"""On SQLite each number of beats has its own SQL text, which stays prepared."""
+MICROSECONDS_A_MINUTE = 60_000_000
+BEAT_COLUMNS = {"id": "text", "digest": "bytea", "at": "bigint", "next_in": "bigint", "entry": "bytea", "minute": "integer"}
+RECORD_BEATS = """
+WITH beat (id, digest, at, next_in, entry, minute) AS ({beats})
+UPDATE monitor SET
+    alive_at = beat.at,
+    expected_at = beat.at + coalesce(beat.next_in, period),
+    deadline_at = beat.at + coalesce(beat.next_in, period) + grace,
+    failures = 0,
+    unverified = false,
+    last_beat_at = beat.at,
+    beats = beats + 1,
+    history = {history},
+    minute = beat.minute,
+    minute_beats = CASE WHEN monitor.minute = beat.minute THEN minute_beats + 1 ELSE 1 END
+FROM beat
+WHERE monitor.id = beat.id{named} AND secret_digest = beat.digest AND mode = 'up' AND run_since IS NULL
+    AND (monitor.minute <> beat.minute OR minute_beats < {most})
+RETURNING monitor.id, monitor.deadline_at
+"""
+
+BeatRow = tuple[str, bytes, int, int | None, bytes, int]
+
+
+def record_plain_beats(connection: Connection, beats: Sequence[Beat], *, most: int) -> dict[str, int]:
+    """Record the plain beats, at most `most` per monitor and minute; returns the new deadline of each monitor that it changed.
+
+    Of a monitor's beats only the first is recorded here, so that the others come after it.
+    """
+    first = {beat.monitor_id: beat for beat in reversed(beats)}
+    rows = [_beat_row(beat) for beat in first.values() if beat.status in PLAIN_STATUSES and beat.capsule is None]
+    groups = [rows[start : start + BEATS_PER_STATEMENT] for start in range(0, len(rows), BEATS_PER_STATEMENT)]
+    return {name: deadline for group in groups for name, deadline in _record(connection, group, most=most)}
+
+
+def _beat_row(beat: Beat) -> BeatRow:
+    at = (beat.at - EPOCH) // MICROSECOND
+    next_in = None if beat.next_in is None else beat.next_in // MICROSECOND
+    return beat.monitor_id, beat.secret_digest, at, next_in, entry_of(at, beat.status), at // MICROSECONDS_A_MINUTE
+
+
+def _record(connection: Connection, rows: Sequence[BeatRow], *, most: int) -> Sequence[Any]:
+    if is_postgres(connection):
+        return connection.exec_driver_sql(_in_postgres(most), tuple(map(list, zip(*rows, strict=True)))).fetchall()
+    cursor = connection.connection.cursor()  # the driver's own cursor: SQLAlchemy's adds a tenth of the time
+    cursor.execute(_in_sqlite(most, len(rows)), tuple(chain.from_iterable(rows)))
+    return cursor.fetchall()
+
+
+@cache
+def _in_postgres(most: int) -> str:
+    columns = ", ".join(f"${place}::{kind}[]" for place, kind in enumerate(BEAT_COLUMNS.values(), start=1))
+    history = f"substr(history, greatest(length(history) - {OLDER_BYTES - 1}, 1)) || beat.entry"
+    named = " AND monitor.id = ANY($1::text[])"  # without it the planner scans all monitors that are up, until the table is analyzed
+    return RECORD_BEATS.format(beats=f"SELECT * FROM unnest({columns})", history=history, named=named, most=most)  # noqa: S608  # our own texts
+
+
+@cache
+def _in_sqlite(most: int, count: int) -> str:
+    row = f"({', '.join('?' * len(BEAT_COLUMNS))})"
+    history = f"CAST(coalesce(substr(history, -{OLDER_BYTES}), '') || beat.entry AS BLOB)"  # substr of no bytes is NULL
+    return RECORD_BEATS.format(beats=f"VALUES {', '.join([row] * count)}", history=history, named="", most=most)
+
+
+REGISTERED = ("id", "secret_digest", "owner", "webhook", "email", "period", "grace")
+STATE = MonitorState._fields
+COUNTED = ("unverified", "last_beat_at", "beats", "history", "minute", "minute_beats", "capsules", "last_seq")
+LOAD = (
+    f"SELECT {', '.join(f'm.{name}' for name in (*REGISTERED, *STATE, *COUNTED))}, o.ends_at"  # noqa: S608  # names of columns
     " FROM monitor m LEFT JOIN owner o ON o.lineage = m.owner WHERE m.id "
 )
-ALL_OF_JSON = "IN (SELECT value FROM json_each(?))"  # a fixed text
+IN_JSON = "IN (SELECT value FROM json_each(?))"  # a fixed text
 LAST_CAPSULES = "SELECT m.id, c.body FROM monitor m JOIN capsule c ON c.monitor_id = m.id AND c.seq = m.last_seq WHERE m.id "
-WRITE = "UPDATE monitor SET {values} WHERE id = {key}"
-KEEP = (
+STORE = "UPDATE monitor SET {values} WHERE id = {key}"
+STORE_CAPSULE = (
     "INSERT INTO capsule (monitor_id, slot, number, seq, at, body) VALUES ({values})"
     " ON CONFLICT (monitor_id, slot) DO UPDATE SET number = excluded.number, seq = excluded.seq, at = excluded.at, body = excluded.body"
 )
@@ -30,10 +108,10 @@ KEEP = (
 
 @dataclass(slots=True)
 class LoadedMonitor:
-    """A monitor while the beats of one transaction are entered into it, one after the other.
+    """A monitor in memory, while the beats of one transaction are applied to it in their order.
 
-    `keeps_until` is when its owner's key ends, none without an owner; `kept` are the capsules to store: slot, number, seq,
-    time and JSON. `last_capsule` is the one that was stored under `last_seq`, where it is asked for.
+    `stores_until` is when its owner's key ends, None without an owner. `new_capsules` are to be stored: slot, number, seq, time
+    and JSON. `last_capsule` is the one that is stored under `last_seq`, if load_last_capsules was called.
     """
 
     id: str
@@ -50,35 +128,35 @@ class LoadedMonitor:
     minute_beats: int
     capsules: int
     last_seq: int | None
-    keeps_until: datetime | None
+    stores_until: datetime | None
     changed: bool = False
-    kept: list[tuple[int, int, int | None, datetime, bytes]] = field(default_factory=list)
+    new_capsules: list[tuple[int, int, int | None, datetime, bytes]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     last_capsule: bytes | None = None
 
 
 def load_monitors(connection: Connection, ids: Iterable[str]) -> dict[str, LoadedMonitor]:
-    """The monitors of these ids, those that there are."""
+    """The monitors of these ids, without those that do not exist."""
     if is_postgres(connection):
-        found = connection.exec_driver_sql(READ + "= ANY($1)", (list(ids),))
+        found = connection.exec_driver_sql(LOAD + "= ANY($1)", (list(ids),))
     else:
-        found = connection.exec_driver_sql(READ + ALL_OF_JSON, (json_of(ids),))
-    return {row[0]: _sheet(row) for row in found.fetchall()}
+        found = connection.exec_driver_sql(LOAD + IN_JSON, (json_of(ids),))
+    return {row[0]: _loaded(row) for row in found.fetchall()}
 
 
 def load_last_capsules(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
-    """Add the capsule that is stored under each monitor's last seq."""
+    """Load the capsule that is stored under each monitor's last seq."""
     query, names = LAST_CAPSULES, [monitor.id for monitor in monitors]
     if is_postgres(connection):
         found = connection.exec_driver_sql(query + "= ANY($1)", (names,))
     else:
-        found = connection.exec_driver_sql(query + ALL_OF_JSON, (json_of(names),))
+        found = connection.exec_driver_sql(query + IN_JSON, (json_of(names),))
     bodies = dict(tuple(row) for row in found.fetchall())
     for monitor in monitors:
         monitor.last_capsule = bodies.get(monitor.id)
 
 
-def _sheet(row: Sequence[Any]) -> LoadedMonitor:
+def _loaded(row: Sequence[Any]) -> LoadedMonitor:
     name, digest, owner, webhook, email, period, grace, *rest = row
     mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still, *beside = rest
     unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, ends_at = beside
@@ -90,7 +168,7 @@ def _sheet(row: Sequence[Any]) -> LoadedMonitor:
         EPOCH + deadline_at * MICROSECOND,
         epoch,
         failures,
-        _moment(run_since),
+        _time(run_since),
         down * MICROSECOND,
         still * MICROSECOND,
     )
@@ -102,27 +180,29 @@ def _sheet(row: Sequence[Any]) -> LoadedMonitor:
         schedule=Schedule(period * MICROSECOND, grace * MICROSECOND),
         state=state,
         unverified=bool(unverified),
-        last_beat_at=_moment(last_beat_at),
+        last_beat_at=_time(last_beat_at),
         beats=beats,
         history=history,
         minute=minute,
         minute_beats=minute_beats,
         capsules=capsules,
         last_seq=last_seq,
-        keeps_until=_moment(ends_at),
+        stores_until=_time(ends_at),
     )
 
 
 def store_monitors(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
-    """Store what the beats have changed, and the capsules that came along."""
-    names = (*STANDING, *BESIDE)
+    """Store what the beats have changed, and their capsules."""
+    names = (*STATE, *COUNTED)
     marks = [f"${place}" for place in range(1, len(names) + 2)] if is_postgres(connection) else ["?"] * (len(names) + 1)
     values = ", ".join(f"{name} = {mark}" for name, mark in zip(names, marks, strict=False))
-    connection.exec_driver_sql(WRITE.format(values=values, key=marks[-1]), [_values(monitor) for monitor in monitors])
+    connection.exec_driver_sql(STORE.format(values=values, key=marks[-1]), [_values(monitor) for monitor in monitors])
     if capsules := [
-        (monitor.id, slot, number, seq, _number(at), body) for monitor in monitors for slot, number, seq, at, body in monitor.kept
+        (monitor.id, slot, number, seq, _microseconds(at), body)
+        for monitor in monitors
+        for slot, number, seq, at, body in monitor.new_capsules
     ]:
-        connection.exec_driver_sql(KEEP.format(values=", ".join(marks[:6])), capsules)
+        connection.exec_driver_sql(STORE_CAPSULE.format(values=", ".join(marks[:6])), capsules)
 
 
 def _values(monitor: LoadedMonitor) -> tuple[Any, ...]:
@@ -135,11 +215,11 @@ def _values(monitor: LoadedMonitor) -> tuple[Any, ...]:
         (deadline_at - EPOCH) // MICROSECOND,
         epoch,
         failures,
-        _number(run_since),
+        _microseconds(run_since),
         down // MICROSECOND,
         still // MICROSECOND,
         monitor.unverified,
-        _number(monitor.last_beat_at),
+        _microseconds(monitor.last_beat_at),
         monitor.beats,
         monitor.history,
         monitor.minute,
@@ -150,9 +230,9 @@ def _values(monitor: LoadedMonitor) -> tuple[Any, ...]:
     )
 
 
-def _moment(number: int | None) -> datetime | None:
+def _time(number: int | None) -> datetime | None:
     return None if number is None else EPOCH + number * MICROSECOND
 
 
-def _number(moment: datetime | None) -> int | None:
+def _microseconds(moment: datetime | None) -> int | None:
     return None if moment is None else (moment - EPOCH) // MICROSECOND

@@ -8,7 +8,7 @@ from pydantic_core import from_json, to_json
 from campus import Unstorable
 
 LARGEST_CAPSULE = 32_768
-KEPT_CAPSULES = 5
+CAPSULES_PER_MONITOR = 5
 PREVIEW_CHARACTERS = 200
 
 

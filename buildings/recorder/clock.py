@@ -1,90 +1,132 @@
-"""The recorder's time: the machine's clock, and elapsed time instead while that clock has just been set to another time.
+"""The recorder's time: the machine's clock, or elapsed time while that clock has just been set to another time.
 
-A clock that is set forward would make every monitor dead, and one that is set back would hide deaths for as long. So both
-clocks of the machine are compared, the one that can be set and the one that only runs. When they come apart by more than
-JUMP, time goes on by the second. A jump that lasts is adopted after HOLD (see sweep): every deadline is moved along with the
-clock, in one transaction. One that is taken back before has changed nothing.
+A clock that is set forward would make every monitor dead, and one that is set back would hide deaths for as long. So two
+clocks of the machine are compared: the wall clock, which can be set, and the monotonic one. When they differ by more than
+MAX_DRIFT, the wall clock has jumped, and the recorder goes by elapsed time. A jump that lasts for ADOPT_AFTER is adopted:
+sweep.adopt_jump moves every stored deadline along with the clock, in one transaction. A jump that is undone earlier changes nothing.
 
-Several processes on one database: where others go on writing ticks in the old time, it is this machine's clock that is wrong;
-this process then goes on by elapsed time until its clock is right again. Clocks must agree when a process starts.
+Several processes on one database: if others go on writing ticks in the old time, this machine's clock is wrong, and this
+process goes by elapsed time until its clock is right again. Clocks must agree when a process starts.
 """
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-JUMP = timedelta(seconds=5)
-"""The most that the clocks may come apart between two looks: a correction by NTP without a step is far below."""
-HOLD = timedelta(seconds=8)
-"""How long a jump must last, unchanged, until it is adopted: other processes write a tick meanwhile, and it is no outage yet."""
-TOLD_FOR = timedelta(hours=1)
-"""How long a jump is told of in /readyz, and nothing that is old is deleted."""
+from sqlalchemy import Connection, Table, case, literal, select, update
+
+from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, REPLIES, TARGETS, TICKS, Moment, Span
+
+MAX_DRIFT = timedelta(seconds=5)
+"""The most that the two clocks may differ between two readings: NTP corrects gradually, and by far less."""
+ADOPT_AFTER = timedelta(seconds=8)
+"""How long a jump must last until it is adopted. Other processes write a tick meanwhile, and it is shorter than an outage."""
+REPORTED_FOR = timedelta(hours=1)
+"""How long after a jump /readyz reports it and nothing is deleted for its age."""
+
+Columns = tuple[tuple[Table, tuple[str, ...]], ...]
+COUNTED: Columns = (
+    (MONITORS, ("expected_at", "deadline_at", "run_since")),
+    (TARGETS, ("next_try_at", "hold_until", "leased_until", "failing_since", "burst_since")),
+)
+"""Times that a duration is counted from or to: they keep their distance from now."""
+RECORDED: Columns = (
+    (MONITORS, ("since", "alive_at", "last_beat_at", "registered_at")),
+    (TARGETS, ("verified_at", "asked_at", "tried_at", "answered_at", "disabled_at")),
+    (ALERTS, ("at", "since", "until")),
+    (CAPSULES, ("at",)),
+    (REPLIES, ("at",)),
+)
+"""Times at which something happened: they stay, except those in the future, which a clock that was ahead has written."""
 
 
 class ClockReading(NamedTuple):
-    """The time at one look of the sweep; `step` is a jump of the clock that is held back, and `step_since` since when."""
+    """The time of one sweep; `jump` is a jump of the wall clock that is not adopted yet, and `jumped_at` when it happened."""
 
     now: datetime
-    step: timedelta | None = None
-    step_since: datetime | None = None
+    jump: timedelta | None = None
+    jumped_at: datetime | None = None
 
     @property
     def may_adopt(self) -> bool:
         """Whether the jump has lasted long enough."""
-        return self.step_since is not None and self.now - self.step_since >= HOLD
+        return self.jumped_at is not None and self.now - self.jumped_at >= ADOPT_AFTER
 
 
 class RecorderClock:
-    """Tells the recorder's time; one per process. `wall` is the clock that can be set, `elapsed` runs in seconds."""
+    """The time of one process. `wall` can be set to another time; `elapsed` counts seconds and cannot."""
 
     def __init__(self, wall: Callable[[], datetime], elapsed: Callable[[], float]) -> None:
         self._wall = wall
         self._elapsed = elapsed
         self._zero = wall() - timedelta(seconds=elapsed())
-        self._step: timedelta | None = None
-        self._step_since: datetime | None = None
-        self._last: tuple[timedelta, datetime] | None = None
+        self._jump: timedelta | None = None
+        self._jumped_at: datetime | None = None
+        self._last_jump: tuple[timedelta, datetime] | None = None
 
     def now(self) -> datetime:
-        """The time, aware, in UTC."""
+        """The time, in UTC."""
         wall, steady = self._wall(), self._zero + timedelta(seconds=self._elapsed())
-        return wall if -JUMP < wall - steady < JUMP else steady
+        return wall if -MAX_DRIFT < wall - steady < MAX_DRIFT else steady
 
-    def look(self) -> ClockReading:
-        """The time, and the jump that is held back, if there is one; small differences are taken over."""
+    def read(self) -> ClockReading:
+        """The time, and the jump that is not adopted yet, if there is one. Drift below MAX_DRIFT is followed."""
         wall, steady = self._wall(), self._zero + timedelta(seconds=self._elapsed())
-        step = wall - steady
-        if -JUMP < step < JUMP:
-            self._zero += step
-            self._step = self._step_since = None
+        jump = wall - steady
+        if -MAX_DRIFT < jump < MAX_DRIFT:
+            self._zero += jump
+            self._jump = self._jumped_at = None
             return ClockReading(wall)
-        if self._step is None or self._step_since is None or not -JUMP < step - self._step < JUMP:
-            self._step, self._step_since = step, steady
-        self._last = step, steady
-        return ClockReading(steady, self._step, self._step_since)
+        if self._jump is None or self._jumped_at is None or not -MAX_DRIFT < jump - self._jump < MAX_DRIFT:
+            self._jump, self._jumped_at = jump, steady
+        self._last_jump = jump, steady
+        return ClockReading(steady, self._jump, self._jumped_at)
 
     def follow_others(self, ahead: timedelta) -> None:
-        """Go by the time of other processes, which is so far ahead of this machine's clock."""
+        """Go by the time of other processes, which are ahead of this machine's clock."""
         self._zero += ahead
 
-    def adopt(self, step: timedelta) -> None:
-        """Go by the clock from now on: what is stored was moved by the jump."""
-        self._zero += step
-        self._step = self._step_since = None
-        if self._last is not None:
-            self._last = self._last[0], self._last[1] + step
+    def adopt(self, jump: timedelta) -> None:
+        """Go by the wall clock again, once the stored times were moved by the jump."""
+        self._zero += jump
+        self._jump = self._jumped_at = None
+        if self._last_jump is not None:
+            self._last_jump = self._last_jump[0], self._last_jump[1] + jump
 
     @property
     def is_settled(self) -> bool:
         """Whether the clock has not jumped within the last hour."""
-        self.look()
-        return self._last is None or self.now() - self._last[1] >= TOLD_FOR
+        self.read()
+        return self._last_jump is None or self.now() - self._last_jump[1] >= REPORTED_FOR
 
     def findings(self) -> list[str]:
-        """That the clock jumped, by how much and when, for an hour."""
-        if self.is_settled or self._last is None:
+        """For an hour after a jump: that the clock jumped, by how much and when."""
+        if self.is_settled or self._last_jump is None:
             return []
-        step, at = self._last
-        way = "forward" if step > timedelta(0) else "back"
-        held = "; monitors are watched by elapsed time until it lasts or is set right" if self._step is not None else ""
-        return [f"the clock jumped {way} by {abs(step)} at {at:%Y-%m-%dT%H:%M:%SZ}{held}; see that this machine's time is synchronized"]
+        jump, at = self._last_jump
+        direction = "forward" if jump > timedelta(0) else "back"
+        pending = "; deadlines are checked by elapsed time until the jump lasts or the clock is corrected" if self._jump is not None else ""
+        return [
+            f"the clock jumped {direction} by {abs(jump)} at {at:%Y-%m-%dT%H:%M:%SZ}{pending}; make sure that this machine's time is"
+            " synchronized"
+        ]
+
+
+def step_back(connection: Connection, last: datetime, *, now: datetime) -> bool:
+    """Move every stored time back to `now` from the last tick, which is in the future; False if there is a later tick."""
+    if connection.scalar(select(TICKS.c.at).with_for_update()) != last:
+        return False
+    move_times(connection, now - last, now=now)
+    connection.execute(update(TICKS).values(at=now))
+    return True
+
+
+def move_times(connection: Connection, jump: timedelta, *, now: datetime) -> None:
+    """Move the stored times by a jump of the clock, which shows `now` after it."""
+    by, until = literal(jump, Span()), literal(now, Moment())
+    for table, names in COUNTED:
+        connection.execute(update(table).values({name: table.c[name] + by for name in names}))
+    if jump < timedelta(0):
+        for table, names in RECORDED:
+            moved = {name: case((table.c[name] > until, table.c[name] + by), else_=table.c[name]) for name in names}
+            connection.execute(update(table).values(moved))

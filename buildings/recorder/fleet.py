@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, func, select
 
 from buildings.recorder.beat import past_beats
 from buildings.recorder.capsule import preview
-from buildings.recorder.ownership import stored_state, targets_of
+from buildings.recorder.monitors import stored_state, targets_of
 from buildings.recorder.results import BeatView, Entry, Fleet, Preview, TargetView
 from buildings.recorder.sql import among
 from buildings.recorder.state_machine import UNWATCHED, shown_state, uptime

@@ -1,71 +1,77 @@
-"""What an owner does to a monitor: pause, resume, take over, delete; and what becomes of those whose key ends."""
+"""The rows of monitors: who may use one (its secret or the owning key), and pausing, resuming and deleting it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, select, update
 
-from buildings.recorder.alerts import Notice, raise_alerts
-from buildings.recorder.ownership import authorized_monitor, stored_schedule, stored_state, targets_of
-from buildings.recorder.refusals import not_dead
-from buildings.recorder.secrets import Entropy, digest_of, new_secret
-from buildings.recorder.state_machine import Change, Event, Kind, MonitorState, apply_event, shown_state
+from buildings.recorder.problems import monitor_not_found
+from buildings.recorder.secrets import NOBODY, digest_of, is_right
+from buildings.recorder.state_machine import Change, Event, MonitorState, Schedule, apply_event
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, RETIRED_SECRETS
 from buildings.recorder.targets import release_targets
+from campus import Caller
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Who asks for which monitor: by its secret, or by the lineage of the owning key."""
+    """What a caller shows for a monitor: the monitor's secret, the lineage of its own key, or both."""
 
     monitor_id: str
     lineage: str | None
     secret: str | None
 
 
-@dataclass(frozen=True)
-class TakenOver:
-    """A monitor in new hands."""
+def lineage_of(caller: Caller) -> str | None:
+    """The lineage under which a caller's monitors are stored; None without a key."""
+    return caller.key.lineage if caller.key else None
 
-    row: Row[Any]
-    state: MonitorState
-    secret: str
-    fence: int
+
+def authorized_monitor(connection: Connection, credentials: Credentials, *, key_only: bool = False) -> Row[Any]:
+    """The monitor's row. A secret that is passed must be correct; without one, or with `key_only`, the key must own the monitor.
+
+    Problem 404 otherwise, the same for every reason.
+    """
+    row = connection.execute(select(MONITORS).where(MONITORS.c.id == credentials.monitor_id)).one_or_none()
+    secret, lineage = credentials.secret, credentials.lineage
+    is_correct = is_right(row.secret_digest if row else None, NOBODY if secret is None else digest_of(secret))
+    if row is None or (secret is not None and not is_correct):
+        raise monitor_not_found()
+    if (secret is None or key_only) and (lineage is None or row.owner != lineage):
+        raise monitor_not_found()
+    return row
+
+
+def stored_state(row: Row[Any]) -> MonitorState:
+    """The state of the monitor in a row."""
+    return MonitorState(*(getattr(row, name) for name in MonitorState._fields))
+
+
+def stored_schedule(row: Row[Any]) -> Schedule:
+    """The schedule of the monitor in a row."""
+    return Schedule(row.period, row.grace)
+
+
+def targets_of(row: Row[Any]) -> tuple[str, ...]:
+    """The ids of the targets of the monitor in a row."""
+    return tuple(target for target in (row.webhook, row.email) if target)
 
 
 def pause_or_resume(connection: Connection, credentials: Credentials, event: Event, *, now: datetime) -> MonitorState:
-    """Pause or resume; gives how the monitor stands then."""
-    row = authorized_monitor(connection, credentials.monitor_id, lineage=credentials.lineage, secret=credentials.secret)
-    return _stored(connection, row, apply_event(stored_state(row), event, stored_schedule(row), now))
-
-
-def take_over(connection: Connection, credentials: Credentials, *, now: datetime, entropy: Entropy) -> TakenOver:
-    """Hand a dead monitor to who asks first: the fence goes up and the secret is another. Problem 409 `not_dead` for the rest."""
-    row = authorized_monitor(connection, credentials.monitor_id, lineage=credentials.lineage, secret=credentials.secret, key_only=True)
-    died = apply_event(stored_state(row), "deadline", stored_schedule(row), now)
-    if (state := shown_state(died.state, now)) != "dead":
-        raise not_dead(state)
-    if died.alert:
-        _raise(connection, row, died.state, died.alert, since=died.state.since, until=None, reason="timeout", now=now)
-    risen = apply_event(died.state, "takeover", stored_schedule(row), now)
-    if risen.alert:
-        _raise(connection, row, risen.state, risen.alert, since=died.state.since, until=now, reason="takeover", now=now)
-    secret, fence = new_secret(entropy), row.fence + 1
-    connection.execute(insert(RETIRED_SECRETS).values(monitor_id=row.id, digest=row.secret_digest))
-    _stored(connection, row, risen, secret_digest=digest_of(secret), fence=fence)
-    return TakenOver(row, risen.state, secret, fence)
+    """Pause or resume a monitor; returns its new state."""
+    row = authorized_monitor(connection, credentials)
+    return store_change(connection, row, apply_event(stored_state(row), event, stored_schedule(row), now))
 
 
 def delete(connection: Connection, credentials: Credentials) -> None:
-    """Remove a monitor and all that belongs to it."""
-    row = authorized_monitor(connection, credentials.monitor_id, lineage=credentials.lineage, secret=credentials.secret)
-    delete_all(connection, [row])
+    """Delete a monitor and everything that belongs to it."""
+    delete_all(connection, [authorized_monitor(connection, credentials)])
 
 
 def delete_all(connection: Connection, rows: Sequence[Row[Any]]) -> None:
-    """Remove monitors: their capsules, retired secrets, waiting alerts, and targets that nobody else uses."""
+    """Delete monitors with their capsules, retired secrets, undelivered alerts, and targets that no other monitor uses."""
     for row in rows:
         for table in (CAPSULES, RETIRED_SECRETS, ALERTS):
             connection.execute(table.delete().where(table.c.monitor_id == row.id))
@@ -76,33 +82,19 @@ def delete_all(connection: Connection, rows: Sequence[Row[Any]]) -> None:
 
 
 def apply_key_event(connection: Connection, lineage: str, event: Event, *, now: datetime) -> int:
-    """Put the monitors of a key to sleep, or wake them; returns how many changed."""
+    """Apply `key_ended` or `key_renewed` to all monitors of a key; returns how many changed."""
     changed = 0
     for row in connection.execute(select(MONITORS).where(MONITORS.c.owner == lineage)).all():
         before = stored_state(row)
         change = apply_event(before, event, stored_schedule(row), now)
         if change.state is not before:
-            _stored(connection, row, change)
+            store_change(connection, row, change)
             changed += 1
     return changed
 
 
-def _stored(connection: Connection, row: Row[Any], change: Change, **more: object) -> MonitorState:
+def store_change(connection: Connection, row: Row[Any], change: Change, **more: object) -> MonitorState:
+    """Store a monitor's new state, and `more` columns; returns the state."""
     values = {**change.state._asdict(), **more}
     connection.execute(update(MONITORS).where(MONITORS.c.id == row.id).values(**values))
     return change.state
-
-
-def _raise(
-    connection: Connection,
-    row: Row[Any],
-    state: MonitorState,
-    kind: Kind,
-    *,
-    since: datetime,
-    until: datetime | None,
-    reason: str,
-    now: datetime,
-) -> None:
-    notice = Notice(targets_of(row), row.id, state.epoch, kind, now, since, until, reason, row.last_beat_at)
-    raise_alerts(connection, [notice], now=now)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
-from buildings.recorder.ownership import stored_state
+from buildings.recorder.monitors import stored_state
 from buildings.recorder.runtime import Here
 from buildings.recorder.secrets import token_for
 from buildings.recorder.state_machine import UNWATCHED, shown_state

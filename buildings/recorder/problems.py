@@ -1,6 +1,14 @@
-"""What each problem code of this building means; served at /errors/<code>."""
+"""The problems that this building answers with: the meaning of each code, served at /errors/<code>, and each problem's text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from math import ceil
+
+from buildings.recorder.capsule import Unstored
+from buildings.recorder.results import Beaten
+from campus import Problem, ProductEntry, TargetRefused
+
+MONITORS_PER_KEY = 20
 
 PROBLEMS: Mapping[str, str] = {
     "monitor_not_found": "No monitor has this id, or it is not yours. The two are not told apart. Check monitor_id and secret, or the key.",
@@ -20,3 +28,154 @@ PROBLEMS: Mapping[str, str] = {
     "capsule_too_large": "A capsule is at most 32,768 bytes of compact JSON. The heartbeat was recorded; the last capsule is kept.",
     "capsule_not_storable": "The capsule cannot be stored; `detail` says why. The heartbeat was recorded; the last capsule is kept.",
 }
+
+
+def monitor_not_found() -> Problem:
+    """For an unknown id, a wrong secret and a monitor of another key alike, so that nobody learns which ids exist."""
+    return Problem(
+        404,
+        "monitor_not_found",
+        "no monitor of yours has this monitor_id: send the monitor_id and secret that register_monitor returned, or call with the key"
+        " that owns the monitor",
+    )
+
+
+def taken_over() -> Problem:
+    """For an agent that another one has replaced."""
+    return Problem(
+        409,
+        "taken_over",
+        "another agent has taken over this monitor and its work, and this secret is no longer valid: stop your work",
+    )
+
+
+def stale_seq(seq: int, last_seq: int) -> Problem:
+    """For a capsule that is older than the last stored one."""
+    return Problem(
+        409,
+        "stale_seq",
+        f"seq {seq} is lower than the stored seq {last_seq}: nothing was recorded; another copy of this agent is ahead of you",
+        last_seq=last_seq,
+    )
+
+
+def seq_reused(seq: int) -> Problem:
+    """For a capsule with the seq of another one."""
+    return Problem(
+        409,
+        "seq_reused",
+        f"a different capsule with seq {seq} is already stored: nothing was stored or counted. Increase seq with each capsule; if you"
+        " did, another copy of this agent is running",
+        last_seq=seq,
+    )
+
+
+def capsule_not_stored(unstored: Unstored, beaten: Beaten) -> Problem:
+    """For a capsule that cannot be stored. Its beat is recorded, and the problem has the members of the beat's result."""
+    detail = f"heartbeat recorded; capsule not stored: {unstored.reason}. The last stored capsule is kept."
+    recorded = {"heartbeat_recorded": True, **beaten.model_dump(mode="json", exclude={"ok", "note"})}
+    if unstored.is_too_large:
+        advice = "Send only what the next agent needs to continue, and store the rest where it can fetch it."
+        return Problem(413, "capsule_too_large", f"{detail} {advice}", **recorded)
+    return Problem(422, "capsule_not_storable", detail, **recorded)
+
+
+def too_many_beats(now: datetime, *, limit: int) -> Problem:
+    """For more beats of one monitor than a minute allows."""
+    wait = 60 - now.second
+    return Problem(
+        429,
+        "too_many_beats",
+        f"this monitor sent more than {limit} beats in this minute; send the next one in {wait} s",
+        headers={
+            "Retry-After": str(wait),
+            "RateLimit-Policy": f'"monitor";q={limit};w=60',
+            "RateLimit": f'"monitor";r=0;t={wait}',
+        },
+    )
+
+
+def target_refused(refused: TargetRefused) -> Problem:
+    """For a webhook that alerts may not be sent to, with the rule that it breaks."""
+    return Problem(422, "target_refused", f"alert_webhook cannot be used: {refused}", rule=refused.rule)
+
+
+def target_in_use() -> Problem:
+    """For a second monitor without a key with the same webhook."""
+    return Problem(
+        409,
+        "target_in_use",
+        "another monitor already uses this alert_webhook, and without a key each webhook can have one monitor: delete that monitor with its"
+        " secret, send another webhook (a different query or fragment is not enough), or send a recorder key for 20 monitors",
+    )
+
+
+def monitor_limit_reached() -> Problem:
+    """For the 21st monitor of a key."""
+    return Problem(
+        409,
+        "monitor_limit_reached",
+        f"this key owns {MONITORS_PER_KEY} monitors, the maximum: delete one with delete_monitor (fleet_status lists them)",
+    )
+
+
+def host_limit_reached(host: str, *, most: int) -> Problem:
+    """For one monitor too many, without a key, at one host."""
+    return Problem(
+        409,
+        "monitor_limit_reached",
+        f"your address has {most} monitors without a key that alert {host}, the maximum: delete one with its secret,"
+        " or send a recorder key for 20 monitors",
+    )
+
+
+def too_many_registrations(wait: timedelta, *, limit: int) -> Problem:
+    """For more registrations in a minute than one key, or one address without a key, may send."""
+    seconds = max(ceil(wait.total_seconds()), 1)
+    return Problem(
+        429,
+        "too_many_registrations",
+        f"at most {limit} registrations a minute are accepted from one key, or without a key from one address; try again in {seconds} s",
+        headers={
+            "Retry-After": str(seconds),
+            "RateLimit-Policy": f'"registrations";q={limit};w=60',
+            "RateLimit": f'"registrations";r=0;t={seconds}',
+        },
+    )
+
+
+def not_dead(state: str) -> Problem:
+    """For a takeover of a monitor that is not dead."""
+    return Problem(
+        409,
+        "not_dead",
+        f"this monitor is {state}, and only a dead one can be taken over: its agent is alive, or another replacement has just taken over",
+    )
+
+
+def neither_target() -> Problem:
+    """For a registration without an alert target."""
+    return Problem(
+        422,
+        "invalid_request",
+        "alert_webhook or alert_email is required: send an https:// URL or a Discord webhook as alert_webhook, or alert_email with a"
+        " recorder key",
+    )
+
+
+def key_needed_for_email(products: Sequence[ProductEntry]) -> Problem:
+    """For e-mail alerts without a key."""
+    keys = "; ".join(f"{one.name} (${one.price}, {one.term})" for one in products) or "none is sold at the moment"
+    return Problem(
+        402,
+        "access_required",
+        "alert_email needs a recorder key, sent in the header 'Authorization: Bearer KEY' (over MCP, your user adds it to this server's"
+        f" configuration); without a key, send alert_webhook instead. Keys that unlock it: {keys}",
+        headers={"WWW-Authenticate": 'Bearer realm="campus"'},
+        unlock=[{"product": one.name, **one.model_dump(exclude={"name"})} for one in products],
+    )
+
+
+def no_mail_here() -> Problem:
+    """For e-mail alerts on a service without e-mail."""
+    return Problem(422, "no_mail_here", "alert_email cannot be used: this service sends no e-mail; send alert_webhook instead")

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, insert, select, update
 
 from buildings.recorder.monitors import apply_key_event
-from buildings.recorder.refusals import MONITORS_PER_KEY, monitor_limit_reached
+from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached
 from buildings.recorder.results import Registered
 from buildings.recorder.secrets import Entropy, digest_of, new_id, new_secret, shown_signing_secret
 from buildings.recorder.state_machine import Schedule, initial_state

@@ -18,7 +18,7 @@ from buildings.recorder.delivery.shares import HEALTHS, Health, Shares, UnderWay
 from buildings.recorder.delivery.turns import Turns
 from buildings.recorder.secrets import Entropy
 from buildings.recorder.settings import RecorderSettings
-from buildings.recorder.sweep import SweepResult, look
+from buildings.recorder.sweep import SweepResult, sweep_at_each
 from campus import GuardedClient, Site
 
 HURRIED_SECONDS = 5.0
@@ -62,7 +62,7 @@ class News:
 
 @dataclass(frozen=True)
 class Runtime:
-    """`beat` gives what a beat did, once it is on disk, and `look` what is dead at a moment; both go through the one writer.
+    """`beat` gives what a beat did, once it is on disk, and `sweep` what a sweep found; both go through the one writer.
 
     `checks` is the client that looks at targets when they are registered, `webs` are those that deliver, and `hurried` one that
     delivers to new targets while others wait: each looks names up in
@@ -71,7 +71,7 @@ class Runtime:
     """
 
     beat: Callable[[Beat], Awaitable[BeatOutcome]]
-    look: Callable[[ClockReading], Awaitable[SweepResult]]
+    sweep: Callable[[ClockReading], Awaitable[SweepResult]]
     time: RecorderClock
     checks: GuardedClient
     webs: Mapping[Health, GuardedClient]
@@ -89,11 +89,11 @@ Here = Site[RecorderSettings, Runtime]
 @asynccontextmanager
 async def open_runtime(site: Here) -> AsyncIterator[Runtime]:
     """Take beats until the process ends."""
-    async with site.storage.batch(record_beats) as beat, site.storage.batch(look) as looked:
+    async with site.storage.batch(record_beats) as beat, site.storage.batch(sweep_at_each) as sweep:
         time, admission = RecorderClock(site.clock, site.elapsed), Admission(site.settings.registrations_per_minute)
         webs = webs_of(site)
         hurried = webs["new"].within(HURRIED_SECONDS)
-        yield Runtime(beat, looked, time, site.web.apart(), webs, hurried, turns_of(site.settings), admission)
+        yield Runtime(beat, sweep, time, site.web.apart(), webs, hurried, turns_of(site.settings), admission)
 
 
 def webs_of(site: Here) -> Mapping[Health, GuardedClient]:

@@ -1,7 +1,7 @@
 """The MCP server of the recorder: eight tools, and their HTTP routes."""
 
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from fastmcp import FastMCP
 from pydantic import MISSING
@@ -30,17 +30,15 @@ from buildings.recorder.beats import BeatOutcome
 from buildings.recorder.capsule import Unstored, packed
 from buildings.recorder.fleet import read_fleet
 from buildings.recorder.idempotency import CurrentIdempotencyKey, IdempotentRequest, once, stored_answer
-from buildings.recorder.monitors import Credentials, delete, pause_or_resume, take_over
-from buildings.recorder.ownership import lineage_of
-from buildings.recorder.refusals import capsule_not_stored, key_needed_for_email, neither_target, no_mail_here
+from buildings.recorder.monitors import Credentials, delete, lineage_of, pause_or_resume
+from buildings.recorder.problems import capsule_not_stored, key_needed_for_email, neither_target, no_mail_here
 from buildings.recorder.registration import RegistrationRequest, register
-from buildings.recorder.results import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Watched
-from buildings.recorder.results import Taken as TakenAnswer
+from buildings.recorder.results import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Taken, Watched
 from buildings.recorder.runtime import Here
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.senders import sender_of
 from buildings.recorder.state_machine import UNWATCHED, Schedule, shown_state
-from buildings.recorder.takeover import read_capsules, taken_answer
+from buildings.recorder.takeover import read_capsules, take_over
 from buildings.recorder.targets import Address, Registrant, check_webhook, email_address, webhook_address
 from buildings.recorder.transactions import in_snapshot, in_transaction
 from campus import Caller, CurrentCaller, CurrentSite, access, free, route
@@ -168,28 +166,28 @@ async def heartbeat(
         capsule=None if capsule is MISSING else packed(capsule),
         seq=seq,
     )
-    taken = await site.state.beat(beat)
-    if taken.alert is not None:
+    outcome = await site.state.beat(beat)
+    if outcome.alert is not None:
         site.state.news.ring()
     answer = Beaten(
         monitor_id=monitor_id,
-        state=taken.state,
+        state=outcome.state,
         received_at=beat.at,
-        deadline_at=taken.deadline_at,
-        capsule_stored=taken.kept,
-        note=_note(taken, sent=beat.capsule is not None),
+        deadline_at=outcome.deadline_at,
+        capsule_stored=outcome.capsule_stored,
+        note=_note(outcome, sent=beat.capsule is not None),
     )
     if isinstance(beat.capsule, Unstored):
         raise capsule_not_stored(beat.capsule, answer)
     return answer
 
 
-def _note(taken: BeatOutcome, *, sent: bool) -> str | None:
-    if taken.asleep:
+def _note(outcome: BeatOutcome, *, sent: bool) -> str | None:
+    if outcome.asleep:
         return "the key that owns this monitor has expired: no alerts are sent until the key is renewed"
-    if not sent or taken.kept:
+    if not sent or outcome.capsule_stored:
         return None
-    if taken.owned:
+    if outcome.owned:
         return "capsule not stored: the key that owns this monitor has expired; renew it"
     return "capsule not stored: only a monitor that was registered with a recorder key stores capsules"
 
@@ -216,7 +214,7 @@ async def fetch_capsule(
 )
 async def takeover(
     monitor_id: MonitorId, secret: OptionalSecret = None, site: Here = CurrentSite(), caller: Caller = CurrentCaller()
-) -> TakenAnswer:
+) -> Taken:
     """Claim a dead agent's work: returns its last capsule and a new secret; the old secret is invalid from then on.
 
     Use it when you replace an agent whose state is dead. Only the key that owns the monitor can claim it. Of several
@@ -224,11 +222,7 @@ async def takeover(
     capsule, and call heartbeat with the new secret before deadline_at.
     """
     credentials, now = Credentials(monitor_id, lineage_of(caller), secret), site.state.time.now()
-
-    def work(connection: Any) -> TakenAnswer:
-        taken = take_over(connection, credentials, now=now, entropy=site.state.entropy)
-        return taken_answer(connection, taken, url=site.url)
-
+    work = partial(take_over, credentials=credentials, url=site.url, now=now, entropy=site.state.entropy)
     answer = await in_transaction(site.storage, work)
     site.state.news.ring()
     return answer

@@ -1,16 +1,22 @@
-"""The states of a monitor and what leads from one to the next. Pure: every moment is an argument.
+"""The state machine of a monitor: how beats, passed deadlines and outages change its state, and where each deadline is computed.
 
-A monitor watches for beats. Each sign of life at L sets when the next is expected, L + period (or what the beat itself
-says), and the deadline, a grace later.
+Pure: every time is an argument. A beat (or whatever else shows that the agent is alive) sets when the next one is expected,
+one period later or when the beat itself says, and the deadline, one grace after that. A monitor is in one of five modes:
 
-    up       beats come: alive until the next is expected, late until the deadline, and dead from then on
-    missed   the deadline passed, and the sweep has said so
-    failed   the agent said itself that it failed
+    up       beats arrive: shown as alive until the next is expected, as late until the deadline, as dead from then on
+    missed   the deadline has passed and the sweep has raised the alert: shown as dead
+    failed   the agent reported a failure: shown as dead
     paused   its owner wants no alerts; the next beat ends that
-    asleep   its key ended a week ago: beats are noted, and only a renewal wakes it
+    asleep   its key ended a week ago: beats are counted, and only a renewed key ends that
 
-TRANSITIONS is the whole of it. `late` is computed on reading and never stored. An epoch is one downtime: it is opened by
-what takes a monitor down, and the alert that it has recovered belongs to it.
+TRANSITIONS has every change of mode. `late` is never stored. An epoch is one downtime: it begins when a monitor goes down,
+and the alert that the monitor has recovered carries its number.
+
+SQL repeats three of these rules, to change many rows at once. A test compares each with the function here, row by row:
+
+    apply_event(…, "ok") while up   beat_sql.RECORD_BEATS       tests/recorder/test_bulk_beats.py
+    apply_event(…, "deadline")      sweep.sweep                 tests/recorder/test_sweep.py
+    deadline_after_outage           sweep.apply_outage          tests/recorder/test_sweep.py
 """
 
 from collections.abc import Mapping
@@ -26,67 +32,74 @@ DOWN: frozenset[Mode] = frozenset(("missed", "failed"))
 UNWATCHED: frozenset[Mode] = frozenset(("paused", "asleep"))
 
 
-class Step(NamedTuple):
-    """Where an event leads, which alert it raises, and whether it opens an epoch."""
+class Transition(NamedTuple):
+    """The mode that an event leads to, the alert that it raises, and whether a new epoch begins."""
 
     to: Mode
     alert: Kind | None = None
-    opens: bool = False
+    new_epoch: bool = False
 
 
-FAILS = Step("failed", "failed", opens=True)
-RISES = Step("up", "recovered")
-TRANSITIONS: Mapping[tuple[Mode, Event], Step] = {
-    ("up", "ok"): Step("up"),
-    ("up", "start"): Step("up"),
+FAILS = Transition("failed", "failed", new_epoch=True)
+RECOVERS = Transition("up", "recovered")
+TRANSITIONS: Mapping[tuple[Mode, Event], Transition] = {
+    ("up", "ok"): Transition("up"),
+    ("up", "start"): Transition("up"),
     ("up", "fail"): FAILS,
-    ("up", "deadline"): Step("missed", "dead", opens=True),
-    ("missed", "ok"): RISES,
-    ("missed", "start"): RISES,
-    ("missed", "fail"): Step("failed", "failed"),
-    ("missed", "takeover"): RISES,
-    ("failed", "ok"): RISES,
-    ("failed", "start"): RISES,
-    ("failed", "fail"): Step("failed"),
-    ("failed", "takeover"): RISES,
-    ("paused", "ok"): Step("up"),
-    ("paused", "start"): Step("up"),
+    ("up", "deadline"): Transition("missed", "dead", new_epoch=True),
+    ("missed", "ok"): RECOVERS,
+    ("missed", "start"): RECOVERS,
+    ("missed", "fail"): Transition("failed", "failed"),
+    ("missed", "takeover"): RECOVERS,
+    ("failed", "ok"): RECOVERS,
+    ("failed", "start"): RECOVERS,
+    ("failed", "fail"): Transition("failed"),
+    ("failed", "takeover"): RECOVERS,
+    ("paused", "ok"): Transition("up"),
+    ("paused", "start"): Transition("up"),
     ("paused", "fail"): FAILS,
-    ("asleep", "ok"): Step("asleep"),
-    ("asleep", "start"): Step("asleep"),
-    ("asleep", "fail"): Step("asleep"),
-    ("up", "pause"): Step("paused"),
-    ("missed", "pause"): Step("paused"),
-    ("failed", "pause"): Step("paused"),
-    ("paused", "pause"): Step("paused"),
-    ("up", "resume"): Step("up"),
-    ("missed", "resume"): Step("up"),
-    ("failed", "resume"): Step("up"),
-    ("paused", "resume"): Step("up"),
-    ("up", "key_ended"): Step("asleep"),
-    ("missed", "key_ended"): Step("asleep"),
-    ("failed", "key_ended"): Step("asleep"),
-    ("paused", "key_ended"): Step("asleep"),
-    ("asleep", "key_renewed"): Step("up"),
+    ("asleep", "ok"): Transition("asleep"),
+    ("asleep", "start"): Transition("asleep"),
+    ("asleep", "fail"): Transition("asleep"),
+    ("up", "pause"): Transition("paused"),
+    ("missed", "pause"): Transition("paused"),
+    ("failed", "pause"): Transition("paused"),
+    ("paused", "pause"): Transition("paused"),
+    ("up", "resume"): Transition("up"),
+    ("missed", "resume"): Transition("up"),
+    ("failed", "resume"): Transition("up"),
+    ("paused", "resume"): Transition("up"),
+    ("up", "key_ended"): Transition("asleep"),
+    ("missed", "key_ended"): Transition("asleep"),
+    ("failed", "key_ended"): Transition("asleep"),
+    ("paused", "key_ended"): Transition("asleep"),
+    ("asleep", "key_renewed"): Transition("up"),
 }
-"""What is not here does not happen: `apply_event` leaves the monitor as it is."""
+"""A pair that is not listed changes nothing."""
 
-BEATS: frozenset[Event] = frozenset(("ok", "start", "fail"))
+TICK_EVERY = timedelta(seconds=5)
+"""How often the sweep stores the time, as proof that the recorder is running."""
+LONGEST_GAP = 3 * TICK_EVERY
+"""The longest time between two ticks, however busy the recorder is; more is an outage."""
+SHORT_OUTAGE = timedelta(seconds=120)
+"""The printed cron command retries for as long."""
+LEAST_GRACE = timedelta(seconds=30)
+"""The least time that an agent has after a short outage."""
 
 
 class Schedule(NamedTuple):
-    """What was agreed at registration."""
+    """How often a monitor's beats are due: the longest time between two, and the time between a missed beat and the alert."""
 
     period: timedelta
     grace: timedelta
 
 
 class MonitorState(NamedTuple):
-    """How a monitor stands. A tuple, and not a dataclass: one is made for every beat, at a quarter of the cost.
+    """What is stored of a monitor's state; the names are columns. A tuple costs a quarter of a dataclass, and each beat makes one.
 
-    `since` is when its mode began; for a missed deadline that is the deadline. `alive_at` is the last sign of life: a
-    beat, or whatever armed it. `failures` counts the failures in a row. `run_since` is when a run was begun that no beat
-    has ended yet. `down` and `still` are how long it was down, and not watched, before `since`.
+    `since` is when its mode began; for a missed deadline that is the deadline. `alive_at` is when the current period began:
+    with a beat, a registration, a takeover or a resume. `failures` counts the failures in a row. `run_since` is the start of
+    a run that no beat has ended yet. `down` and `still` are how long it was down, and unwatched, before `since`.
     """
 
     mode: Mode
@@ -102,7 +115,7 @@ class MonitorState(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What an event did: the new state, the alert that it raises, and how long the run took that it ended."""
+    """What an event did: the new state, the alert that it raises, and the duration of the run that it ended."""
 
     state: MonitorState
     alert: Kind | None = None
@@ -110,13 +123,13 @@ class Change(NamedTuple):
 
 
 def initial_state(schedule: Schedule, now: datetime) -> MonitorState:
-    """Armed at once: an agent that dies before its first beat is reported."""
+    """The state at registration. The first period begins at once, so that an agent that dies before its first beat is reported."""
     expected = now + schedule.period
     return MonitorState("up", now, now, expected, expected + schedule.grace)
 
 
 def shown_state(state: MonitorState, now: datetime) -> ShownState:
-    """The interface's word for it, at this moment; a monitor that is not watched counts as alive."""
+    """The state at `now` as tools and badges show it; an unwatched monitor is shown as alive."""
     if state.mode in UNWATCHED:
         return "alive"
     if state.mode in DOWN or now >= state.deadline_at:
@@ -125,38 +138,38 @@ def shown_state(state: MonitorState, now: datetime) -> ShownState:
 
 
 def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: datetime, *, next_in: timedelta | None = None) -> Change:
-    """What becomes of a monitor by an event at `now`; `next_in` is how soon a beat says that the next will come."""
-    step = TRANSITIONS.get((state.mode, event))
-    if step is None or (event == "deadline" and now < state.deadline_at):
+    """The monitor after an event at `now`, with its new deadline; `next_in` is what a beat says in place of the period."""
+    transition = TRANSITIONS.get((state.mode, event))
+    if transition is None or (event == "deadline" and now < state.deadline_at):
         return Change(state)
-    since = _since(state, step, event, now)
-    down, still = _passed(state, since, now) if since is not state.since else (state.down, state.still)
+    since = _mode_began_at(state, transition, event, now)
+    down, still = _down_and_still(state, since, now) if since is not state.since else (state.down, state.still)
     run = now - state.run_since if event in ("ok", "fail") and state.run_since else None
-    alive, expected, deadline = _armed(state, event, schedule, now, next_in)
+    alive, expected, deadline = _deadline_after(state, event, schedule, now, next_in)
     after = MonitorState(
-        step.to,
+        transition.to,
         since,
         alive,
         expected,
         deadline,
-        state.epoch + step.opens,
+        state.epoch + transition.new_epoch,
         state.failures + 1 if event == "fail" else state.failures if event == "deadline" else 0,
         now if event == "start" else None if event in ("ok", "fail", "takeover") else state.run_since,
         down,
         still,
     )
-    return Change(after, step.alert, run)
+    return Change(after, transition.alert, run)
 
 
-def _since(state: MonitorState, step: Step, event: Event, now: datetime) -> datetime:
-    """A downtime goes on when a failure is reported within it."""
-    if step.to == state.mode or (state.mode in DOWN and step.to in DOWN):
+def _mode_began_at(state: MonitorState, transition: Transition, event: Event, now: datetime) -> datetime:
+    """A failure that is reported during a downtime continues that downtime."""
+    if transition.to == state.mode or (state.mode in DOWN and transition.to in DOWN):
         return state.since
     return state.deadline_at if event == "deadline" else now
 
 
-def _passed(state: MonitorState, since: datetime, now: datetime) -> tuple[timedelta, timedelta]:
-    """The time that the mode which ends has lasted, added to where it belongs."""
+def _down_and_still(state: MonitorState, since: datetime, now: datetime) -> tuple[timedelta, timedelta]:
+    """How long the monitor was down and unwatched until `since`, the current mode included."""
     lasted = max(since - state.since, timedelta(0))
     if state.mode in DOWN:
         return state.down + lasted, state.still
@@ -165,23 +178,56 @@ def _passed(state: MonitorState, since: datetime, now: datetime) -> tuple[timede
     return state.down, state.still
 
 
-def _armed(
+def _deadline_after(
     state: MonitorState, event: Event, schedule: Schedule, now: datetime, next_in: timedelta | None
 ) -> tuple[datetime, datetime, datetime]:
-    """The last sign of life, when the next is expected, and the deadline."""
+    """When the period begins, when the next beat is expected, and the deadline: one grace later."""
     if event in ("deadline", "pause", "key_ended"):
         return state.alive_at, state.expected_at, state.deadline_at
     expected = now + (schedule.period if next_in is None else next_in)
     return now, expected, expected + schedule.grace
 
 
-def downtime(state: MonitorState, now: datetime) -> timedelta | None:
-    """How long it has been down; None when it is not."""
-    return now - state.since if state.mode in DOWN else None
-
-
 def uptime(state: MonitorState, *, registered_at: datetime, now: datetime) -> float | None:
-    """The share of the watched time that it was not down, 0 to 1; None before any time has passed."""
-    down, still = _passed(state, now, now)
+    """The share of the watched time in which it was not down, 0 to 1; None if it was watched for no time."""
+    down, still = _down_and_still(state, now, now)
     watched = now - registered_at - still
     return max(0.0, 1 - down / watched) if watched > timedelta(0) else None
+
+
+class Outage(NamedTuple):
+    """An outage of the recorder itself, from the last tick before it to the first one after it.
+
+    The process was down or stood still, the database took no writes, or the clock jumped: beats that were sent meanwhile
+    are lost, unless their sender retried.
+    """
+
+    start: datetime
+    end: datetime
+
+    @property
+    def is_short(self) -> bool:
+        """Whether clients that retry have reached the recorder after all."""
+        return self.end - self.start <= SHORT_OUTAGE
+
+
+def outage_between(last_tick: datetime | None, now: datetime) -> Outage | None:
+    """The outage between two ticks, if there was one."""
+    if last_tick is None or now - last_tick <= LONGEST_GAP:
+        return None
+    return Outage(last_tick, now)
+
+
+def deadline_after_outage(
+    outage: Outage, *, expected_at: datetime, deadline_at: datetime, period: timedelta, grace: timedelta
+) -> tuple[datetime, bool]:
+    """The deadline of a monitor that is up after an outage, and whether it is unverified: the expected beat may have been lost.
+
+    A short outage leaves time for the retries. After a longer one, a beat that may have been sent meanwhile is given up, and
+    the deadline is that of the beat after it.
+    """
+    if outage.is_short:
+        return max(deadline_at, outage.end + max(grace, LEAST_GRACE)), False
+    if expected_at - grace > outage.end:
+        return deadline_at, False
+    return max(deadline_at, outage.end + period + grace), True

@@ -1,4 +1,4 @@
-"""The sweep: whatever is past its deadline is dead, and said to be so, in one transaction; and the recorder's own outages."""
+"""The sweep: finds monitors that are past their deadline, makes them dead and raises their alerts; and the recorder's own outages."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -7,69 +7,86 @@ from typing import NamedTuple
 from sqlalchemy import Connection, and_, case, func, insert, literal, select, union, update
 
 from buildings.recorder.alerts import Notice, raise_alerts, raise_deaths
-from buildings.recorder.clock import ClockReading
-from buildings.recorder.outage import LEAST_GRACE, LONGEST_GAP, TICK, Outage, outage_between
-from buildings.recorder.steps import move_along
+from buildings.recorder.clock import ClockReading, move_times
+from buildings.recorder.state_machine import LEAST_GRACE, LONGEST_GAP, TICK_EVERY, Outage, outage_between
 from buildings.recorder.tables import MONITORS, ONLY, TICKS, Moment, Span
 
-MOMENT = timedelta(seconds=1)
 MONITORS_PER_TRANSACTION = 1_000
-"""Monitors in one transaction: beats wait no longer than that takes."""
+"""Beats wait no longer than so many take."""
+TICK_TOLERANCE = timedelta(seconds=1)
+"""A tick this soon after a jump may still be of the time before it."""
+
+
+class SweepResult(NamedTuple):
+    """What one sweep did: the outage that it found, how many monitors it made dead, the next deadline, and the jump of the clock
+    that it adopted."""
+
+    outage: Outage | None
+    died: int
+    next_deadline: datetime | None
+    adopted: timedelta | None = None
+
+
+def sweep_at_each(connection: Connection, readings: Sequence[ClockReading]) -> list[SweepResult | Exception]:
+    """One sweep for each reading of the clock: a batch."""
+    return [_sweep_at(connection, reading) for reading in readings]
+
+
+def _sweep_at(connection: Connection, reading: ClockReading) -> SweepResult:
+    """Write a tick, then sweep. Until a jump of the clock is adopted, deadlines are checked by elapsed time and no tick is written."""
+    if reading.jump is None:
+        return SweepResult(keep_time(connection, reading.now), sweep(connection, reading.now), _next_deadline(connection))
+    adopted = adopt_jump(connection, reading)
+    return SweepResult(None, sweep(connection, reading.now + (adopted or timedelta(0))), _next_deadline(connection), adopted)
+
+
+def sweep(connection: Connection, now: datetime) -> int:
+    """Make monitors past their deadline dead, the longest overdue first, up to MONITORS_PER_TRANSACTION; returns how many.
+
+    The UPDATE repeats the condition on the deadline: a beat that was committed meanwhile has moved it.
+    """
+    due = and_(MONITORS.c.mode == "up", MONITORS.c.deadline_at <= now)
+    first = select(MONITORS.c.id).where(due).order_by(MONITORS.c.deadline_at).limit(MONITORS_PER_TRANSACTION)
+    die = (
+        update(MONITORS)
+        .where(MONITORS.c.id.in_(first), due)
+        .values(mode="missed", since=MONITORS.c.deadline_at, epoch=MONITORS.c.epoch + 1)
+    )
+    died = connection.scalars(die.returning(MONITORS.c.id)).all()
+    if died:
+        raise_deaths(connection, died, now=now)
+    return len(died)
+
+
+def _next_deadline(connection: Connection) -> datetime | None:
+    soonest: datetime | None = connection.scalar(select(func.min(MONITORS.c.deadline_at)).where(MONITORS.c.mode == "up"))
+    return soonest
 
 
 def keep_time(connection: Connection, now: datetime) -> Outage | None:
-    """Write down that the recorder watches; after an outage, give the monitors time first. Returns the outage."""
+    """Write a tick, the proof that the recorder is running; after an outage, move the deadlines first. Returns the outage."""
     last = last_tick(connection)
     if last is None:
         connection.execute(insert(TICKS).values(id=ONLY, at=now))
         return None
     outage = outage_between(last, now)
     if outage is not None:
-        make_up_for(connection, outage)
-    if now - last >= TICK:
+        apply_outage(connection, outage)
+    if now - last >= TICK_EVERY:
         connection.execute(update(TICKS).values(at=now))
     return outage
 
 
 def last_tick(connection: Connection) -> datetime | None:
-    """When the recorder was last known to watch; None before the first time."""
+    """When the recorder was last known to be running; None before its first sweep."""
     last: datetime | None = connection.scalar(select(TICKS.c.at))
     return last
 
 
-def adopt_step(connection: Connection, look: ClockReading) -> timedelta | None:
-    """Move everything along with a jump of the clock that has lasted; returns the jump if this process is to go by it.
+def apply_outage(connection: Connection, outage: Outage, *, moved: timedelta = timedelta(0)) -> None:
+    """Move the deadlines as state_machine.deadline_after_outage does, and after a long outage alert every target.
 
-    Whoever comes second finds a tick in the new time, and moves nothing. While others write ticks in the old time, it is
-    this machine's clock that is wrong.
-    """
-    if look.step is None or look.step_since is None or not look.may_adopt:
-        return None
-    last, now = connection.scalar(select(TICKS.c.at).with_for_update()), look.now + look.step
-    if last is None or abs(now - last) <= LONGEST_GAP:
-        return look.step
-    if last > look.step_since + MOMENT:
-        return None
-    move_along(connection, look.step, now=now)
-    if look.step > timedelta(0):
-        make_up_for(connection, Outage(look.now, now), moved=look.step)
-    connection.execute(update(TICKS).values(at=now))
-    return look.step
-
-
-def step_back(connection: Connection, last: datetime, *, now: datetime) -> bool:
-    """Move everything back to `now` from the time of the last tick, which lies in the future; False when that is not the last any more."""
-    if connection.scalar(select(TICKS.c.at).with_for_update()) != last:
-        return False
-    move_along(connection, now - last, now=now)
-    connection.execute(update(TICKS).values(at=now))
-    return True
-
-
-def make_up_for(connection: Connection, outage: Outage, *, moved: timedelta = timedelta(0)) -> None:
-    """Move the deadlines as outage.moved_deadline says, and after a long outage tell every target of it.
-
-    `moved` is how far they were moved along with the clock already.
+    `moved` is by how much the deadlines were already moved along with the clock.
     """
     monitor = MONITORS.c
     end, up = literal(outage.end, Moment()), monitor.mode == "up"
@@ -81,60 +98,34 @@ def make_up_for(connection: Connection, outage: Outage, *, moved: timedelta = ti
     lost = and_(up, monitor.expected_at - monitor.grace <= literal(outage.end + moved, Moment()))
     earliest = end + monitor.period + monitor.grace
     later = case((monitor.deadline_at < earliest, earliest), else_=monitor.deadline_at)
-    _tell_of(connection, outage)
+    _alert_all_targets(connection, outage)
     connection.execute(update(MONITORS).where(lost).values(deadline_at=later, unverified=True))
 
 
-def _tell_of(connection: Connection, outage: Outage) -> None:
-    watched = MONITORS.c.mode == "up"
+def _alert_all_targets(connection: Connection, outage: Outage) -> None:
+    up = MONITORS.c.mode == "up"
     targets = connection.scalars(
-        union(*(select(column).where(watched, column.is_not(None)) for column in (MONITORS.c.webhook, MONITORS.c.email)))
+        union(*(select(column).where(up, column.is_not(None)) for column in (MONITORS.c.webhook, MONITORS.c.email)))
     )
     notice = Notice(targets.all(), None, 0, "blind", outage.end, outage.start, outage.end, "the recorder was down", None)
     raise_alerts(connection, [notice], now=outage.end)
 
 
-class SweepResult(NamedTuple):
-    """What one look found: an outage that has just ended, how many monitors are dead, the next deadline, if there is one, and a
-    jump of the clock that was adopted."""
+def adopt_jump(connection: Connection, reading: ClockReading) -> timedelta | None:
+    """Move every stored time along with a jump of the clock that has lasted; returns the jump if this process is to adopt it.
 
-    outage: Outage | None
-    flipped: int
-    next_deadline: datetime | None
-    adopted: timedelta | None = None
-
-
-def look(connection: Connection, looks: Sequence[ClockReading]) -> list[SweepResult | Exception]:
-    """ClockReading at the time, then at the deadlines, once for each look: a batch."""
-    return [_looked(connection, one) for one in looks]
-
-
-def _looked(connection: Connection, look: ClockReading) -> SweepResult:
-    """While a jump is held back deadlines are looked at by elapsed time, and no tick is written."""
-    if look.step is None:
-        return SweepResult(keep_time(connection, look.now), sweep(connection, look.now), _next_deadline(connection))
-    adopted = adopt_step(connection, look)
-    return SweepResult(None, sweep(connection, look.now + (adopted or timedelta(0))), _next_deadline(connection), adopted)
-
-
-def sweep(connection: Connection, now: datetime) -> int:
-    """Flip what is due, the longest overdue first, up to MONITORS_PER_TRANSACTION; returns how many.
-
-    The deadline stands in the UPDATE itself: a beat that was committed first has moved it.
+    The first process does so; the others find a tick in the new time, and move nothing. While other processes write ticks in
+    the old time, it is this machine's clock that is wrong.
     """
-    due = and_(MONITORS.c.mode == "up", MONITORS.c.deadline_at <= now)
-    first = select(MONITORS.c.id).where(due).order_by(MONITORS.c.deadline_at).limit(MONITORS_PER_TRANSACTION)
-    flip = (
-        update(MONITORS)
-        .where(MONITORS.c.id.in_(first), due)
-        .values(mode="missed", since=MONITORS.c.deadline_at, epoch=MONITORS.c.epoch + 1)
-    )
-    flipped = connection.scalars(flip.returning(MONITORS.c.id)).all()
-    if flipped:
-        raise_deaths(connection, flipped, now=now)
-    return len(flipped)
-
-
-def _next_deadline(connection: Connection) -> datetime | None:
-    soonest: datetime | None = connection.scalar(select(func.min(MONITORS.c.deadline_at)).where(MONITORS.c.mode == "up"))
-    return soonest
+    if reading.jump is None or reading.jumped_at is None or not reading.may_adopt:
+        return None
+    last, now = connection.scalar(select(TICKS.c.at).with_for_update()), reading.now + reading.jump
+    if last is None or abs(now - last) <= LONGEST_GAP:
+        return reading.jump
+    if last > reading.jumped_at + TICK_TOLERANCE:
+        return None
+    move_times(connection, reading.jump, now=now)
+    if reading.jump > timedelta(0):
+        apply_outage(connection, Outage(reading.now, now), moved=reading.jump)
+    connection.execute(update(TICKS).values(at=now))
+    return reading.jump

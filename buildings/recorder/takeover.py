@@ -1,30 +1,31 @@
-"""Handing work over: the stored capsules, and how a replacement goes on, in words and as calls."""
+"""Where a capsule is handed over: to its owner, and to the replacement that takes over a dead monitor under a new secret."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, insert, select
 
-from buildings.recorder.monitors import Credentials, TakenOver
-from buildings.recorder.ownership import authorized_monitor, stored_state
-from buildings.recorder.results import Call, CapsuleAnswer, CapsuleView, Resume
-from buildings.recorder.results import Taken as TakenAnswer
-from buildings.recorder.state_machine import ShownState, shown_state
-from buildings.recorder.tables import CAPSULES
+from buildings.recorder.alerts import Notice, raise_alerts
+from buildings.recorder.monitors import Credentials, authorized_monitor, store_change, stored_schedule, stored_state, targets_of
+from buildings.recorder.problems import not_dead
+from buildings.recorder.results import Call, CapsuleAnswer, CapsuleView, Resume, Taken
+from buildings.recorder.secrets import Entropy, digest_of, new_secret
+from buildings.recorder.state_machine import Change, ShownState, apply_event, shown_state
+from buildings.recorder.tables import CAPSULES, RETIRED_SECRETS
 from buildings.recorder.urls import MonitorUrls
 
-DEAD = (
+WHEN_DEAD = (
     "The agent is dead. If you are its replacement: 1. Call takeover; it returns this capsule with a new secret, and the old secret"
     " becomes invalid. 2. Continue from the capsule; do not repeat what it lists as done. 3. Call heartbeat with the new secret at least"
     " every {period:g} minutes, each time with a capsule of your own and a seq above {seq}."
 )
-ALIVE = (
+WHEN_NOT_DEAD = (
     "The agent is {state}. takeover works only when it is dead, so that no two agents do the same work. Try again when the state is dead,"
     " at {deadline} at the earliest, or wait for the alert."
 )
-TAKEN = (
+AFTER_TAKEOVER = (
     "You have taken over the work. Continue from the capsule; do not repeat what it lists as done. Call heartbeat with the new secret"
     " before deadline_at and then at least every {period:g} minutes, each time with a capsule of your own and a seq above {seq}. Calls with"
     " the old secret are refused with 409 taken_over."
@@ -32,9 +33,9 @@ TAKEN = (
 
 
 def read_capsules(connection: Connection, credentials: Credentials, *, url: str, now: datetime) -> CapsuleAnswer:
-    """The last capsules of a monitor, for its owner."""
-    row = authorized_monitor(connection, credentials.monitor_id, lineage=credentials.lineage, secret=credentials.secret, key_only=True)
-    views = _views(connection, row.id)
+    """The stored capsules of a monitor, for the key that owns it, and how to continue from the last one."""
+    row = authorized_monitor(connection, credentials, key_only=True)
+    capsules = _capsules(connection, row.id)
     state = shown_state(stored_state(row), now)
     return CapsuleAnswer(
         monitor_id=row.id,
@@ -42,32 +43,54 @@ def read_capsules(connection: Connection, credentials: Credentials, *, url: str,
         state=state,
         last_beat_at=row.last_beat_at,
         fence=row.fence,
-        found=bool(views),
-        last=views[0] if views else None,
-        earlier=views[1:],
+        found=bool(capsules),
+        last=capsules[0] if capsules else None,
+        earlier=capsules[1:],
         resume=_resume(row, state, url),
     )
 
 
-def taken_answer(connection: Connection, taken: TakenOver, *, url: str) -> TakenAnswer:
-    """What the new holder needs."""
-    row, at = taken.row, MonitorUrls(url, taken.row.id)
-    views = _views(connection, row.id)
-    return TakenAnswer(
+def take_over(connection: Connection, credentials: Credentials, *, url: str, now: datetime, entropy: Entropy) -> Taken:
+    """Give a dead monitor to the first who asks, with its last capsule, a new secret and the next fence.
+
+    Problem 409 `not_dead` for everyone else. A deadline that has passed counts before the sweep has found it.
+    """
+    row = authorized_monitor(connection, credentials, key_only=True)
+    died = apply_event(stored_state(row), "deadline", stored_schedule(row), now)
+    if (state := shown_state(died.state, now)) != "dead":
+        raise not_dead(state)
+    recovered = apply_event(died.state, "takeover", stored_schedule(row), now)
+    since = died.state.since
+    _raise_alert(connection, row, died, since=since, until=None, reason="timeout", now=now)
+    _raise_alert(connection, row, recovered, since=since, until=now, reason="takeover", now=now)
+    secret, fence = new_secret(entropy), row.fence + 1
+    connection.execute(insert(RETIRED_SECRETS).values(monitor_id=row.id, digest=row.secret_digest))
+    store_change(connection, row, recovered, secret_digest=digest_of(secret), fence=fence)
+    capsules, urls = _capsules(connection, row.id), MonitorUrls(url, row.id)
+    return Taken(
         monitor_id=row.id,
         name=row.name,
-        secret=taken.secret,
-        fence=taken.fence,
-        beat_url=at.beat(taken.secret),
-        cron=at.cron(taken.secret),
+        secret=secret,
+        fence=fence,
+        beat_url=urls.beat(secret),
+        cron=urls.cron(secret),
         state="alive",
-        deadline_at=taken.state.deadline_at,
-        last=views[0] if views else None,
-        words=TAKEN.format(period=_minutes(row), seq=row.last_seq or 0),
+        deadline_at=recovered.state.deadline_at,
+        last=capsules[0] if capsules else None,
+        words=AFTER_TAKEOVER.format(period=_minutes(row), seq=row.last_seq or 0),
     )
 
 
-def _views(connection: Connection, monitor_id: str) -> tuple[CapsuleView, ...]:
+def _raise_alert(
+    connection: Connection, row: Row[Any], change: Change, *, since: datetime, until: datetime | None, reason: str, now: datetime
+) -> None:
+    if change.alert is not None:
+        notice = Notice(targets_of(row), row.id, change.state.epoch, change.alert, now, since, until, reason, row.last_beat_at)
+        raise_alerts(connection, [notice], now=now)
+
+
+def _capsules(connection: Connection, monitor_id: str) -> tuple[CapsuleView, ...]:
+    """The stored capsules of a monitor, the latest first."""
     found: Sequence[Row[Any]] = connection.execute(
         select(CAPSULES).where(CAPSULES.c.monitor_id == monitor_id).order_by(CAPSULES.c.number.desc())
     ).all()
@@ -75,18 +98,18 @@ def _views(connection: Connection, monitor_id: str) -> tuple[CapsuleView, ...]:
 
 
 def _resume(row: Row[Any], state: ShownState, url: str) -> Resume:
-    at = MonitorUrls(url, row.id)
-    take = Call(why="Take over the work.", tool="takeover", arguments={"monitor_id": row.id}, http=f"POST {at.takeover}")
+    urls = MonitorUrls(url, row.id)
+    take = Call(why="Take over the work.", tool="takeover", arguments={"monitor_id": row.id}, http=f"POST {urls.takeover}")
     beat = Call(
         why="Report that you are alive, with the secret that takeover returned.",
         tool="heartbeat",
         arguments={"monitor_id": row.id, "secret": "SECRET", "capsule": {}, "seq": (row.last_seq or 0) + 1},
-        http=f"POST {at.beat('SECRET')}",
+        http=f"POST {urls.beat('SECRET')}",
     )
-    look = Call(why="Check the state again.", tool="fetch_capsule", arguments={"monitor_id": row.id}, http=f"GET {at.capsule}")
+    look = Call(why="Check the state again.", tool="fetch_capsule", arguments={"monitor_id": row.id}, http=f"GET {urls.capsule}")
     if state == "dead":
-        return Resume(words=DEAD.format(period=_minutes(row), seq=row.last_seq or 0), calls=(take, beat))
-    return Resume(words=ALIVE.format(state=state, deadline=f"{row.deadline_at:%Y-%m-%dT%H:%M:%SZ}"), calls=(look,))
+        return Resume(words=WHEN_DEAD.format(period=_minutes(row), seq=row.last_seq or 0), calls=(take, beat))
+    return Resume(words=WHEN_NOT_DEAD.format(state=state, deadline=f"{row.deadline_at:%Y-%m-%dT%H:%M:%SZ}"), calls=(look,))
 
 
 def _minutes(row: Row[Any]) -> float:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, and_, func, insert, or_, select, update
 
 from buildings.recorder.alerts import Notice, raise_alerts
 from buildings.recorder.delivery.shares import Health
-from buildings.recorder.refusals import host_limit_reached, target_in_use, target_refused
+from buildings.recorder.problems import host_limit_reached, target_in_use, target_refused
 from buildings.recorder.secrets import SIGNING_BYTES, Entropy, digest_of, new_id
 from buildings.recorder.tables import ALERTS, MONITORS, OWNERS, TARGETS
 from campus import GuardedClient, Problem, TargetRefused

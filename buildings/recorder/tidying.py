@@ -9,8 +9,7 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, or_, select, upd
 
 from buildings.recorder.alerts import Notice, raise_alerts
 from buildings.recorder.idempotency import ANSWER_RETENTION
-from buildings.recorder.monitors import delete_all
-from buildings.recorder.ownership import targets_of
+from buildings.recorder.monitors import delete_all, targets_of
 from buildings.recorder.runtime import Here
 from buildings.recorder.sql import among
 from buildings.recorder.tables import ALERTS, MONITORS, OWNERS, REPLIES, TARGETS

@@ -6,10 +6,10 @@ from functools import partial
 
 import anyio
 
-from buildings.recorder.clock import HOLD, JUMP
+from buildings.recorder.clock import ADOPT_AFTER, MAX_DRIFT, step_back
 from buildings.recorder.delivery.outbox import void_leases
 from buildings.recorder.runtime import Here, courier_of
-from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, SweepResult, last_tick, step_back
+from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, SweepResult, last_tick
 from buildings.recorder.transactions import in_snapshot, in_transaction
 from campus import StorageUnavailable
 
@@ -34,9 +34,9 @@ async def watch(site: Here) -> None:
 async def agree_on_time(site: Here, wait: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
     """Settle with a last tick in the future: the clock was set back while nobody watched, or other processes are ahead of it."""
     last, now = await in_snapshot(site.storage, last_tick), site.state.time.now()
-    if last is None or last - now < JUMP:
+    if last is None or last - now < MAX_DRIFT:
         return
-    await wait(HOLD.total_seconds())
+    await wait(ADOPT_AFTER.total_seconds())
     now = site.state.time.now()
     if await in_transaction(site.storage, partial(step_back, last=last, now=now)):
         log.warning("the clock was set back", extra={"seconds": (last - now).total_seconds()})
@@ -62,28 +62,28 @@ async def _sweep_on(site: Here) -> None:
 
 async def sweep_now(site: Here) -> int:
     """Make up for an outage, then flip all that is due; returns how many."""
-    return (await _swept(site)).flipped
+    return (await _swept(site)).died
 
 
 async def _swept(site: Here) -> SweepResult:
-    flipped = 0
+    died = 0
     with site.state.news.held():
         while True:
-            swept = await site.state.look(site.state.time.look())
-            flipped += swept.flipped
+            swept = await site.state.sweep(site.state.time.read())
+            died += swept.died
             if swept.adopted is not None:
                 site.state.time.adopt(swept.adopted)
                 log.warning("the clock jumped", extra={"seconds": swept.adopted.total_seconds()})
             if (outage := swept.outage) is not None:
                 log.warning("was not watching", extra={"since": outage.start.isoformat(), "until": outage.end.isoformat()})
-            if swept.flipped or outage is not None:
+            if swept.died or outage is not None:
                 site.state.news.ring()
-            if swept.flipped < MONITORS_PER_TRANSACTION:
+            if swept.died < MONITORS_PER_TRANSACTION:
                 break
-    if flipped:
-        log.info("monitors dead", extra={"count": flipped})
-        site.count("deaths", flipped)
-    return swept._replace(flipped=flipped)
+    if died:
+        log.info("monitors dead", extra={"count": died})
+        site.count("deaths", died)
+    return swept._replace(died=died)
 
 
 async def deliver_now(site: Here) -> int:

@@ -10,8 +10,8 @@ from recorder.kills import SECRET
 from sqlalchemy import Connection, insert, select
 
 from buildings.recorder.beat import ENTRY, KEPT_BEATS, Beat, past_beats
-from buildings.recorder.beats import BEATS_A_MINUTE, BeatOutcome, record_beats, record_one_by_one
-from buildings.recorder.bulk_beats import record_plain_beats
+from buildings.recorder.beat_sql import record_plain_beats
+from buildings.recorder.beats import BEATS_PER_MINUTE, BeatOutcome, record_beats, record_one_by_one
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.state_machine import Schedule, initial_state
 from buildings.recorder.tables import MONITORS
@@ -26,7 +26,7 @@ STATES = tuple(
     product(
         ("up", "missed", "failed", "paused", "asleep"),
         (None, 2 * MINUTE),  # since when a run is timed
-        (0, BEATS_A_MINUTE - 1, BEATS_A_MINUTE),  # beats in the current minute
+        (0, BEATS_PER_MINUTE - 1, BEATS_PER_MINUTE),  # beats in the current minute
         (b"", bytes(ENTRY.size), bytes(ENTRY.size * KEPT_BEATS)),
     )
 )
@@ -73,14 +73,14 @@ async def test_exactly_the_plain_ones_are_entered_by_the_database(anywhere: Any)
     now = anywhere.clock()
 
     def work(connection: Connection) -> set[str]:
-        return set(record_plain_beats(connection, fill(connection, "a", now), most=BEATS_A_MINUTE))
+        return set(record_plain_beats(connection, fill(connection, "a", now), most=BEATS_PER_MINUTE))
 
     plain = await in_transaction(anywhere.campus.site.storage, work)
     kinds = enumerate(product(STATES, SAID))
     assert plain == {
         f"a_{number:05}"
         for number, ((mode, run, minute_beats, _), (status, _, capsule, secret)) in kinds
-        if (mode, run, capsule, secret) == ("up", None, None, SECRET) and status in ("ok", 0) and minute_beats < BEATS_A_MINUTE
+        if (mode, run, capsule, secret) == ("up", None, None, SECRET) and status in ("ok", 0) and minute_beats < BEATS_PER_MINUTE
     }
 
 

@@ -218,7 +218,7 @@ async def test_readiness_says_that_the_clock_jumped(anywhere: Any) -> None:
     assert (await anywhere.campus.service.ask("ready"))["recorder"] == []
     anywhere.clock.step(HOURS)
     (said,) = (await anywhere.campus.service.ask("ready"))["recorder"]
-    assert said.startswith("the clock jumped back by 2:00:00 at 2026-08-21T12:00:01Z; monitors are watched by elapsed time")
+    assert said.startswith("the clock jumped back by 2:00:00 at 2026-08-21T12:00:01Z; deadlines are checked by elapsed time")
     await watch(anywhere, seconds=10)
     (said,) = (await anywhere.campus.service.ask("ready"))["recorder"]
-    assert said == "the clock jumped back by 2:00:00 at 2026-08-21T10:00:09Z; see that this machine's time is synchronized"
+    assert said == "the clock jumped back by 2:00:00 at 2026-08-21T10:00:09Z; make sure that this machine's time is synchronized"

@@ -24,7 +24,7 @@ def test_every_row_of_the_table_names_states_that_there_are() -> None:
         assert mode in get_args(Mode)
         assert event in get_args(Event)
         assert step.to in get_args(Mode)
-        assert step.opens == (step.to in DOWN and mode not in DOWN), (mode, event)
+        assert step.new_epoch == (step.to in DOWN and mode not in DOWN), (mode, event)
         assert (step.alert == "recovered") == (mode in DOWN and step.to == "up" and event != "resume"), (mode, event)
 
 

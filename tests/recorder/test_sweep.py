@@ -14,12 +14,11 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from buildings.recorder.beat import Beat
 from buildings.recorder.beats import record_beats
 from buildings.recorder.clock import ClockReading
-from buildings.recorder.outage import Outage, moved_deadline, outage_between
-from buildings.recorder.ownership import stored_schedule, stored_state
+from buildings.recorder.monitors import stored_schedule, stored_state
 from buildings.recorder.runtime import News
 from buildings.recorder.secrets import digest_of
-from buildings.recorder.state_machine import apply_event
-from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, make_up_for, sweep
+from buildings.recorder.state_machine import Outage, apply_event, deadline_after_outage, outage_between
+from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, apply_outage, sweep
 from buildings.recorder.tables import ALERTS, MONITORS
 from buildings.recorder.transactions import in_snapshot, in_transaction
 
@@ -58,10 +57,10 @@ async def test_an_outage_moves_deadlines_as_the_rule_moves_them(anywhere: Any) -
     for minutes in (1, 2, 10, 100):
         before, start = await rows(anywhere), anywhere.clock()
         outage = Outage(start, start + timedelta(minutes=minutes))
-        await in_transaction(anywhere.campus.site.storage, partial(make_up_for, outage=outage))
+        await in_transaction(anywhere.campus.site.storage, partial(apply_outage, outage=outage))
         after = await rows(anywhere)
         for one, row in before.items():
-            deadline, unverified = moved_deadline(
+            deadline, unverified = deadline_after_outage(
                 outage, expected_at=row.expected_at, deadline_at=row.deadline_at, period=row.period, grace=row.grace
             )
             assert after[one].deadline_at == deadline, (minutes, row.period, row.grace)
@@ -144,12 +143,12 @@ async def test_beats_and_sweeps_at_once_leave_no_monitor_dead_with_a_fresh_beat(
 async def test_the_next_look_is_due_at_the_next_deadline(anywhere: Any) -> None:
     await anywhere.register("https://localhost/1", period_minutes=10, grace_minutes=2)
     last = await anywhere.register("https://localhost/2", period_minutes=20, grace_minutes=2)
-    look, began = anywhere.campus.site.state.look, anywhere.clock()
-    assert (await look(ClockReading(began))).next_deadline == began + timedelta(minutes=12)
+    sweep_at, began = anywhere.campus.site.state.sweep, anywhere.clock()
+    assert (await sweep_at(ClockReading(began))).next_deadline == began + timedelta(minutes=12)
     await anywhere.pass_time(minutes=12)
-    assert (await look(ClockReading(anywhere.clock()))).next_deadline == began + timedelta(minutes=22)
+    assert (await sweep_at(ClockReading(anywhere.clock()))).next_deadline == began + timedelta(minutes=22)
     await anywhere.beat(last, status="fail")
-    assert (await look(ClockReading(anywhere.clock()))).next_deadline is None
+    assert (await sweep_at(ClockReading(anywhere.clock()))).next_deadline is None
 
 
 async def test_nothing_is_delivered_while_deaths_are_still_being_found() -> None:
@@ -247,6 +246,6 @@ def test_an_outage_never_brings_a_deadline_forward(gap: timedelta, until: timede
     assert (outage is None) == (gap <= timedelta(seconds=15))
     if outage:
         expected = now - gap + until
-        deadline, _ = moved_deadline(outage, expected_at=expected, deadline_at=expected + grace, period=period, grace=grace)
+        deadline, _ = deadline_after_outage(outage, expected_at=expected, deadline_at=expected + grace, period=period, grace=grace)
         assert deadline >= expected + grace
         assert deadline > now
