@@ -9,8 +9,7 @@ from pathlib import Path
 
 import anyio
 
-from buildings.recorder.beat import ENTRY, KEPT_BEATS
-from buildings.recorder.moments import EPOCH, MICROSECOND
+from buildings.recorder.beat import ENTRY, EPOCH, KEPT_BEATS, MICROSECOND
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.tables import Tables
 from campus.storage import Databases

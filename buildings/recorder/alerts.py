@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, case, func, insert, literal, select, update
 
-from buildings.recorder.sql import among
-from buildings.recorder.tables import ALERTS, MONITORS, TARGETS, Moment
+from buildings.recorder.tables import ALERTS, MONITORS, TARGETS
+from campus import Moment, among
 
 HASTE = timedelta(seconds=30)
 """A target that fails is tried again so soon after news for it, whatever its turn on the ladder."""

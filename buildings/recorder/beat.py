@@ -3,12 +3,15 @@
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 
 from buildings.recorder.capsule import Unstored
-from buildings.recorder.moments import EPOCH, MICROSECOND
 from buildings.recorder.state_machine import Event
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+"""A number times this is a span at a third of the cost of timedelta(microseconds=number)."""
 
 Word = Literal["ok", "start", "fail"]
 Status = Word | int

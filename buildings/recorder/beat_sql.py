@@ -8,6 +8,7 @@ that leads to the same row for a plain beat too (tests/recorder/test_bulk_beats.
 Plain SQL and plain numbers: each beat pays for every microsecond here.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,10 +19,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from buildings.recorder.alerts import Notice
-from buildings.recorder.beat import OLDER_BYTES, Beat, entry_of
-from buildings.recorder.moments import EPOCH, MICROSECOND
-from buildings.recorder.sql import is_postgres, json_of
+from buildings.recorder.beat import EPOCH, MICROSECOND, OLDER_BYTES, Beat, entry_of
 from buildings.recorder.state_machine import MonitorState, Schedule
+from campus import is_postgres
 
 PLAIN_STATUSES = frozenset(("ok", 0))
 BEATS_PER_STATEMENT = 64
@@ -140,7 +140,7 @@ def load_monitors(connection: Connection, ids: Iterable[str]) -> dict[str, Loade
     if is_postgres(connection):
         found = connection.exec_driver_sql(LOAD + "= ANY($1)", (list(ids),))
     else:
-        found = connection.exec_driver_sql(LOAD + IN_JSON, (json_of(ids),))
+        found = connection.exec_driver_sql(LOAD + IN_JSON, (json.dumps(list(ids)),))
     return {row[0]: _loaded(row) for row in found.fetchall()}
 
 
@@ -150,7 +150,7 @@ def load_last_capsules(connection: Connection, monitors: Sequence[LoadedMonitor]
     if is_postgres(connection):
         found = connection.exec_driver_sql(query + "= ANY($1)", (names,))
     else:
-        found = connection.exec_driver_sql(query + IN_JSON, (json_of(names),))
+        found = connection.exec_driver_sql(query + IN_JSON, (json.dumps(names),))
     bodies = dict(tuple(row) for row in found.fetchall())
     for monitor in monitors:
         monitor.last_capsule = bodies.get(monitor.id)

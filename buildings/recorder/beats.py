@@ -10,15 +10,14 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 
 from buildings.recorder.alerts import Notice, raise_alerts
-from buildings.recorder.beat import Beat, event_of, with_beat
+from buildings.recorder.beat import EPOCH, MICROSECOND, Beat, event_of, with_beat
 from buildings.recorder.beat_sql import LoadedMonitor, load_last_capsules, load_monitors, record_plain_beats, store_monitors
 from buildings.recorder.capsule import CAPSULES_PER_MONITOR, is_new, is_same, is_stale
-from buildings.recorder.moments import EPOCH, MICROSECOND
 from buildings.recorder.problems import monitor_not_found, seq_reused, stale_seq, taken_over, too_many_beats
 from buildings.recorder.secrets import is_right
-from buildings.recorder.sql import among
 from buildings.recorder.state_machine import Kind, MonitorState, ShownState, apply_event, shown_state
 from buildings.recorder.tables import RETIRED_SECRETS
+from campus import among
 
 BEATS_PER_MINUTE = 120
 

@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from buildings.recorder.runtime import Here
 from buildings.recorder.sweep import last_tick
 from buildings.recorder.tables import ALERTS, MONITORS, TARGETS
-from buildings.recorder.transactions import in_snapshot
+from campus import in_snapshot
 
 STALE = timedelta(seconds=30)
 

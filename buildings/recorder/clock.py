@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Table, case, literal, select, update
 
-from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, REPLIES, TARGETS, TICKS, Moment, Span
+from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, REPLIES, TARGETS, TICKS
+from campus import Moment, Span
 
 MAX_DRIFT = timedelta(seconds=5)
 """The most that the two clocks may differ between two readings: NTP corrects gradually, and by far less."""

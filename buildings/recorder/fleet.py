@@ -12,11 +12,11 @@ from buildings.recorder.beat import past_beats
 from buildings.recorder.capsule import preview
 from buildings.recorder.monitors import stored_state, targets_of
 from buildings.recorder.results import BeatView, Entry, Fleet, Preview, TargetView
-from buildings.recorder.sql import among
 from buildings.recorder.state_machine import UNWATCHED, shown_state, uptime
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, TARGETS
 from buildings.recorder.targets import shown
 from buildings.recorder.urls import MonitorUrls, badge_url
+from campus import among
 
 MINUTE = timedelta(minutes=1)
 

@@ -9,9 +9,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import Connection, insert, select
 from starlette.types import Scope
 
-from buildings.recorder.secrets import Entropy
 from buildings.recorder.tables import REPLIES
-from campus import Problem, check_idempotency_key
+from campus import Entropy, Problem, check_idempotency_key
 from twins import RequestDependency
 
 ANSWER_RETENTION = timedelta(hours=24)

@@ -10,7 +10,7 @@ from buildings.recorder.delivery.event import WATCHED_ON
 from buildings.recorder.monitors import apply_key_event
 from buildings.recorder.runtime import Here
 from buildings.recorder.tables import MONITORS, OWNERS
-from buildings.recorder.transactions import in_snapshot, in_transaction
+from campus import in_snapshot, in_transaction
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ from buildings.recorder.runtime import Here
 from buildings.recorder.secrets import token_for
 from buildings.recorder.state_machine import UNWATCHED, shown_state
 from buildings.recorder.tables import ALERTS, MONITORS, TARGETS
-from buildings.recorder.transactions import in_snapshot, in_transaction
-from campus import Problem, Request, Response
+from campus import Problem, Request, Response, in_snapshot, in_transaction
 
 COLOURS = {"alive": "#067647", "late": "#b54708", "dead": "#b42318", "paused": "#475467"}
 CHARACTER_WIDTH = 6.6

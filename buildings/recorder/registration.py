@@ -8,12 +8,12 @@ from sqlalchemy import Connection, insert, select, update
 from buildings.recorder.monitors import apply_key_event
 from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached
 from buildings.recorder.results import Registered
-from buildings.recorder.secrets import Entropy, digest_of, new_id, new_secret, shown_signing_secret
+from buildings.recorder.secrets import digest_of, new_secret, shown_signing_secret
 from buildings.recorder.state_machine import Schedule, initial_state
 from buildings.recorder.tables import MONITORS, OWNERS
 from buildings.recorder.targets import Address, Claimed, Registrant, ask_to_confirm, claim_target
 from buildings.recorder.urls import MonitorUrls, badge_url
-from campus import Key
+from campus import Entropy, Key, random_id
 
 UNCONFIRMED = "An e-mail was sent to alert_email: no alert is sent there until its recipient confirms through the link."
 IGNORED = {
@@ -54,7 +54,7 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
         _count_one_more(connection, request.key, now=now)
     webhook = claim_target(connection, request.webhook, request.by, now=now, entropy=entropy) if request.webhook else None
     email = claim_target(connection, request.email, request.by, now=now, entropy=entropy) if request.email else None
-    monitor_id, secret, badge_id = new_id("mon", entropy), new_secret(entropy), new_id("badge", entropy)
+    monitor_id, secret, badge_id = random_id("mon", entropy), new_secret(entropy), random_id("badge", entropy)
     state = initial_state(request.schedule, now)
     connection.execute(
         insert(MONITORS).values(

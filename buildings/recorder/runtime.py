@@ -16,10 +16,9 @@ from buildings.recorder.delivery.courier import Courier
 from buildings.recorder.delivery.pace import Pace
 from buildings.recorder.delivery.shares import HEALTHS, Health, Shares, UnderWay
 from buildings.recorder.delivery.turns import Turns
-from buildings.recorder.secrets import Entropy
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.sweep import SweepResult, sweep_at_each
-from campus import GuardedClient, Site
+from campus import Entropy, GuardedClient, Site
 
 HURRIED_SECONDS = 5.0
 """For the first message to a target, half of it for the handshake, while others wait: the next try has the usual time."""

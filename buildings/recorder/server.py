@@ -40,8 +40,7 @@ from buildings.recorder.senders import sender_of
 from buildings.recorder.state_machine import UNWATCHED, Schedule, shown_state
 from buildings.recorder.takeover import read_capsules, take_over
 from buildings.recorder.targets import Address, Registrant, check_webhook, email_address, webhook_address
-from buildings.recorder.transactions import in_snapshot, in_transaction
-from campus import Caller, CurrentCaller, CurrentSite, access, free, route
+from campus import Caller, CurrentCaller, CurrentSite, access, free, in_snapshot, in_transaction, route
 
 READS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 WRITES = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}

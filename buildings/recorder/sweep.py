@@ -9,7 +9,8 @@ from sqlalchemy import Connection, and_, case, func, insert, literal, select, un
 from buildings.recorder.alerts import Notice, raise_alerts, raise_deaths
 from buildings.recorder.clock import ClockReading, move_times
 from buildings.recorder.state_machine import LEAST_GRACE, LONGEST_GAP, TICK_EVERY, Outage, outage_between
-from buildings.recorder.tables import MONITORS, ONLY, TICKS, Moment, Span
+from buildings.recorder.tables import MONITORS, ONLY, TICKS
+from campus import Moment, Span
 
 MONITORS_PER_TRANSACTION = 1_000
 """Beats wait no longer than so many take."""

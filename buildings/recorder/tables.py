@@ -2,44 +2,12 @@
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import BigInteger, Dialect, Index, UniqueConstraint, text
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy import BigInteger, Index, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
-from buildings.recorder.moments import EPOCH, MICROSECOND
-from campus import registry
+from campus import Moment, Span, registry
 
 ONLY = 1
-
-
-class Moment(TypeDecorator[datetime]):
-    """A moment in UTC as microseconds since 1970: an eighth of the cost of a date in text, for each beat reads and writes several."""
-
-    impl = BigInteger
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
-        """To a number."""
-        return None if value is None else (value - EPOCH) // MICROSECOND
-
-    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
-        """From a number."""
-        return None if value is None else EPOCH + value * MICROSECOND
-
-
-class Span(TypeDecorator[timedelta]):
-    """A length of time in microseconds."""
-
-    impl = BigInteger
-    cache_ok = True
-
-    def process_bind_param(self, value: timedelta | None, dialect: Dialect) -> int | None:
-        """To a number."""
-        return None if value is None else value // MICROSECOND
-
-    def process_result_value(self, value: int | None, dialect: Dialect) -> timedelta | None:
-        """From a number."""
-        return None if value is None else value * MICROSECOND
 
 
 class Tables(SQLModel, registry=registry()):

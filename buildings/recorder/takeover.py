@@ -11,10 +11,11 @@ from buildings.recorder.alerts import Notice, raise_alerts
 from buildings.recorder.monitors import Credentials, authorized_monitor, store_change, stored_schedule, stored_state, targets_of
 from buildings.recorder.problems import not_dead
 from buildings.recorder.results import Call, CapsuleAnswer, CapsuleView, Resume, Taken
-from buildings.recorder.secrets import Entropy, digest_of, new_secret
+from buildings.recorder.secrets import digest_of, new_secret
 from buildings.recorder.state_machine import Change, ShownState, apply_event, shown_state
 from buildings.recorder.tables import CAPSULES, RETIRED_SECRETS
 from buildings.recorder.urls import MonitorUrls
+from campus import Entropy
 
 WHEN_DEAD = (
     "The agent is dead. If you are its replacement: 1. Call takeover; it returns this capsule with a new secret, and the old secret"

@@ -13,9 +13,9 @@ from sqlalchemy import Connection, and_, func, insert, or_, select, update
 from buildings.recorder.alerts import Notice, raise_alerts
 from buildings.recorder.delivery.shares import Health
 from buildings.recorder.problems import host_limit_reached, target_in_use, target_refused
-from buildings.recorder.secrets import SIGNING_BYTES, Entropy, digest_of, new_id
+from buildings.recorder.secrets import SIGNING_BYTES, digest_of
 from buildings.recorder.tables import ALERTS, MONITORS, OWNERS, TARGETS
-from campus import GuardedClient, Problem, TargetRefused
+from campus import Entropy, GuardedClient, Problem, TargetRefused, random_id
 
 Kind = Literal["webhook", "discord", "email"]
 EMAIL = re.compile(r"[^\s@]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
@@ -139,7 +139,7 @@ def _new_target(connection: Connection, address: Address, who: Registrant, *, no
         mine = TARGETS.c.owner.is_(None) & (TARGETS.c.sender == who.sender) & (TARGETS.c.host == address.host)
         if (connection.scalar(select(func.count()).where(mine)) or 0) >= who.per_host:
             raise host_limit_reached(address.host, most=who.per_host)
-    secret, target_id = entropy(SIGNING_BYTES), new_id("tgt", entropy)
+    secret, target_id = entropy(SIGNING_BYTES), random_id("tgt", entropy)
     values = {"id": target_id, "kind": address.kind, "address": address.text, "identity": address.identity(who.owner), "secret": secret}
     place = {"owner": who.owner, "sender": who.sender, "host": address.host, "health": _first_health(who.owner)}
     verified_at = None if address.kind == "email" else now

@@ -11,9 +11,8 @@ from buildings.recorder.alerts import Notice, raise_alerts
 from buildings.recorder.idempotency import ANSWER_RETENTION
 from buildings.recorder.monitors import delete_all, targets_of
 from buildings.recorder.runtime import Here
-from buildings.recorder.sql import among
 from buildings.recorder.tables import ALERTS, MONITORS, OWNERS, REPLIES, TARGETS
-from buildings.recorder.transactions import in_transaction
+from campus import among, in_transaction
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,7 @@ from buildings.recorder.clock import ADOPT_AFTER, MAX_DRIFT, step_back
 from buildings.recorder.delivery.outbox import void_leases
 from buildings.recorder.runtime import Here, courier_of
 from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, SweepResult, last_tick
-from buildings.recorder.transactions import in_snapshot, in_transaction
-from campus import StorageUnavailable
+from campus import StorageUnavailable, in_snapshot, in_transaction
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from buildings.recorder.runtime import courier_of
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.state_machine import initial_state
 from buildings.recorder.tables import MONITORS, OWNERS, TARGETS
-from buildings.recorder.transactions import in_transaction
+from campus import in_transaction
 from campus.outbound.callers_urls import guarded_client
 from campus.testing import ORIGIN, Clock
 

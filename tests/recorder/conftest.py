@@ -25,8 +25,8 @@ from sqlalchemy import select, update
 from buildings.recorder import building
 from buildings.recorder.sweep import keep_time
 from buildings.recorder.tables import ALERTS, MONITORS, TARGETS, TICKS
-from buildings.recorder.transactions import in_snapshot, in_transaction
 from buildings.recorder.watch import deliver_now, sweep_now
+from campus import in_snapshot, in_transaction
 from campus.app import assemble
 from campus.asgi import open_app
 from campus.config import Config

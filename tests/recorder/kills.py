@@ -28,7 +28,7 @@ from sqlalchemy import Connection, insert, select, text, update
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.state_machine import Schedule, initial_state
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS, TICKS, Tables
-from buildings.recorder.transactions import in_transaction
+from campus import in_transaction
 from campus.storage import Databases
 from tests.patience import patience
 

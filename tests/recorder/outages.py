@@ -14,7 +14,7 @@ from sqlalchemy import select, update
 from buildings.recorder.beat import Beat
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.tables import ALERTS, MONITORS
-from buildings.recorder.transactions import in_snapshot, in_transaction
+from campus import in_snapshot, in_transaction
 
 RETRIES = (1, 2, 4, 8, 16, 32, 64)
 """Seconds between the tries of curl --retry 7."""

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from buildings.recorder.beat import past_beats
 from buildings.recorder.tables import CAPSULES
-from buildings.recorder.transactions import in_snapshot
+from campus import in_snapshot
 
 pytestmark = pytest.mark.anyio
 

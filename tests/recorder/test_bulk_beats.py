@@ -15,8 +15,7 @@ from buildings.recorder.beats import BEATS_PER_MINUTE, BeatOutcome, record_beats
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.state_machine import Schedule, initial_state
 from buildings.recorder.tables import MONITORS
-from buildings.recorder.transactions import in_transaction
-from campus import Problem
+from campus import Problem, in_transaction
 
 pytestmark = pytest.mark.anyio
 

@@ -137,7 +137,7 @@ async def test_a_seq_that_two_beats_of_one_group_use_is_for_the_first(anywhere: 
     from buildings.recorder.beat import Beat
     from buildings.recorder.beats import BeatOutcome, record_beats
     from buildings.recorder.secrets import digest_of
-    from buildings.recorder.transactions import in_transaction
+    from campus import in_transaction
 
     monitor = await anywhere.register(key="recorder")
     digest = digest_of(monitor["secret"])

@@ -7,8 +7,8 @@ import pytest
 
 from buildings.recorder.checks import clock_is_steady
 from buildings.recorder.tables import MONITORS, TICKS
-from buildings.recorder.transactions import in_snapshot
 from buildings.recorder.watch import agree_on_time
+from campus import in_snapshot
 
 pytestmark = pytest.mark.anyio
 YEAR, HOURS = timedelta(days=400), timedelta(hours=-2)

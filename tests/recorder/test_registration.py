@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 
 from buildings.recorder.idempotency import NONCE_BYTES
 from buildings.recorder.tables import MONITORS, OWNERS, REPLIES, TARGETS
-from buildings.recorder.transactions import in_snapshot
+from campus import in_snapshot
 
 pytestmark = pytest.mark.anyio
 

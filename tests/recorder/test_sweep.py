@@ -20,7 +20,7 @@ from buildings.recorder.secrets import digest_of
 from buildings.recorder.state_machine import Outage, apply_event, deadline_after_outage, outage_between
 from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, apply_outage, sweep
 from buildings.recorder.tables import ALERTS, MONITORS
-from buildings.recorder.transactions import in_snapshot, in_transaction
+from campus import in_snapshot, in_transaction
 
 pytestmark = pytest.mark.anyio
 BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted"

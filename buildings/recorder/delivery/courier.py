@@ -18,9 +18,7 @@ from buildings.recorder.delivery.parcel import Parcel
 from buildings.recorder.delivery.shares import Health
 from buildings.recorder.delivery.turns import Turns
 from buildings.recorder.delivery.webhook import send_webhook
-from buildings.recorder.secrets import Entropy
-from buildings.recorder.transactions import in_transaction
-from campus import GuardedClient, Mail, Storage, StorageUnavailable
+from campus import Entropy, GuardedClient, Mail, Storage, StorageUnavailable, in_transaction
 
 log = logging.getLogger(__name__)
 

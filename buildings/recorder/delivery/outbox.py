@@ -12,15 +12,14 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Connection, Row, bindparam, case, exists, func, literal, select, type_coerce, update
 
+from buildings.recorder.beat import MICROSECOND
 from buildings.recorder.capsule import preview
 from buildings.recorder.delivery.ladder import Next
 from buildings.recorder.delivery.parcel import Item, Parcel
 from buildings.recorder.delivery.shares import HEALTHS, Health, Lane, UnderWay
 from buildings.recorder.delivery.turns import Turns
-from buildings.recorder.moments import MICROSECOND
-from buildings.recorder.secrets import Entropy, new_id
-from buildings.recorder.sql import among, is_postgres
-from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS, Moment
+from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS
+from campus import Entropy, Moment, among, is_postgres, random_id
 
 ALONE = 5
 """As many alerts go out one by one; more become a digest."""
@@ -175,7 +174,7 @@ def _next_message(lane: Row[Any], waiting: Sequence[Row[Any]], entropy: Entropy)
     """The message that is under way, else a new one: the first alert, or all of many."""
     if lane.message_id is not None and (under_way := [one for one in waiting if one.message_id == lane.message_id]):
         return lane.message_id, under_way
-    return new_id("msg", entropy), waiting if len(waiting) > ALONE else waiting[:1]
+    return random_id("msg", entropy), waiting if len(waiting) > ALONE else waiting[:1]
 
 
 def _lease(connection: Connection, lanes: Sequence[Lane], messages: Mapping[str, tuple[str, Sequence[Row[Any]]]], now: datetime) -> None:
