@@ -16,14 +16,17 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import IO, Any, Final, Literal
 
+PIPE: Final = "pipe"
+File = IO[bytes] | Literal["pipe"] | None
+"""Where a process's input comes from or its output goes: a file, a pipe, or where this process's does."""
 CAMPUS = "from campus_command import main\nmain()"
 """The program that `campus …` is."""
 IMPORTED = (
@@ -48,14 +51,30 @@ NUMBER = 4
 
 @dataclass
 class Forked:
-    """A process, with the methods of a subprocess.Popen."""
+    """A process, with the methods of a subprocess.Popen; as a context manager it is ended with the block."""
 
     pid: int
     args: tuple[str, ...]
     """The words of its command."""
+    stdin: IO[str] | None
+    stdout: IO[str] | None
+    stderr: IO[str] | None
     _ended: int = field(repr=False)
     """The descriptor where its exit code can be read once."""
     returncode: int | None = None
+    _one_at_a_time: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __enter__(self) -> "Forked":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.wait()
+        for each in filter(None, (self.stdin, self.stdout, self.stderr)):
+            each.close()
+
+    def __del__(self) -> None:
+        os.close(self._ended)
 
     def poll(self) -> int | None:
         """Its exit code, or None while it runs; negative for the signal that ended it."""
@@ -69,8 +88,9 @@ class Forked:
 
     def send_signal(self, sent: int) -> None:
         """Send a signal, if it still runs."""
-        if self.poll() is None:
-            os.kill(self.pid, sent)
+        with suppress(ProcessLookupError):  # it has ended, and that is not told yet
+            if self.poll() is None:
+                os.kill(self.pid, sent)
 
     def terminate(self) -> None:
         """Ask it to stop."""
@@ -82,8 +102,9 @@ class Forked:
 
     def _look(self, seconds: float | None) -> int | None:
         if self.returncode is None and select.select([self._ended], [], [], seconds)[0]:
-            self.returncode = number_from(self._ended)
-            os.close(self._ended)
+            with self._one_at_a_time:  # another thread may wait for it too
+                if self.returncode is None:
+                    self.returncode = number_from(self._ended)
         return self.returncode
 
 
@@ -106,11 +127,11 @@ class ForkServer:
         *words: str,
         environ: Mapping[str, str] | None = None,
         imports: Iterable[str] = (),
-        stdin: IO[Any] | None = None,
-        stdout: IO[Any] | None = None,
-        stderr: IO[Any] | None = None,
+        stdin: File = None,
+        stdout: File = None,
+        stderr: File = None,
     ) -> Forked:
-        """Run a program's source, with these words after its name; where no file is given it reads and writes nothing.
+        """Run a program's source, with these words after its name.
 
         `imports` are modules that many such programs import; the server does it for all of them.
         """
@@ -121,18 +142,18 @@ class ForkServer:
             "folder": str(Path.cwd()),
             "imports": [*IMPORTED, *imports],
         }
-        ended, tell = os.pipe()
-        with Path(os.devnull).open("r+b", buffering=0) as nothing, self._one_at_a_time:
-            descriptors = [(file or nothing).fileno() for file in (stdin, stdout, stderr)]
-            socket.send_fds(self._requests, [json.dumps(request).encode() + b"\n"], [*descriptors, tell])
-            os.close(tell)
-            return Forked(number_from(ended), tuple(words), ended)
+        with ExitStack() as theirs, self._one_at_a_time:
+            ends = [ends_of(file, number, theirs) for number, file in enumerate((stdin, stdout, stderr))]
+            ended, tell = os.pipe()
+            theirs.callback(os.close, tell)
+            socket.send_fds(self._requests, [json.dumps(request).encode() + b"\n"], [*(its for _, its in ends), tell])
+            theirs.close()
+            return Forked(number_from(ended), words, ends[0][0], ends[1][0], ends[2][0], ended)
 
     def run(self, code: str, *words: str, timeout: float, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a program to its end; its output is returned, and options are those of `start`."""
-        with Output() as stdout, Output() as stderr, ThreadPoolExecutor(2) as readers:
-            process = self.start(code, *words, stdout=stdout.end, stderr=stderr.end, **options)
-            said = [readers.submit(each.read) for each in (stdout, stderr)]
+        with self.start(code, *words, stdout=PIPE, stderr=PIPE, **options) as process, ThreadPoolExecutor(2) as readers:
+            said = [readers.submit(each.read) for each in (process.stdout, process.stderr) if each]
             try:
                 code_of_exit = process.wait(timeout)
             finally:
@@ -146,22 +167,14 @@ class ForkServer:
         self._process.wait()
 
 
-class Output:
-    """A pipe from a process."""
-
-    def __enter__(self) -> "Output":
-        read, write = os.pipe()
-        self.begin, self.end = os.fdopen(read), os.fdopen(write, "w")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.begin.close()
-        self.end.close()
-
-    def read(self) -> str:
-        """All that is written until the process ends."""
-        self.end.close()
-        return self.begin.read()
+def ends_of(file: File, number: int, theirs: ExitStack) -> tuple[IO[str] | None, int]:
+    """For a process's descriptor of this number: our end of a pipe, if it is one, and its own end, which it closes with `theirs`."""
+    if not isinstance(file, str):
+        return None, number if file is None else file.fileno()
+    ends = os.pipe()
+    its, our = (ends[0], ends[1]) if number == 0 else (ends[1], ends[0])
+    theirs.callback(os.close, its)
+    return os.fdopen(our, "w" if number == 0 else "r"), its
 
 
 @cache
@@ -209,13 +222,15 @@ def fork_for(requests: socket.socket) -> dict[str, Any]:
 
 
 def import_all(names: Iterable[str]) -> None:
-    """Import what is not yet; what is there then is not looked through for garbage."""
+    """Import what is not yet; what is there then is not looked through for garbage. Python's limits stay as they are at its start."""
     if missing := [name for name in names if name not in sys.modules]:
+        limit = sys.getrecursionlimit()  # which a library of the chain raises
         gc.disable()
         for name in missing:
             import_module(name)
         gc.freeze()
         gc.enable()
+        sys.setrecursionlimit(limit)
     assert threading.active_count() == 1, "a process with threads cannot be forked"
 
 

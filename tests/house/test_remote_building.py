@@ -1,9 +1,8 @@
 """A building that is another machine's server: opened by its address, and gone while campus serves."""
 
-import subprocess
-import sys
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -14,6 +13,9 @@ from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 from patience import patience
 from serving import asked, free_port, serving
+
+from tests import forkserver
+from tests.forkserver import Forked
 
 pytestmark = pytest.mark.anyio
 
@@ -40,22 +42,19 @@ tools = {{ "*" = {{ free = true, route = "GET /v1/tide" }} }}
 
 
 @contextmanager
-def remote(folder: Path, port: int, source: str = REMOTE) -> Iterator[subprocess.Popen[bytes]]:
+def remote(port: int, source: str = REMOTE) -> Iterator[Forked]:
     """The server's process, which ends with the block at the latest."""
-    (script := folder / "remote.py").write_text(source)
-    process = subprocess.Popen([sys.executable, script, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
+    with ExitStack() as stack:
+        nothing = stack.enter_context(Path(os.devnull).open("wb"))
+        process = stack.enter_context(forkserver.shared().start(source, str(port), stdout=nothing, stderr=nothing))
         deadline = monotonic() + patience(30)
         while monotonic() < deadline:
             try:
-                httpx.get(f"http://127.0.0.1:{port}/mcp")
+                asked(f"http://127.0.0.1:{port}/mcp")
                 break
             except httpx.TransportError:
                 sleep(0.05)
         yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 async def over_mcp(url: str) -> Any:
@@ -66,7 +65,7 @@ async def over_mcp(url: str) -> Any:
 
 async def test_a_remote_building_is_served_and_its_absence_is_told_over_both_frames(tmp_path: Path) -> None:
     port = free_port()
-    with remote(tmp_path, port) as elsewhere, serving(tmp_path, CONFIG.format(port=port)) as campus:
+    with remote(port) as elsewhere, serving(tmp_path, CONFIG.format(port=port)) as campus:
         assert asked(f"{campus.url}/v1/tide?port=Brest").json() == await over_mcp(campus.url) == {"result": "high at Brest"}
         elsewhere.kill()
         elsewhere.wait()
@@ -94,7 +93,7 @@ async def test_a_callers_key_and_headers_do_not_reach_the_server_of_somebody_els
     port = free_port()
     text = f'[buildings.nosy]\nserver = {{ url = "http://127.0.0.1:{port}/mcp", headers = {{ x-ours = "yes" }} }}\n'
     sent = {"Authorization": "Bearer campus_live_secret", "Idempotency-Key": "a-secret-of-the-caller", "X-Payment": "signed"}
-    with remote(tmp_path, port, NOSY), serving(tmp_path, text) as campus:
+    with remote(port, NOSY), serving(tmp_path, text) as campus:
         over_http = asked(f"{campus.url}/v1/nosy/seen", headers=sent).json()["result"]
         async with Client(StreamableHttpTransport(f"{campus.url}/nosy/mcp", headers=sent)) as client:
             over_mcp = (await client.call_tool("seen")).data

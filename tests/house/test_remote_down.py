@@ -67,7 +67,7 @@ async def test_a_remote_that_is_down_at_start_is_opened_when_it_answers(tmp_path
         (sentence,) = findings(campus)
         assert f"http://127.0.0.1:{port}" in sentence
         assert asked(f"{campus.url}/readyz").status_code == 200
-        with remote(tmp_path, port):
+        with remote(port):
             until(lambda: tide(campus).status_code == 200, campus)
             assert tide(campus).json() == {"result": "high at Brest"}
             async with Client(f"{campus.url}/tides/mcp") as client:
@@ -83,7 +83,7 @@ async def test_a_remote_that_is_down_at_start_is_opened_when_it_answers(tmp_path
 
 async def test_a_remote_that_goes_down_later_keeps_its_tools_listed_and_comes_back(tmp_path: Path) -> None:
     port = free_port()
-    with remote(tmp_path, port) as elsewhere, serving(tmp_path, CONFIG.format(port=port)) as campus:
+    with remote(port) as elsewhere, serving(tmp_path, CONFIG.format(port=port)) as campus:
         assert tide(campus).status_code == 200
         elsewhere.kill()
         elsewhere.wait()
@@ -93,14 +93,14 @@ async def test_a_remote_that_goes_down_later_keeps_its_tools_listed_and_comes_ba
             assert [tool.name for tool in await client.list_tools()] == ["tide"]
         (sentence,) = findings(campus)
         assert f"http://127.0.0.1:{port}" in sentence
-        with remote(tmp_path, port):
+        with remote(port):
             until(lambda: tide(campus).status_code == 200, campus)
             assert findings(campus) == []
 
 
 async def test_what_a_remote_refuses_is_the_same_over_both_frames(tmp_path: Path) -> None:
     port = free_port()
-    with remote(tmp_path, port), serving(tmp_path, CONFIG.format(port=port)) as campus:
+    with remote(port), serving(tmp_path, CONFIG.format(port=port)) as campus:
         wrong, told = asked(f"{campus.url}/v1/tide"), await called(campus)
         assert (wrong.status_code, wrong.json()["code"]) == (told["status"], told["code"]) == (422, "invalid_request")
         assert "port" in wrong.text
@@ -112,7 +112,7 @@ async def test_what_a_remote_refuses_is_the_same_over_both_frames(tmp_path: Path
 def test_a_late_building_whose_routes_are_taken_is_told_and_stops_nothing(tmp_path: Path) -> None:
     port = free_port()
     text = OTHERS + CONFIG.format(port=port).replace("GET /v1/tide", "GET /v1/gateway/list_buildings")
-    with serving(tmp_path, text) as campus, remote(tmp_path, port):
+    with serving(tmp_path, text) as campus, remote(port):
         until(lambda: "two of them have the route" in " ".join(findings(campus)), campus)
         assert asked(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
 
@@ -126,7 +126,7 @@ def listing(schema: str) -> str:
 def test_a_late_building_whose_schemas_cannot_be_documented_is_told_and_stops_nothing(tmp_path: Path) -> None:
     port = free_port()
     with serving(tmp_path, OTHERS + CONFIG.format(port=port)) as campus:
-        with remote(tmp_path, port, listing('{"$ref": "#/$defs/missing"}')):
+        with remote(port, listing('{"$ref": "#/$defs/missing"}')):
             until(lambda: "the schemas of its tools cannot be read" in " ".join(findings(campus)), campus)
         assert asked(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
 
@@ -134,7 +134,7 @@ def test_a_late_building_whose_schemas_cannot_be_documented_is_told_and_stops_no
 async def test_a_pattern_that_only_javascript_reads_is_left_to_its_server(tmp_path: Path) -> None:
     port = free_port()
     schema = '{"type": "string", "pattern": r"^\\p{Lu}\\p{Ll}+$"}'
-    with remote(tmp_path, port, listing(schema)), serving(tmp_path, CONFIG.format(port=port)) as campus:
+    with remote(port, listing(schema)), serving(tmp_path, CONFIG.format(port=port)) as campus:
         answer = tide(campus)
         assert answer.status_code == 200, (answer.text, campus.log)
         async with Client(f"{campus.url}/tides/mcp") as client:

@@ -3,10 +3,9 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import IO
 
 import anyio
 import pytest
@@ -15,6 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from campus.errors import ServeError
 from campus.http.server import bind, serve
+from tests import forkserver
+from tests.forkserver import PIPE, Forked
 
 pytestmark = pytest.mark.anyio
 
@@ -42,15 +43,12 @@ GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @contextmanager
-def running(*, seconds: float, grace: int = 10) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A server in a process of its own, whose calls take so long; with its port."""
+def running(*, seconds: float, grace: int = 10) -> Iterator[tuple[Forked, IO[str], int]]:
+    """A server in a process of its own, whose calls take so long; with its output and its port."""
     program = PROGRAM.format(seconds=seconds, grace=grace)
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process, int(process.stdout.readline())
-        finally:
-            process.kill()
+    with forkserver.shared().start(program, stdout=PIPE) as process:
+        assert process.stdout is not None
+        yield process, process.stdout, int(process.stdout.readline())
 
 
 def read_all(client: socket.socket) -> bytes:
@@ -66,30 +64,28 @@ def connect(port: int) -> socket.socket:
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_call_in_flight_is_answered_after_the_signal_to_stop(sent: signal.Signals) -> None:
-    with running(seconds=1) as (process, port), connect(port) as client, connect(port) as idle:
+    with running(seconds=1) as (process, said, port), connect(port) as client, connect(port) as idle:
         client.sendall(GET)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
+        assert said.readline() == "begun\n"
         process.send_signal(sent)
         assert idle.recv(1) == b""  # closed at once: from here on the server is stopping
         with pytest.raises(ConnectionRefusedError):
             connect(port)
         answer = read_all(client)
-        rest, _ = process.communicate(timeout=20)
+        rest, code = said.read(), process.wait(patience(20))
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert answer.endswith(b"done")
     assert b"connection: close" in answer
     assert rest == "closed\n"  # what stood around serve() was closed too
-    assert process.returncode == 0
+    assert code == 0
 
 
 def test_a_call_that_does_not_end_does_not_keep_the_server() -> None:
-    with running(seconds=1_000, grace=1) as (process, port), connect(port) as client:
+    with running(seconds=1_000, grace=1) as (process, said, port), connect(port) as client:
         client.sendall(GET)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
+        assert said.readline() == "begun\n"
         process.terminate()
-        rest, _ = process.communicate(timeout=20)
+        rest = said.read()
     assert rest == "closed\n"
 
 

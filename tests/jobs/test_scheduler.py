@@ -1,6 +1,5 @@
 """The scheduler on a real database: one runner among many processes, made-up runs, retries, leases."""
 
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
@@ -15,6 +14,8 @@ from campus.errors import JobFailed, JobRefused, StorageUnavailable
 from campus.jobs import Scheduler, Task
 from campus.storage import Storage
 from campus.testing import Clock
+from tests import forkserver
+from tests.forkserver import PIPE
 from tests.jobs.conftest import PACE, Open, Until, started
 
 pytestmark = pytest.mark.anyio
@@ -172,11 +173,10 @@ async def test_a_job_that_fails_stops_no_other(open_process: Open, until: Until)
 async def test_when_a_runner_was_killed_its_lease_lapses_and_another_takes_over(
     open_process: Open, storage_url: str, until: Until, settle: Settle
 ) -> None:
-    async with await anyio.open_process([sys.executable, STUCK_RUNNER, storage_url], stderr=None) as runner:
+    with forkserver.shared().start(STUCK_RUNNER.read_text(), storage_url, stdout=PIPE) as runner:
         assert runner.stdout is not None
-        said = await runner.stdout.receive()
+        assert runner.stdout.readline() == "started\n"
         runner.kill()
-    assert said.startswith(b"started")
     work, clock = Work(), Clock(datetime.now(UTC))
     async with open_process(work.periodic(), clock=clock) as process, anyio.create_task_group() as tasks:
         started([process], tasks)

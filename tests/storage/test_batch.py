@@ -1,7 +1,6 @@
 """Group commit, on both databases."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,8 @@ from sqlmodel import select
 
 from campus.errors import StorageError, StorageUnavailable
 from campus.storage import Databases, Storage
+from tests import forkserver
+from tests.forkserver import PIPE
 from tests.storage.bank.tables import Account, Tables
 
 pytestmark = pytest.mark.anyio
@@ -239,14 +240,11 @@ async def test_a_full_database_is_unavailable_to_each_awaiter_and_writes_again_w
 
 
 async def test_what_was_acknowledged_survives_kill_9(storage_url: str) -> None:
-    output = ""
-    async with await anyio.open_process([sys.executable, WRITER, storage_url], stderr=None) as process:
+    with forkserver.shared().start(WRITER.read_text(), storage_url, stdout=PIPE) as process:
         assert process.stdout is not None
-        async for part in process.stdout:
-            output += part.decode()
-            if output.count("\n") >= 300:
-                process.kill()
-    acknowledged = [line for line in output.splitlines(keepends=True) if line.endswith("\n")]
+        acknowledged = [process.stdout.readline() for _ in range(300)]
+        process.kill()
+        acknowledged += [line for line in process.stdout if line.endswith("\n")]
     async with Databases.open(storage_url) as databases:
         stored = await names_in(await databases.storage_of("bank", Tables))
     assert len(set(acknowledged)) == len(acknowledged) >= 300

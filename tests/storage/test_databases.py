@@ -1,6 +1,5 @@
 """Opening the databases: what is refused, in one sentence, with nothing written."""
 
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -8,11 +7,13 @@ from pathlib import Path
 
 import anyio
 import pytest
+from patience import patience
 from sqlalchemy import Connection
 from sqlmodel import SQLModel, select
 
 from campus.errors import StorageError, StorageUnavailable
 from campus.storage import Databases
+from tests import forkserver
 from tests.conftest import Postgres
 from tests.storage.bank.tables import Account, Tables
 from tests.storage.conftest import MakePackage
@@ -152,7 +153,7 @@ def test_a_full_disk_is_refused_and_no_directory_is_left(tmp_path: Path) -> None
         "async def main():\n    async with Databases.open(sys.argv[1], exclusive=True): pass\n"
         "anyio.run(main)"
     )
-    ended = subprocess.run([sys.executable, "-c", code, f"sqlite:{tmp_path / 'data'}"], capture_output=True, text=True, check=False)
+    ended = forkserver.shared().run(code, f"sqlite:{tmp_path / 'data'}", timeout=patience(60))
     assert f"StorageError: the directory {tmp_path / 'data'} cannot be written: " in ended.stderr
     assert list(tmp_path.iterdir()) == []
 

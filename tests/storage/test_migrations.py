@@ -1,7 +1,7 @@
 """Migrations: a chain of steps on either database, by one process or by several, and the next step written from the tables."""
 
 import sys
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -17,6 +17,8 @@ from campus.errors import StorageError
 from campus.storage import CoreTables, Databases, Storage
 from campus.storage.alembic_runner import drift, write_revision
 from campus.storage.migrations import history_of
+from tests import forkserver
+from tests.forkserver import PIPE
 from tests.storage.bank.tables import Account, Entry, Tables
 from tests.storage.conftest import MakePackage
 
@@ -150,16 +152,17 @@ def test_the_house_knows_all_its_tables() -> None:
 
 
 async def test_four_processes_migrate_at_once(storage_url: str) -> None:
-    async with AsyncExitStack() as stack:
-        commands = [[sys.executable, str(MIGRATOR), storage_url, name] for name in "abcd"]
-        processes = [await stack.enter_async_context(await anyio.open_process(command, stderr=None)) for command in commands]
+    with ExitStack() as stack:
+        started = [forkserver.shared().start(MIGRATOR.read_text(), storage_url, name, stdin=PIPE, stdout=PIPE) for name in "abcd"]
+        processes = [stack.enter_context(process) for process in started]
         for process in processes:
             assert process.stdout is not None
-            await process.stdout.receive()
+            assert process.stdout.readline() == "ready\n"
         for process in processes:
             assert process.stdin is not None
-            await process.stdin.send(b"go\n")
-        assert [await process.wait() for process in processes] == [0, 0, 0, 0]
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        assert [process.wait() for process in processes] == [0, 0, 0, 0]
     async with Databases.open(storage_url) as databases:
         bank = await databases.storage_of("bank", Tables)
         assert await steps_in(bank) == ["0003"]
