@@ -125,11 +125,17 @@ class Databases:
             raise StorageError(f'{name} has tables and no migrations; write the first: campus migration {name} "first tables"')
         version = await self._backend.version_of(name)
         if version is not None and version not in history.steps:
-            raise StorageError(
-                f"{self._backend.describe(name)} is at step {version}, and the installed version of {name} knows"
-                f" the steps up to {history.head}: install the newer version again, or restore a backup"
-            )
+            raise StorageError(f"{self._backend.describe(name)} is at step {version}, {_advice(name, version, history)}")
         return version
+
+
+def _advice(name: str, version: str, history: History) -> str:
+    if history.head is not None and version < history.head:
+        return (
+            f"from which the installed version of {name} has no upgrade: its first step is {history.steps[0]}. Upgrade with a version of"
+            f" {name} that has step {version}, or move this database away to begin with an empty one"
+        )
+    return f"and the installed version of {name} knows the steps up to {history.head}: install the newer version again, or restore a backup"
 
 
 def _backend_at(url: str, folder: Path, password: str | None, *, exclusive: bool, reading: bool, stack: AsyncExitStack) -> Backend:

@@ -213,6 +213,24 @@ async def test_a_database_of_a_newer_version_is_refused(storage_url: str, make_p
             await databases.storage_of("bank", old)
 
 
+async def test_a_database_at_a_step_that_no_longer_exists_is_refused_and_left(storage_url: str, make_package: MakePackage) -> None:
+    merged = {"0003_all.py": 'revision = "0003"\ndown_revision = None\ndef upgrade():\n    pass'}
+    old, new = make_package("old", FIRST), make_package("new", merged)
+    async with opened(storage_url, "bank", old):
+        pass
+    said = (
+        r"bank.* is at step 0001, from which the installed version of bank has no upgrade: its first step is 0003\. Upgrade with a"
+        r" version of bank that has step 0001, or move this database away to begin with an empty one"
+    )
+    async with Databases.open(storage_url) as databases:
+        with pytest.raises(StorageError, match=said):
+            await databases.check({"bank": new})
+        with pytest.raises(StorageError, match=said):
+            await databases.storage_of("bank", new)
+    async with opened(storage_url, "bank", old):
+        pass
+
+
 async def test_that_refusal_leaves_the_directory_byte_for_byte(tmp_path: Path, make_package: MakePackage) -> None:
     old, new = make_package("old", FIRST), make_package("new", FIRST | SECOND)
     url = f"sqlite:{tmp_path / 'data'}"

@@ -86,6 +86,23 @@ async def steps_in(storage: Storage) -> list[str]:
         return list(found.scalars())
 
 
+async def test_a_building_is_upgraded_over_two_steps_and_keeps_its_rows(storage_url: str, make_package: MakePackage) -> None:
+    async with Databases.open(storage_url) as databases:
+        bank = await databases.storage_of("bank", make_package("bank_v1", first(1)))
+        async with bank.write() as session:
+            await (await session.connection()).execute(text("INSERT INTO account (name, balance) VALUES ('a', 1), ('b', 2)"))
+        assert await steps_in(bank) == ["0001"]
+    async with Databases.open(storage_url) as databases:
+        bank = await databases.storage_of("bank", Tables)
+        assert await steps_in(bank) == ["0003"]
+        async with bank.write() as session:
+            session.add(Entry(account="a", amount=10))
+        async with bank.read() as session:
+            found = [(one.name, one.balance, one.currency) for one in await session.exec(select(Account).order_by(Account.name))]
+        assert found == [("a", 1, "EUR"), ("b", 2, "EUR")]
+        assert await drift(bank, Tables) == []
+
+
 async def test_a_step_that_makes_a_table_anew_keeps_the_rows_that_refer_to_it(storage_url: str, make_package: MakePackage) -> None:
     async with Databases.open(storage_url) as databases:
         bank = await databases.storage_of("bank", make_package("bank_v2", first(2)))

@@ -1,9 +1,9 @@
-"""The lists, their archive, and the state of the feeds."""
+"""The lists, their archive, and the state of the feeds. It replaces the steps before the first release."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0001"
+revision = "0002"
 down_revision = None
 branch_labels = None
 depends_on = None

@@ -1,0 +1,174 @@
+"""Every table of campus's own: jobs, keys and their sales, payments and the ledger. It replaces the steps before the first release."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0006"
+down_revision = None
+
+SQLITE_GUARD = """
+    CREATE TRIGGER {table}_{change} BEFORE {change} ON {table}
+    BEGIN SELECT RAISE(ABORT, '{sentence}'); END
+"""
+POSTGRES_REFUSAL = """
+    CREATE FUNCTION {table}_refusal() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION '{sentence}'; END $$
+"""
+POSTGRES_GUARD = """
+    CREATE TRIGGER {table}_guard BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}
+    FOR EACH STATEMENT EXECUTE FUNCTION {table}_refusal()
+"""
+
+
+def upgrade() -> None:
+    """Make the tables; key_events and ledger refuse every change but a new row."""
+    _make_jobs()
+    _make_keys()
+    _make_key_events()
+    _make_key_sales()
+    _make_payments()
+    _make_ledger()
+    _refuse_changes("key_events", "key_events only grows")
+    _refuse_changes("ledger", "the ledger only grows")
+
+
+def _make_jobs() -> None:
+    op.create_table(
+        "jobs",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("holder", sa.String(), nullable=True),
+        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("last_started", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("last_success", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("last_error", sa.String(), nullable=True),
+        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("retry_at", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_jobs")),
+    )
+
+
+def _make_keys() -> None:
+    op.create_table(
+        "keys",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("prefix", sa.String(), nullable=False),
+        sa.Column("product", sa.String(), nullable=False),
+        sa.Column("scope", sa.String(), nullable=False),
+        sa.Column("lineage", sa.String(), nullable=False),
+        sa.Column("note", sa.String(), nullable=False),
+        sa.Column("issued_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("revoked_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("replaced_by", sa.String(), nullable=True),
+        sa.Column("last_used_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(["replaced_by"], ["keys.id"], name=op.f("fk_keys_replaced_by")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_keys")),
+        sa.UniqueConstraint("digest", name=op.f("uq_keys_digest")),
+    )
+
+
+def _make_key_events() -> None:
+    op.create_table(
+        "key_events",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("key_id", sa.String(), nullable=False),
+        sa.Column("action", sa.String(), nullable=False),
+        sa.Column("by", sa.String(), nullable=False),
+        sa.Column("detail", sa.String(), nullable=False),
+        sa.ForeignKeyConstraint(["key_id"], ["keys.id"], name=op.f("fk_key_events_key_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_key_events")),
+    )
+    op.create_index(op.f("ix_key_events_key_id"), "key_events", ["key_id"])
+
+
+def _make_key_sales() -> None:
+    op.create_table(
+        "key_sales",
+        sa.Column("payment", sa.String(), nullable=False),
+        sa.Column("action", sa.String(), nullable=False),
+        sa.Column("key_id", sa.String(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("prefix", sa.String(), nullable=False),
+        sa.Column("product", sa.String(), nullable=False),
+        sa.Column("scope", sa.String(), nullable=False),
+        sa.Column("lineage", sa.String(), nullable=False),
+        sa.Column("term", sa.String(), nullable=False),
+        sa.Column("by", sa.String(), nullable=False),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("delivered_at", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("payment", name=op.f("pk_key_sales")),
+    )
+    op.create_index(op.f("ix_key_sales_key_id"), "key_sales", ["key_id"])
+
+
+def _make_payments() -> None:
+    op.create_table(
+        "payments",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("network", sa.String(), nullable=False),
+        sa.Column("asset", sa.String(), nullable=False),
+        sa.Column("payer", sa.String(), nullable=False),
+        sa.Column("nonce", sa.String(), nullable=False),
+        sa.Column("amount", sa.BigInteger(), nullable=False),
+        sa.Column("pay_to", sa.String(), nullable=False),
+        sa.Column("valid_before", sa.BigInteger(), nullable=False),
+        sa.Column("payment", sa.LargeBinary(), nullable=False),
+        sa.Column("resource", sa.LargeBinary(), nullable=False),
+        sa.Column("building", sa.String(), nullable=False),
+        sa.Column("tool", sa.String(), nullable=False),
+        sa.Column("frame", sa.String(), nullable=False),
+        sa.Column("state", sa.String(), nullable=False),
+        sa.Column("holder", sa.String(), nullable=False),
+        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("reserved_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("settled_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("transaction", sa.String(), nullable=True),
+        sa.Column("answer", sa.LargeBinary(), nullable=True),
+        sa.Column("answer_until", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("sealed", sa.Boolean(), nullable=False),
+        sa.Column("purchase", sa.LargeBinary(), nullable=True),
+        sa.Column("reason", sa.String(), nullable=False),
+        sa.Column("client", sa.String(), nullable=True),
+        sa.Column("block", sa.BigInteger(), nullable=True),
+        sa.Column("unproven_since", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("overdue_at", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_payments")),
+        sa.UniqueConstraint("network", "asset", "payer", "nonce", name=op.f("uq_payments_authorization")),
+        sa.UniqueConstraint("purchase", "payer", name=op.f("uq_payments_purchase_payer")),
+    )
+    for name in ("answer_until", "overdue_at", "state", "transaction", "unproven_since"):
+        op.create_index(op.f(f"ix_payments_{name}"), "payments", [name])
+
+
+def _make_ledger() -> None:
+    op.create_table(
+        "ledger",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("event", sa.String(), nullable=False),
+        sa.Column("building", sa.String(), nullable=False),
+        sa.Column("tool", sa.String(), nullable=False),
+        sa.Column("frame", sa.String(), nullable=False),
+        sa.Column("quantity", sa.Integer(), nullable=False),
+        sa.Column("payment_id", sa.String(), nullable=True),
+        sa.Column("network", sa.String(), nullable=True),
+        sa.Column("asset", sa.String(), nullable=True),
+        sa.Column("payer", sa.String(), nullable=True),
+        sa.Column("amount", sa.BigInteger(), nullable=True),
+        sa.Column("transaction", sa.String(), nullable=True),
+        sa.Column("detail", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_ledger")),
+    )
+    op.create_index(op.f("ix_ledger_at"), "ledger", ["at"])
+    op.create_index(op.f("ix_ledger_payment_id"), "ledger", ["payment_id"])
+
+
+def _refuse_changes(table: str, sentence: str) -> None:
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute(POSTGRES_REFUSAL.format(table=table, sentence=sentence))
+        op.execute(POSTGRES_GUARD.format(table=table))
+    else:
+        for change in ("UPDATE", "DELETE"):
+            op.execute(SQLITE_GUARD.format(table=table, change=change, sentence=sentence))
