@@ -13,8 +13,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from campus.catalog.loader import LoadedBuilding
-from campus.frames.mcp import current_scope
-from campus.frames.refusals import refusal
+from campus.paywall.mcp import current_scope
+from campus.paywall.mcp_problems import refusal
 from campus.problems import upstream_unavailable
 
 

@@ -32,7 +32,7 @@ from campus.outbound.mail import Mail, open_mail
 from campus.outbound.operators_urls import feeds_client
 from campus.oversights import free_writes, unsold
 from campus.payments.service import PaymentService
-from campus.paywall import ALL
+from campus.paywall.admission import ALL
 from campus.site import Site
 from campus.storage import NoStorage
 from campus.storage.shape import missing_from

@@ -13,14 +13,14 @@ from campus.app import Campus
 from campus.catalog.loader import LoadedBuilding, RemoteServer
 from campus.catalog.server import OpenBuilding, mcp_path_of, open_server, put_first
 from campus.errors import EXPLAINED_AT, CampusError, Unreachable
-from campus.frames.door import PaymentDoor
-from campus.frames.http import gate
-from campus.frames.mcp import PaywallFrame
-from campus.frames.paid import PaidCalls
 from campus.http.edge import Edge
 from campus.http.pages import exposed_routes, own_routes, page_entries, pages_app
 from campus.http.router import Router
-from campus.paywall import Paywall
+from campus.paywall.admission import Paywall
+from campus.paywall.http import gate
+from campus.paywall.mcp import PaywallMiddleware
+from campus.paywall.mcp_payments import PaidCalls
+from campus.paywall.payment_gate import PaymentGate
 from twins import Operation, RouteTable, Twins, serve_schemas
 from twins.argument_checks import ArgumentChecker
 
@@ -71,9 +71,9 @@ class Endpoints:
     @asynccontextmanager
     async def opened(self, opened: OpenBuilding) -> AsyncIterator[None]:
         """Both frames of an open building."""
-        campus, door = self._campus, door_of(self._campus)
-        async with open_mcp(campus, opened, self._paywall, door) as app:
-            self._twins[opened.name] = await open_twins(campus, opened, self._paywall, door)
+        campus, payment_gate = self._campus, door_of(self._campus)
+        async with open_mcp(campus, opened, self._paywall, payment_gate) as app:
+            self._twins[opened.name] = await open_twins(campus, opened, self._paywall, payment_gate)
             self._servers[opened.mcp_path] = app
             yield
 
@@ -144,29 +144,29 @@ def _logged(building: str, error: Exception) -> str:
     )
 
 
-def door_of(campus: Campus) -> PaymentDoor | None:
+def door_of(campus: Campus) -> PaymentGate | None:
     """The second way in, where campus.toml opens it."""
     pricing, payments = campus.plan.pricing, campus.payments
-    return PaymentDoor(pricing, payments.processor, payments.ledger.offered) if pricing and payments else None
+    return PaymentGate(pricing, payments.processor, payments.ledger.offered) if pricing and payments else None
 
 
 @asynccontextmanager
-async def open_mcp(campus: Campus, opened: OpenBuilding, paywall: Paywall, door: PaymentDoor | None) -> AsyncIterator[ASGIApp]:
+async def open_mcp(campus: Campus, opened: OpenBuilding, paywall: Paywall, payment_gate: PaymentGate | None) -> AsyncIterator[ASGIApp]:
     """A building's MCP endpoint, the paywall before everything else that its server does."""
     operations = {each.name: each for each in campus.plan.operations[opened.name]}
     inputs = {name: ArgumentChecker(opened.server, operation) for name, operation in operations.items()}
-    paid = PaidCalls(door, operations, inputs) if door else None
-    put_first(opened.server, PaywallFrame(campus.sites[opened.name], opened.offers, operations, inputs, paywall, paid))
+    paid = PaidCalls(payment_gate, operations, inputs) if payment_gate else None
+    put_first(opened.server, PaywallMiddleware(campus.sites[opened.name], opened.offers, operations, inputs, paywall, paid))
     await serve_schemas(opened.server)
     app = opened.server.http_app(path=opened.mcp_path, stateless_http=True)
     async with app.router.lifespan_context(app):
         yield app
 
 
-async def open_twins(campus: Campus, opened: OpenBuilding, paywall: Paywall, door: PaymentDoor | None) -> Twins:
+async def open_twins(campus: Campus, opened: OpenBuilding, paywall: Paywall, payment_gate: PaymentGate | None) -> Twins:
     """A building's HTTP twins, the paywall before every call."""
     offers, listed = opened.offers, tuple(opened.tools.values())
-    guarded = gate(campus.sites[opened.name], offers, paywall, door)
+    guarded = gate(campus.sites[opened.name], offers, paywall, payment_gate)
 
     def is_link(operation: Operation) -> bool:
         return operation.cache is not None and offers[operation.name].access.is_free

@@ -3,8 +3,8 @@
 from fastmcp import FastMCP
 from pydantic import BaseModel, ConfigDict, Field
 
+from buildings.gateway.access_methods import AccessMethod, access_methods
 from buildings.gateway.clients import ClientSetup, client_setups
-from buildings.gateway.doors import Door, doors
 from campus import BuildingEntry, CurrentSite, ProductEntry, Site, free
 
 mcp = FastMCP(
@@ -35,7 +35,7 @@ class Buildings(Result):
 class HowToPay(Result):
     """The ways to unlock paid tools, and what they cost."""
 
-    doors: tuple[Door, ...] = Field(description="The two ways to unlock paid tools: a key, or a payment per call (x402).")
+    doors: tuple[AccessMethod, ...] = Field(description="The two ways to unlock paid tools: a key, or a payment per call (x402).")
     products: tuple[ProductEntry, ...] = Field(description="All keys that can be bought.")
     clients: tuple[ClientSetup, ...] = Field(
         description="How to add each server with a key to common MCP clients; replace KEY with your key."
@@ -86,7 +86,7 @@ async def how_to_pay(site: Site = CurrentSite()) -> HowToPay:
     the configuration that adds each server with a key to common MCP clients.
     """
     entries = site.directory.buildings()
-    return HowToPay(doors=doors(site.directory), products=site.directory.products, clients=client_setups(entries))
+    return HowToPay(doors=access_methods(site.directory), products=site.directory.products, clients=client_setups(entries))
 
 
 @mcp.tool(title="About this service", annotations=READ_ONLY, meta=free())

@@ -10,7 +10,7 @@ from campus.config import ProductTable
 from campus.directory import BuildingEntry, PaymentEntry, ProductEntry, ToolEntry
 from campus.payments.pricing import Pricing
 from campus.payments.terms import SCHEME
-from campus.paywall import ALL
+from campus.paywall.admission import ALL
 from twins import Operation
 
 

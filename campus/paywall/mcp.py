@@ -13,17 +13,17 @@ from starlette.types import Scope
 
 from campus.access import Offer
 from campus.errors import StorageUnavailable
-from campus.frames.paid import PaidCalls
-from campus.frames.refusals import as_invalid, as_problem, refusal, without_hostile
-from campus.paywall import ADMISSION, Paywall
+from campus.paywall.admission import ADMISSION, Paywall
+from campus.paywall.mcp_payments import PaidCalls
+from campus.paywall.mcp_problems import as_invalid, as_problem, refusal, without_hostile
+from campus.paywall.output_schemas import with_refusals
 from campus.problems import storage_unavailable
-from campus.schemas import with_refusals
 from campus.site import ROUTE, SITE, Site
 from twins import Operation, Problem, unstorable_reason
 from twins.argument_checks import ArgumentChecker
 
 
-class PaywallFrame(Middleware):
+class PaywallMiddleware(Middleware):
     """Admits, then lets the tool run; a refusal is the tool's result, never an HTTP status."""
 
     twin_safe = True

@@ -13,13 +13,13 @@ from campus.idempotency import HOW_TO_MAKE_A_KEY, weakness_of
 from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
 from campus.payments.pricing import Pricing
 from campus.payments.service import Seller
-from campus.paywall import ADMISSION, Admission
+from campus.paywall.admission import ADMISSION, Admission
 from campus.site import CALLER
 from twins import Problem
 
 
 @dataclass(frozen=True)
-class PaymentDoor:
+class PaymentGate:
     """Payments per call. `offered` is told of every 402 that was shown: building, tool, frame."""
 
     pricing: Pricing

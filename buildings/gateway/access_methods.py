@@ -17,7 +17,7 @@ WHO_PAYS = (
 )
 
 
-class Door(BaseModel):
+class AccessMethod(BaseModel):
     """One way to unlock paid tools."""
 
     model_config = ConfigDict(frozen=True)
@@ -27,14 +27,14 @@ class Door(BaseModel):
     how: str = Field(description="What to do, step by step.")
 
 
-def doors(directory: Directory) -> tuple[Door, Door]:
+def access_methods(directory: Directory) -> tuple[AccessMethod, AccessMethod]:
     """The key, and the payment per call."""
     return key_door(directory), payment_door(directory)
 
 
-def key_door(directory: Directory) -> Door:
+def key_door(directory: Directory) -> AccessMethod:
     """The first way in."""
-    return Door(
+    return AccessMethod(
         name="key",
         open=True,
         how="Buy one of the products, then send 'Authorization: Bearer KEY' with every HTTP request, or give it to your MCP client "
@@ -56,15 +56,15 @@ def _at_the_counter(directory: Directory) -> str:
     )
 
 
-def payment_door(directory: Directory) -> Door:
+def payment_door(directory: Directory) -> AccessMethod:
     """The second way in."""
     if (payment := directory.payment) is None:
-        return Door(
+        return AccessMethod(
             name="x402",
             open=False,
             how="A payment per call in USDC with the x402 protocol. It is not available here: this service accepts keys only.",
         )
-    return Door(
+    return AccessMethod(
         name="x402",
         open=True,
         how=f"A payment per call in USDC on {payment.network_name} ({payment.network}, token {payment.asset}) to {payment.pay_to}, by the "

@@ -12,10 +12,10 @@ from pydantic_core import from_json, to_json
 from starlette.types import Scope
 
 from campus.access import Offer
-from campus.frames.door import PaymentDoor
-from campus.frames.refusals import refuse_hostile
 from campus.payments.payment import PaidAnswer, StoredAnswer
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
+from campus.paywall.mcp_problems import refuse_hostile
+from campus.paywall.payment_gate import PaymentGate
 from twins import Operation, Problem, unstorable_reason
 from twins.argument_checks import ArgumentChecker
 
@@ -35,14 +35,14 @@ class Unanswered(Exception):
 class PaidCalls:
     """One building's calls by payment. `inputs` check the arguments before anything is reserved."""
 
-    def __init__(self, door: PaymentDoor, operations: Mapping[str, Operation], inputs: Mapping[str, ArgumentChecker]) -> None:
-        self._door = door
+    def __init__(self, payment_gate: PaymentGate, operations: Mapping[str, Operation], inputs: Mapping[str, ArgumentChecker]) -> None:
+        self._payment_gate = payment_gate
         self._operations = operations
         self._inputs = inputs
 
     async def answer(self, offer: Offer, refused: Problem, context: Context, call_next: Next, scope: Scope) -> ToolResult:
         """What the payment in the request's `_meta` buys; without one the refusal is raised, with the terms."""
-        if not self._door.pricing.sells(offer):
+        if not self._payment_gate.pricing.sells(offer):
             raise refused
         meta, arguments = _meta_of(context), context.message.arguments or {}
         method = self._operations[offer.tool].methods[0]
@@ -51,13 +51,13 @@ class PaidCalls:
             readable = None if unstorable_reason(arguments) else arguments
             key = idempotency_key_in(scope, meta, readable)
             said = None if readable is None else self._as_far_as_valid(offer.tool, readable)
-            again = await self._door.recalled(offer, said, scope=scope, frame="mcp", method=method, idempotency_key=key)
+            again = await self._payment_gate.recalled(offer, said, scope=scope, frame="mcp", method=method, idempotency_key=key)
             if again is not None:
                 return self._delivered(again, offer)
-            raise self._door.terms(refused, offer, said, frame="mcp", method=method, idempotency_key=key)
+            raise self._payment_gate.terms(refused, offer, said, frame="mcp", method=method, idempotency_key=key)
         refuse_hostile(arguments)
         key = idempotency_key_in(scope, meta, arguments)
-        sale = self._door.sale(
+        sale = self._payment_gate.sale(
             offer, self._inputs[offer.tool].canonical(arguments), scope=scope, frame="mcp", method=method, idempotency_key=key
         )
         made: list[ToolResult] = []
@@ -70,7 +70,7 @@ class PaidCalls:
             return stored_answer_of(result)
 
         try:
-            sold = await self._door.sell(payment, sale, run, scope=scope, frame="mcp")
+            sold = await self._payment_gate.sell(payment, sale, run, scope=scope, frame="mcp")
         except Unanswered as failed:
             return failed.result
         return self._delivered(sold, offer, *made)

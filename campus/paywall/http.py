@@ -6,10 +6,10 @@ from typing import Any
 
 from campus.access import Offer
 from campus.errors import StorageUnavailable
-from campus.frames.door import PaymentDoor
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import idempotency_key_in, payment_in_headers, receipt_headers
-from campus.paywall import Paywall
+from campus.paywall.admission import Paywall
+from campus.paywall.payment_gate import PaymentGate
 from campus.problems import storage_unavailable
 from campus.site import ROUTE, SITE, Site
 from twins import Answer, Call, Gate, Problem
@@ -18,7 +18,7 @@ from twins.responses import json_answer
 log = logging.getLogger(__name__)
 
 
-def gate(site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall, door: PaymentDoor | None = None) -> Gate:
+def gate(site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall, payment_gate: PaymentGate | None = None) -> Gate:
     """A gate for one building's tools: the caller is admitted before the arguments are looked at; whom no key admits may pay."""
 
     async def admitted(call: Call) -> Answer:
@@ -29,7 +29,7 @@ def gate(site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall, do
             try:
                 admission = await paywall.admit(offers[call.operation.name], scope, frame="http")
             except Problem as refusal:
-                return await paid(call, offers[call.operation.name], refusal, door)
+                return await paid(call, offers[call.operation.name], refusal, payment_gate)
             answer = await call.answer()
         except StorageUnavailable as error:
             log.warning("storage unavailable: %s", error, extra={"building": site.name, "request_id": scope.get("request_id")})
@@ -42,9 +42,9 @@ def gate(site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall, do
     return admitted
 
 
-async def paid(call: Call, offer: Offer, refusal: Problem, door: PaymentDoor | None) -> Answer:
+async def paid(call: Call, offer: Offer, refusal: Problem, payment_gate: PaymentGate | None) -> Answer:
     """The answer that the call's payment buys; without one the refusal, with the terms."""
-    if door is None or not door.pricing.sells(offer):
+    if payment_gate is None or not payment_gate.pricing.sells(offer):
         raise refusal
     scope = call.scope
     method = "GET" if scope["method"] == "HEAD" else scope["method"]
@@ -52,12 +52,12 @@ async def paid(call: Call, offer: Offer, refusal: Problem, door: PaymentDoor | N
     if payment is None:
         sent = await call.sent()
         key, said = idempotency_key_in(scope, sent), None if sent is None else await as_far_as_valid(call, sent)
-        again = await door.recalled(offer, said, scope=scope, frame="http", method=method, idempotency_key=key)
+        again = await payment_gate.recalled(offer, said, scope=scope, frame="http", method=method, idempotency_key=key)
         if again is not None:
             return delivered(again, call)
         shown = scope["path_params"] if said is None else said
-        raise door.terms(refusal, offer, shown, frame="http", method=method, idempotency_key=key)
-    return await bought(call, offer, payment, door, method=method)
+        raise payment_gate.terms(refusal, offer, shown, frame="http", method=method, idempotency_key=key)
+    return await bought(call, offer, payment, payment_gate, method=method)
 
 
 async def as_far_as_valid(call: Call, sent: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -68,18 +68,18 @@ async def as_far_as_valid(call: Call, sent: Mapping[str, Any]) -> Mapping[str, A
         return sent
 
 
-async def bought(call: Call, offer: Offer, payment: Payment, door: PaymentDoor, *, method: str) -> Answer:
+async def bought(call: Call, offer: Offer, payment: Payment, payment_gate: PaymentGate, *, method: str) -> Answer:
     """Arguments that do not fit are refused before anything is reserved."""
     arguments = await call.canonical()
     key = idempotency_key_in(call.scope, await call.sent())
-    sale = door.sale(offer, arguments, scope=call.scope, frame="http", method=method, idempotency_key=key)
+    sale = payment_gate.sale(offer, arguments, scope=call.scope, frame="http", method=method, idempotency_key=key)
     # whoever pays gets the whole answer, not word that it is the one that he has
     call.scope["headers"] = [header for header in call.scope["headers"] if header[0] != b"if-none-match"]
 
     async def run() -> StoredAnswer:
         return StoredAnswer((await call.answer()).body)
 
-    sold = await door.sell(payment, sale, run, scope=call.scope, frame="http")
+    sold = await payment_gate.sell(payment, sale, run, scope=call.scope, frame="http")
     return delivered(sold, call)
 
 

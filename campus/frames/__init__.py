@@ -1,1 +1,0 @@
-"""The two frames around a call: only they know their transport, and both ask the same paywall."""
