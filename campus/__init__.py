@@ -9,7 +9,7 @@ from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
 from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
 from campus.idempotency import HOW_TO_MAKE_A_KEY, check_idempotency_key
-from campus.observability.redaction import origin_of
+from campus.observability.logs import origin_of
 from campus.outbound.callers_urls import GuardedClient
 from campus.outbound.mail import Mail
 from campus.site import CurrentCaller, CurrentSite, Site

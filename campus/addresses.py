@@ -1,12 +1,12 @@
-"""Network addresses as text: how one is written in a URL, compared, grouped, and read from campus.toml. No lookups."""
+"""Network addresses as text: read, compared, grouped by subscriber, written in a URL. Pure: no lookups."""
 
 import re
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
 LOOPBACK_PROXIES = ("127.0.0.1", "::1")
-"""The proxies that are trusted unless campus.toml says otherwise: those of this machine."""
-IPV6_SITE_BITS = 64
+"""The proxies that are trusted unless campus.toml names others: those of this machine."""
+IPV6_SUBSCRIBER_BITS = 64
 LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})")
 
 
@@ -17,7 +17,7 @@ class Listen(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """As it is written in a URL and in campus.toml."""
+        """As in a URL and in campus.toml."""
         return f"{url_host(self.host)}:{self.port}"
 
 
@@ -30,31 +30,34 @@ def read_listen(text: str) -> Listen:
 
 
 def url_host(host: str) -> str:
-    """A host as a URL and the Host header have it: an IPv6 address in brackets."""
+    """A host as it stands in a URL and in the Host header: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def plain_ip(text: str) -> IPv4Address | IPv6Address:
-    """The address, an IPv4 one also where a socket for both families reports it mapped into IPv6; ValueError when it is none."""
+    """Parse an address; an IPv4 address that is mapped into IPv6 (::ffff:192.0.2.1) becomes IPv4. ValueError when it is none.
+
+    A socket for both families reports IPv4 addresses mapped.
+    """
     found = ip_address(text)
     return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found
 
 
 def plain_address(text: str) -> str:
-    """The same as text; what is no address, such as a name, as it is."""
+    """The same as text; anything else, such as a name, is returned unchanged."""
     try:
         return str(plain_ip(text))
     except ValueError:
         return text
 
 
-def site_of(address: str) -> str:
-    """What limits per caller count by: an IPv4 address, or the /64 of an IPv6 address, which is one subscriber's."""
+def network_of(address: str) -> str:
+    """By what limits per caller are counted: an IPv4 address, or the /64 of an IPv6 address, which belongs to one subscriber."""
     try:
         found = plain_ip(address)
     except ValueError:
         return address
-    return str(IPv6Network((int(found), IPV6_SITE_BITS), strict=False)) if isinstance(found, IPv6Address) else str(found)
+    return str(IPv6Network((int(found), IPV6_SUBSCRIBER_BITS), strict=False)) if isinstance(found, IPv6Address) else str(found)
 
 
 def is_loopback(host: str) -> bool:

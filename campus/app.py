@@ -16,23 +16,21 @@ from starlette.types import ASGIApp
 from campus.addresses import Listen
 from campus.catalog.loader import Installed, LoadedBuilding, installed_buildings, one_line
 from campus.catalog.plan import Plan, make_plan
+from campus.checks import Findings, campus_findings, free_write_findings, readiness, run_checks, table_findings
 from campus.config import Config
 from campus.core import Core, open_core, utc_now
 from campus.directory import Directory
 from campus.errors import CampusError, LoadError
-from campus.http.admin import admin_app
 from campus.http.health import Health
+from campus.http.pages import admin_app
 from campus.jobs import Scheduler
 from campus.keys.building_keys import BuildingKeys
 from campus.keys.keyring import KeyRing
-from campus.observability.checks import Findings, ask_buildings, readiness, server_findings, unwritten
 from campus.observability.metrics import Counters
 from campus.outbound.callers_urls import GuardedClient, guarded_client
 from campus.outbound.mail import Mail, open_mail
 from campus.outbound.operators_urls import feeds_client
-from campus.oversights import free_writes, unsold
 from campus.payments.service import PaymentService
-from campus.paywall.admission import ALL
 from campus.site import Site
 from campus.storage import NoStorage
 from campus.storage.shape import missing_from
@@ -80,36 +78,14 @@ class Campus:
 
     async def ask(self, on: str) -> Findings:
         """What the checks of one kind find wrong: campus's own, then each building's."""
-        own = await self._own_findings() if on == "check" else {}
-        found = await ask_buildings(self.plan.opened, self.sites, on)
-        if on == "check":
-            for one in self.plan.opened:
-                found[one.name] = [*found[one.name], *free_writes(one), *await unwritten(one, self.sites[one.name])]
-        for remote in self.plan.remotes.values() if on == "check" else ():
+        found = await run_checks(self.plan.opened, self.sites, on)
+        if on != "check":
+            return found
+        for one in self.plan.opened:
+            found[one.name] = [*found[one.name], *free_write_findings(one), *await table_findings(one, self.sites[one.name])]
+        for remote in self.plan.remotes.values():
             found[remote.name] = [*remote.findings(), *found.get(remote.name, ())]
-        return own | found
-
-    async def _own_findings(self) -> Findings:
-        found: Findings = {"[mail]": await self.mail.check()} if self.mail else {}
-        if unwritable := self.core.databases.findings():
-            found["[storage]"] = unwritable
-        if self.payments:
-            found["[payments]"] = await self.payments.check()
-        if wrong := server_findings(self.plan.config.server):
-            found["[server]"] = wrong
-        scopes = {
-            ALL,
-            *(one.table.scope or one.name for one in self.plan.closed),
-            *(offer.scope for one in self.plan.opened for offer in one.offers.values()),
-        }
-        if idle := [one.name for one in self.plan.products if one.scope not in scopes]:
-            found["[products]"] = [f"{', '.join(idle)} would open nothing: no open building has the scope"]
-        sells = any(offer.access.sells for one in self.plan.opened for offer in one.offers.values())
-        if nowhere := unsold(self.plan.config, sells=sells and self.payments is not None):
-            found["[products]"] = [*found.get("[products]", ()), *nowhere]
-        if exempt := ", ".join(sorted(self.plan.config.web.allowed_hosts)):
-            found["[web]"] = [f"allowed_hosts lets callers have campus call {exempt}; leave it empty but for tests and local use"]
-        return found
+        return await campus_findings(self.plan, self.core.databases, self.mail, self.payments) | found
 
 
 async def open_servers(config: Config, installed: Sequence[Installed] | None = None) -> Directory:

@@ -14,7 +14,7 @@ from campus.catalog.loader import LoadedBuilding, RemoteServer
 from campus.catalog.server import OpenBuilding, mcp_path_of, open_server, put_first
 from campus.errors import EXPLAINED_AT, CampusError, Unreachable
 from campus.http.edge import Edge
-from campus.http.pages import exposed_routes, own_routes, page_entries, pages_app
+from campus.http.pages import own_routes, page_entry, pages_app
 from campus.http.router import Router
 from campus.paywall.admission import Paywall
 from campus.paywall.http import gate
@@ -23,6 +23,7 @@ from campus.paywall.mcp_payments import PaidCalls
 from campus.paywall.payment_gate import PaymentGate
 from twins import Operation, RouteTable, Twins, serve_schemas
 from twins.argument_checks import ArgumentChecker
+from twins.fastmcp_internals import author_routes
 
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 LATE_SECONDS = 60.0
@@ -89,10 +90,10 @@ class Endpoints:
     def routed(self) -> Router:
         """The router over what is served now; the same object each time."""
         plan = self._campus.plan
-        pages = RouteTable(entry for one in plan.opened for entry in page_entries(one, self._campus.sites[one.name]))
+        pages = RouteTable(page_entry(page, self._campus.sites[one.name]) for one in plan.opened for page in one.loaded.building.pages)
         table = RouteTable.merged([*(self._twins[one.name].table for one in plan.opened), pages])
         absent = [route for one in plan.closed for route in absent_routes(one, documents=plan.config.server.openapi)]
-        exposed = [route for one in plan.opened for route in exposed_routes(one)]
+        exposed = [route for one in plan.opened if "routes" in one.loaded.table.expose for route in author_routes(one.loaded.server)]
         own = pages_app([*absent, *own_routes(plan.directory, plan.documents, plan.problems), *exposed], plan.directory)
         if self._router is None:
             self._router = Router(table, dict(self._servers), own)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from campus.addresses import site_of
+from campus.addresses import network_of
 
 Frame = Literal["http", "mcp"]
 CredentialState = Literal["absent", "valid", "unknown", "expired", "revoked"]
@@ -50,7 +50,7 @@ class Caller:
     @property
     def network(self) -> str:
         """What limits per caller count by: an IPv4 address, or the /64 of an IPv6 address, which is one subscriber's."""
-        return site_of(self.address)
+        return network_of(self.address)
 
 
 @dataclass(frozen=True, slots=True)

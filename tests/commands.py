@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from campus.cli import main
-from campus.observability.logs import QUIET
+from campus.observability.logs import LIBRARY_LEVELS
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def command_of(capsys: pytest.CaptureFixture[str]) -> Command:
 @contextmanager
 def logging_as_it_was() -> Iterator[None]:
     """A command sets handlers and levels for its whole process, which here is every later test's too."""
-    loggers = [logging.getLogger(), *(logging.getLogger(name) for name in (*QUIET, "campus.access"))]
+    loggers = [logging.getLogger(), *(logging.getLogger(name) for name in (*LIBRARY_LEVELS, "campus.access"))]
     before = [(logger, logger.level, logger.handlers[:], logger.propagate) for logger in loggers]
     try:
         yield

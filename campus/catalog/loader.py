@@ -13,7 +13,7 @@ from pydantic import SecretStr, ValidationError
 from campus.building import Building, Settings
 from campus.config import BuildingTable, explain, known_keys
 from campus.errors import ConfigError, LoadError
-from campus.observability.redaction import origin_of, redacted
+from campus.observability.logs import origin_of, redacted
 from campus.values import is_web_address
 
 GROUP = "campus.buildings"

@@ -16,9 +16,9 @@ from campus.catalog.server import OpenBuilding, mcp_path_of, open_server
 from campus.config import Config
 from campus.directory import Directory, ProductEntry
 from campus.errors import ConfigError, LoadError, Unreachable
-from campus.explanations import EXPLANATIONS
 from campus.jobs import Task
 from campus.payments.pricing import Pricing
+from campus.problems import EXPLANATIONS
 from twins import Operation, openapi
 from twins.openapi import Grouped
 from twins.operation import operation_of

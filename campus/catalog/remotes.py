@@ -20,7 +20,7 @@ from mcp import MCPError
 from referencing import Registry
 
 from campus.errors import Unreachable
-from campus.observability.redaction import origin_of, redacted
+from campus.observability.logs import origin_of, redacted
 from campus.problems import upstream_unavailable
 from twins import Problem
 

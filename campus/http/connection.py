@@ -40,7 +40,7 @@ class Connection(HttpToolsProtocol):
         """When it began to wait for a request; infinite while one is answered."""
         return self._deadline - (self.head_seconds if self._owes_head else self.timeout_keep_alive)
 
-    def dismiss(self) -> None:
+    def close_idle(self) -> None:
         """Close it for another's sake; no request is lost that had begun to be answered."""
         self._deadline = inf
         self.transport.close()

@@ -1,4 +1,4 @@
-"""The edge: the outermost ASGI app, through which every request and every response goes."""
+"""The edge: the outermost ASGI app. Every request and every response passes through it."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -9,29 +9,27 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import LOOPBACK_PROXIES
 from campus.errors import StorageUnavailable
-from campus.http.cors import READABLE, open_to_all
 from campus.http.hosts import Hosts
-from campus.http.limits import BODY_BYTES, BODY_SECONDS, CALLS, BodyGuard, body_problem, has_body, too_many
+from campus.http.limits import BODY_BYTES, BODY_SECONDS, CALLS, LimitedBody, body_problem, has_body, too_many_calls
 from campus.http.proxies import Proxies
-from campus.http.request_ids import caller_of, random_ids, request_id_of, trace_id_of
-from campus.http.response import Reply, SecurityHeaders, careful_headers
+from campus.http.request_ids import caller_of, loggable_route_of, random_ids, request_id_of, route_of, trace_id_of
+from campus.http.response import OutgoingResponse, SecurityHeaders, with_cors
 from campus.problems import storage_unavailable
 from twins import Problem
 
 log = logging.getLogger(__name__)
 access = logging.getLogger("campus.access")
 
-GONE = 499  # the caller left before the answer; only ever seen in the access log
-SHOWN_SEGMENTS = 2
+CALLER_LEFT = 499
+"""The status in the access log of a call whose caller left before the response; nobody receives it."""
 
 
 class Edge:
-    """Guards `app`: its Host, its sizes, its crashes; and dresses what it answers.
+    """Checks a request's Host and sizes before `app` sees it, and turns what `app` raises into a problem.
 
-    It sets `scope["request_id"]`, and reads `scope["campus.route"]`, the template of the route that answered, for the log;
-    where that is not set, the route that Starlette found.
-    Paths themselves are never logged: they hold secrets. `probes`, by exact path, are answered whatever the Host
-    and however busy the server.
+    It sets `scope["request_id"]`. For the log it reads `scope["campus.route"]`, the template of the route that answered, or
+    else the route that Starlette found. Paths themselves are never logged: they hold secrets. `probes`, by exact path, are
+    answered for any Host and however busy the server is.
     """
 
     def __init__(
@@ -49,17 +47,16 @@ class Edge:
         new_id: Callable[[], str] | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """`calls` is how many may run at once; more get 503. `port` is the one that is listened on.
+        """`calls` is how many may run at once; further ones get 503. `port` is the one that is listened on.
 
-        `cross_origin` lets web pages of any origin read the answers; without it browsers keep them from all but the app's own.
-        X-Forwarded-For is believed when a connection comes from an address or network of `trusted_proxies`.
+        `cross_origin` lets web pages of any origin read the responses; without it browsers allow that to the app's own pages only.
+        X-Forwarded-For is read when a connection comes from an address or network of `trusted_proxies`.
         """
         self._app = app
-        self._from_other_origin = open_to_all(app) if cross_origin else app
+        self._cors_app = with_cors(app) if cross_origin else app
         self._hosts = Hosts(public_url, port=port)
-        careful = careful_headers(public_url)
-        self._dressing = SecurityHeaders(careful)
-        self._dressing_abroad = SecurityHeaders((*careful, READABLE)) if cross_origin else self._dressing
+        self._headers = SecurityHeaders(public_url)
+        self._cors_headers = SecurityHeaders(public_url, any_origin=True) if cross_origin else self._headers
         self._probes = probes or {}
         self._body_bytes = body_bytes
         self._body_seconds = body_seconds
@@ -70,73 +67,62 @@ class Edge:
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; anything but HTTP gets nothing."""
+        """Answer one request; anything but HTTP is ignored."""
         if scope["type"] != "http":
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if b"x-forwarded-for" in headers or b"x-forwarded-proto" in headers:
             await self._proxies.read(scope)
-        foreign = b"origin" in headers
+        has_origin = b"origin" in headers
         sent_id = headers.get(b"x-request-id")
         scope["request_id"] = request_id = request_id_of(sent_id, self._new_id) if sent_id else self._new_id()
-        reply = Reply(send, self._dressing_abroad if foreign else self._dressing, request_id)
-        logged = access.isEnabledFor(logging.INFO)
-        began = self._clock() if logged else 0.0
+        response = OutgoingResponse(send, self._cors_headers if has_origin else self._headers, request_id)
+        is_logged = access.isEnabledFor(logging.INFO)
+        started_at = self._clock() if is_logged else 0.0
         self._calls += 1
         try:
             if (probe := self._probes.get(scope["path"])) is not None:
-                await probe(scope, receive, reply.send)
+                await probe(scope, receive, response.send)
             elif self._calls > self._calls_limit:
-                await reply.refuse(too_many())
-            elif (problem := self._hosts.refusal(scope, headers) or body_problem(headers, self._body_bytes)) is not None:
-                await reply.refuse(problem)
+                await response.refuse(too_many_calls())
+            elif (problem := self._hosts.problem(scope, headers) or body_problem(headers, self._body_bytes)) is not None:
+                await response.refuse(problem)
             else:
                 if has_body(headers):
-                    receive = BodyGuard(receive, reply, limit=self._body_bytes, seconds=self._body_seconds).receive
-                await (self._from_other_origin if foreign else self._app)(scope, receive, reply.send)
+                    receive = LimitedBody(receive, response, limit=self._body_bytes, seconds=self._body_seconds).receive
+                await (self._cors_app if has_origin else self._app)(scope, receive, response.send)
         except Exception as error:
-            await self._failed(scope, reply, error)
+            await self._answer_error(scope, response, error)
         finally:
             self._calls -= 1
-            if logged:
-                self._note(scope, headers, reply, self._clock() - began)
+            if is_logged:
+                self._log_access(scope, headers, response, self._clock() - started_at)
 
-    async def _failed(self, scope: Scope, reply: Reply, error: Exception) -> None:
-        """The border: whatever the app lets through is logged, and told to the caller without its text."""
-        if reply.refused:
+    async def _answer_error(self, scope: Scope, response: OutgoingResponse, error: Exception) -> None:
+        """The border: an error that the app lets through is logged, and the caller gets a problem without its text."""
+        if response.refused:
             return  # the app stumbled over a request that was already refused
         if isinstance(error, ClientDisconnect):
-            reply.status = GONE
+            response.status = CALLER_LEFT
             return
-        data = {"request_id": reply.request_id, "method": scope["method"], "route": place_of(scope)}
+        data = {"request_id": response.request_id, "method": scope["method"], "route": loggable_route_of(scope)}
         if isinstance(error, StorageUnavailable):
             log.warning("storage unavailable: %s", error, extra=data)
             problem = storage_unavailable()
         else:
             log.error("call failed", exc_info=error, extra=data)
             problem = Problem(500, "internal_error", "The call failed on our side; quote the request id when you report it.")
-        await reply.refuse(problem)
+        await response.refuse(problem)
 
-    def _note(self, scope: Scope, headers: dict[bytes, bytes], reply: Reply, seconds: float) -> None:
+    def _log_access(self, scope: Scope, headers: dict[bytes, bytes], response: OutgoingResponse, seconds: float) -> None:
         data = {
             "client": caller_of(scope.get("client")),
             "method": scope["method"],
             "route": route_of(scope) or "-",
-            "status": reply.status or GONE,
+            "status": response.status or CALLER_LEFT,
             "ms": round(seconds * 1000, 1),
-            "request_id": reply.request_id,
+            "request_id": response.request_id,
         }
         if trace := trace_id_of(headers.get(b"traceparent")):
             data["trace"] = trace
         access.info("request", extra=data)
-
-
-def route_of(scope: Scope) -> str | None:
-    """The template of the route that answered: a twin's, a page's, an MCP endpoint's, or `building:tool` over MCP."""
-    route: str | None = scope.get("campus.route") or getattr(scope.get("route"), "path", None)
-    return route
-
-
-def place_of(scope: Scope) -> str:
-    """Where a call went, as far as may be logged: the route's template, else the first segments of the path."""
-    return route_of(scope) or "/".join(scope["path"].split("/")[: SHOWN_SEGMENTS + 1])

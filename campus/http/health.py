@@ -7,7 +7,7 @@ from time import monotonic
 import anyio
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from campus.http.refusal import send_json, send_problem
+from campus.http.response import send_json, send_problem
 from twins import Problem
 
 log = logging.getLogger(__name__)

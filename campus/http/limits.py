@@ -1,28 +1,37 @@
-"""How many calls may run at once, how large a body may be, and how long it may take to arrive."""
+"""Limits: how many calls run at once, how large and how slow a body may be, how many connections there are in all and per address."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from heapq import nsmallest
+from operator import attrgetter
+from typing import Protocol
 
 import anyio
 from starlette.types import Message, Receive
 
-from campus.http.response import Reply
+from campus.addresses import network_of
+from campus.http.response import OutgoingResponse
 from twins import Problem
 
 CALLS = 1_000
 BODY_BYTES = 1024 * 1024
 BODY_SECONDS = 30.0
-MANY_DIGITS = 16
+LONGEST_NUMBER = 15
+"""Digits of a Content-Length that are read at all."""
+NETWORKS_TRIED = 16
+"""How many networks are searched for an idle connection, the one with the most connections first."""
+CLOSED_SHARE = 64
+"""One of so many idle connections of proxies is closed at a time."""
 
 
 def body_problem(headers: Mapping[bytes, bytes], limit: int) -> Problem | None:
-    """Why the body that the headers announce is not even begun, else None."""
+    """Why the body that the headers announce is not read at all, else None."""
     announced = headers.get(b"content-length")
     if announced is None:
         return None
     if not announced.isdigit():
         return Problem(400, "invalid_http", "Content-Length is not a number.")
-    if len(announced) < MANY_DIGITS and int(announced) <= limit:
+    if len(announced) <= LONGEST_NUMBER and int(announced) <= limit:
         return None
     # A caller that waits for 100 Continue has sent no body: only the end of the connection keeps it from being mixed up.
     return too_large(limit, headers={"Connection": "close"} if b"expect" in headers else None)
@@ -38,35 +47,40 @@ def too_large(limit: int, *, headers: Mapping[str, str] | None = None) -> Proble
     return Problem(413, "body_too_large", f"The request body is over {limit:,} bytes; send less.", headers=headers)
 
 
-def too_many() -> Problem:
-    """503: as many calls run as may."""
-    return Problem(503, "overloaded", "Too many calls are being answered; try again soon.", headers={"Retry-After": "1"})
-
-
 def too_slow(seconds: float) -> Problem:
-    """408; the rest of the body may still come, so that the connection ends."""
+    """408. The rest of the body may still arrive, so the connection ends."""
     detail = f"The request body did not arrive within {seconds:g} s; send it in one go."
     return Problem(408, "body_timeout", detail, headers={"Connection": "close"})
 
 
-class BodyGuard:
-    """ASGI's receive for a request with a body.
+def too_many_calls() -> Problem:
+    """503: as many calls are running as are allowed."""
+    return Problem(503, "overloaded", "Too many calls are being answered; try again soon.", headers={"Retry-After": "1"})
 
-    Raising from here would not do: apps catch whatever is raised while they read, and answer 500. So the refusal
-    goes out at once in the app's place, and the app is told that the caller has gone.
+
+def too_many_connections() -> Problem:
+    """503: every connection that could be closed for this one is being answered."""
+    return Problem(503, "overloaded", "Too many connections are open; try again soon.", headers={"Retry-After": "5"})
+
+
+class LimitedBody:
+    """ASGI's receive for a request with a body; a body that is too large or too slow is refused.
+
+    Raising an error here would not do: apps catch whatever is raised while they read, and answer 500. The problem is sent
+    at once in the app's place instead, and the app is told that the caller has disconnected.
     """
 
-    __slots__ = ("_deadline", "_left", "_limit", "_receive", "_reply", "_seconds")
+    __slots__ = ("_deadline", "_left", "_limit", "_receive", "_response", "_seconds")
 
-    def __init__(self, receive: Receive, reply: Reply, *, limit: int, seconds: float) -> None:
+    def __init__(self, receive: Receive, response: OutgoingResponse, *, limit: int, seconds: float) -> None:
         self._receive = receive
-        self._reply = reply
+        self._response = response
         self._limit = self._left = limit
         self._seconds = seconds
         self._deadline: float | None = None
 
     async def receive(self) -> Message:
-        """The next message; the caller's departure when the body is too large or too slow."""
+        """The next message; a disconnect when the body is too large or too slow."""
         message = await self._receive() if self._deadline == math.inf else await self._in_time()
         if message is None:
             return await self._refuse(too_slow(self._seconds))
@@ -78,7 +92,7 @@ class BodyGuard:
         return message
 
     async def _in_time(self) -> Message | None:
-        """The next part of the body; None when the time for all of it is over. Time runs from the first read."""
+        """The next part of the body; None when the time for the whole body is over. The time starts with the first read."""
         if self._deadline is None:
             self._deadline = anyio.current_time() + self._seconds
         with anyio.CancelScope(deadline=self._deadline):
@@ -86,10 +100,112 @@ class BodyGuard:
         return None
 
     async def _refuse(self, problem: Problem) -> Message:
-        await self._reply.refuse(problem)
-        return _gone()
+        await self._response.refuse(problem)
+        return {"type": "http.disconnect"}
 
 
-def _gone() -> Message:
-    """What an app is told when its caller has left."""
-    return {"type": "http.disconnect"}
+class OpenConnection(Protocol):
+    """A connection as `ConnectionLimits` sees it."""
+
+    client: tuple[str, int] | None
+
+    @property
+    def idle_since(self) -> float:
+        """When it began to wait for a request; infinite while a request is being answered."""
+        ...
+
+    def close_idle(self) -> None:
+        """Close it, to make room for another."""
+        ...
+
+
+class ConnectionLimits:
+    """The open connections of one listener: at most `limit`, and at most `per_address` from one address (the /64 of an IPv6 address).
+
+    At a limit, the connection that has been idle for the longest time is closed. A connection from an address in `proxies` counts
+    for `limit` only, and is closed only when no other is idle: it carries many callers, and may be about to send the request of one.
+    """
+
+    def __init__(self, *, limit: int, per_address: int, proxies: Container[str] = ()) -> None:
+        self._limit = limit
+        self._per_address = per_address
+        self._proxies = proxies
+        self._networks: dict[OpenConnection, str | None] = {}
+        self._from_proxies: set[OpenConnection] = set()
+        self._by_network: dict[str, set[OpenConnection]] = {}
+        self._by_size: dict[int, dict[str, None]] = {}
+        self._largest = 0
+
+    def __len__(self) -> int:
+        return len(self._networks)
+
+    def admit(self, connection: OpenConnection) -> bool:
+        """Make room for a connection and count it; False when every connection that could be closed is busy."""
+        address = connection.client[0] if connection.client else ""
+        network = None if address in self._proxies else network_of(address)
+        if network is not None and len(self._by_network.get(network, ())) >= self._per_address and not self._close_one(network):
+            return False
+        if len(self._networks) >= self._limit and not self._make_room():
+            return False
+        self._networks[connection] = network
+        if network is None:
+            self._from_proxies.add(connection)
+            return True
+        connections = self._by_network.setdefault(network, set())
+        connections.add(connection)
+        self._resized(network, len(connections) - 1, len(connections))
+        return True
+
+    def remove(self, connection: OpenConnection) -> None:
+        """Stop counting a connection; one that is not counted changes nothing."""
+        network = self._networks.pop(connection, None)
+        if network is None:
+            self._from_proxies.discard(connection)
+            return
+        connections = self._by_network[network]
+        connections.discard(connection)
+        self._resized(network, len(connections) + 1, len(connections))
+        if not connections:
+            del self._by_network[network]
+
+    def _make_room(self) -> bool:
+        return self._close_one_of_the_largest() or self._close_some_of_proxies()
+
+    def _close_one_of_the_largest(self) -> bool:
+        tried = 0
+        for size in range(self._largest, 0, -1):
+            for network in self._by_size.get(size, ()):
+                if self._close_one(network):
+                    return True
+                tried += 1
+                if tried == NETWORKS_TRIED:
+                    return False
+        return False
+
+    def _close_some_of_proxies(self) -> bool:
+        """Close the longest idle connections of proxies: several, because all of them have to be compared."""
+        idle = [connection for connection in self._from_proxies if connection.idle_since < math.inf]
+        for connection in nsmallest(len(idle) // CLOSED_SHARE + 1, idle, key=attrgetter("idle_since")):
+            self._close(connection)
+        return bool(idle)
+
+    def _close_one(self, network: str) -> bool:
+        """Close the longest idle connection of a network; False when all are busy."""
+        connection = min(self._by_network[network], key=attrgetter("idle_since"))
+        if connection.idle_since == math.inf:
+            return False
+        self._close(connection)
+        return True
+
+    def _close(self, connection: OpenConnection) -> None:
+        self.remove(connection)
+        connection.close_idle()
+
+    def _resized(self, network: str, before: int, after: int) -> None:
+        """Keep the networks sorted by their number of connections, in constant time: a number changes by one."""
+        if before:
+            del self._by_size[before][network]
+        if after:
+            self._by_size.setdefault(after, {})[network] = None
+        if after > self._largest or not self._by_size[self._largest]:
+            self._largest = after if after > before else self._largest - 1

@@ -1,4 +1,4 @@
-"""Campus's own pages: what describes the service, explains errors, and answers whoever asks at the wrong door."""
+"""The pages beside the tools: descriptions, OpenAPI documents, explained errors, the buildings' pages, and the operator's (metrics)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -10,16 +10,20 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from campus.addresses import Listen
 from campus.building import Page
-from campus.catalog.server import OpenBuilding
 from campus.directory import Directory
 from campus.errors import EXPLAINED_AT
-from campus.explanations import explanation_of
+from campus.http.edge import Edge
+from campus.http.health import Health
+from campus.http.response import send_problem
+from campus.observability.metrics import Counters
+from campus.problems import explanation_of
 from campus.site import ROUTE, SITE, Site
 from twins import Problem, RouteEntry
-from twins.fastmcp_internals import author_routes
 
 PROBLEM_JSON = "application/problem+json"
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def problem_response(problem: Problem, request: Request) -> Response:
@@ -29,7 +33,7 @@ def problem_response(problem: Problem, request: Request) -> Response:
 
 
 def own_routes(directory: Directory, documents: Mapping[str, dict[str, Any]], problems: Mapping[str, Mapping[str, str]]) -> list[Route]:
-    """The routes of campus itself: `documents` are the OpenAPI documents by their path, `problems` each building's explained codes."""
+    """Campus's own routes. `documents` are the OpenAPI documents by path, `problems` the codes that each building explains."""
 
     async def describe(request: Request) -> Response:
         entry = directory.building(request.path_params["building"])
@@ -49,7 +53,7 @@ def own_routes(directory: Directory, documents: Mapping[str, dict[str, Any]], pr
 
 
 async def refuse_registration(request: Request) -> Response:
-    """Clients that look for OAuth show this sentence to their user."""
+    """400 with a sentence that clients which look for OAuth show to their user."""
     return JSONResponse(
         {
             "error": "invalid_request",
@@ -60,7 +64,7 @@ async def refuse_registration(request: Request) -> Response:
 
 
 def constant(response: Response) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that always answers the same."""
+    """An endpoint that always returns the same response."""
 
     async def answer(request: Request) -> Response:
         return Response(response.body, headers=dict(response.headers))
@@ -68,12 +72,9 @@ def constant(response: Response) -> Callable[[Request], Awaitable[Response]]:
     return answer
 
 
-def page_entries(opened: OpenBuilding, site: Site[Any, Any]) -> list[RouteEntry]:
-    """A building's pages for the table of routes; each is given the building's site."""
-    return [_page_entry(page, site) for page in opened.loaded.building.pages]
+def page_entry(page: Page, site: Site[Any, Any]) -> RouteEntry:
+    """A building's page for the table of routes; its function is called with the request and the building's site."""
 
-
-def _page_entry(page: Page, site: Site[Any, Any]) -> RouteEntry:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         scope[SITE], scope[ROUTE] = site, page.path
@@ -87,32 +88,27 @@ def _page_entry(page: Page, site: Site[Any, Any]) -> RouteEntry:
     return RouteEntry(methods, page.path, app, f"the page {page.path} of {site.name}")
 
 
-def exposed_routes(opened: OpenBuilding) -> list[BaseRoute]:
-    """A server's own routes, where campus.toml exposes them."""
-    return author_routes(opened.loaded.server) if "routes" in opened.loaded.table.expose else []
-
-
 def pages_app(routes: Sequence[BaseRoute], directory: Directory) -> ASGIApp:
-    """All pages as one app; whatever it does not know is told where to look, and faults go on to the edge."""
+    """All pages as one app. An unknown address is answered with a 404 that says where to look; other errors go on to the edge."""
 
-    async def refuse(request: Request, error: Exception) -> Response:
+    async def answer_error(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):
             error = not_found(directory) if error.status_code == 404 else _from_starlette(error)
         assert isinstance(error, Problem)
         return problem_response(error, request)
 
     router = Router(routes=list(routes), redirect_slashes=False)
-    app = ExceptionMiddleware(router, handlers={Problem: refuse, HTTPException: refuse})
+    app = ExceptionMiddleware(router, handlers={Problem: answer_error, HTTPException: answer_error})
 
     async def within(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = router  # with an app around them, routes raise what they refuse, instead of answering in plain text
+        scope["app"] = router  # with an app in the scope, routes raise their errors instead of answering in plain text
         await app(scope, receive, send)
 
     return within
 
 
 def not_found(directory: Directory) -> Problem:
-    """404 that says what there is."""
+    """404 that names the address where everything is listed."""
     gateway = directory.building("gateway")
     look = f"; {directory.url}/v1/gateway/list_buildings lists every address" if gateway else f"; see {directory.url}/v1/openapi.json"
     return Problem(404, "not_found", f"there is nothing at this address{look}")
@@ -121,3 +117,38 @@ def not_found(directory: Directory) -> Problem:
 def _from_starlette(error: HTTPException) -> Problem:
     code = "method_not_allowed" if error.status_code == 405 else "invalid_request"
     return Problem(error.status_code, code, error.detail, headers=dict(error.headers or {}))
+
+
+def admin_app(counters: Counters, health: Health, *, listen: Listen, trusted_proxies: tuple[str, ...]) -> ASGIApp:
+    """The app of the operator's own listener: metrics, and every sentence that the readiness checks found.
+
+    There is no login. It answers to its own address and to loopback names, and no page of another origin reads it.
+    """
+    pages = AdminPages({"/metrics": metrics_page(counters), **health.operator_probes})
+    return Edge(pages, public_url=f"http://{listen}", port=listen.port, trusted_proxies=trusted_proxies, cross_origin=False)
+
+
+class AdminPages:
+    """The operator's pages, each by its exact path."""
+
+    def __init__(self, pages: Mapping[str, ASGIApp]) -> None:
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with the page, or with a 404 that names the pages."""
+        path: str = scope["path"]
+        if page := self._pages.get(path):
+            scope[ROUTE] = path
+            await page(scope, receive, send)
+            return
+        problem = Problem(404, "not_found", f"there is no page at this path; the pages are: {', '.join(sorted(self._pages))}")
+        await send_problem(send, problem, scope.get("request_id"))
+
+
+def metrics_page(counters: Counters) -> ASGIApp:
+    """Every counter in Prometheus' text format."""
+
+    async def page(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(counters.page(), media_type=PROMETHEUS)(scope, receive, send)
+
+    return page

@@ -10,9 +10,9 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from campus.http.connection import Connection
-from campus.http.peers import Peers
-from campus.http.refusal import last_answer
+from campus.http.limits import ConnectionLimits, too_many_connections
 from campus.http.request_ids import caller_of
+from campus.http.response import closing_response
 from twins import Problem
 
 access = logging.getLogger("campus.access")
@@ -38,7 +38,7 @@ class GuardedProtocol(Connection):
     linger_seconds = LINGER_SECONDS
     connections_limit = CONNECTIONS
     connections_per_address = CONNECTIONS_PER_ADDRESS
-    peers: Peers
+    limits: ConnectionLimits
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
         """One connection too many, of all or of its address, takes the place of an idle one; it is refused when all are busy."""
@@ -46,16 +46,16 @@ class GuardedProtocol(Connection):
         self._received = 0
         self._refused = False
         self._problem = Problem(400, "invalid_http", "The request is not HTTP/1.1.")
-        if not self.peers.enter(self):
-            if len(self.connections) - len(self.peers) > TOLD:
+        if not self.limits.admit(self):
+            if len(self.connections) - len(self.limits) > TOLD:
                 self._refused = True
                 transport.abort()
                 return
-            self._refuse(Problem(503, "overloaded", "Too many connections are open; try again soon.", headers={"Retry-After": "5"}))
+            self._refuse(too_many_connections())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Uvicorn tells the last request's app that the caller has gone; the one that runs may be an earlier one."""
-        self.peers.leave(self)
+        self.limits.remove(self)
         self._tell_running()
         super().connection_lost(exc)
 
@@ -120,7 +120,7 @@ class GuardedProtocol(Connection):
         if self._tell_running() and not self._is_about(self._running):
             self.transport.close()
             return
-        self.transport.write(last_answer(problem))
+        self.transport.write(closing_response(problem))
         self.loop.call_later(self.linger_seconds, self.transport.close)
 
     def _is_about(self, running: RequestResponseCycle | None) -> bool:
@@ -144,5 +144,5 @@ def guarded(**limits: Any) -> type[GuardedProtocol]:
 
 def served(protocol: type[GuardedProtocol], *, trusted_proxies: Container[str]) -> type[GuardedProtocol]:
     """The protocol of one listener, which counts its connections."""
-    peers = Peers(limit=protocol.connections_limit, share=protocol.connections_per_address, exempt=trusted_proxies)
-    return type(protocol.__name__, (protocol,), {"peers": peers})
+    limits = ConnectionLimits(limit=protocol.connections_limit, per_address=protocol.connections_per_address, proxies=trusted_proxies)
+    return type(protocol.__name__, (protocol,), {"limits": limits})

@@ -1,94 +1,146 @@
-"""What goes back to the caller: every response gets its request id and the headers that make browsers careful."""
+"""How a response leaves: with its request id, the security headers and CORS; and the JSON and problems that the edge itself sends."""
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from http import HTTPStatus
 
-from starlette.types import Message, Send
+import orjson
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Message, Send
 
-from campus.http.refusal import send_problem
-from twins import Problem
+from campus.errors import EXPLAINED_AT
+from twins import Answer, Problem, problem_answer, send_answer
 
 Header = tuple[bytes, bytes]
 
-CAREFUL: Sequence[Header] = (
+SECURITY: Sequence[Header] = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 HTTPS_ONLY: Header = (b"strict-transport-security", b"max-age=31536000")
+JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
+CLOSING: Sequence[Header] = ((b"x-content-type-options", b"nosniff"), (b"connection", b"close"))
 ALLOW_ORIGIN = b"access-control-allow-origin"
+ANY_ORIGIN: Header = (ALLOW_ORIGIN, b"*")
+"""Also on the edge's own responses: without it a page could not tell a problem from a broken network."""
 VARY: Header = (b"vary", b"origin")
-KEPT = 1_000
-"""Headers of so many different responses are remembered, before all are forgotten."""
+EXPOSED = (
+    "ETag",
+    "MCP-Protocol-Version",
+    "Mcp-Session-Id",
+    "PAYMENT-REQUIRED",
+    "PAYMENT-RESPONSE",
+    "RateLimit",
+    "RateLimit-Policy",
+    "Retry-After",
+    "WWW-Authenticate",
+    "X-PAYMENT-RESPONSE",
+    "X-Request-Id",
+)
+PREFLIGHT_SECONDS = 86_400
+CACHED_RESPONSES = 1_000
 
 
-def careful_headers(public_url: str) -> Sequence[Header]:
-    """The headers of every response; a response that sets one of them itself keeps its own."""
-    return (*CAREFUL, HTTPS_ONLY) if public_url.startswith("https://") else CAREFUL
+def with_cors(app: ASGIApp) -> ASGIApp:
+    """`app` for requests that carry an Origin: every page may read the answers, with any header, without credentials.
+
+    Nothing is granted by cookies, so that any origin can be allowed; keys travel in a header. The request headers of a
+    preflight are repeated, not listed: MCP-Param-… are named after a tool's parameters. A page of the public web that asks
+    for a private address (Private Network Access) is refused.
+    """
+    anything = ("*",)
+    return CORSMiddleware(
+        app,
+        allow_origins=anything,
+        allow_methods=anything,
+        allow_headers=anything,
+        expose_headers=EXPOSED,
+        max_age=PREFLIGHT_SECONDS,
+    )
 
 
 class SecurityHeaders:
-    """Puts the careful headers beside a response's own.
+    """Adds to a response the headers that make browsers careful; a header that the response sets itself stays as it is.
 
-    Most responses have the same ones as others before: what came of those is kept.
+    Most responses have the same headers as others before, so the results for the latest `CACHED_RESPONSES` are kept.
     """
 
-    def __init__(self, careful: Sequence[Header]) -> None:
-        self._careful = careful
-        self._kept: dict[tuple[Header, ...], Sequence[Header]] = {}
+    def __init__(self, public_url: str, *, any_origin: bool = False) -> None:
+        """`any_origin` is for requests of other origins: the response may be read by all of them."""
+        https = (HTTPS_ONLY,) if public_url.startswith("https://") else ()
+        self._added = (*SECURITY, *https, *((ANY_ORIGIN,) if any_origin else ()))
+        self._cache: dict[tuple[Header, ...], Sequence[Header]] = {}
 
-    def of(self, given: Iterable[Header]) -> Sequence[Header]:
-        """All headers but the request id."""
-        own = tuple(given)
+    def added_to(self, headers: Iterable[Header]) -> Sequence[Header]:
+        """All headers of the response but its request id."""
+        own = tuple(headers)
         try:
-            dressed = self._kept.get(own)
+            result = self._cache.get(own)
         except TypeError:  # lists for pairs, which ASGI allows too
-            return self._made(own)
-        if dressed is None:
-            if len(self._kept) == KEPT:
-                self._kept.clear()
-            dressed = self._kept[own] = self._made(own)
-        return dressed
+            return self._combined(own)
+        if result is None:
+            if len(self._cache) == CACHED_RESPONSES:
+                self._cache.clear()
+            result = self._cache[own] = self._combined(own)
+        return result
 
-    def _made(self, own: Sequence[Header]) -> Sequence[Header]:
+    def _combined(self, own: Sequence[Header]) -> Sequence[Header]:
         names = dict(own)
-        dressed = [*own, *(header for header in self._careful if header[0] not in names)]
+        result = [*own, *(header for header in self._added if header[0] not in names)]
         if b"no-store" not in names.get(b"cache-control", b"no-store") and ALLOW_ORIGIN not in names:
-            dressed.append(VARY)  # with an Origin the same answer has more headers: a cache must not mix them up
-        return tuple(dressed)
+            result.append(VARY)  # with an Origin the same response has more headers: a cache must not mix them up
+        return tuple(result)
 
 
-class Reply:
-    """The response to one request, on its way out."""
+class OutgoingResponse:
+    """The response to one request: what the app sends passes through it."""
 
-    __slots__ = ("_dressing", "_send", "refused", "request_id", "status")
+    __slots__ = ("_headers", "_send", "refused", "request_id", "status")
 
-    def __init__(self, send: Send, dressing: SecurityHeaders, request_id: str) -> None:
+    def __init__(self, send: Send, headers: SecurityHeaders, request_id: str) -> None:
         self._send = send
-        self._dressing = dressing
+        self._headers = headers
         self.request_id = request_id
         self.status = 0
-        """The status that went out; 0 before."""
+        """The status that was sent; 0 before."""
         self.refused = False
-        """Whether the edge has answered in the app's place: what the app sends goes nowhere."""
+        """True when the edge has answered in the app's place; what the app sends is then dropped."""
 
     def send(self, message: Message) -> Awaitable[None]:
         """ASGI's send for the app. Not a coroutine itself: that saves one per message."""
-        return self._send(self._dressed(message) if message["type"] == "http.response.start" else message)
+        return self._send(self._started(message) if message["type"] == "http.response.start" else message)
 
     async def refuse(self, problem: Problem) -> None:
-        """Answer with a problem in the app's place; when its response is already on the way, only stop it."""
+        """Answer with a problem in the app's place; if the app's response has begun, only stop it."""
         self.refused = True
-        refusal, self._send = Reply(self._send, self._dressing, self.request_id), _to_nobody
+        refusal, self._send = OutgoingResponse(self._send, self._headers, self.request_id), _drop
         if not self.status:
             self.status = problem.status
             await send_problem(refusal.send, problem, self.request_id)
 
-    def _dressed(self, message: Message) -> Message:
-        """A copy, since apps send the same message or list of headers again and again."""
+    def _started(self, message: Message) -> Message:
+        """A copy of the first message with all headers: apps send the same message again and again."""
         self.status = message["status"]
-        headers = self._dressing.of(message.get("headers", ()))
+        headers = self._headers.added_to(message.get("headers", ()))
         return {**message, "headers": [*headers, (b"x-request-id", self.request_id.encode("ascii"))]}
 
 
-async def _to_nobody(message: Message) -> None:
-    """Where a refused app's messages go."""
+async def _drop(message: Message) -> None: ...
+
+
+async def send_problem(send: Send, problem: Problem, request_id: str | None) -> None:
+    """Send a problem (RFC 9457)."""
+    await send_answer(send, problem_answer(problem, types=EXPLAINED_AT, request_id=request_id))
+
+
+async def send_json(send: Send, data: Mapping[str, object], *, status: int) -> None:
+    """Send JSON that no cache keeps."""
+    await send_answer(send, Answer(status, orjson.dumps(data), JSON))
+
+
+def closing_response(problem: Problem) -> bytes:
+    """A whole HTTP/1.1 response as bytes, for a connection on which no request could be read; it says that the connection ends."""
+    answer = problem_answer(problem, types=EXPLAINED_AT)
+    headers = (*answer.headers, *CLOSING, (b"content-length", b"%d" % len(answer.body)))
+    status = f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}".encode("ascii")
+    return b"\r\n".join([status, *(name + b": " + value for name, value in headers), b"", answer.body])

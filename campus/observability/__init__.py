@@ -1,1 +1,1 @@
-"""What operators see of a running campus: its log, its metrics and its checks."""
+"""What operators see of a running campus: its log and its metrics."""

@@ -1,17 +1,18 @@
-"""How the log reads: one line per event, the event first, its data behind it."""
+"""The log: one line per event, the event first and its data after it; URLs are cut after their host."""
 
 import logging
+import re
 import sys
 import time
+from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect
 
-from campus.observability.redaction import redacted
-
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-QUIET = dict.fromkeys(("httpx", "httpx2", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "x402", "web3"), logging.WARNING) | {
-    "stamina": logging.ERROR
-}
+"""The attributes of every record; all others are an event's data."""
+LIBRARIES = ("httpx", "httpx2", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "x402", "web3")
+LIBRARY_LEVELS = dict.fromkeys(LIBRARIES, logging.WARNING) | {"stamina": logging.ERROR}
+URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>\\]+", re.IGNORECASE)
 
 
 class OneLine(logging.Formatter):
@@ -30,25 +31,54 @@ class OneLine(logging.Formatter):
         return f"{super().formatMessage(record)} {data}".rstrip()
 
     def format(self, record: logging.LogRecord) -> str:
-        """The whole entry, its traceback too, without what addresses hide."""
+        """The whole entry with its traceback, every URL in it cut after its host."""
         return redacted(super().format(record))
 
 
-def is_news(record: logging.LogRecord) -> bool:
-    """Whether a record is to be read: mcp logs a traceback of each caller that hangs up before its request is whole."""
+def is_wanted(record: logging.LogRecord) -> bool:
+    """False for the traceback that mcp logs for each caller that disconnects before its request is complete."""
     hung_up = record.exc_info and isinstance(record.exc_info[1], ClientDisconnect)  # False as well as None where there is no error
     return not (hung_up and record.name.startswith("mcp."))
 
 
 def log_to_stderr(level: int, *, requests: bool = False) -> None:
-    """Log to standard error; libraries only what they warn of, and a line per request only where it is asked for."""
+    """Log to standard error. Libraries log warnings only; there is a line per request only if `requests`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine())
-    handler.addFilter(is_news)
+    handler.addFilter(is_wanted)
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for name, least in QUIET.items():
-        logging.getLogger(name).setLevel(least)
+    for name, lowest in LIBRARY_LEVELS.items():
+        logging.getLogger(name).setLevel(lowest)
     logging.getLogger("campus.access").setLevel(logging.INFO if requests else logging.WARNING)
-    fastmcp = logging.getLogger("fastmcp")  # it brings a handler of its own, which wraps lines to a terminal's width
+    fastmcp = logging.getLogger("fastmcp")  # it has a handler that wraps lines to a terminal's width
     fastmcp.handlers.clear()
     fastmcp.propagate = True
+
+
+def origin_of(url: str) -> str:
+    """Scheme and host of a URL: user, path and query may hold a password or a token. A file's URL is returned whole.
+
+    `https://jane:secret@feeds.example/token?key=x` becomes `https://feeds.example`.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return "an address that cannot be read"
+    if parts.scheme == "file":
+        return url
+    if not host:
+        return "an address without a host"
+    name = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{name}" + (f":{port}" if port is not None else "")
+
+
+def redacted(text: str) -> str:
+    """The text with every URL in it cut after its host; `/…` shows where something was cut."""
+    return URL.sub(_cut, text) if "://" in text else text
+
+
+def _cut(found: re.Match[str]) -> str:
+    url, origin = found[0], origin_of(found[0])
+    # punctuation after a URL belongs to the sentence
+    return url if url.rstrip(".,;:)]/") in (origin, origin.rstrip("]")) else f"{origin}/…"

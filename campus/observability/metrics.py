@@ -1,4 +1,4 @@
-"""Counters of what happens, one registry per campus, shown at /metrics in Prometheus' format."""
+"""Metrics: counters of events, one registry per campus, shown at /metrics in Prometheus' format."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -9,31 +9,31 @@ from typing import Any
 class Counters:
     """Counts events by building and labels; a counter appears with its first event. For any thread.
 
-    Prometheus' library is loaded by the first event, or the first look: a start goes without it.
+    Prometheus' library is imported by the first event or the first look at /metrics, so that a start does not pay for it.
     """
 
     def __init__(self) -> None:
         self._counters: dict[str, Any] = {}
-        self._making = Lock()
+        self._creating = Lock()
 
     def add(self, building: str, event: str, labels: Mapping[str, str], *, times: int = 1) -> None:
-        """So many more of `event`; the same event always carries the same label names."""
+        """Count `event` so many times; the same event always has the same label names."""
         name = f"campus_{building}_{event}"
-        counter = self._counters.get(name) or self._made(name, f"{event} in {building}", sorted(labels))
+        counter = self._counters.get(name) or self._created(name, f"{event} in {building}", sorted(labels))
         (counter.labels(**labels) if labels else counter).inc(times)
 
     def page(self) -> bytes:
         """All counters in Prometheus' text format."""
         from prometheus_client import generate_latest
 
-        with self._making:
+        with self._creating:
             registry = self._registry
         return generate_latest(registry)
 
-    def _made(self, name: str, text: str, labels: list[str]) -> Any:
+    def _created(self, name: str, text: str, labels: list[str]) -> Any:
         from prometheus_client import Counter
 
-        with self._making:
+        with self._creating:
             if name not in self._counters:
                 self._counters[name] = Counter(name, text, labels, registry=self._registry)
             return self._counters[name]

@@ -4,12 +4,12 @@ import logging
 import ssl
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 import anyio
 import httpcore
 
+from campus.addresses import plain_ip
 from campus.errors import TargetRefused
 from campus.outbound.resolver import Resolver
 from campus.outbound.special_addresses import special_network
@@ -109,14 +109,8 @@ class Connection(httpcore.AsyncNetworkStream):
 async def _checked(stream: httpcore.AsyncNetworkStream, host: str, address: str) -> httpcore.AsyncNetworkStream:
     """The stream, when its other end is the address that was asked for."""
     peer = stream.get_extra_info("server_addr")
-    if peer is not None and _plain(str(peer[0])) == _plain(address):
+    if peer is not None and plain_ip(str(peer[0])) == plain_ip(address):
         return stream
     await stream.aclose()
     log.warning("connected elsewhere", extra={"host": host, "address": address, "peer": peer and peer[0]})
     raise TargetRefused("address", f"The connection to {host} did not lead to the address that was checked.")
-
-
-def _plain(address: str) -> object:
-    """One form of an address, whatever socket it came from."""
-    found = ip_address(address)
-    return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.types import Scope
 
 from campus.access import Offer
-from campus.addresses import site_of
+from campus.addresses import network_of
 from campus.caller import Caller, Frame
 from campus.idempotency import HOW_TO_MAKE_A_KEY, weakness_of
 from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
@@ -63,7 +63,7 @@ class PaymentGate:
         self, offer: Offer, arguments: Mapping[str, Any], *, scope: Scope, frame: Frame, method: str, idempotency_key: str | None
     ) -> Sale:
         """A call that came with a payment, as it is sold to the address that it came from."""
-        client = site_of(_address(scope))
+        client = network_of(_address(scope))
         return self.pricing.sale(offer, arguments, frame=frame, method=method, idempotency_key=idempotency_key, client=client)
 
     async def sell(

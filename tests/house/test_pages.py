@@ -11,7 +11,7 @@ from fastmcp import FastMCP
 import campus
 from campus import Building, Problem
 from campus.errors import LoadError
-from campus.explanations import EXPLANATIONS
+from campus.problems import EXPLANATIONS
 from campus.testing import Frame, open_campus
 
 pytestmark = pytest.mark.anyio

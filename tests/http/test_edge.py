@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 from campus.errors import StorageUnavailable
 from campus.http.edge import Edge
 from campus.http.health import Health
-from campus.http.response import KEPT
+from campus.http.response import CACHED_RESPONSES
 
 pytestmark = pytest.mark.anyio
 
@@ -113,7 +113,7 @@ async def test_headers_that_differ_from_response_to_response_each_go_out_as_they
         await send({"type": "http.response.start", "status": 200, "headers": [pair, (b"content-length", b"0")]})
         await send({"type": "http.response.body"})
 
-    numbers = [*range(KEPT + 10), *range(10)]
+    numbers = [*range(CACHED_RESPONSES + 10), *range(10)]
     async with serving(counting) as served, served.connected() as connection:
         for number in numbers:
             await connection.send(b"GET /?%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % number)

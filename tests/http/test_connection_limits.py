@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from patience import patience
 from starlette.types import Receive, Scope, Send
 
-from campus.http.peers import Peers
+from campus.http.limits import ConnectionLimits
 from campus.http.protocol import guarded
 from campus.http.server import KEEP_ALIVE_SECONDS
 from tests.http.conftest import Connection, Served
@@ -161,28 +161,30 @@ async def test_of_many_refused_connections_few_are_kept_until_they_have_read_why
 
 
 @dataclass(eq=False)
-class Paper:
-    """A connection on paper."""
+class PlainConnection:
+    """A connection without a socket."""
 
     client: tuple[str, int] | None
     idle_since: float
-    dismissed: list[bool] = field(default_factory=list)
+    closed: list[bool] = field(default_factory=list)
 
-    def dismiss(self) -> None:
-        self.dismissed.append(True)
+    def close_idle(self) -> None:
+        self.closed.append(True)
 
 
 def test_an_ipv6_subscriber_is_one_address_and_a_mapped_ipv4_address_is_ipv4() -> None:
-    peers = Peers(limit=100, share=2)
-    one, two, three = [Paper((f"2001:db8:0:7::{number}", 1), number) for number in (1, 2, 3)]
-    elsewhere, plain, mapped, third = [Paper((a, 1), 9) for a in ("2001:db8:0:8::1", "192.0.2.1", "::ffff:192.0.2.1", "192.0.2.1")]
-    assert all(peers.enter(each) for each in (one, two, elsewhere, plain, mapped))
-    assert not any(each.dismissed for each in (one, two, elsewhere, plain, mapped))
-    assert peers.enter(three)
-    assert (one.dismissed, two.dismissed) == ([True], [])
+    limits = ConnectionLimits(limit=100, per_address=2)
+    one, two, three = [PlainConnection((f"2001:db8:0:7::{number}", 1), number) for number in (1, 2, 3)]
+    elsewhere, plain, mapped, third = [
+        PlainConnection((a, 1), 9) for a in ("2001:db8:0:8::1", "192.0.2.1", "::ffff:192.0.2.1", "192.0.2.1")
+    ]
+    assert all(limits.admit(each) for each in (one, two, elsewhere, plain, mapped))
+    assert not any(each.closed for each in (one, two, elsewhere, plain, mapped))
+    assert limits.admit(three)
+    assert (one.closed, two.closed) == ([True], [])
     plain.idle_since = inf
-    assert peers.enter(third)
-    assert (plain.dismissed, mapped.dismissed) == ([], [True])
+    assert limits.admit(third)
+    assert (plain.closed, mapped.closed) == ([], [True])
 
 
 PROXY = "192.0.2.9"
@@ -191,18 +193,18 @@ MOVES = st.lists(st.tuples(ADDRESSES, st.floats(0, 9) | st.just(inf), st.boolean
 
 
 @given(MOVES)
-def test_no_limit_is_exceeded_and_only_idle_connections_are_dismissed_proxies_last(moves: list[tuple[str, float, bool]]) -> None:
-    peers, inside = Peers(limit=7, share=3, exempt={PROXY}), []
+def test_no_limit_is_exceeded_and_only_idle_connections_are_closed_those_of_proxies_last(moves: list[tuple[str, float, bool]]) -> None:
+    limits, inside = ConnectionLimits(limit=7, per_address=3, proxies={PROXY}), []
     for address, idle_since, leaves in moves:
-        newcomer = Paper((address, 1) if address else None, idle_since)
+        newcomer = PlainConnection((address, 1) if address else None, idle_since)
         idle = [each for each in inside if each.idle_since < inf]
         strangers = [each for each in idle if each.client != (PROXY, 1)]
-        entered = peers.enter(newcomer)
-        gone = [each for each in inside if each.dismissed]
+        entered = limits.admit(newcomer)
+        gone = [each for each in inside if each.closed]
         assert all(each in (strangers or idle) for each in gone)
-        inside = [each for each in inside if not each.dismissed] + ([newcomer] if entered else [])
+        inside = [each for each in inside if not each.closed] + ([newcomer] if entered else [])
         if leaves and inside:
-            peers.leave(inside.pop(0))
+            limits.remove(inside.pop(0))
         sizes = Counter(each.client for each in inside)
-        assert len(peers) == len(inside) <= 7
+        assert len(limits) == len(inside) <= 7
         assert all(count <= 3 for client, count in sizes.items() if client != (PROXY, 1))

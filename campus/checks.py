@@ -1,0 +1,186 @@
+"""The checks: what `campus check`, /readyz and `campus audit` find wrong, asked of the buildings and of campus itself."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import anyio
+
+from campus.access import access_of
+from campus.addresses import is_loopback
+from campus.catalog.plan import Plan
+from campus.catalog.server import OpenBuilding
+from campus.config import ServerTable, WebTable
+from campus.errors import CampusError
+from campus.jobs import Scheduler
+from campus.outbound.mail import Mail
+from campus.payments.service import PaymentService
+from campus.paywall.admission import ALL
+from campus.site import Site
+from campus.storage import Storage, try_write
+from campus.storage.databases import Databases
+
+log = logging.getLogger(__name__)
+
+WRITE_SECONDS = 6.0
+"""Longer than a database waits for another process, so that the database's own error is reported."""
+
+Findings = dict[str, Sequence[str]]
+"""By building: a sentence for each thing that is wrong."""
+
+
+async def run_checks(opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], on: str) -> Findings:
+    """What the buildings' checks of one kind find; a check that fails itself is a finding."""
+    findings: Findings = {}
+    for one in opened:
+        found: list[str] = []
+        for check in one.loaded.building.checks:
+            if check.on == on:
+                found += await _run_check(check.run, sites[one.name])
+        findings[one.name] = found
+    return findings
+
+
+async def _run_check(run: Callable[..., Awaitable[Sequence[str]]], site: Site[Any, Any]) -> Sequence[str]:
+    try:
+        return await run(site)
+    except Exception as error:  # the border to a building's code: reported, and logged with its cause
+        log.exception("check failed", extra={"building": site.name, "check": run.__name__})
+        return [f"the check {run.__name__} failed: {type(error).__name__}; the cause is in the log"]
+
+
+async def campus_findings(plan: Plan, databases: Databases, mail: Mail | None, payments: PaymentService | None) -> Findings:
+    """What `campus check` finds wrong outside of the buildings, by table of campus.toml."""
+    found = {
+        "[mail]": await mail.check() if mail else (),
+        "[storage]": databases.findings(),
+        "[payments]": await payments.check() if payments else (),
+        "[server]": server_findings(plan.config.server),
+        "[products]": product_findings(plan, takes_payments=payments is not None),
+        "[web]": web_findings(plan.config.web),
+    }
+    return {table: sentences for table, sentences in found.items() if sentences}
+
+
+def server_findings(server: ServerTable) -> Sequence[str]:
+    """What in [server] is dangerous, or has no effect."""
+    found = []
+    if server.public_url is None and not is_loopback(server.host):
+        found.append(f"callers from elsewhere are refused by their Host header; set public_url, since host is {server.host}")
+    if server.admin and not is_loopback(server.admin.host):
+        found.append(f"admin = {str(server.admin)!r} has no login, and other machines may reach it; keep it behind a firewall")
+    if every := [one for one in server.trusted_proxies if one.endswith("/0")]:
+        found.append(f"trusted_proxies has {every[0]}: every caller may claim any address; name your proxies only")
+    return found
+
+
+def web_findings(web: WebTable) -> Sequence[str]:
+    """Hosts that are exempt from the rules for callers' URLs."""
+    exempt = ", ".join(sorted(web.allowed_hosts))
+    return [f"allowed_hosts lets callers have campus call {exempt}; leave it empty but for tests and local use"] if exempt else []
+
+
+def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
+    """Products that open nothing, and products of a public service for which callers are told no place to buy."""
+    offers = [offer for one in plan.opened for offer in one.offers.values()]
+    scopes = {ALL, *(one.table.scope or one.name for one in plan.closed), *(offer.scope for offer in offers)}
+    found = []
+    if idle := [one.name for one in plan.products if one.scope not in scopes]:
+        found.append(f"{', '.join(idle)} would open nothing: no open building has the scope")
+    is_sold_here = takes_payments and any(offer.access.sells for offer in offers)
+    nowhere = [name for name, product in plan.config.products.items() if product.url is None]
+    if nowhere and not is_sold_here and plan.config.server.public_url is not None:
+        tables = ", ".join(f"[products.{name}]" for name in nowhere)
+        found.append(
+            f'callers who need a key are told no place to buy {", ".join(nowhere)}; set url = "https://…" in {tables},'
+            " or open [buildings.checkout]"
+        )
+    return found
+
+
+def free_write_findings(opened: OpenBuilding) -> Sequence[str]:
+    """Tools that may change something and are free because nobody named a price, nor said that they are free."""
+    writing = [
+        name
+        for name, tool in sorted(opened.tools.items())
+        if access_of(tool.meta) is None and not (tool.annotations and tool.annotations.read_only_hint)
+    ]
+    if not writing:
+        return []
+    return [
+        f"anyone may call {', '.join(writing)} for free: they are not annotated read-only, and nothing names a price;"
+        f" give them one in [buildings.{opened.name}.tools], or write free = true"
+    ]
+
+
+async def table_findings(opened: OpenBuilding, site: Site[Any, Any]) -> Sequence[str]:
+    """Whether a building's tables in code are those that its migrations make; otherwise calls would fail on what is missing."""
+    if (tables := opened.loaded.building.tables) is None:
+        return []
+    from campus.storage.alembic_runner import drift  # 0.2 s
+
+    if not (found := await drift(site.storage, tables)):
+        return []
+    return [
+        f"its tables in code are not those of its database; write the step that is missing: campus migration {site.name} '…' ({found[0]})"
+    ]
+
+
+def readiness(
+    plan: Plan,
+    sites: Mapping[str, Site[Any, Any]],
+    storage: Storage,
+    scheduler: Scheduler,
+    payments: PaymentService | None = None,
+) -> Callable[[], Awaitable[Findings]]:
+    """What /readyz asks: whether every database takes a write, whether jobs run and payments work, and the buildings' checks.
+
+    The finding `storage` is about campus's own database and those that calls write to. A database that only jobs write
+    to, because all of its building's tools are read-only, is a finding of its building: calls are answered without it.
+    """
+    written = {one.name: sites[one.name].storage for one in plan.opened if one.loaded.building.tables}
+    needed = [one.name for one in plan.opened if one.name in written and calls_write(one)]
+
+    async def findings() -> Findings:
+        failed = await _write_tests({"": storage, **written})
+        own: Findings = {"storage": [*failed.pop("", ()), *chain(*(failed.pop(name, ()) for name in needed))]}
+        own["jobs"] = scheduler.findings()
+        if payments:
+            own["payments"] = await payments.findings()
+        found = await run_checks(plan.opened, sites, "ready")
+        for name, sentences in failed.items():
+            found[name] = [*sentences, *found.get(name, ())]
+        for name, remote in plan.remotes.items():
+            found[name] = [*remote.findings(), *found.get(name, ())]
+        return own | found
+
+    return findings
+
+
+def calls_write(opened: OpenBuilding) -> bool:
+    """Whether a call of one of the building's tools may write: all tools may, unless they are annotated read-only."""
+    return any(not (tool.annotations and tool.annotations.read_only_hint) for tool in opened.tools.values())
+
+
+async def _write_tests(storages: Mapping[str, Storage]) -> Findings:
+    """What each database answers to a write, all of them tested at once."""
+    found: Findings = {}
+
+    async def test(name: str, storage: Storage) -> None:
+        found[name] = await _write_test(name, storage)
+
+    async with anyio.create_task_group() as tasks:
+        for name, storage in storages.items():
+            tasks.start_soon(test, name, storage)
+    return found
+
+
+async def _write_test(name: str, storage: Storage) -> Sequence[str]:
+    try:
+        with anyio.move_on_after(WRITE_SECONDS):
+            await try_write(storage)
+            return []
+    except CampusError as error:
+        return [str(error)]
+    return [f"the database of {name or 'campus'} took no write within {WRITE_SECONDS:g} s; see what keeps it"]
