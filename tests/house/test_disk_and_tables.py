@@ -1,17 +1,18 @@
 """What an operator meets at a bad hour: a database that was lost, tables without their migration, a full or read-only disk."""
 
-import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from patience import patience
-from serving import CAMPUS, command, free_port, write_config
+from serving import command, free_port, write_config
 
 from tests.conftest import Postgres
+from tests.forkserver import CAMPUS, ForkServer
 
 SHOP = """
 openapi = "cve"
@@ -123,49 +124,49 @@ def test_a_new_building_beside_a_full_database_is_new(tmp_path: Path) -> None:
     assert command("audit", "--config", str(config_of(tmp_path, "sqlite:data"))).returncode == 0
 
 
-def no_space() -> None:
-    """No file of the process grows, as on a full disk."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+FULL = ("sh", "-c", 'ulimit -f 0 && exec "$@"', "sh")
+"""Runs a command whose files do not grow, as on a full disk."""
 
 
-def on_a_full_disk(config: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return run([str(CAMPUS), *words, "--config", str(config)], preexec_fn=no_space)
-
-
-def on_a_read_only_disk(config: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    data = config.parent / "data"
-    mounted = f"mount --bind {data} {data} && mount -o remount,ro,bind {data}"
-    probe = run(["unshare", "-rm", "sh", "-c", mounted])
+def read_only(folder: Path) -> Sequence[str]:
+    """What runs a command for which this folder is on a disk that cannot be written."""
+    mounted = f"mount --bind {folder} {folder} && mount -o remount,ro,bind {folder}"
+    probe = subprocess.run(["unshare", "-rm", "sh", "-c", mounted], capture_output=True, text=True, check=False)
     if probe.returncode:
         pytest.skip(f"a read-only mount cannot be made here: {probe.stderr.strip()}")
-    return run(["unshare", "-rm", "sh", "-c", f'{mounted} && exec "$@"', "sh", str(CAMPUS), *words, "--config", str(config)])
+    return ("unshare", "-rm", "sh", "-c", f'{mounted} && exec "$@"', "sh")
 
 
-def run(words: Sequence[str], preexec_fn: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True, timeout=patience(60), check=False, preexec_fn=preexec_fn)
+@contextmanager
+def campus_on(disk: Sequence[str], config: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """Runs `campus …` on such a disk."""
+    server = ForkServer(*disk)
+    try:
+        yield lambda *words: server.run(CAMPUS, *words, "--config", str(config), timeout=patience(60))
+    finally:
+        server.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's limits and mounts")
-@pytest.mark.parametrize("disk", [on_a_full_disk, on_a_read_only_disk])
-def test_what_only_reads_works_on_a_disk_that_takes_nothing(
-    tmp_path: Path, disk: Callable[[Path, Sequence[str]], subprocess.CompletedProcess[str]]
-) -> None:
+@pytest.mark.parametrize("disk", ["full", "read-only"])
+def test_what_only_reads_works_on_a_disk_that_takes_nothing(tmp_path: Path, disk: str) -> None:
     config = config_of(tmp_path, "sqlite:data")
     assert command("key", "issue", "cve", "--note", "before", "--config", str(config)).returncode == 0
     assert command("audit", "--config", str(config)).returncode == 0
-    listed = disk(config, ["key", "list", "--json"])
-    assert (listed.returncode, '"note": "before"' in listed.stdout) == (0, True), listed.stderr
-    audited = disk(config, ["audit"])
-    assert (audited.returncode, audited.stdout) == (0, "all is well\n"), audited.stderr
-    checked = disk(config, ["check"])
-    assert checked.returncode == 1, checked.stderr
-    assert f"the directory {tmp_path / 'data'} cannot be written" in checked.stdout
-    issued = disk(config, ["key", "issue", "cve"])
-    assert issued.returncode == 2
-    assert issued.stderr.startswith("campus: "), issued.stderr
-    served = disk(config, ["serve"])
-    assert served.returncode == 2
-    assert f"the directory {tmp_path / 'data'} cannot be written" in served.stderr
+    with campus_on(FULL if disk == "full" else read_only(tmp_path / "data"), config) as campus:
+        listed = campus("key", "list", "--json")
+        assert (listed.returncode, '"note": "before"' in listed.stdout) == (0, True), listed.stderr
+        audited = campus("audit")
+        assert (audited.returncode, audited.stdout) == (0, "all is well\n"), audited.stderr
+        checked = campus("check")
+        assert checked.returncode == 1, checked.stderr
+        assert f"the directory {tmp_path / 'data'} cannot be written" in checked.stdout
+        issued = campus("key", "issue", "cve")
+        assert issued.returncode == 2
+        assert issued.stderr.startswith("campus: "), issued.stderr
+        served = campus("serve")
+        assert served.returncode == 2
+        assert f"the directory {tmp_path / 'data'} cannot be written" in served.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's mounts")
@@ -173,6 +174,7 @@ def test_a_backup_is_made_from_a_read_only_disk(tmp_path: Path) -> None:
     config = config_of(tmp_path, "sqlite:data")
     assert command("key", "issue", "cve", "--config", str(config)).returncode == 0
     assert command("audit", "--config", str(config)).returncode == 0
-    made = on_a_read_only_disk(config, ["backup", str(tmp_path / "copy")])
+    with campus_on(read_only(tmp_path / "data"), config) as campus:
+        made = campus("backup", str(tmp_path / "copy"))
     assert made.returncode == 0, made.stderr
     assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["campus.db", "cve.db"]
