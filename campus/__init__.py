@@ -3,7 +3,6 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from campus.access import access, free
 from campus.building import Building, Check, Job, Page, Settings
 from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
@@ -30,6 +29,7 @@ from campus.storage import (
     seal,
     unseal,
 )
+from campus.tool_access import access, free
 from twins import Problem, Unstorable, route
 
 __all__ = [

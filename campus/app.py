@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp
 from campus.addresses import Listen
 from campus.catalog.loader import Installed, LoadedBuilding, installed_buildings, one_line
 from campus.catalog.plan import Plan, make_plan
+from campus.catalog.server import OpenBuilding
 from campus.checks import Findings, campus_findings, free_write_findings, readiness, run_checks, table_findings
 from campus.config import Config
 from campus.core import Core, open_core, utc_now
@@ -23,7 +25,7 @@ from campus.directory import Directory
 from campus.errors import CampusError, LoadError
 from campus.http.health import Health
 from campus.http.pages import admin_app
-from campus.jobs import Scheduler
+from campus.jobs import Scheduler, Task
 from campus.keys.building_keys import BuildingKeys
 from campus.keys.keyring import KeyRing
 from campus.observability.metrics import Counters
@@ -34,11 +36,11 @@ from campus.payments.service import PaymentService
 from campus.site import Site
 from campus.storage import NoStorage
 from campus.storage.shape import missing_from
-from campus.tasks import tasks_of
 
 log = logging.getLogger(__name__)
 
 LOOPBACK = Listen("localhost", 0)
+LAST_USE_FLUSH = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
@@ -209,3 +211,19 @@ def open_admin(campus: Campus) -> ASGIApp:
     """The operator's app of a campus, for a listener of its own."""
     server = campus.plan.config.server
     return admin_app(campus.counters, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=server.trusted_proxies)
+
+
+def tasks_of(
+    opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing, *, more: Sequence[Task] = ()
+) -> list[Task]:
+    """The jobs of all buildings by name, each with its building's site, the flush of keys' last use, and `more` of campus's own."""
+    tasks = [
+        Task(f"{one.name}.{job.name}", partial(job.run, sites[one.name]), every=job.every, daily_at=job.daily_at, on=job.on)
+        for one in opened
+        for job in one.loaded.building.jobs
+    ]
+
+    async def flush_last_used() -> None:
+        await keys.flush_last_used()
+
+    return [*tasks, *more, Task("campus.flush_last_used", flush_last_used, every=LAST_USE_FLUSH, on="each")]

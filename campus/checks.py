@@ -7,7 +7,6 @@ from typing import Any
 
 import anyio
 
-from campus.access import access_of
 from campus.addresses import is_loopback
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
@@ -20,6 +19,7 @@ from campus.paywall.admission import ALL
 from campus.site import Site
 from campus.storage import Storage, try_write
 from campus.storage.databases import Databases
+from campus.tool_access import access_of
 
 log = logging.getLogger(__name__)
 

@@ -21,11 +21,11 @@ from pydantic import (
     model_validator,
 )
 
-from campus.access import Price, read_access
 from campus.addresses import LOOPBACK_PROXIES, Listen, read_listen, read_network, url_host
 from campus.errors import ConfigError
 from campus.keys.term import Term
 from campus.payments.networks import Network, network_of
+from campus.tool_access import Price, read_access
 from campus.values import read_exempt_host, read_listening_host, read_number, read_origin, read_shop, read_web_address
 
 NAME = r"^[a-z][a-z0-9_]*$"

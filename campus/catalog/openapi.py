@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from campus.access import Offer
 from campus.payments.pricing import PaidTool, Pricing
+from campus.tool_access import Offer
 from twins import Operation
 from twins.openapi import problem_response
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
-from campus.access import Offer, Price
 from campus.catalog.entries import summary_of
 from campus.catalog.server import OpenBuilding
 from campus.config import Config
 from campus.errors import ConfigError, LoadError
 from campus.payments.pricing import KEY_ARGUMENT, PaidTool, Pricing, paid_tool_of
 from campus.payments.terms import Payee
+from campus.tool_access import Offer, Price
 from twins import Operation
 
 NEEDED = ("x402", "web3")

@@ -14,10 +14,10 @@ from fastmcp.server.middleware import Middleware
 from fastmcp.server.transforms import Transform
 from fastmcp.tools import Tool
 
-from campus.access import FREE, META, Access, Offer, access_of
 from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
 from campus.errors import ConfigError, LoadError
+from campus.tool_access import FREE, META, Access, Offer, access_of
 from twins import route
 from twins.fastmcp_internals import author_lifespan, author_middleware, every_tool
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, TypeVar
 import anyio
 from cyclopts import App, Parameter
 
-from campus.access import Price
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import Config, read_config
 from campus.core import open_core, utc_now
@@ -22,6 +21,7 @@ from campus.payments.audit import Findings
 from campus.payments.reconciler import Resolution
 from campus.payments.setup import Payments, payments_of
 from campus.payments.tables import LedgerRow
+from campus.tool_access import Price
 
 T = TypeVar("T")
 Since = Annotated[date | None, Parameter(help="The first UTC day, YYYY-MM-DD; default: that of the first entry.")]

@@ -9,10 +9,10 @@ from sqlalchemy import ColumnElement, Select, case, func, or_
 from sqlalchemy import select as select_columns
 from sqlmodel import col, select
 
-from campus.access import Price
 from campus.payments.ledger import CHARGED
 from campus.payments.tables import LedgerRow
 from campus.storage import Storage
+from campus.tool_access import Price
 
 PAGE = 1_000
 

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from sqlalchemy import select as select_columns
 from sqlmodel import col, select
 
-from campus.access import Price
 from campus.payments.chain import Chain
 from campus.payments.node import RpcUnavailable
 from campus.payments.proof import TRANSFER, Log, Transfer, amount_of, income_question, nonce_of, word
 from campus.payments.tables import PaymentRow
 from campus.payments.unproven import UnprovenPayments
 from campus.storage import Storage
+from campus.tool_access import Price
 
 SPAN = 10_000
 """Blocks per eth_getLogs of one wallet's transfers: few answer to that, and most nodes allow so many."""

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from campus.access import Price
 from campus.caller import Frame
 from campus.payments.networks import Network
 from campus.payments.wire import encoded
+from campus.tool_access import Price
 from twins import Problem
 
 SCHEME = "exact"

@@ -7,11 +7,11 @@ from typing import Any
 
 from starlette.types import Scope
 
-from campus.access import Offer
 from campus.caller import Caller, Credential, Frame
 from campus.directory import ProductEntry
 from campus.keys.keyring import KeyRing
 from campus.site import CALLER
+from campus.tool_access import Offer
 from twins import Problem
 
 ALL = "all"

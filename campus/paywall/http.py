@@ -4,7 +4,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from campus.access import Offer
 from campus.errors import StorageUnavailable
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import idempotency_key_in, payment_in_headers, receipt_headers
@@ -12,6 +11,7 @@ from campus.paywall.admission import Paywall
 from campus.paywall.payment_gate import PaymentGate
 from campus.problems import storage_unavailable
 from campus.site import ROUTE, SITE, Site
+from campus.tool_access import Offer
 from twins import Answer, Call, Gate, Problem
 from twins.responses import json_answer
 

@@ -11,7 +11,6 @@ from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from starlette.types import Scope
 
-from campus.access import Offer
 from campus.errors import StorageUnavailable
 from campus.paywall.admission import ADMISSION, Paywall
 from campus.paywall.mcp_payments import PaidCalls
@@ -19,6 +18,7 @@ from campus.paywall.mcp_problems import as_invalid, as_problem, refusal, without
 from campus.paywall.output_schemas import with_refusals
 from campus.problems import storage_unavailable
 from campus.site import ROUTE, SITE, Site
+from campus.tool_access import Offer
 from twins import Operation, Problem, unstorable_reason
 from twins.argument_checks import ArgumentChecker
 

@@ -11,11 +11,11 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 from starlette.types import Scope
 
-from campus.access import Offer
 from campus.payments.payment import PaidAnswer, StoredAnswer
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
 from campus.paywall.mcp_problems import refuse_hostile
 from campus.paywall.payment_gate import PaymentGate
+from campus.tool_access import Offer
 from twins import Operation, Problem, unstorable_reason
 from twins.argument_checks import ArgumentChecker
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from starlette.types import Scope
 
-from campus.access import Offer
 from campus.addresses import network_of
 from campus.caller import Caller, Frame
 from campus.idempotency import HOW_TO_MAKE_A_KEY, weakness_of
@@ -15,6 +14,7 @@ from campus.payments.pricing import Pricing
 from campus.payments.service import Seller
 from campus.paywall.admission import ADMISSION, Admission
 from campus.site import CALLER
+from campus.tool_access import Offer
 from twins import Problem
 
 

@@ -5,9 +5,9 @@ from x402.mechanisms.evm.default_assets import DEFAULT_ASSETS
 from x402.mechanisms.evm.exact import ExactEvmServerScheme
 from x402.mechanisms.evm.v1.constants import V1_NETWORK_CHAIN_IDS
 
-from campus.access import Price
 from campus.payments.networks import NETWORKS, Network, id_of_legacy, network_of
 from campus.payments.terms import Payee
+from campus.tool_access import Price
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.title)

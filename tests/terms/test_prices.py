@@ -17,11 +17,11 @@ from terms.samples import PAYMENTS
 
 from buildings.cve import building as cve
 from campus import Building
-from campus.access import Price, access_of
 from campus.app import Campus, assemble
 from campus.asgi import open_app
 from campus.config import Config
 from campus.testing import ORIGIN
+from campus.tool_access import Price, access_of
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[2]
