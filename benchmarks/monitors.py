@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 
-from buildings.recorder.beat import ENTRY, EPOCH, KEPT_BEATS, MICROSECOND
+from buildings.recorder.beat import BEATS_IN_HISTORY, ENTRY, EPOCH, MICROSECOND
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.tables import Tables
 from campus.storage import Databases
@@ -41,7 +41,7 @@ FILL = f"""
 {NUMBERS} INSERT INTO monitor (id, secret_digest, badge_id, name, webhook, period, grace, registered_at, mode, since, alive_at,
     expected_at, deadline_at, epoch, failures, down, still, unverified, last_beat_at, beats, history, minute, minute_beats, capsules, fence)
 SELECT printf('mon_%016d', n), :digest, 'badge_' || n, 'agent ' || n, 'tgt_' || (n / {PER_TARGET}), :period, :grace, :now, 'up', :now, :now,
-    :now + :period, :now + :period + :grace + n, 0, 0, 0, 0, 0, :now, 20, zeroblob({ENTRY.size * KEPT_BEATS}), 0, 0, 0, 0 FROM numbers
+    :now + :period, :now + :period + :grace + n, 0, 0, 0, 0, 0, :now, 20, zeroblob({ENTRY.size * BEATS_IN_HISTORY}), 0, 0, 0, 0 FROM numbers
 """
 DUE = "SELECT count(*) FROM monitor WHERE mode = 'up' AND deadline_at <= ?"
 ARM = "UPDATE monitor SET deadline_at = ? WHERE id BETWEEN ? AND ?"

@@ -1,20 +1,21 @@
-"""Answers to registrations that came with an Idempotency-Key: kept for a day, sealed under that key."""
+"""The stored answers of registrations with an Idempotency-Key: for a day the same request gets the same answer.
+
+An answer is sealed under its key, which is not stored, because it holds the monitor's secret.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import Connection, insert, select
 from starlette.types import Scope
 
 from buildings.recorder.tables import REPLIES
-from campus import Entropy, Problem, check_idempotency_key
+from campus import Entropy, Problem, check_idempotency_key, seal, unseal
 from twins import RequestDependency
 
 ANSWER_RETENTION = timedelta(hours=24)
-NONCE_BYTES = 12
 
 
 class _IdempotencyKey(RequestDependency[str | None]):
@@ -25,7 +26,7 @@ class _IdempotencyKey(RequestDependency[str | None]):
         if found is None:
             return None
         key: str = found.decode("latin-1")
-        check_idempotency_key(key)  # without a key of the recorder its secret is all that tells the callers behind one address apart
+        check_idempotency_key(key)  # without a recorder key, callers behind one address are told apart by it alone
         return key
 
     def without_request(self) -> str | None:
@@ -34,38 +35,38 @@ class _IdempotencyKey(RequestDependency[str | None]):
 
 def CurrentIdempotencyKey() -> str | None:
     """The request's Idempotency-Key, as the default of a tool's parameter. Problem 400 `weak_idempotency_key` for a weak one."""
-    return _IdempotencyKey()  # type: ignore[return-value]  # the value is put in its place per call
+    return _IdempotencyKey()  # type: ignore[return-value]  # twins replaces it by the value at each call
 
 
 @dataclass(frozen=True)
 class IdempotentRequest:
-    """A request that may be repeated: who sent it under which key, and what it asks."""
+    """A request that may be repeated: its sender, its Idempotency-Key, and its arguments."""
 
-    who: str
+    sender: str
     key: str
-    request: bytes
+    arguments: bytes
 
     @property
-    def digest(self) -> bytes:
-        """What the answer is found by."""
-        return sha256(f"find\n{self.who}\n{self.key}".encode()).digest()
+    def secret(self) -> str:
+        """The secret that the answer is sealed under."""
+        return f"{self.sender}\n{self.key}"
+
+    @property
+    def key_digest(self) -> bytes:
+        """The digest under which the answer is stored."""
+        return sha256(f"find\n{self.secret}".encode()).digest()
 
     @property
     def request_digest(self) -> bytes:
-        """What says whether another request is the same."""
-        return sha256(self.request).digest()
-
-    @property
-    def seal(self) -> AESGCM:
-        """What the answer is sealed with; it cannot be made from what is stored."""
-        return AESGCM(sha256(f"seal\n{self.who}\n{self.key}".encode()).digest())
+        """The digest of the arguments; another request with the same key has another one."""
+        return sha256(self.arguments).digest()
 
 
 def stored_answer(connection: Connection, request: IdempotentRequest | None, *, now: datetime) -> bytes | None:
-    """The answer that was returned to the same request before; None where there was none. Problem 422 for another request."""
+    """The answer that the same request got before, None if it got none. Problem 422 if its key was sent with another request."""
     if request is None:
         return None
-    row = connection.execute(select(REPLIES).where(REPLIES.c.key_digest == request.digest)).one_or_none()
+    row = connection.execute(select(REPLIES).where(REPLIES.c.key_digest == request.key_digest)).one_or_none()
     if row is None or now - row.at >= ANSWER_RETENTION:
         return None
     if row.request_digest != request.request_digest:
@@ -74,18 +75,20 @@ def stored_answer(connection: Connection, request: IdempotentRequest | None, *, 
             "idempotency_key_reused",
             "this Idempotency-Key was already sent with a different body; use a new one for a new registration",
         )
-    return request.seal.decrypt(row.sealed[:NONCE_BYTES], row.sealed[NONCE_BYTES:], None)
+    return unseal(row.sealed, request.secret)
 
 
-def once(connection: Connection, request: IdempotentRequest | None, work: Callable[[], bytes], *, now: datetime, entropy: Entropy) -> bytes:
-    """The answer of the work; or the one that was returned before to the same request. Problem 422 for another request."""
+def answer_once(
+    connection: Connection, request: IdempotentRequest | None, work: Callable[[], bytes], *, now: datetime, entropy: Entropy
+) -> bytes:
+    """Run the work and store its answer, or return the answer that the same request got before."""
     if request is None:
         return work()
     if (before := stored_answer(connection, request, now=now)) is not None:
         return before
-    answer, nonce = work(), entropy(NONCE_BYTES)
-    connection.execute(REPLIES.delete().where(REPLIES.c.key_digest == request.digest))
-    sealed = nonce + request.seal.encrypt(nonce, answer, None)
-    values = {"key_digest": request.digest, "request_digest": request.request_digest, "at": now, "sealed": sealed}
+    answer = work()
+    connection.execute(REPLIES.delete().where(REPLIES.c.key_digest == request.key_digest))
+    sealed = seal(answer, request.secret, entropy=entropy)
+    values = {"key_digest": request.key_digest, "request_digest": request.request_digest, "at": now, "sealed": sealed}
     connection.execute(insert(REPLIES).values(**values))
     return answer

@@ -29,7 +29,7 @@ from buildings.recorder.beat import Beat
 from buildings.recorder.beats import BeatOutcome
 from buildings.recorder.capsule import Unstored, packed
 from buildings.recorder.fleet import read_fleet
-from buildings.recorder.idempotency import CurrentIdempotencyKey, IdempotentRequest, once, stored_answer
+from buildings.recorder.idempotency import CurrentIdempotencyKey, IdempotentRequest, answer_once, stored_answer
 from buildings.recorder.monitors import Credentials, delete, lineage_of, pause_or_resume
 from buildings.recorder.problems import capsule_not_stored, key_needed_for_email, neither_target, no_mail_here
 from buildings.recorder.registration import RegistrationRequest, register
@@ -102,7 +102,7 @@ async def register_monitor(
         return register(connection, request, now=now, entropy=entropy).model_dump_json().encode()
 
     answer = await in_transaction(
-        site.storage, lambda connection: once(connection, idempotent, partial(work, connection), now=now, entropy=entropy)
+        site.storage, lambda connection: answer_once(connection, idempotent, partial(work, connection), now=now, entropy=entropy)
     )
     site.state.news.ring()
     site.count("registrations", tier="key" if caller.key else "free")

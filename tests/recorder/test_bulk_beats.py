@@ -9,7 +9,7 @@ import pytest
 from recorder.kills import SECRET
 from sqlalchemy import Connection, insert, select
 
-from buildings.recorder.beat import ENTRY, KEPT_BEATS, Beat, past_beats
+from buildings.recorder.beat import BEATS_IN_HISTORY, ENTRY, Beat, past_beats
 from buildings.recorder.beat_sql import record_plain_beats
 from buildings.recorder.beats import BEATS_PER_MINUTE, BeatOutcome, record_beats, record_one_by_one
 from buildings.recorder.secrets import digest_of
@@ -26,7 +26,7 @@ STATES = tuple(
         ("up", "missed", "failed", "paused", "asleep"),
         (None, 2 * MINUTE),  # since when a run is timed
         (0, BEATS_PER_MINUTE - 1, BEATS_PER_MINUTE),  # beats in the current minute
-        (b"", bytes(ENTRY.size), bytes(ENTRY.size * KEPT_BEATS)),
+        (b"", bytes(ENTRY.size), bytes(ENTRY.size * BEATS_IN_HISTORY)),
     )
 )
 SAID = tuple(product(("ok", 0, "start", "fail", 1), (None, 7 * MINUTE), (None, b"{}"), (SECRET, "wrong")))

@@ -11,11 +11,12 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from recorder.races import TARGET, one_of_two_claims, twenty_of_sixty
 from sqlalchemy import func, select
 
-from buildings.recorder.idempotency import NONCE_BYTES
 from buildings.recorder.tables import MONITORS, OWNERS, REPLIES, TARGETS
 from campus import in_snapshot
 
 pytestmark = pytest.mark.anyio
+
+NONCE_BYTES = 12
 
 
 async def count(recorder: Any, table: Any) -> int:
