@@ -17,7 +17,7 @@ from benchmarks.figures import Line, Measured, line_of_costs, line_of_speeds
 from benchmarks.load import Target, measure
 from benchmarks.monitors import CONFIG, Book, fill, opened
 from benchmarks.processes import LAST, Server, campus, on_cpu, running
-from tests.recorder.tls import make_authority
+from tests.recorder.receivers import make_authority
 
 MANY, FEW = 1_000_000, 1_000
 STORM = 50_000

@@ -18,7 +18,7 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 from patience import patience
-from recorder.tls import Authority, make_authority
+from recorder.receivers import Authority, make_authority
 from serving import Served, free_port, serving
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from recorder.kills import POINTS, Scene, beat_until_killed, hooks
-from recorder.tls import make_authority
+from recorder.receivers import make_authority
 
 MONITORS, KILLS = 300, 50
 BEATEN, BEATEN_KILLS, BEATS_A_SECOND = 25, 200, 50

@@ -1,15 +1,14 @@
 """The recorder's own outage of one minute and of ten, among 2,000 clients that retry as the printed line does."""
 
-from typing import Any
-
 import pytest
 from recorder.conftest import authority, open_recorder, recorder  # noqa: F401  # fixtures
 from recorder.outages import only_who_died_is_reported
+from recorder.recorders import Recorder
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("outage", [60.0, 600.0])
-async def test_only_who_died_is_reported(recorder: Any, outage: float) -> None:  # noqa: F811  # the fixture
+async def test_only_who_died_is_reported(recorder: Recorder, outage: float) -> None:  # noqa: F811  # the fixture
     await only_who_died_is_reported(recorder, count=2_000, outage=outage)

@@ -3,18 +3,17 @@
 Run by `make faults`, and not by `make test`.
 """
 
-from typing import Any
-
 import pytest
 from recorder.conftest import authority, open_recorder  # noqa: F401  # fixtures
 from recorder.races import one_of_five_takeovers, one_of_two_claims, twenty_of_sixty
+from recorder.recorders import OpenRecorder
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
 ROUNDS, KEYS, TAKEOVERS = 200, 10, 30
 
 
 async def test_of_what_is_asked_at_once_no_more_is_given_than_there_is(
-    open_recorder: Any,  # noqa: F811  # the fixture
+    open_recorder: OpenRecorder,  # noqa: F811  # the fixture
     storage_url: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -23,6 +23,8 @@ from faults.outside import Plan, Said, asked, call, process, receive
 from outbound.conftest import Translated
 from recorder.conftest import authority, open_recorder  # noqa: F401  # fixtures
 from recorder.kills import SCHEDULE, SECRET
+from recorder.receivers import Authority
+from recorder.recorders import OpenRecorder, Recorder
 from serving import free_port
 from sqlalchemy import Connection, insert
 
@@ -160,8 +162,8 @@ def names() -> Any:
 
 
 async def test_honest_alerts_arrive_whatever_strangers_do(
-    open_recorder: Any,  # noqa: F811  # the fixture
-    authority: Any,  # noqa: F811
+    open_recorder: OpenRecorder,  # noqa: F811  # the fixture
+    authority: Authority,  # noqa: F811
     storage_url: str,
     names: Any,
     capsys: pytest.CaptureFixture[str],
@@ -183,7 +185,7 @@ def _trusting(client: ssl.SSLContext) -> ssl.SSLContext:
     return client
 
 
-async def _among_strangers(recorder: Any, net: Internet, receivers: Any) -> str:
+async def _among_strangers(recorder: Recorder, net: Internet, receivers: Any) -> str:
     site = recorder.campus.site
     config = uvicorn.Config(recorder.campus.app, port=free_port(), lifespan="off", log_level="error")
     server = uvicorn.Server(config)

@@ -21,7 +21,7 @@ from typing import Any
 
 import anyio
 import httpx
-from recorder.tls import Authority
+from recorder.receivers import Authority
 from serving import Served, serving
 from sqlalchemy import Connection, insert, select, text, update
 

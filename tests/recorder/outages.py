@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 from recorder.kills import SECRET, fill
+from recorder.recorders import Recorder
 from sqlalchemy import select, update
 
 from buildings.recorder.beat import Beat
@@ -32,7 +32,7 @@ class Turn:
 
 
 async def live_through(
-    recorder: Any, periods: Sequence[float], *, before: float, outage: float, after: float, silent: frozenset[int]
+    recorder: Recorder, periods: Sequence[float], *, before: float, outage: float, after: float, silent: frozenset[int]
 ) -> None:
     """Let seconds pass: the clients beat, each at its period; those in `silent` die when the outage begins."""
     chance = random.Random(1)
@@ -58,7 +58,7 @@ async def live_through(
             await recorder.sweep()
 
 
-async def only_who_died_is_reported(recorder: Any, *, count: int, outage: float) -> None:
+async def only_who_died_is_reported(recorder: Recorder, *, count: int, outage: float) -> None:
     """An outage of so many seconds among `count` clients, a tenth of which die as it begins: those are reported, and no others."""
     periods, silent = [PERIODS[number % len(PERIODS)] for number in range(count)], frozenset(range(0, count, 10))
     storage = recorder.campus.site.storage

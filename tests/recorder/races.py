@@ -6,15 +6,18 @@ from itertools import cycle
 from typing import Any
 
 import anyio
+from recorder.recorders import Recorder
+
+from campus.testing import Reply
 
 TARGET = "https://localhost/hook"
 
 
-async def at_once(recorders: Sequence[Any], tool: str, asked: Sequence[dict[str, Any]]) -> list[Any]:
+async def at_once(recorders: Sequence[Recorder], tool: str, asked: Sequence[dict[str, Any]]) -> list[Reply]:
     """Call a tool with each of these arguments at the same time, the recorders taking turns; gives the replies."""
-    replies: list[Any] = []
+    replies: list[Reply] = []
 
-    async def ask(recorder: Any, arguments: dict[str, Any]) -> None:
+    async def ask(recorder: Recorder, arguments: dict[str, Any]) -> None:
         replies.append(await recorder.call(tool, **arguments))
 
     async with anyio.create_task_group() as tasks:
@@ -23,7 +26,7 @@ async def at_once(recorders: Sequence[Any], tool: str, asked: Sequence[dict[str,
     return replies
 
 
-async def twenty_of_sixty(recorders: Sequence[Any]) -> None:
+async def twenty_of_sixty(recorders: Sequence[Recorder]) -> None:
     """60 registrations at once on a new key leave exactly 20 monitors."""
     key = await recorders[0].campus.key("recorder")
     replies = await at_once(
@@ -37,7 +40,7 @@ async def twenty_of_sixty(recorders: Sequence[Any]) -> None:
     assert [reply.status for reply in again] == [200, 409]
 
 
-async def one_of_two_claims(recorders: Sequence[Any], *, rounds: int) -> None:
+async def one_of_two_claims(recorders: Sequence[Recorder], *, rounds: int) -> None:
     """Two registrations at once of one target without a key: one monitor, each time."""
     for number in range(rounds):
         claims = [{"name": "a", "alert_webhook": f"https://localhost/{number}"}] * 2
@@ -45,7 +48,7 @@ async def one_of_two_claims(recorders: Sequence[Any], *, rounds: int) -> None:
         assert sorted((reply.status, reply.code) for reply in replies if reply.status != 200) == [(409, "target_in_use")]
 
 
-async def one_of_five_takeovers(recorders: Sequence[Any], *, rounds: int) -> None:
+async def one_of_five_takeovers(recorders: Sequence[Recorder], *, rounds: int) -> None:
     """Five replacements at once of one dead agent: one gets its work, each time."""
     key = await recorders[0].campus.key("recorder")
     monitor = await recorders[0].register("https://localhost/taken", key=key)

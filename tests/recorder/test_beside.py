@@ -1,10 +1,10 @@
 """A second process on the same data: `campus run recorder.watch` beside a server."""
 
-from typing import Any
-
 import anyio
 import pytest
 from patience import patience
+from recorder.receivers import Receiver
+from recorder.recorders import Recorder
 
 from buildings.recorder.runtime import courier_of
 from buildings.recorder.watch import watch
@@ -12,7 +12,7 @@ from buildings.recorder.watch import watch
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_watch_by_hand_sends_nothing_that_a_server_is_sending(anywhere: Any, receiver: Any) -> None:
+async def test_a_watch_by_hand_sends_nothing_that_a_server_is_sending(anywhere: Recorder, receiver: Receiver) -> None:
     site = anywhere.campus.site
     await anywhere.beat(await anywhere.register(receiver.url("/served")), status="fail")
     assert len(await courier_of(site).claim()) == 1, "the server is sending it"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from recorder.kills import SECRET
+from recorder.recorders import Recorder
 from sqlalchemy import Connection, insert, select
 
 from buildings.recorder.beat import BEATS_IN_HISTORY, ENTRY, Beat, past_beats
@@ -32,7 +33,7 @@ STATES = tuple(
 SAID = tuple(product(("ok", 0, "start", "fail", 1), (None, 7 * MINUTE), (None, b"{}"), (SECRET, "wrong")))
 
 
-def fill(connection: Connection, prefix: str, now: Any) -> list[Beat]:
+def fill(connection: Connection, prefix: str, now: datetime) -> list[Beat]:
     """A monitor of every kind, for every kind of beat; gives the beats."""
     rows, beats = [], []
     for number, ((mode, run, minute_beats, history), (status, next_in, capsule, secret)) in enumerate(product(STATES, SAID)):
@@ -57,7 +58,7 @@ def told(results: Sequence[BeatOutcome | Exception]) -> list[object]:
     return [(result.code, str(result)) if isinstance(result, Problem) else result for result in results]
 
 
-async def test_a_beat_comes_to_the_same_whichever_way_it_is_entered(anywhere: Any) -> None:
+async def test_a_beat_comes_to_the_same_whichever_way_it_is_entered(anywhere: Recorder) -> None:
     now = anywhere.clock()
 
     def work(connection: Connection) -> None:
@@ -68,7 +69,7 @@ async def test_a_beat_comes_to_the_same_whichever_way_it_is_entered(anywhere: An
     await in_transaction(anywhere.campus.site.storage, work)
 
 
-async def test_exactly_the_plain_ones_are_entered_by_the_database(anywhere: Any) -> None:
+async def test_exactly_the_plain_ones_are_entered_by_the_database(anywhere: Recorder) -> None:
     now = anywhere.clock()
 
     def work(connection: Connection) -> set[str]:
@@ -86,7 +87,7 @@ async def test_exactly_the_plain_ones_are_entered_by_the_database(anywhere: Any)
 ORDERS = [order for length in (1, 2, 3) for order in product(("ok", "start", "fail"), repeat=length)]
 
 
-async def test_beats_of_one_monitor_in_one_group_keep_their_order(anywhere: Any) -> None:
+async def test_beats_of_one_monitor_in_one_group_keep_their_order(anywhere: Recorder) -> None:
     """Whatever comes first and last: the database enters the first if it is plain, and none of the others before it."""
     now = anywhere.clock()
 

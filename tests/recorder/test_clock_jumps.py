@@ -1,9 +1,12 @@
 """The machine's clock is set forward or back: deaths are found by elapsed time, nobody is dead for it, and nothing is deleted."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from recorder.receivers import Receiver
+from recorder.recorders import OpenRecorder, Recorder
 
 from buildings.recorder.checks import clock_is_steady
 from buildings.recorder.tables import MONITORS, TICKS
@@ -16,7 +19,7 @@ QUICK = {"period_minutes": 1, "grace_minutes": 0.5}
 SPAN = timedelta(seconds=90)
 
 
-async def watch(*recorders: Any, seconds: int, pace: int = 1) -> None:
+async def watch(*recorders: Recorder, seconds: int, pace: int = 1) -> None:
     """Let time pass while they watch; they share a clock, or each has its own."""
     clocks = {id(one.clock): one.clock for one in recorders}
     for _ in range(0, seconds, pace):
@@ -26,12 +29,12 @@ async def watch(*recorders: Any, seconds: int, pace: int = 1) -> None:
             await one.sweep()
 
 
-async def kinds(recorder: Any, monitor: Any) -> list[str]:
+async def kinds(recorder: Recorder, monitor: Mapping[str, Any]) -> list[str]:
     return [kind for kind, _ in await recorder.alerts(monitor)]
 
 
 @pytest.mark.parametrize("step", [YEAR, HOURS])
-async def test_a_jump_that_is_taken_back_changes_nothing(anywhere: Any, step: timedelta) -> None:
+async def test_a_jump_that_is_taken_back_changes_nothing(anywhere: Recorder, step: timedelta) -> None:
     quiet, beating = await anywhere.register("https://localhost/1", **QUICK), await anywhere.register("https://localhost/2", **QUICK)
     await watch(anywhere, seconds=5)
     before = await anywhere.row(quiet)
@@ -52,7 +55,7 @@ async def test_a_jump_that_is_taken_back_changes_nothing(anywhere: Any, step: ti
     assert await clock_is_steady(anywhere.campus.site) == []
 
 
-async def test_a_clock_that_is_set_back_hides_no_death(anywhere: Any) -> None:
+async def test_a_clock_that_is_set_back_hides_no_death(anywhere: Recorder) -> None:
     monitor, other = await anywhere.register("https://localhost/1", **QUICK), await anywhere.register("https://localhost/2")
     await watch(anywhere, seconds=60, pace=5)
     await anywhere.beat(other)
@@ -66,7 +69,7 @@ async def test_a_clock_that_is_set_back_hides_no_death(anywhere: Any) -> None:
     assert (row.deadline_at - anywhere.clock(), row.last_beat_at <= anywhere.clock()) == (left, True)
 
 
-async def test_a_clock_that_is_a_year_ahead_for_a_minute_leaves_no_deadline_there(anywhere: Any, receiver: Any) -> None:
+async def test_a_clock_that_is_a_year_ahead_for_a_minute_leaves_no_deadline_there(anywhere: Recorder, receiver: Receiver) -> None:
     quiet, beating = await anywhere.register("https://localhost/1", **QUICK), await anywhere.register("https://localhost/2", **QUICK)
     failing = await anywhere.register(receiver.url())
     receiver.answer(500)
@@ -99,7 +102,7 @@ async def test_a_clock_that_is_a_year_ahead_for_a_minute_leaves_no_deadline_ther
     assert "monitor.failed" in receiver.types
 
 
-async def test_messages_that_were_taken_while_the_clock_was_ahead_hold_no_later_ones_back(anywhere: Any, receiver: Any) -> None:
+async def test_messages_that_were_taken_while_the_clock_was_ahead_hold_no_later_ones_back(anywhere: Recorder, receiver: Receiver) -> None:
     monitor = await anywhere.register(receiver.url())
     await watch(anywhere, seconds=5)
     anywhere.clock.step(YEAR)
@@ -118,7 +121,7 @@ async def test_messages_that_were_taken_while_the_clock_was_ahead_hold_no_later_
     assert target.answered_at <= anywhere.clock()
 
 
-async def test_of_two_processes_the_one_whose_clock_is_wrong_goes_by_elapsed_time(open_recorder: Any, storage_url: str) -> None:
+async def test_of_two_processes_the_one_whose_clock_is_wrong_goes_by_elapsed_time(open_recorder: OpenRecorder, storage_url: str) -> None:
     async with open_recorder(storage=storage_url) as right, open_recorder(storage=storage_url) as wrong:
         monitor = await right.register("https://localhost/1", **QUICK)
         await watch(right, wrong, seconds=10)
@@ -137,7 +140,7 @@ async def test_of_two_processes_the_one_whose_clock_is_wrong_goes_by_elapsed_tim
         assert await kinds(right, monitor) == ["dead"]
 
 
-async def test_two_processes_whose_clock_jumps_move_deadlines_once(open_recorder: Any, storage_url: str) -> None:
+async def test_two_processes_whose_clock_jumps_move_deadlines_once(open_recorder: OpenRecorder, storage_url: str) -> None:
     async with open_recorder(storage=storage_url) as one, open_recorder(storage=storage_url, clock=one.clock) as other:
         monitor = await one.register("https://localhost/1")
         await watch(one, other, seconds=10)
@@ -149,7 +152,7 @@ async def test_two_processes_whose_clock_jumps_move_deadlines_once(open_recorder
         assert abs(ticks[0].at - one.clock()) <= timedelta(seconds=5)
 
 
-async def test_a_clock_that_was_set_back_between_two_starts_moves_deadlines_back(open_recorder: Any, storage_url: str) -> None:
+async def test_a_clock_that_was_set_back_between_two_starts_moves_deadlines_back(open_recorder: OpenRecorder, storage_url: str) -> None:
     async with open_recorder(storage=storage_url) as before:
         monitor = await before.register("https://localhost/1")
         await watch(before, seconds=5, pace=5)
@@ -165,7 +168,7 @@ async def test_a_clock_that_was_set_back_between_two_starts_moves_deadlines_back
                 assert (await after.row(monitor)).deadline_at == clock() + timedelta(minutes=65) - timedelta(seconds=5)
 
 
-async def test_a_process_that_starts_behind_the_others_goes_by_their_time(open_recorder: Any, storage_url: str) -> None:
+async def test_a_process_that_starts_behind_the_others_goes_by_their_time(open_recorder: OpenRecorder, storage_url: str) -> None:
     async with open_recorder(storage=storage_url) as first:
         monitor = await first.register("https://localhost/1", **QUICK)
         await watch(first, seconds=5, pace=5)
@@ -184,7 +187,7 @@ async def test_a_process_that_starts_behind_the_others_goes_by_their_time(open_r
             assert beaten.data["deadline_at"][:16] == f"{first.clock() + SPAN:%Y-%m-%dT%H:%M}"
 
 
-async def test_monitors_that_fell_asleep_by_a_wrong_clock_wake_when_the_key_is_seen_to_be_valid(anywhere: Any) -> None:
+async def test_monitors_that_fell_asleep_by_a_wrong_clock_wake_when_the_key_is_seen_to_be_valid(anywhere: Recorder) -> None:
     key = await anywhere.campus.key("recorder")
     monitor = await anywhere.register(key=key)
     await watch(anywhere, seconds=5)
@@ -200,7 +203,7 @@ async def test_monitors_that_fell_asleep_by_a_wrong_clock_wake_when_the_key_is_s
     assert (await anywhere.beat(monitor, capsule=1)).data["capsule_stored"] is True
 
 
-async def test_nothing_is_removed_within_an_hour_of_a_jump(anywhere: Any) -> None:
+async def test_nothing_is_removed_within_an_hour_of_a_jump(anywhere: Recorder) -> None:
     silent = await anywhere.register(**QUICK)
     await watch(anywhere, seconds=5)
     anywhere.clock.step(YEAR)
@@ -213,7 +216,7 @@ async def test_nothing_is_removed_within_an_hour_of_a_jump(anywhere: Any) -> Non
     assert await anywhere.row(silent) is not None
 
 
-async def test_readiness_says_that_the_clock_jumped(anywhere: Any) -> None:
+async def test_readiness_says_that_the_clock_jumped(anywhere: Recorder) -> None:
     await watch(anywhere, seconds=1)
     assert (await anywhere.campus.service.ask("ready"))["recorder"] == []
     anywhere.clock.step(HOURS)

@@ -1,9 +1,10 @@
 """What ends with a key and what goes on for a week; the daily tidying; the checks."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
+from recorder.receivers import Mailbox, Receiver
+from recorder.recorders import OpenRecorder, Recorder
 
 from buildings.recorder.checks import outbox_adds_up, targets_are_reached, watches
 
@@ -11,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_key_that_ends_takes_capsules_and_mail_along_and_its_monitors_watch_for_a_week(
-    open_recorder: Any, mailbox: Any, receiver: Any
+    open_recorder: OpenRecorder, mailbox: Mailbox, receiver: Receiver
 ) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
         keys = recorder.campus.service.keys
@@ -51,7 +52,7 @@ async def test_a_key_that_ends_takes_capsules_and_mail_along_and_its_monitors_wa
         assert (await recorder.beat(monitor, capsule=3)).data["capsule_stored"] is True
 
 
-async def test_registering_with_a_renewed_key_wakes_what_slept(recorder: Any) -> None:
+async def test_registering_with_a_renewed_key_wakes_what_slept(recorder: Recorder) -> None:
     keys = recorder.campus.service.keys
     key, token = await keys.issue("recorder")
     monitor = await recorder.register(key=token)
@@ -63,7 +64,7 @@ async def test_registering_with_a_renewed_key_wakes_what_slept(recorder: Any) ->
     assert (await recorder.row(monitor)).mode == "up"
 
 
-async def test_a_revoked_key_ends_at_once(recorder: Any) -> None:
+async def test_a_revoked_key_ends_at_once(recorder: Recorder) -> None:
     keys = recorder.campus.service.keys
     key, token = await keys.issue("recorder")
     monitor = await recorder.register(key=token)
@@ -75,7 +76,7 @@ async def test_a_revoked_key_ends_at_once(recorder: Any) -> None:
     assert (await recorder.row(monitor)).mode == "asleep"
 
 
-async def test_the_tidying_takes_silent_monitors_without_a_key_and_no_others(anywhere: Any, receiver: Any) -> None:
+async def test_the_tidying_takes_silent_monitors_without_a_key_and_no_others(anywhere: Recorder, receiver: Receiver) -> None:
     recorder = anywhere
     silent, living = await recorder.register(receiver.url("/1"), name="quiet"), await recorder.register(receiver.url("/2"))
     keyed = await recorder.register(receiver.url("/3"), key="recorder")
@@ -110,7 +111,7 @@ async def test_the_tidying_takes_silent_monitors_without_a_key_and_no_others(any
     assert len(await recorder.targets()) == 2
 
 
-async def test_a_monitor_with_a_long_period_outlives_its_first_deadline(recorder: Any, receiver: Any) -> None:
+async def test_a_monitor_with_a_long_period_outlives_its_first_deadline(recorder: Recorder, receiver: Receiver) -> None:
     yearly = await recorder.register(receiver.url(), period_minutes=525_600, grace_minutes=60)
     for _ in range(12):
         await recorder.pass_time(days=30)
@@ -123,7 +124,7 @@ async def test_a_monitor_with_a_long_period_outlives_its_first_deadline(recorder
     assert receiver.types == ["monitor.dead"]
 
 
-async def test_no_monitor_is_removed_before_its_target_was_told(recorder: Any, receiver: Any) -> None:
+async def test_no_monitor_is_removed_before_its_target_was_told(recorder: Recorder, receiver: Receiver) -> None:
     silent, beaten = await recorder.register(receiver.url("/1")), await recorder.register(receiver.url("/2"))
     await recorder.sweep()
     await recorder.pass_time(days=31)
@@ -143,7 +144,7 @@ async def test_no_monitor_is_removed_before_its_target_was_told(recorder: Any, r
     assert await recorder.row(beaten) is not None
 
 
-async def test_a_target_that_is_given_up_keeps_no_silent_monitor(recorder: Any, receiver: Any) -> None:
+async def test_a_target_that_is_given_up_keeps_no_silent_monitor(recorder: Recorder, receiver: Receiver) -> None:
     silent = await recorder.register(receiver.url())
     await recorder.pass_time(days=31)
     await recorder.campus.run("tidy")
@@ -154,7 +155,7 @@ async def test_a_target_that_is_given_up_keeps_no_silent_monitor(recorder: Any, 
     assert await recorder.row(silent) is None
 
 
-async def test_the_checks_say_what_is_wrong(recorder: Any, receiver: Any) -> None:
+async def test_the_checks_say_what_is_wrong(recorder: Recorder, receiver: Receiver) -> None:
     site = recorder.campus.site
     assert "never watched" in (await watches(site))[0]
     await recorder.sweep()

@@ -2,14 +2,15 @@
 
 from datetime import timedelta
 from hashlib import sha256
-from typing import Any
 
 import anyio
+import httpx
 import pytest
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from recorder.races import TARGET, one_of_two_claims, twenty_of_sixty
-from sqlalchemy import func, select
+from recorder.recorders import OpenRecorder, Recorder
+from sqlalchemy import Table, func, select
 
 from buildings.recorder.tables import MONITORS, OWNERS, REPLIES, TARGETS
 from campus import in_snapshot
@@ -19,11 +20,11 @@ pytestmark = pytest.mark.anyio
 NONCE_BYTES = 12
 
 
-async def count(recorder: Any, table: Any) -> int:
+async def count(recorder: Recorder, table: Table) -> int:
     return await in_snapshot(recorder.campus.site.storage, lambda connection: connection.scalar(select(func.count()).select_from(table)))
 
 
-async def test_a_registration_gives_all_that_is_needed(both_ways: Any) -> None:
+async def test_a_registration_gives_all_that_is_needed(both_ways: Recorder) -> None:
     answer = await both_ways.register()
     assert answer["tier"] == "free"
     assert (answer["state"], answer["period_minutes"], answer["grace_minutes"]) == ("alive", 60, 5)
@@ -38,14 +39,14 @@ async def test_a_registration_gives_all_that_is_needed(both_ways: Any) -> None:
     assert keyed["resume_url"] == f"http://campus.test/v1/recorder/capsule/{keyed['monitor_id']}"
 
 
-async def test_secrets_are_stored_as_digests(recorder: Any) -> None:
+async def test_secrets_are_stored_as_digests(recorder: Recorder) -> None:
     answer = await recorder.register()
     row = await recorder.row(answer)
     assert answer["secret"] not in str(row._asdict())
     assert len(row.secret_digest) == 32
 
 
-async def test_bounds_are_those_of_the_interface(both_ways: Any) -> None:
+async def test_bounds_are_those_of_the_interface(both_ways: Recorder) -> None:
     for number, (period, grace) in enumerate(((0.1, 0), (525_600, 525_600))):
         await both_ways.register(f"https://localhost/{number}", period_minutes=period, grace_minutes=grace)
     for wrong in (
@@ -62,7 +63,7 @@ async def test_bounds_are_those_of_the_interface(both_ways: Any) -> None:
     assert reply.code == "invalid_request"
 
 
-async def test_what_is_missing_is_said(both_ways: Any) -> None:
+async def test_what_is_missing_is_said(both_ways: Recorder) -> None:
     neither = await both_ways.call("register_monitor", name="a")
     assert (neither.status, neither.code) == (422, "invalid_request")
     assert "alert_webhook" in neither.data["detail"]
@@ -73,7 +74,7 @@ async def test_what_is_missing_is_said(both_ways: Any) -> None:
     assert (no_mail.status, no_mail.code) == (422, "no_mail_here")
 
 
-async def test_a_key_of_another_building_is_told_which_one_to_add(both_ways: Any) -> None:
+async def test_a_key_of_another_building_is_told_which_one_to_add(both_ways: Recorder) -> None:
     reply = await both_ways.call("register_monitor", name="a", alert_webhook=TARGET, key="cve")
     assert (reply.status, reply.code) == (403, "insufficient_scope")
     assert {one["product"] for one in reply.data["unlock"]} == {"recorder", "all"}
@@ -102,14 +103,14 @@ BAD = {
 }
 
 
-async def test_a_target_that_may_not_be_one_is_refused_with_its_rule(both_ways: Any) -> None:
+async def test_a_target_that_may_not_be_one_is_refused_with_its_rule(both_ways: Recorder) -> None:
     for url, rule in BAD.items():
         reply = await both_ways.call("register_monitor", name="a", alert_webhook=url)
         assert (reply.status, reply.code, reply.data["rule"]) == (422, "target_refused", rule), url
     assert await count(both_ways, TARGETS) == 0
 
 
-async def test_a_target_without_a_key_has_one_monitor_whatever_its_query(both_ways: Any) -> None:
+async def test_a_target_without_a_key_has_one_monitor_whatever_its_query(both_ways: Recorder) -> None:
     first = await both_ways.register("https://localhost/hook?a=1")
     for same in ("https://localhost/hook", "https://LOCALHOST/hook?b=2"):
         reply = await both_ways.call("register_monitor", name="b", alert_webhook=same)
@@ -121,17 +122,17 @@ async def test_a_target_without_a_key_has_one_monitor_whatever_its_query(both_wa
     await both_ways.register("https://localhost/hook")
 
 
-async def test_sixty_registrations_at_once_leave_exactly_twenty(anywhere: Any) -> None:
+async def test_sixty_registrations_at_once_leave_exactly_twenty(anywhere: Recorder) -> None:
     await twenty_of_sixty([anywhere])
     assert await count(anywhere, MONITORS) == 20
 
 
-async def test_of_two_claims_of_one_target_exactly_one_wins(anywhere: Any) -> None:
+async def test_of_two_claims_of_one_target_exactly_one_wins(anywhere: Recorder) -> None:
     await one_of_two_claims([anywhere], rounds=20)
     assert await count(anywhere, MONITORS) == 20
 
 
-async def test_monitors_follow_their_key_through_rotation(recorder: Any) -> None:
+async def test_monitors_follow_their_key_through_rotation(recorder: Recorder) -> None:
     keys = recorder.campus.service.keys
     key, token = await keys.issue("recorder")
     monitor = await recorder.register(key=token)
@@ -143,10 +144,10 @@ async def test_monitors_follow_their_key_through_rotation(recorder: Any) -> None
     assert (other.status, other.code) == (404, "monitor_not_found")
 
 
-async def test_a_repeated_registration_is_one_registration(recorder: Any) -> None:
+async def test_a_repeated_registration_is_one_registration(recorder: Recorder) -> None:
     http, body = recorder.campus.http, {"name": "a", "alert_webhook": TARGET}
     headers = {"Idempotency-Key": "7d1c6c1e-0f0a-4f0e-9d7b-1f2d3c4b5a69"}
-    answers: list[Any] = []
+    answers: list[httpx.Response] = []
 
     async def post() -> None:
         answers.append(await http.post("/v1/recorder/monitors", json=body, headers=headers))
@@ -167,7 +168,7 @@ async def test_a_repeated_registration_is_one_registration(recorder: Any) -> Non
     assert later.json()["code"] == "target_in_use"
 
 
-async def test_a_repeat_gets_its_answer_beyond_the_limit_and_from_the_same_network(open_recorder: Any) -> None:
+async def test_a_repeat_gets_its_answer_beyond_the_limit_and_from_the_same_network(open_recorder: OpenRecorder) -> None:
     body, headers = {"name": "a", "alert_webhook": TARGET}, {"Idempotency-Key": "7d1c6c1e-0f0a-4f0e-9d7b-1f2d3c4b5a69"}
     async with open_recorder(settings={"registrations_per_minute": 1}) as recorder:
         answers = []
@@ -181,7 +182,7 @@ async def test_a_repeat_gets_its_answer_beyond_the_limit_and_from_the_same_netwo
         assert (more.status, await count(recorder, MONITORS)) == (429, 1)
 
 
-async def test_two_keys_do_not_share_an_idempotency_key(recorder: Any) -> None:
+async def test_two_keys_do_not_share_an_idempotency_key(recorder: Recorder) -> None:
     body, ids = {"name": "a", "alert_webhook": TARGET}, set()
     for _ in range(2):
         headers = {"Idempotency-Key": "fV3k9Zq0tLx7Rw2uBn5sYd8A", "Authorization": f"Bearer {await recorder.campus.key('recorder')}"}
@@ -189,7 +190,7 @@ async def test_two_keys_do_not_share_an_idempotency_key(recorder: Any) -> None:
     assert len(ids) == 2
 
 
-async def test_deleting_leaves_nothing_behind(recorder: Any) -> None:
+async def test_deleting_leaves_nothing_behind(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key)
     await recorder.beat(monitor, capsule={"a": 1})
@@ -207,7 +208,7 @@ async def test_deleting_leaves_nothing_behind(recorder: Any) -> None:
     assert owner.monitors == 0
 
 
-async def test_a_key_that_does_not_count_is_named_in_the_answer(both_ways: Any) -> None:
+async def test_a_key_that_does_not_count_is_named_in_the_answer(both_ways: Recorder) -> None:
     keys = both_ways.campus.service.keys
     expired, revoked = await keys.issue("recorder"), await keys.issue("recorder")
     await keys.revoke(revoked[0].id)
@@ -227,7 +228,7 @@ async def test_a_key_that_does_not_count_is_named_in_the_answer(both_ways: Any) 
 WEAK_KEYS = ("a" * 22, "1", "1234567890123456789012", "idempotency-key-000001", "registration-2026-11-22")
 
 
-async def test_a_weak_idempotency_key_registers_nothing_and_gives_nobody_anothers_secret(both_ways: Any) -> None:
+async def test_a_weak_idempotency_key_registers_nothing_and_gives_nobody_anothers_secret(both_ways: Recorder) -> None:
     body = {"name": "a", "alert_webhook": TARGET}
     for key in WEAK_KEYS:
         headers = {"Idempotency-Key": key}
@@ -244,7 +245,7 @@ async def test_a_weak_idempotency_key_registers_nothing_and_gives_nobody_another
     assert await count(both_ways, MONITORS) == 0
 
 
-async def test_what_a_registration_leaves_out_and_its_default_are_one_request(recorder: Any) -> None:
+async def test_what_a_registration_leaves_out_and_its_default_are_one_request(recorder: Recorder) -> None:
     http, headers = recorder.campus.http, {"Idempotency-Key": "7d1c6c1e-0f0a-4f0e-9d7b-1f2d3c4b5a69"}
     body = {"name": "a", "alert_webhook": TARGET}
     same = (body, body | {"period_minutes": 60, "grace_minutes": 5.0}, body | {"alert_email": None}, body | {"name": " a "})
@@ -254,7 +255,7 @@ async def test_what_a_registration_leaves_out_and_its_default_are_one_request(re
     assert await count(recorder, MONITORS) == 1
 
 
-async def test_a_stored_answer_does_not_open_with_what_is_stored_beside_it(recorder: Any) -> None:
+async def test_a_stored_answer_does_not_open_with_what_is_stored_beside_it(recorder: Recorder) -> None:
     headers = {"Idempotency-Key": "7d1c6c1e-0f0a-4f0e-9d7b-1f2d3c4b5a69"}
     answer = await recorder.campus.http.post("/v1/recorder/monitors", json={"name": "a", "alert_webhook": TARGET}, headers=headers)
     assert answer.status_code == 200

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from fastmcp import Client
 from patience import patience
+from recorder.receivers import Authority, Mailbox, Receiver
 from serving import Served, serving, start
 from standardwebhooks import Webhook
 
@@ -38,7 +39,7 @@ LONGEST_SECONDS = 20
 
 
 @contextmanager
-def served(folder: Path, storage: str, authority: Any, mailbox: Any) -> Iterator[Served]:
+def served(folder: Path, storage: str, authority: Authority, mailbox: Mailbox) -> Iterator[Served]:
     text = CONFIG.format(storage=storage, mail_port=mailbox.port)
     environ = {"SSL_CERT_FILE": str(authority.file)}
     with serving(folder, text, environ=environ) as campus:
@@ -59,7 +60,9 @@ async def curl(*words: str) -> Any:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
-async def test_what_stops_beating_is_reported_and_what_beats_again_too(tmp_path: Path, authority: Any, receiver: Any, mailbox: Any) -> None:
+async def test_what_stops_beating_is_reported_and_what_beats_again_too(
+    tmp_path: Path, authority: Authority, receiver: Receiver, mailbox: Mailbox
+) -> None:
     with served(tmp_path, "sqlite:data", authority, mailbox) as campus:
         key = await anyio.to_thread.run_sync(campus.key, "recorder")
         wish = {"name": "by curl", "alert_webhook": receiver.url("/curl"), "period_minutes": 0.1, "grace_minutes": 0}
@@ -95,7 +98,7 @@ async def test_what_stops_beating_is_reported_and_what_beats_again_too(tmp_path:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
-async def test_the_printed_line_goes_on_trying_while_the_service_restarts(tmp_path: Path, authority: Any, mailbox: Any) -> None:
+async def test_the_printed_line_goes_on_trying_while_the_service_restarts(tmp_path: Path, authority: Authority, mailbox: Mailbox) -> None:
     with served(tmp_path, "sqlite:data", authority, mailbox) as campus:
         wish = {"name": "job", "alert_webhook": "https://localhost/hook"}
         monitor = httpx.post(f"{campus.url}/v1/recorder/monitors", json=wish).json()

@@ -7,8 +7,10 @@ from typing import Any, get_args
 
 import anyio.from_thread
 import pytest
+from anyio.from_thread import BlockingPortal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from recorder.recorders import OpenRecorder, Recorder
 
 from buildings.recorder.state_machine import DOWN, TRANSITIONS, Event, Mode, Schedule, apply_event, initial_state, shown_state, uptime
 from campus.testing import Clock
@@ -114,13 +116,13 @@ ACTS = st.one_of(
 
 
 @pytest.fixture(params=["http", "mcp"])
-def threaded(request: pytest.FixtureRequest, open_recorder: Any) -> Iterator[Any]:
+def threaded(request: pytest.FixtureRequest, open_recorder: OpenRecorder) -> Iterator[tuple[BlockingPortal, Recorder]]:
     """A recorder in a loop of its own, so that many examples share it."""
     with anyio.from_thread.start_blocking_portal() as portal, portal.wrap_async_context_manager(open_recorder(request.param)) as recorder:
         yield portal, recorder
 
 
-def test_the_building_does_what_the_model_says(threaded: Any) -> None:
+def test_the_building_does_what_the_model_says(threaded: tuple[BlockingPortal, Recorder]) -> None:
     portal, recorder = threaded
 
     @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), database=None)
@@ -131,7 +133,7 @@ def test_the_building_does_what_the_model_says(threaded: Any) -> None:
     law()
 
 
-async def play(recorder: Any, acts: list[Any]) -> None:
+async def play(recorder: Recorder, acts: list[Any]) -> None:
     key, model = await recorder.campus.key("recorder"), Model()
     monitor = await recorder.register(period_minutes=10, grace_minutes=2, key=key)
     for act in acts:

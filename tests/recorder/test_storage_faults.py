@@ -1,14 +1,13 @@
 """A database that takes no writes: beats are refused, not acknowledged, and reads go on."""
 
-from typing import Any
-
 import pytest
+from recorder.recorders import Recorder
 from sqlalchemy import text
 
 pytestmark = pytest.mark.anyio
 
 
-async def refuse_writes(recorder: Any) -> None:
+async def refuse_writes(recorder: Recorder) -> None:
     """Both writers of the building, the sessions' and the batches'."""
     storage = recorder.campus.site.storage
     async with storage.write() as session:
@@ -19,7 +18,7 @@ async def refuse_writes(recorder: Any) -> None:
         await put(None)
 
 
-async def test_what_cannot_be_stored_is_not_acknowledged(both_ways: Any) -> None:
+async def test_what_cannot_be_stored_is_not_acknowledged(both_ways: Recorder) -> None:
     key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     await refuse_writes(both_ways)

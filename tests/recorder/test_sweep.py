@@ -6,8 +6,11 @@ from typing import Any
 
 import anyio
 import pytest
+from conftest import Postgres
 from hypothesis import given
 from hypothesis import strategies as st
+from recorder.receivers import Receiver
+from recorder.recorders import OpenRecorder, Recorder
 from sqlalchemy import NullPool, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -27,19 +30,19 @@ BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 SPANS = ((1, 0), (1, 5), (10, 2), (60, 5), (1440, 60))
 
 
-async def rows(recorder: Any) -> dict[str, Any]:
+async def rows(recorder: Recorder) -> dict[str, Any]:
     found = await in_snapshot(recorder.campus.site.storage, lambda connection: connection.execute(select(MONITORS)).all())
     return {row.id: row for row in found}
 
 
-async def register_many(recorder: Any) -> None:
+async def register_many(recorder: Recorder) -> None:
     for number, (period, grace) in enumerate(SPANS * 2):
         monitor = await recorder.register(f"https://localhost/{number}", period_minutes=period, grace_minutes=grace)
         if number >= len(SPANS):
             await recorder.beat(monitor, next_in=7)
 
 
-async def test_the_sweep_flips_what_the_rule_flips(anywhere: Any) -> None:
+async def test_the_sweep_flips_what_the_rule_flips(anywhere: Recorder) -> None:
     await register_many(anywhere)
     for _ in range(4):
         await anywhere.pass_time(minutes=8)
@@ -52,7 +55,7 @@ async def test_the_sweep_flips_what_the_rule_flips(anywhere: Any) -> None:
     assert await anywhere.sweep() == 0
 
 
-async def test_an_outage_moves_deadlines_as_the_rule_moves_them(anywhere: Any) -> None:
+async def test_an_outage_moves_deadlines_as_the_rule_moves_them(anywhere: Recorder) -> None:
     await register_many(anywhere)
     for minutes in (1, 2, 10, 100):
         before, start = await rows(anywhere), anywhere.clock()
@@ -68,7 +71,7 @@ async def test_an_outage_moves_deadlines_as_the_rule_moves_them(anywhere: Any) -
         anywhere.clock.move(timedelta(minutes=minutes))
 
 
-async def test_an_outage_raises_no_alarm_and_a_true_death_still_does(recorder: Any) -> None:
+async def test_an_outage_raises_no_alarm_and_a_true_death_still_does(recorder: Recorder) -> None:
     await recorder.pass_time(seconds=0)
     living = await recorder.register("https://localhost/living", period_minutes=5, grace_minutes=1)
     dead = await recorder.register("https://localhost/dead", period_minutes=5, grace_minutes=1)
@@ -91,7 +94,7 @@ async def test_an_outage_raises_no_alarm_and_a_true_death_still_does(recorder: A
         await recorder.beat(dead)
 
 
-async def test_a_restart_raises_no_alarm_about_who_beats_every_few_seconds(recorder: Any) -> None:
+async def test_a_restart_raises_no_alarm_about_who_beats_every_few_seconds(recorder: Recorder) -> None:
     one = await recorder.register("https://localhost/quick", period_minutes=0.2, grace_minutes=0.1)
     await recorder.pass_time(seconds=10)
     await recorder.beat(one)
@@ -103,7 +106,7 @@ async def test_a_restart_raises_no_alarm_about_who_beats_every_few_seconds(recor
     assert await recorder.sweep() == 1
 
 
-async def test_each_death_is_counted(recorder: Any) -> None:
+async def test_each_death_is_counted(recorder: Recorder) -> None:
     for number in range(3):
         await recorder.register(f"https://localhost/{number}", period_minutes=1, grace_minutes=0)
     await recorder.pass_time(minutes=2)
@@ -111,7 +114,7 @@ async def test_each_death_is_counted(recorder: Any) -> None:
     assert b"campus_recorder_deaths_total 3.0" in recorder.campus.service.counters.page()
 
 
-async def test_a_long_outage_is_told_to_each_target_once(recorder: Any, receiver: Any) -> None:
+async def test_a_long_outage_is_told_to_each_target_once(recorder: Recorder, receiver: Receiver) -> None:
     key = await recorder.campus.key("recorder")
     await recorder.pass_time(seconds=0)
     for number in range(3):
@@ -127,7 +130,7 @@ async def test_a_long_outage_is_told_to_each_target_once(recorder: Any, receiver
     assert {one["unverified"] for one in entries} == {True}
 
 
-async def test_beats_and_sweeps_at_once_leave_no_monitor_dead_with_a_fresh_beat(anywhere: Any) -> None:
+async def test_beats_and_sweeps_at_once_leave_no_monitor_dead_with_a_fresh_beat(anywhere: Recorder) -> None:
     monitors = [await anywhere.register(f"https://localhost/{number}", period_minutes=1, grace_minutes=0) for number in range(20)]
     await anywhere.pass_time(minutes=1)
     async with anyio.create_task_group() as tasks:
@@ -140,7 +143,7 @@ async def test_beats_and_sweeps_at_once_leave_no_monitor_dead_with_a_fresh_beat(
         assert kinds in ([], ["dead", "recovered"])
 
 
-async def test_the_next_look_is_due_at_the_next_deadline(anywhere: Any) -> None:
+async def test_the_next_look_is_due_at_the_next_deadline(anywhere: Recorder) -> None:
     await anywhere.register("https://localhost/1", period_minutes=10, grace_minutes=2)
     last = await anywhere.register("https://localhost/2", period_minutes=20, grace_minutes=2)
     sweep_at, began = anywhere.campus.site.state.sweep, anywhere.clock()
@@ -166,7 +169,7 @@ async def test_nothing_is_delivered_while_deaths_are_still_being_found() -> None
         await delivered.wait()
 
 
-async def test_a_storm_is_flipped_whole_each_with_its_alert(anywhere: Any) -> None:
+async def test_a_storm_is_flipped_whole_each_with_its_alert(anywhere: Recorder) -> None:
     template = await anywhere.row(await anywhere.register())
     copies = [{**template._asdict(), "id": f"mon_{number}", "badge_id": f"badge_{number}"} for number in range(1_203)]
     await in_transaction(anywhere.campus.site.storage, lambda connection: connection.execute(MONITORS.insert(), copies) and None)
@@ -176,7 +179,7 @@ async def test_a_storm_is_flipped_whole_each_with_its_alert(anywhere: Any) -> No
     assert len({one for (one,) in counted}) == len(counted) == 1_204
 
 
-async def test_of_more_than_are_flipped_at_once_the_longest_overdue_come_first(anywhere: Any) -> None:
+async def test_of_more_than_are_flipped_at_once_the_longest_overdue_come_first(anywhere: Recorder) -> None:
     template, count = await anywhere.row(await anywhere.register()), MONITORS_PER_TRANSACTION + 200
     due = template.deadline_at
     copies = [
@@ -194,7 +197,9 @@ async def test_of_more_than_are_flipped_at_once_the_longest_overdue_come_first(a
     assert sorted(left) == [f"copy_{number:05}" for number in range(count - MONITORS_PER_TRANSACTION)]
 
 
-async def test_a_beat_that_commits_while_the_sweep_waits_for_its_row_keeps_the_monitor_alive(open_recorder: Any, postgres: Any) -> None:
+async def test_a_beat_that_commits_while_the_sweep_waits_for_its_row_keeps_the_monitor_alive(
+    open_recorder: OpenRecorder, postgres: Postgres
+) -> None:
     """Without the lock that keeps the writers of PostgreSQL apart: the statement alone must decide."""
     name = postgres.create_database()
     async with open_recorder(storage=postgres.url(name)) as recorder:
@@ -227,7 +232,7 @@ def test_an_outage_of_exactly_two_minutes_is_short() -> None:
     assert not Outage(start, start + timedelta(seconds=120, microseconds=1)).is_short
 
 
-async def test_after_an_outage_of_exactly_two_minutes_there_is_time_for_the_retries_and_no_more(anywhere: Any) -> None:
+async def test_after_an_outage_of_exactly_two_minutes_there_is_time_for_the_retries_and_no_more(anywhere: Recorder) -> None:
     monitor = await anywhere.register(period_minutes=1, grace_minutes=1)
     await anywhere.pass_time(seconds=0)
     anywhere.clock.move(timedelta(seconds=120))

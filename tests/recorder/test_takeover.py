@@ -1,14 +1,13 @@
 """Handing work over: capsules fetched, a dead monitor claimed, the old agent fenced off; pause, resume and the fleet."""
 
-from typing import Any
-
 import pytest
 from recorder.races import one_of_five_takeovers
+from recorder.recorders import OpenRecorder, Recorder
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_replacement_goes_on_where_the_dead_agent_stopped(both_ways: Any) -> None:
+async def test_a_replacement_goes_on_where_the_dead_agent_stopped(both_ways: Recorder) -> None:
     key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key, period_minutes=10, grace_minutes=2)
     await both_ways.beat(monitor, capsule={"step": 7, "next": "b"}, seq=7)
@@ -29,11 +28,11 @@ async def test_a_replacement_goes_on_where_the_dead_agent_stopped(both_ways: Any
     assert await both_ways.alerts(monitor) == [("dead", 1), ("recovered", 1)]
 
 
-async def test_of_many_replacements_exactly_one_wins(anywhere: Any) -> None:
+async def test_of_many_replacements_exactly_one_wins(anywhere: Recorder) -> None:
     await one_of_five_takeovers([anywhere], rounds=3)
 
 
-async def test_only_the_owner_of_a_dead_monitor_can_take_it(recorder: Any) -> None:
+async def test_only_the_owner_of_a_dead_monitor_can_take_it(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key)
     ask = {"monitor_id": monitor["monitor_id"]}
@@ -48,7 +47,7 @@ async def test_only_the_owner_of_a_dead_monitor_can_take_it(recorder: Any) -> No
     assert (await recorder.call("takeover", **ask, secret=monitor["secret"], key=key)).status == 200
 
 
-async def test_the_capsule_needs_the_key_and_a_secret_that_is_given_must_be_right(both_ways: Any) -> None:
+async def test_the_capsule_needs_the_key_and_a_secret_that_is_given_must_be_right(both_ways: Recorder) -> None:
     key = await both_ways.campus.key("recorder")
     monitor, free = await both_ways.register(key=key), await both_ways.register("https://localhost/free")
     ask = {"monitor_id": monitor["monitor_id"]}
@@ -61,7 +60,7 @@ async def test_the_capsule_needs_the_key_and_a_secret_that_is_given_must_be_righ
     assert (found["found"], found["last"]) == (False, None)
 
 
-async def test_the_fleet_shows_each_monitor_as_it_stands(both_ways: Any) -> None:
+async def test_the_fleet_shows_each_monitor_as_it_stands(both_ways: Recorder) -> None:
     key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key, period_minutes=10, grace_minutes=2, name="nightly")
     await both_ways.beat(monitor, status="start")
@@ -78,7 +77,7 @@ async def test_the_fleet_shows_each_monitor_as_it_stands(both_ways: Any) -> None
     assert monitor["secret"] not in str(entry)
 
 
-async def test_uptime_is_the_share_of_the_watched_time(recorder: Any) -> None:
+async def test_uptime_is_the_share_of_the_watched_time(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key, period_minutes=600)
     await recorder.pass_time(minutes=60)
@@ -91,7 +90,7 @@ async def test_uptime_is_the_share_of_the_watched_time(recorder: Any) -> None:
     assert entry["uptime"] == pytest.approx(60 / 80)
 
 
-async def test_the_fleet_comes_in_pages(both_ways: Any) -> None:
+async def test_the_fleet_comes_in_pages(both_ways: Recorder) -> None:
     key = await both_ways.campus.key("recorder")
     ids = {(await both_ways.register(f"https://localhost/{number}", key=key))["monitor_id"] for number in range(5)}
     seen, after = [], None
@@ -104,7 +103,7 @@ async def test_the_fleet_comes_in_pages(both_ways: Any) -> None:
     assert seen == sorted(ids)
 
 
-async def test_a_paused_monitor_raises_nothing_until_it_beats_or_is_resumed(both_ways: Any) -> None:
+async def test_a_paused_monitor_raises_nothing_until_it_beats_or_is_resumed(both_ways: Recorder) -> None:
     key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     who = {"monitor_id": monitor["monitor_id"]}
@@ -121,7 +120,7 @@ async def test_a_paused_monitor_raises_nothing_until_it_beats_or_is_resumed(both
     assert (await both_ways.call("resume_monitor", **who)).code == "monitor_not_found"
 
 
-async def test_an_agent_that_knows_only_the_descriptions_finds_its_way(open_recorder: Any) -> None:
+async def test_an_agent_that_knows_only_the_descriptions_finds_its_way(open_recorder: OpenRecorder) -> None:
     async with open_recorder("mcp") as recorder:
         opened = next(one for one in recorder.campus.service.plan.opened if one.name == "recorder")
         for tool in opened.tools.values():

@@ -1,0 +1,137 @@
+"""The receivers of alerts: an HTTPS server for webhooks with a certificate for localhost, and an SMTP server for e-mail."""
+
+import json
+import ssl
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+from aiosmtpd.smtp import Envelope
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from campus.testing import ORIGIN
+
+
+@dataclass(frozen=True)
+class Authority:
+    """The certificate with its key in one file, and the two sides of a connection."""
+
+    file: Path
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+def make_authority(folder: Path) -> Authority:
+    """Write the file and open both sides."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "recorder tests")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
+    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path = folder / "server.pem"
+    path.write_bytes(secret + builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(path)
+    return Authority(path, server, ssl.create_default_context(cafile=str(path)))
+
+
+@dataclass(frozen=True)
+class Received:
+    """One request as the receiver got it."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Receiver:
+    """An HTTPS server that keeps what it is sent; `answers` are given in their order, the last one for ever."""
+
+    port: int
+    requests: list[Received] = field(default_factory=list)
+    answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=lambda: [(200, {}, b"")])
+    bell: anyio.Event = field(default_factory=anyio.Event)
+    held: list[str] = field(default_factory=list)
+    """Paths of the requests that get no answer: those to /hung."""
+
+    def url(self, path: str = "/hook") -> str:
+        return f"https://localhost:{self.port}{path}"
+
+    def answer(self, *statuses: int, headers: Mapping[str, str] | None = None, body: bytes = b"") -> None:
+        self.answers = [(status, dict(headers or {}), body) for status in statuses]
+
+    @property
+    def types(self) -> list[str]:
+        return [one.json["type"] for one in self.requests]
+
+    async def serve(self, stream: anyio.abc.ByteStream) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.EndOfStream, anyio.ClosedResourceError, ssl.SSLError):
+            async with stream:
+                received = await _read_request(stream)
+                if received.path.startswith("/hung"):
+                    self.held.append(received.path)
+                    await anyio.sleep_forever()
+                self.requests.append(received)
+                status, headers, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                lines = [
+                    f"HTTP/1.1 {status} Said",
+                    f"Content-Length: {len(body)}",
+                    *(f"{name}: {value}" for name, value in headers.items()),
+                ]
+                await stream.send(("\r\n".join([*lines, "Connection: close", "", ""])).encode() + body)
+
+
+async def _read_request(stream: anyio.abc.ByteStream) -> Received:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += await stream.receive()
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    while len(body) < int(headers.get("content-length", "0")):
+        body += await stream.receive()
+    method, path, _ = first.split(" ")
+    return Received(method, path, headers, body)
+
+
+@dataclass
+class Mailbox:
+    """An SMTP server that keeps what it takes; `refusal` is what it says to every recipient instead."""
+
+    port: int = 0
+    messages: list[EmailMessage] = field(default_factory=list)
+    refusal: str | None = None
+
+    async def handle_RCPT(self, server: Any, session: Any, envelope: Envelope, address: str, options: Any) -> str:
+        envelope.rcpt_tos.append(address)
+        return self.refusal or "250 OK"
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Envelope) -> str:
+        assert isinstance(envelope.content, bytes)
+        message = message_from_bytes(envelope.content, policy=policy.default)
+        assert isinstance(message, EmailMessage)
+        self.messages.append(message)
+        return "250 OK"
+
+    def link(self, purpose: str) -> str:
+        """The path of the last link of a kind that a message holds."""
+        words = [word for message in self.messages for word in str(message.get_content()).split() if f"/email/{purpose}/" in word]
+        return words[-1].removeprefix(ORIGIN)

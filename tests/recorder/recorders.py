@@ -1,0 +1,79 @@
+"""A recorder in a test campus, and what only a test may do to it: move its clock, sweep, deliver, read its rows."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+from sqlalchemy import Connection, select, update
+
+from buildings.recorder.sweep import keep_time
+from buildings.recorder.tables import ALERTS, MONITORS, TARGETS, TICKS
+from buildings.recorder.watch import deliver_now, sweep_now
+from campus import in_snapshot, in_transaction
+from campus.testing import ORIGIN, Clock, Reply, TestCampus
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """A campus with a recorder, and what only a test may do to it."""
+
+    campus: TestCampus
+    clock: Clock
+
+    async def call(self, tool: str, /, **arguments: Any) -> Reply:
+        return await self.campus.call(tool, **arguments)
+
+    @asynccontextmanager
+    async def calling_from(self, address: str) -> AsyncIterator["Recorder"]:
+        """The same recorder, called from another address."""
+        transport = httpx.ASGITransport(self.campus.app, client=(address, 1))
+        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as http:
+            yield replace(self, campus=replace(self.campus, http=http))
+
+    async def register(self, webhook: str | None = "https://localhost/hook", **arguments: Any) -> dict[str, Any]:
+        """Register a monitor, which must succeed; returns the result."""
+        reply = await self.call("register_monitor", **{"name": "worker", "alert_webhook": webhook, **arguments})
+        assert reply.status == 200, reply.data
+        found: dict[str, Any] = reply.data
+        return found
+
+    async def beat(self, monitor: Mapping[str, Any], **arguments: Any) -> Reply:
+        return await self.call("heartbeat", monitor_id=monitor["monitor_id"], secret=monitor["secret"], **arguments)
+
+    async def pass_time(self, **span: float) -> None:
+        """Let time pass for a recorder that runs all the while: it is no outage."""
+        self.clock.move(timedelta(**span))
+        await in_transaction(self.campus.site.storage, lambda connection: _write_tick(connection, self.clock()))
+
+    async def sweep(self) -> int:
+        return await sweep_now(self.campus.site)
+
+    async def deliver(self) -> int:
+        return await deliver_now(self.campus.site)
+
+    async def alerts(self, monitor: Mapping[str, Any]) -> list[tuple[str, int]]:
+        """The kinds and epochs of the undelivered alerts, in their order."""
+        chosen = select(ALERTS.c.kind, ALERTS.c.epoch).where(ALERTS.c.monitor_id == monitor["monitor_id"]).order_by(ALERTS.c.id)
+        return [
+            (kind, epoch)
+            for kind, epoch in await in_snapshot(self.campus.site.storage, lambda connection: connection.execute(chosen).all())
+        ]
+
+    async def row(self, monitor: Mapping[str, Any]) -> Any:
+        chosen = select(MONITORS).where(MONITORS.c.id == monitor["monitor_id"])
+        return await in_snapshot(self.campus.site.storage, lambda connection: connection.execute(chosen).one_or_none())
+
+    async def targets(self) -> Sequence[Any]:
+        return await in_snapshot(self.campus.site.storage, lambda connection: connection.execute(select(TARGETS)).all())
+
+
+def _write_tick(connection: Connection, now: datetime) -> None:
+
+    if not connection.execute(update(TICKS).values(at=now).returning(TICKS.c.id)).all():
+        keep_time(connection, now)
+
+
+OpenRecorder = Callable[..., AbstractAsyncContextManager[Recorder]]
