@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +15,12 @@ import httpx
 import pytest
 from conformance.every_tool import CALLS, answered_otherwise
 from conformance.served_campus import ServedCampus
+from patience import patience
+
+from tests import forkserver
 
 DOCUMENTS = {"whole": "/v1/openapi.json", "first": "/openapi.json", "monitors": "/recorder/openapi.json"}
+GENERATOR = "from openapi_python_client.cli import app\napp()"
 GENERATE_SECONDS = 100
 
 
@@ -53,14 +58,18 @@ class Generated:
 def generate(folder: Path, documents: Mapping[str, Mapping[str, Any]]) -> None:
     """A package for each document, made at the same time; whatever the generator does not understand is a failure."""
     (folder / "options.json").write_text(json.dumps({"post_hooks": []}))
-    running = []
-    for package, document in documents.items():
-        (folder / f"{package}.json").write_text(json.dumps(document))
-        words = ["--path", f"{package}.json", "--output-path", package, "--meta", "none", "--config", "options.json", "--fail-on-warning"]
-        command = [sys.executable, "-m", "openapi_python_client", "generate", *words]
-        running.append(subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    said = [process.communicate(timeout=GENERATE_SECONDS)[0] for process in running]
-    assert [process.returncode for process in running] == [0] * len(running), "\n".join(said)
+
+    def generated(package: str) -> subprocess.CompletedProcess[str]:
+        (source := folder / f"{package}.json").write_text(json.dumps(documents[package]))
+        words = ["--path", str(source), "--output-path", str(folder / package), "--config", str(folder / "options.json")]
+        options = ["--meta", "none", "--fail-on-warning"]
+        return forkserver.shared().run(
+            GENERATOR, "generate", *words, *options, imports=["openapi_python_client.cli"], timeout=patience(GENERATE_SECONDS)
+        )
+
+    with ThreadPoolExecutor() as threads:
+        for ended in threads.map(generated, documents):
+            assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 @pytest.fixture(scope="module")
