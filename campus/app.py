@@ -35,7 +35,7 @@ from campus.outbound.operators_urls import feeds_client
 from campus.payments.service import PaymentService
 from campus.site import Site
 from campus.storage import NoStorage
-from campus.storage.shape import missing_from
+from campus.storage.migrations import missing_from
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,7 @@
-"""Alembic in code, without ini file and env.py. Loaded only when a step is due, or to be written: the import takes 0.2 s."""
+"""Alembic without ini file and env.py: it runs migrations, compares tables with a database, and writes the next migration.
+
+Loaded only when needed, because the import takes 0.2 s.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -17,12 +20,12 @@ from sqlmodel import SQLModel
 from sqlmodel.sql.sqltypes import AutoString
 
 from campus.errors import StorageError
-from campus.storage.columns import Json, UtcDateTime
 from campus.storage.database import Storage
 from campus.storage.migrations import History, history_of
+from campus.storage.tables import Json, UtcDateTime
 
-ONE_AT_A_TIME = Lock()
-"""The steps speak to `alembic.op`, and there is one per process."""
+UPGRADE_LOCK = Lock()
+"""One upgrade at a time, because the steps use `alembic.op`, which is global to the process."""
 
 STEP = '''"""{sentence}"""
 
@@ -39,7 +42,7 @@ def upgrade() -> None:
 
 
 def upgrade(connection: Connection, history: History) -> None:
-    """Run the steps that the database has not seen, within the connection's transaction: all of them, or none.
+    """Run the steps that are due in the connection's transaction: all of them, or none.
 
     Blocks; call it in a worker thread. On SQLite the connection must have foreign_keys=OFF: `batch_alter_table` drops the
     old table, which would delete the rows that refer to it.
@@ -49,26 +52,26 @@ def upgrade(connection: Connection, history: History) -> None:
     def steps(current: Any, _: object) -> Iterable[Any]:
         return script._upgrade_revs("head", current)
 
-    with ONE_AT_A_TIME, EnvironmentContext(Config(), script, fn=steps) as environment:
+    with UPGRADE_LOCK, EnvironmentContext(Config(), script, fn=steps) as environment:
         environment.configure(connection=connection, transactional_ddl=True)
         environment.run_migrations()
 
 
 async def drift(storage: Storage, tables: type[SQLModel]) -> Sequence[str]:
-    """How the database that the migrations made differs from the tables in code; empty: not at all."""
+    """The differences between a migrated database and the tables in code; empty when there are none."""
     async with storage.read() as session:
         found = await (await session.connection()).run_sync(_compare, tables.metadata)
         return [str(difference) for difference in found]
 
 
 def write_revision(tables: type[SQLModel], text: str) -> Path:
-    """Write the step that leads from the newest one to the tables in code, and give its file; read it before you commit it.
+    """Write the step from the newest one to the tables in code and return its file; read it before you commit it.
 
     `text` says in a few words what the step does. StorageError when there is nothing to do.
     """
     history = history_of(tables)
     if not (body := _body(tables.metadata, history)):
-        raise StorageError(f"there is nothing to write: the steps up to {history.head} in {history.folder} make the tables as they are")
+        raise StorageError(f"there is nothing to write: the steps up to {history.head} in {history.folder} create the tables as they are")
     words = re.findall(r"[a-z0-9]+", text.lower())
     if not words:
         raise StorageError(f"{text!r} names no file; say in a few words what the step does")
@@ -87,7 +90,7 @@ def _step(text: str, history: History, body: str) -> str:
 
 
 def _body(metadata: MetaData, history: History) -> str:
-    """What `upgrade()` does, found on a scratch database at the newest step; empty when there is nothing to do."""
+    """The body of `upgrade()`, computed on a scratch database at the newest step; empty when there is nothing to do."""
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
         if history.steps:
@@ -103,13 +106,13 @@ def _body(metadata: MetaData, history: History) -> str:
 
 
 def _refuse_unfilled(steps: ops.UpgradeOps) -> None:
-    """A step must also run where there are rows, which need a value for each new column."""
+    """A step must also run on tables with rows, which need a value for each new column."""
     changes = [change for table in steps.ops if isinstance(table, ops.ModifyTableOps) for change in table.ops]
     added = [change for change in changes if isinstance(change, ops.AddColumnOp)]
     for table, column in ((change.table_name, change.column) for change in added):
         if not column.nullable and column.server_default is None:
             raise StorageError(
-                f"the new column {column.name} of {table} may not be null, and rows that are there have no value for it; give it one by"
+                f"the new column {column.name} of {table} may not be null, and existing rows have no value for it; give it one with"
                 ' Field(sa_column_kwargs={"server_default": "…"}), or let it be null'
             )
 
@@ -120,7 +123,7 @@ def _compare(connection: Connection, metadata: MetaData) -> Sequence[Any]:
 
 
 def _spell_type(kind: str, item: Any, _: object) -> str | Literal[False]:
-    """Column types of campus and SQLModel by SQLAlchemy's own names: a step must not change when these do."""
+    """Write the column types of campus and SQLModel as SQLAlchemy's own, so that a step does not change when they do."""
     if kind != "type":
         return False
     if isinstance(item, UtcDateTime):

@@ -1,4 +1,4 @@
-"""Group commit: whatever waits is written in one transaction at once, so that a hundred callers share one fsync."""
+"""Group commit: all waiting items are written in one transaction, so that a hundred callers share one fsync."""
 
 import asyncio
 from collections import deque
@@ -19,45 +19,45 @@ R = TypeVar("R")
 Apply = Callable[[Connection, Sequence[T]], Sequence[R | Exception]]
 
 LARGEST_GROUP = 1_000
-"""Items in one transaction: beyond it they wait for the next, so that a write() in between waits for milliseconds."""
+"""Items per transaction; more wait for the next one, so that a write() in between waits for milliseconds only."""
 
 
 class Transact(Protocol):
-    """Runs work in one transaction on the one writer; on disk when it returns, rolled back when it raises."""
+    """Runs work in one transaction on the only writer; on disk when it returns, rolled back when it raises."""
 
     async def __call__(self, work: Callable[[Connection], R]) -> R:
-        """What the work gives."""
+        """Returns what the work returns."""
         ...
 
 
 class Group(Generic[T, R]):
-    """The items of one transaction, and who waits for each."""
+    """The items of one transaction, and the future that each awaiter waits for."""
 
     def __init__(self) -> None:
         self.items: list[T] = []
-        self._awaited: list[asyncio.Future[R | Exception]] = []
+        self._futures: list[asyncio.Future[R | Exception]] = []
 
-    def add(self, item: T, told: asyncio.Future[R | Exception]) -> None:
-        """`told` will be told of the item. A future each, not an event for all, is half the cost of waiting."""
+    def add(self, item: T, future: asyncio.Future[R | Exception]) -> None:
+        """Add an item, whose result the future will hold. A future per item costs half as much as one event for all."""
         self.items.append(item)
-        self._awaited.append(told)
+        self._futures.append(future)
 
     def settle(self, results: Sequence[R | Exception]) -> None:
-        """All is on disk."""
-        for told, result in zip(self._awaited, results, strict=True):
-            if not told.done():  # else its awaiter was cancelled
-                told.set_result(result)
+        """Hand out the results: all items are on disk."""
+        for future, result in zip(self._futures, results, strict=True):
+            if not future.done():  # else its awaiter was cancelled
+                future.set_result(result)
 
     def fail(self, error: Exception) -> None:
-        """Nothing is on disk."""
+        """Hand the error to every awaiter: no item is on disk."""
         self.settle([error] * len(self.items))
 
 
 class Batch(Generic[T, R]):
     """`async with Batch(…) as put`, then `await put(item)` from any number of tasks.
 
-    There is no timer: while one group is being written the next one fills. An awaiter that is cancelled leaves its item
-    in the group. On leaving, what was accepted is still written; a cancellation waits for that.
+    There is no timer: while one group is written, the next one fills. An awaiter that is cancelled leaves its item in the group.
+    Leaving the block writes all accepted items first; a cancellation waits for that.
     """
 
     def __init__(self, apply: Apply[T, R], transact: Transact, *, lock: anyio.Lock) -> None:
@@ -70,19 +70,19 @@ class Batch(Generic[T, R]):
         self._tasks: TaskGroup = anyio.create_task_group()
 
     async def __aenter__(self) -> Callable[[T], Awaitable[R]]:
-        self._loop = asyncio.get_running_loop()  # asked for once: with each item it would cost as much as the item's future
+        self._loop = asyncio.get_running_loop()  # looked up once: per item it would cost as much as the item's future
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._write_groups)
         return self.put
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        # the error of the block is not handed to the task group, which would wrap it and cancel the last write
+        # the task group does not get the block's error: it would wrap it and cancel the last write
         self._closed = True
         self._wake.set()
         await self._tasks.__aexit__(None, None, None)
 
     async def put(self, item: T) -> R:
-        """The item's result, once it is on disk."""
+        """Returns the item's result once it is on disk."""
         if self._closed:
             raise StorageError("this batch is closed and takes no more items")
         group = self._groups[-1]
@@ -91,11 +91,11 @@ class Batch(Generic[T, R]):
             self._groups.append(group)
         if not group.items:
             self._wake.set()
-        told: asyncio.Future[R | Exception] = self._loop.create_future()
-        group.add(item, told)
-        result = await told
+        future: asyncio.Future[R | Exception] = self._loop.create_future()
+        group.add(item, future)
+        result = await future
         if isinstance(result, Exception):
-            # one error may be raised to many awaiters: each begins with a traceback of its own
+            # one error may be raised to many awaiters, each of which starts a new traceback
             raise result.with_traceback(None)
         return result
 
@@ -104,17 +104,17 @@ class Batch(Generic[T, R]):
             with anyio.CancelScope(shield=True):
                 while not self._closed or self._groups[0].items:
                     await self._wake.wait()
-                    await anyio.lowlevel.checkpoint()  # those who are about to put come first: larger groups cost a tenth less per item
+                    await anyio.lowlevel.checkpoint()  # tasks that are about to put come first: larger groups cost a tenth less per item
                     if self._groups[0].items:
                         async with self._lock:
                             await self._write(self._next_group())
-        finally:  # stopped from outside, as when the event loop ends: nobody is left waiting
+        finally:  # also when stopped from outside, as at the end of the event loop: nobody is left waiting
             self._closed = True
             for group in self._groups:
                 group.fail(StorageUnavailable("the writer was stopped; the item was not stored"))
 
     def _next_group(self) -> Group[T, R]:
-        """The oldest group; taken when the writer is free, for it fills until then."""
+        """The oldest group. It is taken when the writer is free, because it fills until then."""
         group = self._groups.popleft()
         if not self._groups:
             self._groups.append(Group())
@@ -136,5 +136,5 @@ class Batch(Generic[T, R]):
     def _apply_all(self, connection: Connection, *, items: Sequence[T]) -> Sequence[R | Exception]:
         results = self._apply(connection, items)
         if len(results) != len(items):
-            raise ValueError(f"a batch of {len(items)} items must give as many results, and gave {len(results)}")
+            raise ValueError(f"a batch of {len(items)} items needs as many results; apply returned {len(results)}")
         return results

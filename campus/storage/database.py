@@ -21,25 +21,25 @@ R = TypeVar("R")
 class Storage(Protocol):
     """What a building stores, in a database of its own.
 
-    A database that is full, read-only, locked or away raises StorageUnavailable; callers get 503 and may try again.
-    Hold no transaction open while waiting for the network: it keeps the writer from others, or the log from shrinking.
+    A database that is full, read-only, locked or out of reach raises StorageUnavailable; callers get 503 and may try again.
+    Hold no transaction open while waiting for the network: on SQLite it keeps the log from shrinking, and a write blocks other writers.
     """
 
     def read(self) -> AbstractAsyncContextManager[AsyncSession]:
-        """A session on one snapshot, taken by its first statement; a write in it fails."""
+        """A session on one snapshot, which its first statement takes; a write in it raises StorageError."""
         ...
 
     def write(self) -> AbstractAsyncContextManager[AsyncSession]:
-        """One transaction, alone: what it reads nobody changes until it ends. Commits at the end, rolls back on an exception."""
+        """One transaction, alone: nobody changes what it reads until it ends. Commits at the end, rolls back on an exception."""
         ...
 
     def batch(
         self, apply: Callable[[Connection, Sequence[T]], Sequence[R | Exception]]
     ) -> AbstractAsyncContextManager[Callable[[T], Awaitable[R]]]:
-        """Group commit: `async with storage.batch(apply) as put`, then `await put(item)`; its return means on disk.
+        """Group commit: `async with storage.batch(apply) as put`, then `await put(item)`, which returns once the item is on disk.
 
-        `apply(connection, items)` writes all that waits in one transaction and gives a result per item. A result that is
-        an Exception is raised to that item's awaiter; what `apply` itself raises rolls back and goes to every awaiter.
+        `apply(connection, items)` writes all waiting items in one transaction and returns a result per item. A result that is
+        an Exception is raised to that item's awaiter; what `apply` itself raises rolls back and is raised to every awaiter.
         On SQLite it runs in a thread: it may touch nothing but its arguments.
         """
         ...
@@ -52,7 +52,7 @@ async def try_write(storage: Storage) -> None:
 
 
 class NoStorage:
-    """The storage of a building that declares no tables: whatever it asks for is refused."""
+    """The storage of a building that declares no tables: every use raises StorageError."""
 
     def __init__(self, building: str) -> None:
         self._building = building
@@ -70,11 +70,11 @@ class NoStorage:
         raise self._refusal()
 
     def _refusal(self) -> StorageError:
-        return StorageError(f"{self._building} has no database, for it declares no tables; give its Building tables=")
+        return StorageError(f"{self._building} has no database, because it declares no tables; pass tables= to its Building")
 
 
 class Connections(Protocol):
-    """What a database gives a room: connections that read, one that writes, and transactions for batches."""
+    """The connections to one database: some that read, one that writes, and transactions for batches."""
 
     readers: AsyncEngine
     writer: AsyncEngine
@@ -89,14 +89,14 @@ class Connections(Protocol):
 
 
 class Database:
-    """Storage on one database.
+    """Storage on one database; `description` names it in errors.
 
-    Within the process one lock lets writers in by order of arrival; against other processes the database's own lock stands.
+    Within the process one lock admits writers in the order of their arrival; between processes the database's own lock does.
     """
 
-    def __init__(self, connections: Connections, *, database: str) -> None:
+    def __init__(self, connections: Connections, *, description: str) -> None:
         self._connections = connections
-        self._database = database
+        self._description = description
         self._lock = anyio.Lock()
 
     @asynccontextmanager
@@ -105,7 +105,7 @@ class Database:
         async with self._session(self._connections.readers, reading=True) as session:
             yield session
             if session.new or session.dirty or session.deleted:
-                await session.flush()  # fails: a change would be lost without a word
+                await session.flush()  # raises: the change would be lost silently
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncSession]:
@@ -113,7 +113,7 @@ class Database:
         async with self._lock, self._session(self._connections.writer, reading=False) as session:
             yield session
             await anyio.lowlevel.checkpoint_if_cancelled()
-            with anyio.CancelScope(shield=True):  # a commit that was begun is waited for
+            with anyio.CancelScope(shield=True):  # a commit that was begun is awaited
                 await session.commit()
 
     def batch(self, apply: Apply[T, R]) -> Batch[T, R]:
@@ -128,14 +128,14 @@ class Database:
     async def _session(self, engine: AsyncEngine, *, reading: bool) -> AsyncIterator[AsyncSession]:
         session = AsyncSession(engine, expire_on_commit=False)
         try:
-            with translate_errors(self._database, connecting=True, reading=reading):
+            with translate_errors(self._description, connecting=True, reading=reading):
                 await session.connection()
-            with translate_errors(self._database, reading=reading):
+            with translate_errors(self._description, reading=reading):
                 yield session
         finally:
             with anyio.CancelScope(shield=True):
                 await session.close()
 
     async def _transact(self, work: Callable[[Connection], R]) -> R:
-        with translate_errors(self._database, connecting=True):
+        with translate_errors(self._description, connecting=True):
             return await self._connections.transact(work)

@@ -1,4 +1,4 @@
-"""The databases: where a campus keeps what it stores, opened once per process; it gives each building its room."""
+"""All databases of one campus: opened once per process, each migrated and handed to its building."""
 
 import logging
 import re
@@ -12,9 +12,9 @@ from sqlmodel import SQLModel
 from campus.errors import StorageError
 from campus.storage.database import Connections, Database, Storage
 from campus.storage.migrations import History, history_of
-from campus.storage.postgres import locate
-from campus.storage.sqlite import SqliteDirectory
-from campus.storage.sqlite_files import claimed
+from campus.storage.postgres import postgres_backend
+from campus.storage.sqlite import SqliteBackend
+from campus.storage.sqlite_files import open_directory
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 URLS = '"sqlite:DIRECTORY" or "postgresql://user@host/database"'
@@ -22,40 +22,40 @@ log = logging.getLogger(__name__)
 
 
 class Backend(Protocol):
-    """What keeps the building_tables: a directory of SQLite files, or a PostgreSQL database."""
+    """A directory of SQLite files, or a PostgreSQL server's database with its schemas: one file or schema per name."""
 
     is_single_process: bool
 
     def describe(self, name: str) -> str:
-        """What to call a room's database in a sentence."""
+        """What to call the database of this name in a sentence."""
         ...
 
     async def version_of(self, name: str) -> str | None:
-        """The newest migration that the room's database has seen; changes nothing."""
+        """The newest migration that was run on it; changes nothing. None where there are no tables."""
         ...
 
     async def upgrade(self, name: str, history: History) -> None:
-        """Bring the room's database to the newest step."""
+        """Run the steps that are due, creating the database when it is missing."""
         ...
 
     def connections(self, name: str) -> Connections:
-        """The room's connections."""
+        """Its connections, which are opened at the first use."""
         ...
 
     def findings(self) -> Sequence[str]:
-        """Why nothing can be written."""
+        """Why nothing can be written, a sentence each."""
         ...
 
     async def backup(self, target: Path) -> Sequence[Path]:
-        """Copy everything into a directory."""
+        """Copy everything into a directory; returns the files."""
         ...
 
 
 class Databases:
-    """The building_tables of one campus. `async with Databases.open(url) as databases`, then `await databases.storage_of(name, tables)`."""
+    """`async with Databases.open(url) as databases`, then `await databases.storage_of(name, tables)`."""
 
-    def __init__(self, database: Backend, stack: AsyncExitStack) -> None:
-        self._backend = database
+    def __init__(self, backend: Backend, stack: AsyncExitStack) -> None:
+        self._backend = backend
         self._stack = stack
         self._opened: dict[str, Database] = {}
 
@@ -66,24 +66,24 @@ class Databases:
     ) -> "AsyncIterator[Databases]":
         """Open `sqlite:DIRECTORY`, relative to `folder`, or `postgresql://user@host/database`; StorageError says what is wrong.
 
-        `exclusive` claims a SQLite directory for this process, as serving does; others may still open it without. On
-        PostgreSQL any number may serve. `reading` is for commands that only read: they work on a full or read-only disk.
+        `exclusive` locks a SQLite directory for this process, as serving does; others may still open it without. On
+        PostgreSQL any number of processes may serve. `reading` is for commands that only read: they work on a full or read-only disk.
         """
         async with AsyncExitStack() as stack:
             yield Databases(_backend_at(url, folder, password, exclusive=exclusive, reading=reading, stack=stack), stack)
 
+    @property
+    def is_single_process(self) -> bool:
+        """Whether at most one process can serve what is stored here."""
+        return self._backend.is_single_process
+
     async def check(self, building_tables: Mapping[str, type[SQLModel]]) -> None:
-        """StorageError when a room's database is of a newer version than its tables, or these have no migrations; changes nothing."""
+        """StorageError when a database is at a step that its tables' migrations do not know, or when there are none; changes nothing."""
         for name, tables in building_tables.items():
             await self._version(name, history_of(tables))
 
-    @property
-    def is_single_process(self) -> bool:
-        """Whether one process at most can serve what is stored here."""
-        return self._backend.is_single_process
-
     async def refuse_lost(self, name: str, *, beside: Iterable[str]) -> None:
-        """StorageError when a room has no tables and others have: it was lost, and would be taken for new; changes nothing."""
+        """StorageError when a database has no tables while others have: it was lost, and would be taken for new. Changes nothing."""
         if await self._backend.version_of(name) is not None:
             return
         if full := [other for other in beside if await self._backend.version_of(other) is not None]:
@@ -93,23 +93,23 @@ class Databases:
             )
 
     def findings(self) -> Sequence[str]:
-        """Why nothing can be written; nothing while all is well."""
+        """Why nothing can be written, a sentence each; empty while all is well."""
         return self._backend.findings()
 
     async def storage_of(self, name: str, tables: type[SQLModel]) -> Storage:
-        """A building's storage, its migrations run: those of the nearest `migrations` beside or above the module of its tables.
+        """A building's storage, migrated by the steps of the nearest folder `migrations` beside or above the module of its tables.
 
-        The same name gives the same object.
+        The same name returns the same object.
         """
         if name not in self._opened:
             await self._migrate(name, history_of(tables))
-            room = Database(self._backend.connections(name), database=self._backend.describe(name))
-            self._stack.push_async_callback(room.close)
-            self._opened[name] = room
+            database = Database(self._backend.connections(name), description=self._backend.describe(name))
+            self._stack.push_async_callback(database.close)
+            self._opened[name] = database
         return self._opened[name]
 
     async def backup(self, target: Path) -> Sequence[Path]:
-        """Copy every room into a directory while others read and write; SQLite only. Gives the files."""
+        """Copy every database into a directory while others read and write; SQLite only. Returns the files."""
         return await self._backend.backup(target)
 
     async def _migrate(self, name: str, history: History) -> None:
@@ -120,7 +120,7 @@ class Databases:
 
     async def _version(self, name: str, history: History) -> str | None:
         if not NAME.fullmatch(name):
-            raise StorageError(f"{name!r} cannot name a database: lower-case letters, digits and underscores, a letter first, 48 at most")
+            raise StorageError(f"{name!r} cannot name a database: use at most 48 lower-case letters, digits and _, a letter first")
         if not history.steps:
             raise StorageError(f'{name} has tables and no migrations; write the first: campus migration {name} "first tables"')
         version = await self._backend.version_of(name)
@@ -141,7 +141,7 @@ def _advice(name: str, version: str, history: History) -> str:
 def _backend_at(url: str, folder: Path, password: str | None, *, exclusive: bool, reading: bool, stack: AsyncExitStack) -> Backend:
     kind, _, rest = url.partition(":")
     if kind == "sqlite" and rest:
-        return SqliteDirectory(stack.enter_context(claimed((folder / rest).absolute(), exclusive=exclusive)), reading=reading)
+        return SqliteBackend(stack.enter_context(open_directory((folder / rest).absolute(), exclusive=exclusive)), reading=reading)
     if kind == "postgresql":
-        return locate(url, password)
+        return postgres_backend(url, password)
     raise StorageError(f"[storage] url begins with {kind!r}; write {URLS}")

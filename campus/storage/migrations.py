@@ -1,11 +1,17 @@
-"""A building's migrations on disk: numbered steps in a folder `migrations` beside, or above, the module of its tables."""
+"""A building's migrations: the numbered steps in its folder `migrations`, and whether its database has what the code needs.
 
-import inspect
+Alembic, which runs and writes the steps, is loaded only for that: see alembic_runner.py.
+"""
+
+import inspect as python_inspect
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy import Connection, inspect
 from sqlmodel import SQLModel
+
+from campus.storage.database import Storage
 
 STEP = re.compile(r"(\d{4})_\w+\.py")
 
@@ -24,25 +30,48 @@ class History:
 
     @property
     def next(self) -> str:
-        """The number of the step to come."""
+        """The number of the step to be written next."""
         return f"{int(self.head or 0) + 1:04d}"
 
 
 def history_of(tables: type[SQLModel]) -> History:
-    """The steps that are there, found by name alone: Alembic is not loaded."""
+    """The steps of the tables' building, found by file name; Alembic is not loaded."""
     folder = _folder_near(tables)
     names = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
     return History(folder, tuple(match[1] for name in names if (match := STEP.fullmatch(name))))
 
 
-def _folder_near(tables: type[SQLModel]) -> Path:
-    """The nearest `migrations` up to the top of the package; where none is, the one to be made beside the module.
+async def missing_from(storage: Storage, tables: type[SQLModel]) -> str | None:
+    """The first table or column that calls would fail on, in a few words; None when there is none.
 
-    A module in no package has `<module>_migrations`.
+    It compares names, which costs milliseconds. `campus check` compares types too, and loads Alembic for that.
     """
-    file = Path(inspect.getfile(tables))
+    async with storage.read() as session:
+        return await (await session.connection()).run_sync(_missing, tables)
+
+
+def _folder_near(tables: type[SQLModel]) -> Path:
+    """The nearest `migrations` beside the tables' module or above it, up to the top of its package.
+
+    Where there is none, the one to be made beside the module; a module in no package has `<module>_migrations`.
+    """
+    file = Path(python_inspect.getfile(tables))
     depth = tables.__module__.count(".") + (file.name == "__init__.py")
     if depth == 0:
         return file.with_name(f"{file.stem}_migrations")
     candidates = [folder / "migrations" for folder in file.parents[:depth]]
     return next((folder for folder in candidates if folder.is_dir()), candidates[0])
+
+
+def _missing(connection: Connection, tables: type[SQLModel]) -> str | None:
+    found = {name: columns for (_, name), columns in inspect(connection).get_multi_columns().items()}
+    for name, table in tables.metadata.tables.items():
+        if name not in found:
+            return f"there is no table {name}"
+        stored = {column["name"] for column in found[name]}
+        if absent := [column.name for column in table.columns if column.name not in stored]:
+            return f"the table {name} has no column {absent[0]}"
+        required = [one["name"] for one in found[name] if not one["nullable"] and one["default"] is None]
+        if unknown := [column for column in required if column not in table.columns]:
+            return f"the column {unknown[0]} of the table {name} must be filled, and the code does not know it"
+    return None

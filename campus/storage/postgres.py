@@ -1,6 +1,7 @@
 """PostgreSQL: one database with one schema per building."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,29 +16,29 @@ from sqlalchemy.pool import NullPool
 from campus.errors import StorageError
 from campus.storage.errors import BUSY_SECONDS, translate_errors
 from campus.storage.migrations import History
-from campus.storage.values import OPTIONS
+from campus.storage.tables import ENGINE_OPTIONS
 
 R = TypeVar("R")
 
 READERS = 4
-"""With the writer five connections per building and process: PostgreSQL's 100 are enough for four buildings in five processes."""
+"""With the writer that is five connections per building and process: PostgreSQL's 100 are enough for four buildings in five processes."""
 IDLE_SECONDS = 300
-"""A process that hangs within a transaction keeps the building's lock no longer."""
+"""How long a process that hangs within a transaction can keep the building's lock."""
 
 
 class PostgresConnections:
     """The connections of one building's schema: readers, whose transactions are read-only snapshots, and the writer.
 
-    Every write begins with an advisory lock of the schema, so that writers of all processes come one after the other, as on
-    SQLite: a value that was read cannot be changed before it is written. It costs one more message per transaction, and a
-    building writes with one process at a time; batch() makes up for it. Other buildings are not concerned.
+    Every write begins with an advisory lock of the schema, so that writers of all processes take turns, as on SQLite: a value that
+    was read cannot change before it is written. The lock costs one more message per transaction, which batch() makes up for. Other
+    buildings are not affected.
     """
 
     def __init__(self, url: URL, name: str) -> None:
         self.readers = _engine(
             url, name, pool_size=READERS, isolation_level="REPEATABLE READ", execution_options={"postgresql_readonly": True}
         )
-        # not REPEATABLE READ: its snapshot would be older than the lock
+        # not REPEATABLE READ, whose snapshot would be older than the lock
         self.writer = _engine(url, name, pool_size=1, isolation_level="READ COMMITTED")
 
         @event.listens_for(self.writer.sync_engine, "begin")
@@ -55,8 +56,8 @@ class PostgresConnections:
         await self.writer.dispose()
 
 
-class PostgresDatabase:
-    """The database that holds every building's schema."""
+class PostgresBackend:
+    """One database, which holds a schema per building."""
 
     is_single_process = False
 
@@ -68,26 +69,26 @@ class PostgresDatabase:
         return f"the schema {name} of the database {self._url.database}"
 
     async def version_of(self, name: str) -> str | None:
-        """The newest step that the schema has seen; None when it has seen none."""
+        """The newest step that was run on the schema; None when none was."""
         with translate_errors(self.describe(name), connecting=True):
             return await self._connected(name, _version_of)
 
     async def upgrade(self, name: str, history: History) -> None:
-        """Make the schema if need be, and bring it to the newest step; of several processes one does it, the others wait."""
+        """Run the steps that are due, creating the schema when it is missing; of several processes one does it, the others wait."""
         with translate_errors(self.describe(name), connecting=True):
-            # in a thread with a loop of its own: Alembic blocks, and holds its lock while it does
-            await run_sync(anyio.run, self._connected, name, _Upgrade(name, history))
+            # in a thread with its own event loop, because Alembic blocks and holds its lock meanwhile
+            await run_sync(anyio.run, self._connected, name, partial(_upgrade, name=name, history=history))
 
     def connections(self, name: str) -> PostgresConnections:
-        """The connections of a building's schema; opened at the first use."""
+        """The connections of a building's schema, which are opened at the first use."""
         return PostgresConnections(self._url, name)
 
     def findings(self) -> Sequence[str]:
-        """Nothing: the server's disk is its own affair, and a write that it refuses says why."""
+        """Nothing: a write that the server refuses says why."""
         return []
 
     async def backup(self, target: Path) -> Sequence[Path]:
-        """Refused: PostgreSQL brings what does it better."""
+        """StorageError that names pg_dump, which does it better."""
         command = f"pg_dump --format=custom --file={target}.dump {self._url.database}"
         raise StorageError(f"campus backs up SQLite only; for PostgreSQL run: {command}")
 
@@ -100,33 +101,17 @@ class PostgresDatabase:
             await engine.dispose()
 
 
-class _Upgrade:
-    """The steps that are due, as work on a connection."""
-
-    def __init__(self, name: str, history: History) -> None:
-        self._name = name
-        self._history = history
-
-    def __call__(self, connection: Connection) -> None:
-        from campus.storage.alembic_runner import upgrade  # 0.2 s, spared when nothing is due
-
-        connection.exec_driver_sql("SET LOCAL lock_timeout = 0")  # another process's migration may take its time
-        connection.exec_driver_sql(_lock_of(self._name))
-        connection.exec_driver_sql(f'CREATE SCHEMA IF NOT EXISTS "{self._name}"')
-        upgrade(connection, self._history)
-
-
-def locate(url: str, password: str | None) -> PostgresDatabase:
+def postgres_backend(url: str, password: str | None) -> PostgresBackend:
     """Read `postgresql://user@host/database`, or `…/database?host=/socket/directory`."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise StorageError('[storage] url cannot be read; write it as "postgresql://user@host/database"') from None
     if parsed.password or "password" in parsed.query:
-        raise StorageError("[storage] url holds a password; it belongs into the environment, as CAMPUS_DATABASE_PASSWORD")
+        raise StorageError("[storage] url holds a password; set it in the environment, as CAMPUS_DATABASE_PASSWORD")
     if not parsed.database:
         raise StorageError('[storage] url names no database; write it as "postgresql://user@host/database"')
-    return PostgresDatabase(parsed.set(drivername="postgresql+asyncpg", password=password))
+    return PostgresBackend(parsed.set(drivername="postgresql+asyncpg", password=password))
 
 
 def _engine(url: URL, name: str, **options: Any) -> AsyncEngine:
@@ -139,12 +124,21 @@ def _engine(url: URL, name: str, **options: Any) -> AsyncEngine:
     }
     if "pool_size" in options:
         options |= {"max_overflow": 0, "pool_timeout": BUSY_SECONDS}
-    return create_async_engine(url, connect_args={"server_settings": settings, "timeout": BUSY_SECONDS}, **OPTIONS, **options)
+    return create_async_engine(url, connect_args={"server_settings": settings, "timeout": BUSY_SECONDS}, **ENGINE_OPTIONS, **options)
 
 
 def _lock_of(name: str) -> str:
     number = int.from_bytes(sha256(f"campus:{name}".encode()).digest()[:8], signed=True)
     return f"SELECT pg_advisory_xact_lock({number})"
+
+
+def _upgrade(connection: Connection, *, name: str, history: History) -> None:
+    from campus.storage.alembic_runner import upgrade  # 0.2 s, spared when nothing is due
+
+    connection.exec_driver_sql("SET LOCAL lock_timeout = 0")  # another process's migration may take longer
+    connection.exec_driver_sql(_lock_of(name))
+    connection.exec_driver_sql(f'CREATE SCHEMA IF NOT EXISTS "{name}"')
+    upgrade(connection, history)
 
 
 def _version_of(connection: Connection) -> str | None:

@@ -17,28 +17,27 @@ from campus.storage.errors import BUSY_SECONDS, translate_errors
 from campus.storage.migrations import History
 from campus.storage.sqlite_driver import CONNECT, open_async
 from campus.storage.sqlite_files import copy_files, probe, readable
-from campus.storage.values import OPTIONS
+from campus.storage.tables import ENGINE_OPTIONS
 
 R = TypeVar("R")
 
 READERS = 4
 WAL_BYTES = 64 * 1024 * 1024
 PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", f"journal_size_limit = {WAL_BYTES}")
-"""FULL: what was acknowledged survives a power cut; with NORMAL a fifth of it was lost in a test."""
+"""synchronous = FULL: acknowledged writes survive a power cut; with NORMAL a fifth of them was lost in a test."""
 WRITER = (*PRAGMAS, "foreign_keys = ON", "temp_store = MEMORY", "wal_autocheckpoint = 4000", "cache_size = -8000")
-"""What undoes a statement over many rows stays in memory, or a file would be made and removed each time. What was written is
-carried from the log into the file after 16 MB, not 4, and 8 MB of pages are kept, not 2: rows that change again and again then
-cost the writer a seventh less."""
+"""temp_store: the journal of a statement over many rows stays in memory; otherwise a file is made and removed each time.
+wal_autocheckpoint (16 MB instead of 4) and cache_size (8 MB instead of 2): rows that change often cost the writer a seventh less."""
 READER = (*PRAGMAS, "query_only = ON")
 MIGRATOR = (*PRAGMAS, "foreign_keys = OFF")
-POOL: dict[str, Any] = {"max_overflow": 0, "pool_timeout": BUSY_SECONDS, **OPTIONS}
+POOL: dict[str, Any] = {"max_overflow": 0, "pool_timeout": BUSY_SECONDS, **ENGINE_OPTIONS}
 
 
 class SqliteConnections:
     """The connections of one building's file: readers that cannot write, a writer for sessions and one for batches.
 
-    The two writers never meet: the room's lock lets in one at a time. That the batches' is synchronous spares them a
-    change of threads per statement.
+    The two writers never run at once, because the Database's lock admits one at a time. The one for batches is synchronous, which
+    saves a change of threads per statement.
     """
 
     def __init__(self, path: Path, *, reads_at: str | None = None) -> None:
@@ -63,8 +62,8 @@ class SqliteConnections:
             return work(connection)
 
 
-class SqliteDirectory:
-    """The directory that holds every building's file."""
+class SqliteBackend:
+    """A directory, which holds a file per building."""
 
     is_single_process = True
 
@@ -77,24 +76,24 @@ class SqliteDirectory:
         return f"the database {self._path(name)}"
 
     async def version_of(self, name: str) -> str | None:
-        """The newest step that the file has seen; nothing is created or changed. None for no file, or an empty one."""
+        """The newest step that was run on the file; nothing is created or changed. None for a missing or empty file."""
         with translate_errors(self.describe(name)):
             return await run_sync(_version_of, self._path(name))
 
     async def upgrade(self, name: str, history: History) -> None:
-        """Make the file if need be, and bring it to the newest step."""
+        """Run the steps that are due, creating the file when it is missing."""
         with translate_errors(self.describe(name)):
             await run_sync(_upgrade, self._path(name), history)
 
     def connections(self, name: str) -> SqliteConnections:
-        """The connections of a building's file; it is opened at the first use."""
+        """The connections of a building's file, which are opened at the first use."""
         if not self._reading:
             return SqliteConnections(self._path(name))
         with translate_errors(self.describe(name)):
             return SqliteConnections(self._path(name), reads_at=readable(self._path(name)))
 
     def findings(self) -> Sequence[str]:
-        """That the directory takes no writes; nothing while it does."""
+        """Why the directory cannot be written; empty while it can."""
         try:
             probe(self._folder)
         except StorageError as error:
@@ -102,7 +101,7 @@ class SqliteDirectory:
         return []
 
     async def backup(self, target: Path) -> Sequence[Path]:
-        """Copy every file into a directory, each as it stands at one moment, while others read and write."""
+        """Copy every file into a directory, each as of one moment, while others read and write."""
         return await run_sync(copy_files, self._folder, target)
 
     def _path(self, name: str) -> Path:
@@ -142,13 +141,13 @@ def _version_of(path: Path) -> str | None:
         return None
     log = path.with_name(f"{path.name}-wal")
     if not log.exists():
-        return _version_at(path, "immutable=1")  # a file with no log beside it is read without making one
+        return _version_at(path, "immutable=1")  # without a log the file is read as it is, or SQLite would create a log
     try:
         return _version_at(path, "mode=ro")
     except sqlite3.OperationalError:
         if log.stat().st_size:
             raise
-        return _version_at(path, "immutable=1")  # an empty log whose index cannot be made: the disk takes nothing
+        return _version_at(path, "immutable=1")  # the log is empty and its index cannot be created: the disk is full or read-only
 
 
 def _version_at(path: Path, mode: str) -> str | None:
@@ -166,12 +165,12 @@ def _upgrade(path: Path, history: History) -> None:
     try:
         with engine.begin() as connection:
             upgrade(connection, history)
-            _refuse_loose_rows(connection)
+            _refuse_dangling_rows(connection)
     finally:
         engine.dispose()
 
 
-def _refuse_loose_rows(connection: Connection) -> None:
-    """Foreign keys were off."""
-    if loose := connection.exec_driver_sql("PRAGMA foreign_key_check").first():
-        raise StorageError(f"a migration would leave rows of {loose[0]} that refer to no row of {loose[2]}; nothing was changed")
+def _refuse_dangling_rows(connection: Connection) -> None:
+    """Check the foreign keys, which were off while the steps ran."""
+    if row := connection.exec_driver_sql("PRAGMA foreign_key_check").first():
+        raise StorageError(f"a migration would leave rows of {row[0]} that refer to no row of {row[2]}; nothing was changed")

@@ -1,10 +1,9 @@
-"""Connections to SQLite that outlive a cancellation: by aiosqlite for sessions, and below it sqlite3's own.
+"""Connections to SQLite that survive a cancellation: aiosqlite's for sessions, over those of sqlite3.
 
-A statement runs in the connection's thread and cannot be called back. When its awaiter is cancelled, SQLAlchemy closes the
-connection; sqlite3 then keeps the transaction until the last cursor is collected, and cursors live on in tracebacks: the database
-stayed locked. Hence two rules. A closed connection ends its transaction. And a cancellation waits for the statement in hand
-(milliseconds; where another process writes, up to 5 s) and takes effect at the next wait for anything else, so that connections are
-rarely closed at all.
+A statement runs in the connection's thread and cannot be interrupted. When its awaiter is cancelled, SQLAlchemy closes the
+connection; sqlite3 then keeps the transaction until the last cursor is collected, and tracebacks hold cursors: the database stayed
+locked. Hence two rules. Closing a connection ends its transaction. A cancellation waits for the running statement (milliseconds; up
+to 5 s while another process writes) and takes effect at the next wait for anything else, so that connections are rarely closed at all.
 """
 
 import sqlite3
@@ -17,7 +16,7 @@ import anyio
 
 from campus.storage.errors import BUSY_SECONDS
 
-ROWS_AT_ONCE = 64
+ROWS_PER_FETCH = 64
 
 
 class Connection(sqlite3.Connection):
@@ -31,14 +30,14 @@ class Connection(sqlite3.Connection):
 
 
 class AsyncConnection(aiosqlite.Connection):
-    """Finishes the statement in hand before it lets a cancellation through."""
+    """Finishes the running statement before it lets a cancellation through."""
 
     def __init__(self, address: str) -> None:
-        super().__init__(partial(sqlite3.connect, address, **CONNECT), ROWS_AT_ONCE)
+        super().__init__(partial(sqlite3.connect, address, **CONNECT), ROWS_PER_FETCH)
         self._thread.daemon = True  # a connection that was not closed does not keep the process alive
 
     def stop(self) -> Any:
-        """Stop the thread, once: from one that stopped no answer would come, and whoever awaits it would do so for ever."""
+        """Stop the thread, once: a stopped thread never answers, and its awaiter would wait for ever."""
         return super().stop() if self._running else None
 
     async def _execute(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
@@ -55,7 +54,7 @@ CONNECT: dict[str, Any] = {
     "factory": Connection,
     "uri": True,
     "timeout": BUSY_SECONDS,
-    # sqlite3 is to begin no transactions of its own: it would begin them late, and lose updates
+    # sqlite3 must not begin transactions by itself: it begins them late, and updates are lost
     "isolation_level": None,
 }
 

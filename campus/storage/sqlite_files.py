@@ -1,4 +1,4 @@
-"""The directory of SQLite files: claimed by one server, tried before it is used, copied while others write."""
+"""The directory of SQLite files: locked by the process that serves, tested for writing, and copied while others write."""
 
 import fcntl
 import os
@@ -15,10 +15,10 @@ PROBE_BYTES = 64 * 1024
 
 
 @contextmanager
-def claimed(folder: Path, *, exclusive: bool) -> Iterator[Path]:
-    """The directory, made if need be; with `exclusive` it is found writable, and no other process can claim it so.
+def open_directory(folder: Path, *, exclusive: bool) -> Iterator[Path]:
+    """The directory, created when it is missing; with `exclusive` it is locked against other servers and tested for writing.
 
-    On a refusal nothing was written. Without `exclusive` nothing is tried: what only reads works on a full disk too.
+    A StorageError leaves nothing behind. Without `exclusive` nothing is tested, so that commands that only read work on a full disk.
     """
     with ExitStack() as stack:
         made = _make(folder)
@@ -34,11 +34,11 @@ def claimed(folder: Path, *, exclusive: bool) -> Iterator[Path]:
 
 
 def copy_files(folder: Path, target: Path) -> Sequence[Path]:
-    """Copy every database into another directory, each as it stands at one moment; gives the copies, synced."""
+    """Copy every database into another directory, each as of one moment; returns the copies, which are on disk."""
     _make(target)
     copies = [(path, target / path.name) for path in sorted(folder.glob("*.db"))]
-    if there := [copy.name for _, copy in copies if copy.exists()]:
-        raise StorageError(f"{target} already holds {there[0]}; name a directory for this backup alone")
+    if existing := [copy.name for _, copy in copies if copy.exists()]:
+        raise StorageError(f"{target} already holds {existing[0]}; name an empty directory")
     for path, copy in copies:
         _copy(path, copy)
     _sync(target)
@@ -46,21 +46,21 @@ def copy_files(folder: Path, target: Path) -> Sequence[Path]:
 
 
 def _make(folder: Path) -> bool:
-    """Whether it was not there before."""
+    """Create the directory; False when it existed before."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
         if folder.is_dir():
             return False
-        raise StorageError(f"{folder} is not a directory; name one that is, or can be made, to hold a file per building") from None
+        raise StorageError(f"{folder} is not a directory; name a directory, which will hold a file per building") from None
     except OSError as error:
-        raise StorageError(f"the directory {folder} cannot be made: {error.strerror}; make it, or name another") from None
+        raise StorageError(f"the directory {folder} cannot be created: {error.strerror}; create it, or name another") from None
     return True
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """A lock on the directory itself: it needs no file, and goes when the process does, however that ends."""
+    """A lock on the directory itself: it needs no file, and ends with the process, however that ends."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         _lock(descriptor, folder)
@@ -74,13 +74,13 @@ def _lock(descriptor: int, folder: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise StorageError(
-            f"another process serves the data in {folder}, and SQLite can be served by one only; stop it,"
-            ' or let several share PostgreSQL: [storage] url = "postgresql://user@host/database"'
+            f"another process serves the data in {folder}, and only one can serve SQLite; stop it,"
+            ' or let several processes share PostgreSQL: [storage] url = "postgresql://user@host/database"'
         ) from None
 
 
 def probe(folder: Path) -> None:
-    """Write and sync a file that has no name and vanishes; StorageError where that cannot be."""
+    """Write and sync a temporary file without a name; StorageError when that fails."""
     try:
         with TemporaryFile(dir=folder) as file:
             file.write(bytes(PROBE_BYTES))
@@ -96,7 +96,7 @@ def _copy(path: Path, copy: Path) -> None:
             connection.execute("VACUUM INTO ?", (str(copy),))
         _sync(copy)
     except BaseException:
-        copy.unlink(missing_ok=True)  # half a backup is none
+        copy.unlink(missing_ok=True)  # an incomplete backup is deleted
         raise
 
 
@@ -105,10 +105,10 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def readable(path: Path) -> str:
-    """The address at which a database can be read, also where nothing can be written beside it.
+    """The URI under which SQLite can read a database, even on a full or read-only disk.
 
-    SQLite keeps an index of its log in a file of its own, which a full or read-only disk does not take. Where there is no log, the
-    file is all there is, and is read without one; nobody else writes it then.
+    SQLite writes an index of the log into a file beside it, which such a disk refuses. Where there is no log, the file is complete and
+    is read as immutable; nobody else writes it then.
     """
     address = path.absolute().as_uri()
     try:

@@ -59,12 +59,12 @@ async def test_a_building_whose_database_is_locked_is_not_ready_and_one_that_onl
             assert (answer.status_code, answer.json()["checks"]["storage"]) == (503, "failed")
             [sentence] = findings["storage"]
             assert "recorder" in sentence
-            assert "was kept by another process" in sentence
+            assert "was locked by another process" in sentence
         assert (await readiness(campus)).status_code == 200
         async with locked(storage_url, "cve", postgres):
             answer, findings = await readiness(campus), await campus.findings()
             assert (answer.status_code, answer.json()["checks"]["storage"], answer.json()["checks"]["cve"]) == (200, "ok", "failed")
-            assert any("was kept by another process" in sentence for sentence in findings["cve"])
+            assert any("was locked by another process" in sentence for sentence in findings["cve"])
             assert (await campus.call("brief_teaser", building="cve")).status == 200, "its calls only read"
 
 

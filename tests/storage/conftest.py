@@ -1,4 +1,4 @@
-"""A bank's room on either database, and packages of tables made for one test."""
+"""A bank's storage on either database, and packages of tables made for one test."""
 
 import importlib
 import sys
@@ -35,7 +35,7 @@ async def bank(databases: Databases) -> Storage:
 
 @pytest.fixture
 async def other_bank(bank: Storage, storage_url: str) -> AsyncIterator[Storage]:
-    """The same room as another process has it."""
+    """The same database as another process opens it."""
     async with Databases.open(storage_url) as opened:
         yield await opened.storage_of("bank", Tables)
 

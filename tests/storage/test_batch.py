@@ -118,7 +118,7 @@ async def test_apply_must_give_a_result_per_item(bank: Storage) -> None:
         return []
 
     async with bank.batch(forgetful) as put:
-        with pytest.raises(ValueError, match="a batch of 1 items must give as many results, and gave 0"):
+        with pytest.raises(ValueError, match="a batch of 1 items needs as many results; apply returned 0"):
             await put("a")
     assert await names_in(bank) == set()
 

@@ -1,4 +1,4 @@
-"""Opening the databases: what is refused, in one sentence, with nothing written."""
+"""Opening databases: each refusal is one sentence, with nothing written."""
 
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -39,7 +39,7 @@ async def opened(url: str, name: str, tables: type[SQLModel], *, exclusive: bool
 
 
 async def refusal(url: str, folder: Path = Path(), password: str | None = None, *, exclusive: bool = False) -> str:
-    """The sentence with which the bank's room is refused."""
+    """The sentence of the StorageError."""
     with pytest.raises(StorageError) as caught:
         async with Databases.open(url, folder=folder, password=password, exclusive=exclusive) as databases:
             await databases.storage_of("bank", Tables)
@@ -57,7 +57,7 @@ async def test_a_directory_is_relative_to_its_folder_and_for_its_owner_only(tmp_
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
 
 
-async def test_what_was_stored_is_there_after_the_vault_was_closed(storage_url: str) -> None:
+async def test_what_was_stored_is_there_after_closing(storage_url: str) -> None:
     async with Databases.open(storage_url) as databases, (await databases.storage_of("bank", Tables)).write() as session:
         session.add(Account(name="a"))
     async with Databases.open(storage_url) as databases, (await databases.storage_of("bank", Tables)).read() as session:
@@ -98,8 +98,8 @@ async def test_a_second_server_on_the_same_directory_is_refused_and_other_comman
     async with opened(url, "bank", Tables, exclusive=True):
         before = contents(tmp_path).keys()
         assert await refusal(url, exclusive=True) == (
-            f"another process serves the data in {tmp_path / 'data'}, and SQLite can be served by one only; stop it,"
-            ' or let several share PostgreSQL: [storage] url = "postgresql://user@host/database"'
+            f"another process serves the data in {tmp_path / 'data'}, and only one can serve SQLite; stop it,"
+            ' or let several processes share PostgreSQL: [storage] url = "postgresql://user@host/database"'
         )
         assert contents(tmp_path).keys() == before
         async with Databases.open(url) as databases, (await databases.storage_of("bank", Tables)).write() as session:
@@ -129,13 +129,13 @@ async def test_any_number_may_serve_from_postgresql(postgres_url: str) -> None:
 async def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("mine")
     said = await refusal("sqlite:data", tmp_path)
-    assert said == f"{tmp_path / 'data'} is not a directory; name one that is, or can be made, to hold a file per building"
+    assert said == f"{tmp_path / 'data'} is not a directory; name a directory, which will hold a file per building"
     assert contents(tmp_path) == {"data": b"mine"}
 
 
 async def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     said = await refusal("sqlite:no/data", tmp_path)
-    assert said.startswith(f"the directory {tmp_path / 'no/data'} cannot be made: No such file or directory; make it")
+    assert said.startswith(f"the directory {tmp_path / 'no/data'} cannot be created: No such file or directory; create it")
     assert not contents(tmp_path)
 
 
@@ -166,7 +166,7 @@ async def test_a_url_of_another_kind_is_refused_with_those_there_are(url: str) -
 @pytest.mark.parametrize("url", ["postgresql://user:hunter2@host/db", "postgresql://host/db?password=hunter2"])
 async def test_a_password_in_the_url_is_refused_and_not_told(url: str) -> None:
     said = await refusal(url)
-    assert said == "[storage] url holds a password; it belongs into the environment, as CAMPUS_DATABASE_PASSWORD"
+    assert said == "[storage] url holds a password; set it in the environment, as CAMPUS_DATABASE_PASSWORD"
 
 
 @pytest.mark.parametrize("url", ["postgresql://user@host:port/db", "postgresql://user@host", "postgresql://"])
@@ -185,7 +185,7 @@ async def test_a_server_that_is_away_is_told_without_the_password(tmp_path: Path
 
 async def test_a_database_that_is_not_there_is_refused(postgres_url: str) -> None:
     said = await refusal(postgres_url.replace("/postgres?", "/nowhere?"))
-    assert said == "the schema bank of the database nowhere is not there: create it with createdb"
+    assert said == "the schema bank of the database nowhere does not exist: create it with createdb"
 
 
 async def test_a_name_that_is_no_identifier_is_refused(storage_url: str) -> None:
@@ -254,11 +254,11 @@ async def test_a_file_that_is_no_database_is_refused_and_left(tmp_path: Path) ->
     (tmp_path / "bank.db").write_text("these are my memoirs, and not a database " * 100)
     before = contents(tmp_path)
     said = await refusal(f"sqlite:{tmp_path}")
-    assert said == f"the database {tmp_path / 'bank.db'} is no SQLite database: restore a backup, or move the file away"
+    assert said == f"the database {tmp_path / 'bank.db'} is not a SQLite database: restore a backup, or move the file away"
     assert contents(tmp_path) == before
 
 
-async def test_a_backup_holds_each_room_as_it_was_while_others_write(tmp_path: Path) -> None:
+async def test_a_backup_holds_each_database_as_it_was_while_others_write(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'data'}"
     async with opened(url, "shop", Tables), opened(url, "bank", Tables) as databases:
         bank = await databases.storage_of("bank", Tables)
@@ -277,7 +277,7 @@ async def test_a_backup_overwrites_nothing(tmp_path: Path) -> None:
     async with opened(f"sqlite:{tmp_path / 'data'}", "bank", Tables) as databases:
         await databases.backup(tmp_path / "copy")
         before = contents(tmp_path / "copy")
-        with pytest.raises(StorageError, match=r"copy already holds bank\.db; name a directory for this backup alone"):
+        with pytest.raises(StorageError, match=r"copy already holds bank\.db; name an empty directory"):
             await databases.backup(tmp_path / "copy")
     assert contents(tmp_path / "copy") == before
 
@@ -286,7 +286,7 @@ async def test_a_backup_that_fails_leaves_no_half(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "bank.db").write_text("no database at all " * 100)
     async with Databases.open(f"sqlite:{tmp_path / 'data'}") as databases:
-        with pytest.raises(StorageError, match=r"data/bank\.db is no SQLite database"):
+        with pytest.raises(StorageError, match=r"data/bank\.db is not a SQLite database"):
             await databases.backup(tmp_path / "copy")
     assert list((tmp_path / "copy").iterdir()) == []
 

@@ -164,7 +164,7 @@ async def test_a_difference_between_steps_and_tables_is_named(storage_url: str, 
         assert "currency" in " ".join(await drift(storage, Tables))
 
 
-def test_the_house_knows_all_its_tables() -> None:
+def test_core_tables_include_those_of_every_package() -> None:
     assert {table.name for table in CoreTables.metadata.sorted_tables} > CORE_TABLE_NAMES
 
 
@@ -248,7 +248,7 @@ def test_no_step_is_written_that_would_fail_where_there_are_rows(make_package: M
 
 def test_no_step_is_written_when_there_is_nothing_to_do(make_package: MakePackage) -> None:
     tables = make_package("bank_again", STEPS, (BANK / "tables.py").read_text())
-    with pytest.raises(StorageError, match=r"nothing to write: the steps up to 0003 in .*bank_again/migrations make the tables"):
+    with pytest.raises(StorageError, match=r"nothing to write: the steps up to 0003 in .*bank_again/migrations create the tables"):
         write_revision(tables, "nothing")
     assert history_of(tables).steps == ("0001", "0002", "0003")
 
