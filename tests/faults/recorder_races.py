@@ -5,7 +5,7 @@ Run by `make faults`, and not by `make test`.
 
 import pytest
 from recorder.conftest import authority, open_recorder  # noqa: F401  # fixtures
-from recorder.races import one_of_five_takeovers, one_of_two_claims, twenty_of_sixty
+from recorder.races import one_of_five_takeovers, one_of_two_registrations, twenty_of_sixty
 from recorder.recorders import OpenRecorder
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
@@ -19,7 +19,7 @@ async def test_of_what_is_asked_at_once_no_more_is_given_than_there_is(
 ) -> None:
     async with open_recorder(storage=storage_url) as one, open_recorder(storage=storage_url, clock=one.clock) as other:
         recorders = [one, other]
-        await one_of_two_claims(recorders, rounds=ROUNDS)
+        await one_of_two_registrations(recorders, rounds=ROUNDS)
         for _ in range(KEYS):
             await twenty_of_sixty(recorders)
         await one_of_five_takeovers(recorders, rounds=TAKEOVERS)

@@ -30,7 +30,7 @@ PRODUCTS = {name: {"scope": name, "price": "19", "term": "30 days"} for name in 
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Whose certificate the receiver shows."""
+    """The authority that signed the receiver's certificate."""
     return make_authority(tmp_path_factory.mktemp("tls"))
 
 

@@ -1,4 +1,4 @@
-"""Many clients that beat as the printed line does, and a recorder that is away for a while: minutes pass in moments."""
+"""A simulation of many clients that retry as the cron command does, and of a recorder that is down for a while."""
 
 import heapq
 import random
@@ -31,7 +31,7 @@ class Turn:
     retry: int = 0
 
 
-async def live_through(
+async def simulate(
     recorder: Recorder, periods: Sequence[float], *, before: float, outage: float, after: float, silent: frozenset[int]
 ) -> None:
     """Let seconds pass: the clients beat, each at its period; those in `silent` die when the outage begins."""
@@ -58,8 +58,8 @@ async def live_through(
             await recorder.sweep()
 
 
-async def only_who_died_is_reported(recorder: Recorder, *, count: int, outage: float) -> None:
-    """An outage of so many seconds among `count` clients, a tenth of which die as it begins: those are reported, and no others."""
+async def only_dead_agents_are_reported(recorder: Recorder, *, count: int, outage: float) -> None:
+    """Simulate an outage for `count` clients, a tenth of which die as it begins: those are reported, and no others."""
     periods, silent = [PERIODS[number % len(PERIODS)] for number in range(count)], frozenset(range(0, count, 10))
     storage = recorder.campus.site.storage
     await in_transaction(storage, partial(fill, count=count, url="https://localhost{}".format))
@@ -67,7 +67,7 @@ async def only_who_died_is_reported(recorder: Recorder, *, count: int, outage: f
         agreed = update(MONITORS).where(MONITORS.c.id == f"mon_{number}").values(period=timedelta(seconds=period), grace=GRACE)
         await in_transaction(storage, lambda connection, agreed=agreed: connection.execute(agreed) and None)
     await recorder.sweep()
-    await live_through(recorder, periods, before=400, outage=outage, after=1000, silent=silent)
+    await simulate(recorder, periods, before=400, outage=outage, after=1000, silent=silent)
     dead = select(ALERTS.c.monitor_id).where(ALERTS.c.kind == "dead")
     found = await in_snapshot(storage, lambda connection: connection.scalars(dead).all())
     assert sorted(found) == sorted(f"mon_{number}" for number in silent)

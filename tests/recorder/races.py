@@ -1,4 +1,4 @@
-"""Calls that race: many ask at once for what only some may have, of one recorder or of several on one database."""
+"""Races: concurrent calls for what only some of them can get, to one recorder or to several on one database."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ TARGET = "https://localhost/hook"
 
 
 async def at_once(recorders: Sequence[Recorder], tool: str, asked: Sequence[dict[str, Any]]) -> list[Reply]:
-    """Call a tool with each of these arguments at the same time, the recorders taking turns; gives the replies."""
+    """Call a tool with each of these arguments at the same time, the recorders in turn; returns the replies."""
     replies: list[Reply] = []
 
     async def ask(recorder: Recorder, arguments: dict[str, Any]) -> None:
@@ -27,7 +27,7 @@ async def at_once(recorders: Sequence[Recorder], tool: str, asked: Sequence[dict
 
 
 async def twenty_of_sixty(recorders: Sequence[Recorder]) -> None:
-    """60 registrations at once on a new key leave exactly 20 monitors."""
+    """60 concurrent registrations with a new key leave exactly 20 monitors."""
     key = await recorders[0].campus.key("recorder")
     replies = await at_once(
         recorders, "register_monitor", [{"name": f"m{number}", "alert_webhook": TARGET, "key": key} for number in range(60)]
@@ -40,20 +40,20 @@ async def twenty_of_sixty(recorders: Sequence[Recorder]) -> None:
     assert [reply.status for reply in again] == [200, 409]
 
 
-async def one_of_two_claims(recorders: Sequence[Recorder], *, rounds: int) -> None:
-    """Two registrations at once of one target without a key: one monitor, each time."""
+async def one_of_two_registrations(recorders: Sequence[Recorder], *, rounds: int) -> None:
+    """Two concurrent registrations of one target without a key: one succeeds, each time."""
     for number in range(rounds):
-        claims = [{"name": "a", "alert_webhook": f"https://localhost/{number}"}] * 2
-        replies = await at_once(recorders, "register_monitor", claims)
+        registrations = [{"name": "a", "alert_webhook": f"https://localhost/{number}"}] * 2
+        replies = await at_once(recorders, "register_monitor", registrations)
         assert sorted((reply.status, reply.code) for reply in replies if reply.status != 200) == [(409, "target_in_use")]
 
 
 async def one_of_five_takeovers(recorders: Sequence[Recorder], *, rounds: int) -> None:
-    """Five replacements at once of one dead agent: one gets its work, each time."""
+    """Five concurrent takeovers of one dead monitor: one succeeds, each time."""
     key = await recorders[0].campus.key("recorder")
     monitor = await recorders[0].register("https://localhost/taken", key=key)
     for fence in range(1, rounds + 1):
-        await recorders[0].pass_time(hours=2)  # dead, whether or not the sweep has been by
+        await recorders[0].pass_time(hours=2)  # dead, whether or not a sweep has found it
         replies = await at_once(recorders, "takeover", [{"monitor_id": monitor["monitor_id"], "key": key}] * 5)
         assert Counter((reply.status, reply.code) for reply in replies) == {(200, None): 1, (409, "not_dead"): 4}
         assert next(reply.data["fence"] for reply in replies if reply.status == 200) == fence

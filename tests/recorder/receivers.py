@@ -49,7 +49,7 @@ def make_authority(folder: Path) -> Authority:
 
 @dataclass(frozen=True)
 class Received:
-    """One request as the receiver got it."""
+    """One request that the receiver got."""
 
     method: str
     path: str
@@ -63,14 +63,14 @@ class Received:
 
 @dataclass
 class Receiver:
-    """An HTTPS server that keeps what it is sent; `answers` are given in their order, the last one for ever."""
+    """An HTTPS server that stores the requests it gets. It sends `answers` in their order, and then always the last one."""
 
     port: int
     requests: list[Received] = field(default_factory=list)
     answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=lambda: [(200, {}, b"")])
     bell: anyio.Event = field(default_factory=anyio.Event)
     held: list[str] = field(default_factory=list)
-    """Paths of the requests that get no answer: those to /hung."""
+    """Paths of the requests that get no answer: those below /hung."""
 
     def url(self, path: str = "/hook") -> str:
         return f"https://localhost:{self.port}{path}"
@@ -114,7 +114,7 @@ async def _read_request(stream: anyio.abc.ByteStream) -> Received:
 
 @dataclass
 class Mailbox:
-    """An SMTP server that keeps what it takes; `refusal` is what it says to every recipient instead."""
+    """An SMTP server that stores the messages it gets, or answers every recipient with `refusal`."""
 
     port: int = 0
     messages: list[EmailMessage] = field(default_factory=list)
@@ -132,6 +132,6 @@ class Mailbox:
         return "250 OK"
 
     def link(self, purpose: str) -> str:
-        """The path of the last link of a kind that a message holds."""
+        """The path of the last link in the messages for a purpose: confirm or unsubscribe."""
         words = [word for message in self.messages for word in str(message.get_content()).split() if f"/email/{purpose}/" in word]
         return words[-1].removeprefix(ORIGIN)

@@ -1,4 +1,4 @@
-"""Beats: what is taken, what is refused, and what is on disk afterwards."""
+"""Beats: which are accepted, which are refused, and what is on disk afterwards."""
 
 import anyio
 import httpx
@@ -25,7 +25,7 @@ async def test_a_beat_moves_the_deadline_and_is_on_disk_when_it_is_answered(both
     assert (row.beats, row.last_beat_at) == (1, both_ways.clock())
 
 
-async def test_every_method_beats_without_a_body(recorder: Recorder) -> None:
+async def test_get_and_post_record_a_beat_without_a_body(recorder: Recorder) -> None:
     monitor = await recorder.register()
     for method in ("GET", "POST"):
         answer = await recorder.campus.http.request(method, monitor["beat_url"])
@@ -35,20 +35,20 @@ async def test_every_method_beats_without_a_body(recorder: Recorder) -> None:
     assert (await recorder.row(monitor)).beats == 2
 
 
-async def test_a_preview_of_the_link_is_no_beat(recorder: Recorder) -> None:
+async def test_a_head_request_records_no_beat(recorder: Recorder) -> None:
     monitor = await recorder.register()
     answer = await recorder.campus.http.head(monitor["beat_url"])
     assert (answer.status_code, answer.headers["allow"], answer.content) == (405, "POST, GET, OPTIONS", b"")
     assert (await recorder.row(monitor)).beats == 0
 
 
-async def test_every_status_says_how_it_went(both_ways: Recorder) -> None:
+async def test_each_status_leads_to_its_state(both_ways: Recorder) -> None:
     monitor = await both_ways.register()
     for status, state in (("ok", "alive"), ("start", "alive"), ("fail", "dead"), (0, "alive"), (1, "dead"), (255, "dead")):
         assert (await both_ways.beat(monitor, status=status)).data["state"] == state, status
 
 
-async def test_a_scheduled_job_reports_its_end_in_the_query(recorder: Recorder) -> None:
+async def test_a_scheduled_job_reports_its_exit_code_in_the_query(recorder: Recorder) -> None:
     for number, status in enumerate(("fail", "7")):
         monitor = await recorder.register(f"https://localhost/{number}")
         answer = await recorder.campus.http.get(monitor["beat_url"], params={"status": status})
@@ -56,7 +56,7 @@ async def test_a_scheduled_job_reports_its_end_in_the_query(recorder: Recorder) 
         assert await recorder.alerts(monitor) == [("failed", 1)]
 
 
-async def test_a_status_that_there_is_not_is_refused_and_nothing_is_stored(both_ways: Recorder) -> None:
+async def test_an_unknown_status_is_refused_and_nothing_is_stored(both_ways: Recorder) -> None:
     monitor = await both_ways.register()
     for status in ("done", 256, -1, 1.5, True, None, [], "OK"):
         reply = await both_ways.beat(monitor, status=status)
@@ -64,7 +64,7 @@ async def test_a_status_that_there_is_not_is_refused_and_nothing_is_stored(both_
     assert (await both_ways.row(monitor)).beats == 0
 
 
-async def test_unknown_id_and_wrong_secret_are_told_the_same_to_the_byte(recorder: Recorder) -> None:
+async def test_an_unknown_id_and_a_wrong_secret_get_identical_answers(recorder: Recorder) -> None:
     monitor = await recorder.register()
     headers = {"X-Request-Id": "the-same-request-id"}
     http: httpx.AsyncClient = recorder.campus.http
@@ -80,7 +80,7 @@ async def test_unknown_id_and_wrong_secret_are_told_the_same_to_the_byte(recorde
     assert deletions[0].content == deletions[1].content == wrong.content
 
 
-async def test_a_beat_before_its_time_says_when_the_next_one_comes(recorder: Recorder) -> None:
+async def test_next_in_replaces_the_period_once(recorder: Recorder) -> None:
     monitor = await recorder.register(period_minutes=5, grace_minutes=1)
     reply = await recorder.beat(monitor, next_in=120)
     assert reply.data["deadline_at"] == "2026-08-21T14:01:00Z"
@@ -96,7 +96,7 @@ async def test_a_run_is_timed_from_start_to_end(recorder: Recorder) -> None:
     assert [(one.status, one.run and one.run.total_seconds()) for one in beats] == [("ok", 90), ("start", None)]
 
 
-async def test_a_hundred_and_twenty_beats_a_minute_are_taken_and_no_more(recorder: Recorder) -> None:
+async def test_at_most_120_beats_a_minute_are_accepted(recorder: Recorder) -> None:
     monitor, other = await recorder.register(), await recorder.register("https://localhost/other")
     statuses = [(await recorder.beat(monitor)).status for _ in range(121)]
     assert statuses == [200] * 120 + [429]
@@ -108,7 +108,7 @@ async def test_a_hundred_and_twenty_beats_a_minute_are_taken_and_no_more(recorde
     assert (await recorder.beat(monitor)).status == 200
 
 
-async def test_a_thousand_beats_at_once_all_count(anywhere: Recorder) -> None:
+async def test_a_thousand_concurrent_beats_are_all_counted(anywhere: Recorder) -> None:
     monitors = [await anywhere.register(f"https://localhost/{number}") for number in range(10)]
     async with anyio.create_task_group() as tasks:
         for number in range(1000):
@@ -116,14 +116,14 @@ async def test_a_thousand_beats_at_once_all_count(anywhere: Recorder) -> None:
     assert [(await anywhere.row(one)).beats for one in monitors] == [100] * 10
 
 
-async def test_a_key_that_is_wrong_here_closes_no_beat(recorder: Recorder) -> None:
+async def test_an_invalid_key_does_not_prevent_a_beat(recorder: Recorder) -> None:
     monitor = await recorder.register()
     for token in ("campus_live_nonsense", await recorder.campus.key("cve")):
         answer = await recorder.campus.http.get(monitor["beat_url"], headers={"Authorization": f"Bearer {token}"})
         assert answer.status_code == 200
 
 
-async def test_a_capsule_of_a_key_is_kept_and_one_of_nobody_is_not(both_ways: Recorder) -> None:
+async def test_a_capsule_is_stored_only_if_a_key_owns_the_monitor(both_ways: Recorder) -> None:
     keyed = await both_ways.register(key="recorder")
     free = await both_ways.register("https://localhost/free")
     assert (await both_ways.beat(keyed, capsule={"step": 1})).data["capsule_stored"] is True
@@ -132,7 +132,7 @@ async def test_a_capsule_of_a_key_is_kept_and_one_of_nobody_is_not(both_ways: Re
     assert "recorder key" in reply.data["note"]
 
 
-async def test_any_json_value_comes_back_as_it_was(both_ways: Recorder) -> None:
+async def test_any_json_value_is_returned_unchanged(both_ways: Recorder) -> None:
     key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     for capsule in ({"b": 1, "a": [None, True, 1.5]}, [], "", 0, False, "ü😀", {"": {}}):
@@ -165,7 +165,7 @@ async def test_the_last_five_capsules_are_kept(anywhere: Recorder) -> None:
     assert len(rows) == 5
 
 
-async def test_an_older_seq_is_refused_and_nothing_of_it_counts(both_ways: Recorder) -> None:
+async def test_a_lower_seq_is_refused_and_nothing_is_recorded(both_ways: Recorder) -> None:
     key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     for seq, status in ((5, 200), (4, 409), (5, 200), (6, 200)):
@@ -191,7 +191,7 @@ async def test_broken_json_is_refused_and_nothing_is_stored(recorder: Recorder) 
     assert (row.beats, row.capsules) == (0, 0)
 
 
-async def test_an_odd_secret_is_refused_and_not_repeated(recorder: Recorder) -> None:
+async def test_a_malformed_secret_is_refused_and_not_repeated_in_the_answer(recorder: Recorder) -> None:
     monitor = await recorder.register()
     for path in ("%ff", "x" * 129, "..", "%00", monitor["secret"] + "x"):
         answer = await recorder.campus.http.get(f"/v1/recorder/beat/{monitor['monitor_id']}/{path}")

@@ -1,4 +1,4 @@
-"""Beats that the database enters by itself: they come to what they would come to one by one, on both databases."""
+"""Plain beats, which SQL records: it leads to the same rows as the state machine, on both databases."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ SCHEDULE = Schedule(60 * MINUTE, 5 * MINUTE)
 STATES = tuple(
     product(
         ("up", "missed", "failed", "paused", "asleep"),
-        (None, 2 * MINUTE),  # since when a run is timed
+        (None, 2 * MINUTE),  # how long ago a run began
         (0, BEATS_PER_MINUTE - 1, BEATS_PER_MINUTE),  # beats in the current minute
         (b"", bytes(ENTRY.size), bytes(ENTRY.size * BEATS_IN_HISTORY)),
     )
@@ -34,7 +34,7 @@ SAID = tuple(product(("ok", 0, "start", "fail", 1), (None, 7 * MINUTE), (None, b
 
 
 def fill(connection: Connection, prefix: str, now: datetime) -> list[Beat]:
-    """A monitor of every kind, for every kind of beat; gives the beats."""
+    """Insert a monitor of every kind for every kind of beat; returns the beats."""
     rows, beats = [], []
     for number, ((mode, run, minute_beats, history), (status, next_in, capsule, secret)) in enumerate(product(STATES, SAID)):
         name = f"{prefix}_{number:05}"
@@ -54,22 +54,22 @@ def rows_of(connection: Connection, prefix: str) -> list[dict[str, Any]]:
     return [{name: value for name, value in row._mapping.items() if name not in ("id", "badge_id")} for row in found]
 
 
-def told(results: Sequence[BeatOutcome | Exception]) -> list[object]:
+def comparable(results: Sequence[BeatOutcome | Exception]) -> list[object]:
     return [(result.code, str(result)) if isinstance(result, Problem) else result for result in results]
 
 
-async def test_a_beat_comes_to_the_same_whichever_way_it_is_entered(anywhere: Recorder) -> None:
+async def test_the_sql_and_the_state_machine_record_each_beat_alike(anywhere: Recorder) -> None:
     now = anywhere.clock()
 
     def work(connection: Connection) -> None:
         together, one_by_one = fill(connection, "a", now), fill(connection, "b", now)
-        assert told(record_beats(connection, together)) == told(record_one_by_one(connection, one_by_one))
+        assert comparable(record_beats(connection, together)) == comparable(record_one_by_one(connection, one_by_one))
         assert rows_of(connection, "a") == rows_of(connection, "b")
 
     await in_transaction(anywhere.campus.site.storage, work)
 
 
-async def test_exactly_the_plain_ones_are_entered_by_the_database(anywhere: Recorder) -> None:
+async def test_the_statement_records_exactly_the_plain_beats(anywhere: Recorder) -> None:
     now = anywhere.clock()
 
     def work(connection: Connection) -> set[str]:
@@ -87,15 +87,15 @@ async def test_exactly_the_plain_ones_are_entered_by_the_database(anywhere: Reco
 ORDERS = [order for length in (1, 2, 3) for order in product(("ok", "start", "fail"), repeat=length)]
 
 
-async def test_beats_of_one_monitor_in_one_group_keep_their_order(anywhere: Recorder) -> None:
-    """Whatever comes first and last: the database enters the first if it is plain, and none of the others before it."""
+async def test_beats_of_one_monitor_in_one_batch_keep_their_order(anywhere: Recorder) -> None:
+    """SQL records the first beat if it is plain, and none of the others before it."""
     now = anywhere.clock()
 
     def work(connection: Connection) -> None:
         for number, order in enumerate(ORDERS):
             (_, together), (_, apart) = (fill_one(connection, f"{prefix}{number}", now, order) for prefix in "ab")
-            results = told(record_beats(connection, together))
-            assert results == told([record_one_by_one(connection, [beat])[0] for beat in apart]), order
+            results = comparable(record_beats(connection, together))
+            assert results == comparable([record_one_by_one(connection, [beat])[0] for beat in apart]), order
             (one,), (other,) = rows_of(connection, f"a{number}_"), rows_of(connection, f"b{number}_")
             assert one == other, order
             assert (one["beats"], one["last_beat_at"]) == (len(order), together[-1].at)
@@ -109,7 +109,7 @@ async def test_beats_of_one_monitor_in_one_group_keep_their_order(anywhere: Reco
 
 
 def fill_one(connection: Connection, name: str, now: datetime, order: Sequence[Any]) -> tuple[str, list[Beat]]:
-    """A monitor that is up, and its beats."""
+    """Insert a monitor that is up; returns it and its beats."""
     row = {"id": f"{name}_", "badge_id": f"{name}_", "name": "m", "secret_digest": digest_of(SECRET), "registered_at": now}
     plain = {"history": b"", "beats": 0, "unverified": False, "fence": 0, "capsules": 0, "minute": 0, "minute_beats": 0}
     connection.execute(insert(MONITORS), [row | plain | {**SCHEDULE._asdict(), **initial_state(SCHEDULE, now)._asdict()}])

@@ -1,4 +1,4 @@
-"""Capsules that cannot be stored, and the beats that they came with: a live agent is not declared dead for what it carries."""
+"""Capsules that cannot be stored: their beats are recorded, so that a live agent is not declared dead."""
 
 import json
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ async def capsules(recorder: Recorder, monitor: Mapping[str, Any], key: str) -> 
     return [one["capsule"] for one in (found["last"], *found["earlier"]) if one is not None]
 
 
-async def test_a_beat_whose_capsule_is_too_large_counts_and_says_so(both_ways: Recorder) -> None:
+async def test_a_beat_with_a_capsule_that_is_too_large_is_recorded_and_answered_with_413(both_ways: Recorder) -> None:
     key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     await both_ways.beat(monitor, capsule={"step": 1})
@@ -51,7 +51,7 @@ async def test_a_failure_with_a_capsule_that_is_too_large_is_reported(both_ways:
         assert await both_ways.alerts(monitor) == [("failed", 1)]
 
 
-async def test_an_agent_that_is_behind_gets_no_beat_by_a_capsule_that_cannot_be_stored(both_ways: Recorder) -> None:
+async def test_a_lower_seq_is_refused_even_if_its_capsule_cannot_be_stored(both_ways: Recorder) -> None:
     monitor = await both_ways.register(key="recorder")
     await both_ways.beat(monitor, capsule={"step": 5}, seq=5)
     for capsule in (TOO_LARGE, "a\0b"):
@@ -62,7 +62,7 @@ async def test_an_agent_that_is_behind_gets_no_beat_by_a_capsule_that_cannot_be_
 
 
 @pytest.mark.parametrize("text", UNSTORABLE.values(), ids=UNSTORABLE)
-async def test_a_beat_whose_capsule_cannot_be_stored_counts_and_says_why(recorder: Recorder, text: str) -> None:
+async def test_a_beat_with_a_capsule_that_cannot_be_stored_is_recorded_and_answered_with_422(recorder: Recorder, text: str) -> None:
     monitor = await recorder.register(key="recorder")
     body, headers = f'{{"status": "fail", "capsule": {text}}}', {"Content-Type": "application/json"}
     answer = await recorder.campus.http.post(monitor["beat_url"], content=body, headers=headers)
@@ -72,7 +72,7 @@ async def test_a_beat_whose_capsule_cannot_be_stored_counts_and_says_why(recorde
     assert (row.beats, row.capsules, row.mode) == (1, 0, "failed")
 
 
-async def test_a_text_with_nul_counts_over_both_ways(both_ways: Recorder) -> None:
+async def test_a_beat_with_nul_in_its_capsule_is_recorded_over_both_frames(both_ways: Recorder) -> None:
     monitor = await both_ways.register(key="recorder")
     reply = await both_ways.beat(monitor, capsule={"out": ["a\0b"]})
     assert (reply.status, reply.code) == (422, "capsule_not_storable")
@@ -80,7 +80,7 @@ async def test_a_text_with_nul_counts_over_both_ways(both_ways: Recorder) -> Non
     assert ((await both_ways.row(monitor)).beats, reply.data["heartbeat_recorded"]) == (1, True)
 
 
-async def test_what_is_wrong_beside_the_capsule_still_refuses_the_call(recorder: Recorder) -> None:
+async def test_another_invalid_argument_still_refuses_the_call(recorder: Recorder) -> None:
     monitor = await recorder.register(key="recorder")
     headers = {"Content-Type": "application/json"}
     nul, half = r'"a\u0000"', r'"\ud800"'
@@ -90,7 +90,7 @@ async def test_what_is_wrong_beside_the_capsule_still_refuses_the_call(recorder:
     assert (await recorder.row(monitor)).beats == 0
 
 
-async def test_null_is_a_capsule_and_none_is_none(both_ways: Recorder) -> None:
+async def test_null_is_a_capsule_and_a_missing_capsule_is_none(both_ways: Recorder) -> None:
     key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     await both_ways.beat(monitor, capsule={"step": 1})
@@ -99,7 +99,7 @@ async def test_null_is_a_capsule_and_none_is_none(both_ways: Recorder) -> None:
     assert await capsules(both_ways, monitor, key) == [None, {"step": 1}]
 
 
-async def test_a_capsule_in_the_query_is_a_text(recorder: Recorder) -> None:
+async def test_a_capsule_in_the_query_is_a_string(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key)
     http = recorder.campus.http
@@ -111,7 +111,7 @@ async def test_a_capsule_in_the_query_is_a_text(recorder: Recorder) -> None:
     assert (await recorder.row(monitor)).beats == 3
 
 
-async def test_leaving_the_capsule_out_is_no_value_that_a_schema_shows(recorder: Recorder) -> None:
+async def test_no_schema_shows_a_default_for_the_capsule(recorder: Recorder) -> None:
     opened = next(one for one in recorder.campus.service.plan.opened if one.name == "recorder")
     tool = opened.tools["heartbeat"]
     assert "capsule" not in tool.parameters["required"]
@@ -120,7 +120,7 @@ async def test_leaving_the_capsule_out_is_no_value_that_a_schema_shows(recorder:
     assert "MISSING" not in document + json.dumps(tool.parameters)
 
 
-async def test_a_seq_is_for_one_capsule(both_ways: Recorder) -> None:
+async def test_a_seq_belongs_to_one_capsule(both_ways: Recorder) -> None:
     key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     await both_ways.beat(monitor, capsule={"step": 1, "of": 2}, seq=1)
@@ -135,7 +135,7 @@ async def test_a_seq_is_for_one_capsule(both_ways: Recorder) -> None:
     assert (await both_ways.beat(monitor, capsule={"step": 2}, seq=2)).status == 200
 
 
-async def test_a_seq_that_two_beats_of_one_group_use_is_for_the_first(anywhere: Recorder) -> None:
+async def test_a_seq_that_two_beats_of_one_batch_use_belongs_to_the_first(anywhere: Recorder) -> None:
     from buildings.recorder.beat import Beat
     from buildings.recorder.beats import BeatOutcome, record_beats
     from buildings.recorder.secrets import digest_of

@@ -1,4 +1,4 @@
-"""The machine's clock is set forward or back: deaths are found by elapsed time, nobody is dead for it, and nothing is deleted."""
+"""Jumps of the machine's clock: deaths are found by elapsed time, no agent is declared dead for a jump, and nothing is deleted."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -20,7 +20,7 @@ SPAN = timedelta(seconds=90)
 
 
 async def watch(*recorders: Recorder, seconds: int, pace: int = 1) -> None:
-    """Let time pass while they watch; they share a clock, or each has its own."""
+    """Let time pass while these recorders sweep; they share a clock, or each has its own."""
     clocks = {id(one.clock): one.clock for one in recorders}
     for _ in range(0, seconds, pace):
         for clock in clocks.values():
@@ -34,12 +34,12 @@ async def kinds(recorder: Recorder, monitor: Mapping[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("step", [YEAR, HOURS])
-async def test_a_jump_that_is_taken_back_changes_nothing(anywhere: Recorder, step: timedelta) -> None:
+async def test_a_jump_that_is_undone_changes_nothing(anywhere: Recorder, step: timedelta) -> None:
     quiet, beating = await anywhere.register("https://localhost/1", **QUICK), await anywhere.register("https://localhost/2", **QUICK)
     await watch(anywhere, seconds=5)
     before = await anywhere.row(quiet)
     anywhere.clock.step(step)
-    beaten = await anywhere.beat(beating)  # before any look at the clock
+    beaten = await anywhere.beat(beating)  # before any sweep reads the clock
     assert beaten.data["deadline_at"] == f"{anywhere.clock() - step + SPAN:%Y-%m-%dT%H:%M:%SZ}"
     await watch(anywhere, seconds=4)
     (said,) = await clock_is_steady(anywhere.campus.site)
@@ -102,7 +102,7 @@ async def test_a_clock_that_is_a_year_ahead_for_a_minute_leaves_no_deadline_ther
     assert "monitor.failed" in receiver.types
 
 
-async def test_messages_that_were_taken_while_the_clock_was_ahead_hold_no_later_ones_back(anywhere: Recorder, receiver: Receiver) -> None:
+async def test_messages_delivered_while_the_clock_was_ahead_delay_no_later_ones(anywhere: Recorder, receiver: Receiver) -> None:
     monitor = await anywhere.register(receiver.url())
     await watch(anywhere, seconds=5)
     anywhere.clock.step(YEAR)
@@ -203,7 +203,7 @@ async def test_monitors_that_fell_asleep_by_a_wrong_clock_wake_when_the_key_is_s
     assert (await anywhere.beat(monitor, capsule=1)).data["capsule_stored"] is True
 
 
-async def test_nothing_is_removed_within_an_hour_of_a_jump(anywhere: Recorder) -> None:
+async def test_nothing_is_deleted_within_an_hour_of_a_jump(anywhere: Recorder) -> None:
     silent = await anywhere.register(**QUICK)
     await watch(anywhere, seconds=5)
     anywhere.clock.step(YEAR)
@@ -216,7 +216,7 @@ async def test_nothing_is_removed_within_an_hour_of_a_jump(anywhere: Recorder) -
     assert await anywhere.row(silent) is not None
 
 
-async def test_readiness_says_that_the_clock_jumped(anywhere: Recorder) -> None:
+async def test_readiness_reports_a_clock_jump(anywhere: Recorder) -> None:
     await watch(anywhere, seconds=1)
     assert (await anywhere.campus.service.ask("ready"))["recorder"] == []
     anywhere.clock.step(HOURS)

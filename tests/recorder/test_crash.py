@@ -1,4 +1,4 @@
-"""A small cut of the fault runs: a killed recorder leaves no death untold and loses no acknowledged beat."""
+"""A small part of the fault tests: a killed recorder reports every death and loses no acknowledged beat."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from recorder.kills import Scene, beat_until_killed, hooks
 from recorder.receivers import Authority
 
 
-def test_killed_at_two_points_every_death_is_told_under_one_id(tmp_path: Path, authority: Authority) -> None:
+def test_killed_at_two_points_it_reports_every_death_under_one_id(tmp_path: Path, authority: Authority) -> None:
     with hooks(authority) as receiver:
         scene = Scene(tmp_path, f"sqlite:{tmp_path}/data", authority, receiver, 20)
         scene.fill()
@@ -15,7 +15,7 @@ def test_killed_at_two_points_every_death_is_told_under_one_id(tmp_path: Path, a
         assert scene.verdict()["deaths"] == 2 * scene.count
 
 
-def test_killed_while_beaten_no_acknowledged_beat_is_lost(tmp_path: Path, authority: Authority) -> None:
+def test_killed_while_beats_arrive_it_loses_no_acknowledged_beat(tmp_path: Path, authority: Authority) -> None:
     with hooks(authority) as receiver:
         scene = Scene(tmp_path, f"sqlite:{tmp_path}/data", authority, receiver, 1)
         scene.fill()

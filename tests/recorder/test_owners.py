@@ -1,4 +1,4 @@
-"""What ends with a key and what goes on for a week; the daily tidying; the checks."""
+"""What ends with a key and what continues for a week; the daily tidy job; the checks."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ from buildings.recorder.checks import outbox_adds_up, targets_are_reached, watch
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_key_that_ends_takes_capsules_and_mail_along_and_its_monitors_watch_for_a_week(
+async def test_when_a_key_ends_capsules_and_mail_stop_and_its_monitors_run_for_a_week(
     open_recorder: OpenRecorder, mailbox: Mailbox, receiver: Receiver
 ) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
@@ -52,7 +52,7 @@ async def test_a_key_that_ends_takes_capsules_and_mail_along_and_its_monitors_wa
         assert (await recorder.beat(monitor, capsule=3)).data["capsule_stored"] is True
 
 
-async def test_registering_with_a_renewed_key_wakes_what_slept(recorder: Recorder) -> None:
+async def test_registering_with_a_renewed_key_wakes_its_monitors(recorder: Recorder) -> None:
     keys = recorder.campus.service.keys
     key, token = await keys.issue("recorder")
     monitor = await recorder.register(key=token)
@@ -76,7 +76,7 @@ async def test_a_revoked_key_ends_at_once(recorder: Recorder) -> None:
     assert (await recorder.row(monitor)).mode == "asleep"
 
 
-async def test_the_tidying_takes_silent_monitors_without_a_key_and_no_others(anywhere: Recorder, receiver: Receiver) -> None:
+async def test_the_tidy_job_deletes_inactive_monitors_without_a_key_and_no_others(anywhere: Recorder, receiver: Receiver) -> None:
     recorder = anywhere
     silent, living = await recorder.register(receiver.url("/1"), name="quiet"), await recorder.register(receiver.url("/2"))
     keyed = await recorder.register(receiver.url("/3"), key="recorder")
@@ -124,7 +124,7 @@ async def test_a_monitor_with_a_long_period_outlives_its_first_deadline(recorder
     assert receiver.types == ["monitor.dead"]
 
 
-async def test_no_monitor_is_removed_before_its_target_was_told(recorder: Recorder, receiver: Receiver) -> None:
+async def test_no_monitor_is_deleted_before_its_target_was_notified(recorder: Recorder, receiver: Receiver) -> None:
     silent, beaten = await recorder.register(receiver.url("/1")), await recorder.register(receiver.url("/2"))
     await recorder.sweep()
     await recorder.pass_time(days=31)
@@ -144,7 +144,7 @@ async def test_no_monitor_is_removed_before_its_target_was_told(recorder: Record
     assert await recorder.row(beaten) is not None
 
 
-async def test_a_target_that_is_given_up_keeps_no_silent_monitor(recorder: Recorder, receiver: Receiver) -> None:
+async def test_a_disabled_target_does_not_keep_an_inactive_monitor(recorder: Recorder, receiver: Receiver) -> None:
     silent = await recorder.register(receiver.url())
     await recorder.pass_time(days=31)
     await recorder.campus.run("tidy")
@@ -155,7 +155,7 @@ async def test_a_target_that_is_given_up_keeps_no_silent_monitor(recorder: Recor
     assert await recorder.row(silent) is None
 
 
-async def test_the_checks_say_what_is_wrong(recorder: Recorder, receiver: Receiver) -> None:
+async def test_each_check_reports_what_is_wrong(recorder: Recorder, receiver: Receiver) -> None:
     site = recorder.campus.site
     assert "never watched" in (await watches(site))[0]
     await recorder.sweep()

@@ -1,4 +1,4 @@
-"""Registering: what is given, what is refused, and limits that hold however many register at once."""
+"""Registrations: what they return, which are refused, and limits that hold for any number of concurrent ones."""
 
 from datetime import timedelta
 from hashlib import sha256
@@ -8,7 +8,7 @@ import httpx
 import pytest
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from recorder.races import TARGET, one_of_two_claims, twenty_of_sixty
+from recorder.races import TARGET, one_of_two_registrations, twenty_of_sixty
 from recorder.recorders import OpenRecorder, Recorder
 from sqlalchemy import Table, func, select
 
@@ -24,7 +24,7 @@ async def count(recorder: Recorder, table: Table) -> int:
     return await in_snapshot(recorder.campus.site.storage, lambda connection: connection.scalar(select(func.count()).select_from(table)))
 
 
-async def test_a_registration_gives_all_that_is_needed(both_ways: Recorder) -> None:
+async def test_a_registration_returns_everything_that_an_agent_needs(both_ways: Recorder) -> None:
     answer = await both_ways.register()
     assert answer["tier"] == "free"
     assert (answer["state"], answer["period_minutes"], answer["grace_minutes"]) == ("alive", 60, 5)
@@ -46,7 +46,7 @@ async def test_secrets_are_stored_as_digests(recorder: Recorder) -> None:
     assert len(row.secret_digest) == 32
 
 
-async def test_bounds_are_those_of_the_interface(both_ways: Recorder) -> None:
+async def test_arguments_out_of_bounds_are_refused(both_ways: Recorder) -> None:
     for number, (period, grace) in enumerate(((0.1, 0), (525_600, 525_600))):
         await both_ways.register(f"https://localhost/{number}", period_minutes=period, grace_minutes=grace)
     for wrong in (
@@ -63,7 +63,7 @@ async def test_bounds_are_those_of_the_interface(both_ways: Recorder) -> None:
     assert reply.code == "invalid_request"
 
 
-async def test_what_is_missing_is_said(both_ways: Recorder) -> None:
+async def test_a_missing_target_key_or_mail_server_is_named(both_ways: Recorder) -> None:
     neither = await both_ways.call("register_monitor", name="a")
     assert (neither.status, neither.code) == (422, "invalid_request")
     assert "alert_webhook" in neither.data["detail"]
@@ -74,7 +74,7 @@ async def test_what_is_missing_is_said(both_ways: Recorder) -> None:
     assert (no_mail.status, no_mail.code) == (422, "no_mail_here")
 
 
-async def test_a_key_of_another_building_is_told_which_one_to_add(both_ways: Recorder) -> None:
+async def test_a_key_of_another_building_is_refused_with_the_keys_that_fit(both_ways: Recorder) -> None:
     reply = await both_ways.call("register_monitor", name="a", alert_webhook=TARGET, key="cve")
     assert (reply.status, reply.code) == (403, "insufficient_scope")
     assert {one["product"] for one in reply.data["unlock"]} == {"recorder", "all"}
@@ -103,7 +103,7 @@ BAD = {
 }
 
 
-async def test_a_target_that_may_not_be_one_is_refused_with_its_rule(both_ways: Recorder) -> None:
+async def test_a_forbidden_target_is_refused_with_the_rule(both_ways: Recorder) -> None:
     for url, rule in BAD.items():
         reply = await both_ways.call("register_monitor", name="a", alert_webhook=url)
         assert (reply.status, reply.code, reply.data["rule"]) == (422, "target_refused", rule), url
@@ -122,13 +122,13 @@ async def test_a_target_without_a_key_has_one_monitor_whatever_its_query(both_wa
     await both_ways.register("https://localhost/hook")
 
 
-async def test_sixty_registrations_at_once_leave_exactly_twenty(anywhere: Recorder) -> None:
+async def test_sixty_concurrent_registrations_leave_exactly_twenty_monitors(anywhere: Recorder) -> None:
     await twenty_of_sixty([anywhere])
     assert await count(anywhere, MONITORS) == 20
 
 
-async def test_of_two_claims_of_one_target_exactly_one_wins(anywhere: Recorder) -> None:
-    await one_of_two_claims([anywhere], rounds=20)
+async def test_of_two_concurrent_registrations_of_one_target_exactly_one_succeeds(anywhere: Recorder) -> None:
+    await one_of_two_registrations([anywhere], rounds=20)
     assert await count(anywhere, MONITORS) == 20
 
 
@@ -168,7 +168,7 @@ async def test_a_repeated_registration_is_one_registration(recorder: Recorder) -
     assert later.json()["code"] == "target_in_use"
 
 
-async def test_a_repeat_gets_its_answer_beyond_the_limit_and_from_the_same_network(open_recorder: OpenRecorder) -> None:
+async def test_a_retry_is_answered_beyond_the_limit_and_from_the_same_network(open_recorder: OpenRecorder) -> None:
     body, headers = {"name": "a", "alert_webhook": TARGET}, {"Idempotency-Key": "7d1c6c1e-0f0a-4f0e-9d7b-1f2d3c4b5a69"}
     async with open_recorder(settings={"registrations_per_minute": 1}) as recorder:
         answers = []
@@ -208,7 +208,7 @@ async def test_deleting_leaves_nothing_behind(recorder: Recorder) -> None:
     assert owner.monitors == 0
 
 
-async def test_a_key_that_does_not_count_is_named_in_the_answer(both_ways: Recorder) -> None:
+async def test_an_ignored_key_is_named_in_the_answer(both_ways: Recorder) -> None:
     keys = both_ways.campus.service.keys
     expired, revoked = await keys.issue("recorder"), await keys.issue("recorder")
     await keys.revoke(revoked[0].id)
@@ -228,7 +228,7 @@ async def test_a_key_that_does_not_count_is_named_in_the_answer(both_ways: Recor
 WEAK_KEYS = ("a" * 22, "1", "1234567890123456789012", "idempotency-key-000001", "registration-2026-11-22")
 
 
-async def test_a_weak_idempotency_key_registers_nothing_and_gives_nobody_anothers_secret(both_ways: Recorder) -> None:
+async def test_a_weak_idempotency_key_is_refused_and_registers_nothing(both_ways: Recorder) -> None:
     body = {"name": "a", "alert_webhook": TARGET}
     for key in WEAK_KEYS:
         headers = {"Idempotency-Key": key}
@@ -245,7 +245,7 @@ async def test_a_weak_idempotency_key_registers_nothing_and_gives_nobody_another
     assert await count(both_ways, MONITORS) == 0
 
 
-async def test_what_a_registration_leaves_out_and_its_default_are_one_request(recorder: Recorder) -> None:
+async def test_a_missing_argument_and_its_default_are_the_same_request(recorder: Recorder) -> None:
     http, headers = recorder.campus.http, {"Idempotency-Key": "7d1c6c1e-0f0a-4f0e-9d7b-1f2d3c4b5a69"}
     body = {"name": "a", "alert_webhook": TARGET}
     same = (body, body | {"period_minutes": 60, "grace_minutes": 5.0}, body | {"alert_email": None}, body | {"name": " a "})
@@ -255,7 +255,7 @@ async def test_what_a_registration_leaves_out_and_its_default_are_one_request(re
     assert await count(recorder, MONITORS) == 1
 
 
-async def test_a_stored_answer_does_not_open_with_what_is_stored_beside_it(recorder: Recorder) -> None:
+async def test_a_stored_answer_cannot_be_decrypted_with_anything_that_is_stored(recorder: Recorder) -> None:
     headers = {"Idempotency-Key": "7d1c6c1e-0f0a-4f0e-9d7b-1f2d3c4b5a69"}
     answer = await recorder.campus.http.post("/v1/recorder/monitors", json={"name": "a", "alert_webhook": TARGET}, headers=headers)
     assert answer.status_code == 200

@@ -1,4 +1,4 @@
-"""The recorder as it is served: curl and the printed line, an MCP client, a real TLS receiver and a real SMTP server."""
+"""The recorder as users run it: curl and the cron command, an MCP client, a real TLS receiver and a real SMTP server."""
 
 import json
 import re
@@ -60,19 +60,19 @@ async def curl(*words: str) -> Any:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
-async def test_what_stops_beating_is_reported_and_what_beats_again_too(
+async def test_an_agent_that_stops_and_one_that_recovers_are_reported(
     tmp_path: Path, authority: Authority, receiver: Receiver, mailbox: Mailbox
 ) -> None:
     with served(tmp_path, "sqlite:data", authority, mailbox) as campus:
         key = await anyio.to_thread.run_sync(campus.key, "recorder")
-        wish = {"name": "by curl", "alert_webhook": receiver.url("/curl"), "period_minutes": 0.1, "grace_minutes": 0}
+        arguments = {"name": "by curl", "alert_webhook": receiver.url("/curl"), "period_minutes": 0.1, "grace_minutes": 0}
         header = "Content-Type: application/json"
-        by_curl = await curl("-H", header, "-d", json.dumps(wish), f"{campus.url}/v1/recorder/monitors")
-        mailed = {**wish, "name": "by mail", "alert_email": "me@example.com"}
+        by_curl = await curl("-H", header, "-d", json.dumps(arguments), f"{campus.url}/v1/recorder/monitors")
+        mailed = {**arguments, "name": "by mail", "alert_email": "me@example.com"}
         auth = f"Authorization: Bearer {key}"
         by_mail = await curl("-H", header, "-H", auth, "-d", json.dumps(mailed), f"{campus.url}/v1/recorder/monitors")
         async with Client(f"{campus.url}/recorder/mcp") as client:
-            called = await client.call_tool("register_monitor", {**wish, "name": "by mcp", "alert_webhook": receiver.url("/mcp")})
+            called = await client.call_tool("register_monitor", {**arguments, "name": "by mcp", "alert_webhook": receiver.url("/mcp")})
             by_mcp = called.structured_content
             assert by_mcp is not None
             who = {"monitor_id": by_mcp["monitor_id"], "secret": by_mcp["secret"]}
@@ -98,17 +98,17 @@ async def test_what_stops_beating_is_reported_and_what_beats_again_too(
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
-async def test_the_printed_line_goes_on_trying_while_the_service_restarts(tmp_path: Path, authority: Authority, mailbox: Mailbox) -> None:
+async def test_the_cron_command_retries_while_the_service_restarts(tmp_path: Path, authority: Authority, mailbox: Mailbox) -> None:
     with served(tmp_path, "sqlite:data", authority, mailbox) as campus:
-        wish = {"name": "job", "alert_webhook": "https://localhost/hook"}
-        monitor = httpx.post(f"{campus.url}/v1/recorder/monitors", json=wish).json()
+        arguments = {"name": "job", "alert_webhook": "https://localhost/hook"}
+        monitor = httpx.post(f"{campus.url}/v1/recorder/monitors", json=arguments).json()
         campus.process.kill()
         campus.process.wait()
-        line = await anyio.open_process(["sh", "-c", monitor["cron"]], stderr=None)
+        command = await anyio.open_process(["sh", "-c", monitor["cron"]], stderr=None)
         await anyio.sleep(0.5)
-        assert line.returncode is None, "it gave up on a refused connection"
+        assert command.returncode is None, "it gave up on a refused connection"
         again = start(campus.words, campus.environ)
         with anyio.fail_after(LONGEST_SECONDS):
-            assert await line.wait() == 0
+            assert await command.wait() == 0
         again.terminate()
         again.wait(patience(20))

@@ -1,4 +1,4 @@
-"""The keys of [buildings.recorder]: what can have no effect, or another one than meant, is refused in one sentence."""
+"""The keys of [buildings.recorder]: a value that cannot work is refused in one sentence."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from campus.errors import ConfigError
         ("discord_hosts", [""], "buildings.recorder.discord_hosts.0: '' is no host"),
     ],
 )
-def test_a_mistake_is_told_in_one_sentence(key: str, value: object, said: str) -> None:
+def test_a_wrong_setting_is_reported_in_one_sentence(key: str, value: object, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_settings("recorder", RecorderSettings, {key: value}, {})
     assert said in str(caught.value)

@@ -1,4 +1,4 @@
-"""States and transitions: the table by itself, and the whole building against a model, over both frames."""
+"""The state machine by itself, and the whole building against a model of it, over both frames."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -21,7 +21,7 @@ MINUTE = timedelta(minutes=1)
 EVENTS = st.lists(st.tuples(st.sampled_from(get_args(Event)), st.integers(0, 30 * 60)), max_size=30)
 
 
-def test_every_row_of_the_table_names_states_that_there_are() -> None:
+def test_every_transition_is_between_known_modes() -> None:
     for (mode, event), step in TRANSITIONS.items():
         assert mode in get_args(Mode)
         assert event in get_args(Event)
@@ -30,7 +30,7 @@ def test_every_row_of_the_table_names_states_that_there_are() -> None:
         assert (step.alert == "recovered") == (mode in DOWN and step.to == "up" and event != "resume"), (mode, event)
 
 
-def test_late_begins_with_the_period_and_death_with_the_grace() -> None:
+def test_late_begins_after_the_period_and_dead_after_the_grace() -> None:
     state = initial_state(SCHEDULE, NOW)
     states = [shown_state(state, NOW + MINUTE * at) for at in (0, 9.99, 10, 11.99, 12, 60)]
     assert states == ["alive", "alive", "late", "late", "dead", "dead"]
@@ -42,7 +42,7 @@ def test_a_beat_that_comes_before_the_sweep_is_in_time() -> None:
     assert apply_event(late.state, "deadline", SCHEDULE, NOW + MINUTE * 14).alert is None
 
 
-def test_a_failure_within_a_downtime_belongs_to_it() -> None:
+def test_a_failure_during_a_downtime_belongs_to_it() -> None:
     dead = apply_event(initial_state(SCHEDULE, NOW), "deadline", SCHEDULE, NOW + MINUTE * 12).state
     failed = apply_event(dead, "fail", SCHEDULE, NOW + MINUTE * 20)
     assert (failed.alert, failed.state.epoch, failed.state.since) == ("failed", 1, NOW + MINUTE * 12)
@@ -51,7 +51,7 @@ def test_a_failure_within_a_downtime_belongs_to_it() -> None:
 
 
 @given(EVENTS)
-def test_whatever_happens_the_laws_hold(events: list[tuple[Event, int]]) -> None:
+def test_the_laws_hold_for_any_events(events: list[tuple[Event, int]]) -> None:
     now, state, last_alert = NOW, initial_state(SCHEDULE, NOW), None
     for event, seconds in events:
         now += timedelta(seconds=seconds)
@@ -71,7 +71,7 @@ def test_whatever_happens_the_laws_hold(events: list[tuple[Event, int]]) -> None
 
 
 class Model:
-    """A monitor as facts and interface tell it, written without a look at the code: minutes since noon, and what was alerted."""
+    """A monitor as the documentation describes it, written without the code: minutes since noon, and the alerts."""
 
     def __init__(self) -> None:
         self.at, self.deadline, self.down, self.paused, self.epoch = 0.0, 12.0, "", False, 0
@@ -117,7 +117,7 @@ ACTS = st.one_of(
 
 @pytest.fixture(params=["http", "mcp"])
 def threaded(request: pytest.FixtureRequest, open_recorder: OpenRecorder) -> Iterator[tuple[BlockingPortal, Recorder]]:
-    """A recorder in a loop of its own, so that many examples share it."""
+    """A recorder in an event loop that all examples share."""
     with anyio.from_thread.start_blocking_portal() as portal, portal.wrap_async_context_manager(open_recorder(request.param)) as recorder:
         yield portal, recorder
 

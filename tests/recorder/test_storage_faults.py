@@ -1,4 +1,4 @@
-"""A database that takes no writes: beats are refused, not acknowledged, and reads go on."""
+"""A database that refuses writes: beats are refused, not acknowledged, and reads still work."""
 
 import pytest
 from recorder.recorders import Recorder
@@ -8,7 +8,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def refuse_writes(recorder: Recorder) -> None:
-    """Both writers of the building, the sessions' and the batches'."""
+    """Let both writers of the building refuse writes: that of sessions and that of batches."""
     storage = recorder.campus.site.storage
     async with storage.write() as session:
         await (await session.connection()).execute(text("PRAGMA query_only = ON"))

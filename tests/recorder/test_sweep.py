@@ -1,4 +1,4 @@
-"""The sweep and the recorder's own outages, in SQL as in the pure rules, on both databases."""
+"""The sweep and outages of the recorder: SQL leads to the same rows as the state machine, on both databases."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -42,7 +42,7 @@ async def register_many(recorder: Recorder) -> None:
             await recorder.beat(monitor, next_in=7)
 
 
-async def test_the_sweep_flips_what_the_rule_flips(anywhere: Recorder) -> None:
+async def test_the_sweep_changes_what_the_state_machine_changes(anywhere: Recorder) -> None:
     await register_many(anywhere)
     for _ in range(4):
         await anywhere.pass_time(minutes=8)
@@ -55,7 +55,7 @@ async def test_the_sweep_flips_what_the_rule_flips(anywhere: Recorder) -> None:
     assert await anywhere.sweep() == 0
 
 
-async def test_an_outage_moves_deadlines_as_the_rule_moves_them(anywhere: Recorder) -> None:
+async def test_the_sql_moves_deadlines_after_an_outage_as_the_state_machine_does(anywhere: Recorder) -> None:
     await register_many(anywhere)
     for minutes in (1, 2, 10, 100):
         before, start = await rows(anywhere), anywhere.clock()
@@ -71,7 +71,7 @@ async def test_an_outage_moves_deadlines_as_the_rule_moves_them(anywhere: Record
         anywhere.clock.move(timedelta(minutes=minutes))
 
 
-async def test_an_outage_raises_no_alarm_and_a_true_death_still_does(recorder: Recorder) -> None:
+async def test_an_outage_raises_no_false_alert_and_a_death_still_raises_one(recorder: Recorder) -> None:
     await recorder.pass_time(seconds=0)
     living = await recorder.register("https://localhost/living", period_minutes=5, grace_minutes=1)
     dead = await recorder.register("https://localhost/dead", period_minutes=5, grace_minutes=1)
@@ -94,7 +94,7 @@ async def test_an_outage_raises_no_alarm_and_a_true_death_still_does(recorder: R
         await recorder.beat(dead)
 
 
-async def test_a_restart_raises_no_alarm_about_who_beats_every_few_seconds(recorder: Recorder) -> None:
+async def test_a_restart_raises_no_alert_about_an_agent_that_beats_every_few_seconds(recorder: Recorder) -> None:
     one = await recorder.register("https://localhost/quick", period_minutes=0.2, grace_minutes=0.1)
     await recorder.pass_time(seconds=10)
     await recorder.beat(one)
@@ -114,7 +114,7 @@ async def test_each_death_is_counted(recorder: Recorder) -> None:
     assert b"campus_recorder_deaths_total 3.0" in recorder.campus.service.counters.page()
 
 
-async def test_a_long_outage_is_told_to_each_target_once(recorder: Recorder, receiver: Receiver) -> None:
+async def test_a_long_outage_is_reported_to_each_target_once(recorder: Recorder, receiver: Receiver) -> None:
     key = await recorder.campus.key("recorder")
     await recorder.pass_time(seconds=0)
     for number in range(3):
@@ -130,7 +130,7 @@ async def test_a_long_outage_is_told_to_each_target_once(recorder: Recorder, rec
     assert {one["unverified"] for one in entries} == {True}
 
 
-async def test_beats_and_sweeps_at_once_leave_no_monitor_dead_with_a_fresh_beat(anywhere: Recorder) -> None:
+async def test_concurrent_beats_and_sweeps_leave_no_monitor_dead_after_a_beat(anywhere: Recorder) -> None:
     monitors = [await anywhere.register(f"https://localhost/{number}", period_minutes=1, grace_minutes=0) for number in range(20)]
     await anywhere.pass_time(minutes=1)
     async with anyio.create_task_group() as tasks:
@@ -143,7 +143,7 @@ async def test_beats_and_sweeps_at_once_leave_no_monitor_dead_with_a_fresh_beat(
         assert kinds in ([], ["dead", "recovered"])
 
 
-async def test_the_next_look_is_due_at_the_next_deadline(anywhere: Recorder) -> None:
+async def test_the_next_sweep_is_due_at_the_next_deadline(anywhere: Recorder) -> None:
     await anywhere.register("https://localhost/1", period_minutes=10, grace_minutes=2)
     last = await anywhere.register("https://localhost/2", period_minutes=20, grace_minutes=2)
     sweep_at, began = anywhere.campus.site.state.sweep, anywhere.clock()
@@ -169,7 +169,7 @@ async def test_nothing_is_delivered_while_deaths_are_still_being_found() -> None
         await delivered.wait()
 
 
-async def test_a_storm_is_flipped_whole_each_with_its_alert(anywhere: Recorder) -> None:
+async def test_a_thousand_deaths_at_once_each_raise_an_alert(anywhere: Recorder) -> None:
     template = await anywhere.row(await anywhere.register())
     copies = [{**template._asdict(), "id": f"mon_{number}", "badge_id": f"badge_{number}"} for number in range(1_203)]
     await in_transaction(anywhere.campus.site.storage, lambda connection: connection.execute(MONITORS.insert(), copies) and None)
@@ -179,7 +179,7 @@ async def test_a_storm_is_flipped_whole_each_with_its_alert(anywhere: Recorder) 
     assert len({one for (one,) in counted}) == len(counted) == 1_204
 
 
-async def test_of_more_than_are_flipped_at_once_the_longest_overdue_come_first(anywhere: Recorder) -> None:
+async def test_of_more_deaths_than_fit_one_transaction_the_longest_overdue_come_first(anywhere: Recorder) -> None:
     template, count = await anywhere.row(await anywhere.register()), MONITORS_PER_TRANSACTION + 200
     due = template.deadline_at
     copies = [
@@ -190,7 +190,7 @@ async def test_of_more_than_are_flipped_at_once_the_longest_overdue_come_first(a
     await in_transaction(storage, lambda connection: connection.execute(MONITORS.insert(), copies) and None)
     await in_transaction(
         storage, lambda connection: connection.execute(text("DROP INDEX ix_monitor_due")) and None
-    )  # it would give the order
+    )  # its order would hide a missing ORDER BY
     assert await in_transaction(storage, partial(sweep, now=due)) == MONITORS_PER_TRANSACTION
     still_up = select(MONITORS.c.id).where(MONITORS.c.mode == "up", MONITORS.c.id.startswith("copy"))
     left = await in_snapshot(storage, lambda connection: connection.scalars(still_up).all())
@@ -232,7 +232,7 @@ def test_an_outage_of_exactly_two_minutes_is_short() -> None:
     assert not Outage(start, start + timedelta(seconds=120, microseconds=1)).is_short
 
 
-async def test_after_an_outage_of_exactly_two_minutes_there_is_time_for_the_retries_and_no_more(anywhere: Recorder) -> None:
+async def test_after_an_outage_of_exactly_two_minutes_there_is_just_time_for_the_retries(anywhere: Recorder) -> None:
     monitor = await anywhere.register(period_minutes=1, grace_minutes=1)
     await anywhere.pass_time(seconds=0)
     anywhere.clock.move(timedelta(seconds=120))

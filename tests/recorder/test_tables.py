@@ -1,4 +1,4 @@
-"""The migrations make the tables as the code has them, on both databases."""
+"""The migrations create the tables that the code declares, on both databases."""
 
 import pytest
 from recorder.recorders import Recorder
@@ -9,5 +9,5 @@ from campus.storage.alembic_runner import drift
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_migrations_make_the_tables_of_the_code(anywhere: Recorder) -> None:
+async def test_the_migrations_create_the_tables_that_the_code_declares(anywhere: Recorder) -> None:
     assert await drift(anywhere.campus.site.storage, Tables) == []

@@ -1,4 +1,4 @@
-"""Handing work over: capsules fetched, a dead monitor claimed, the old agent fenced off; pause, resume and the fleet."""
+"""Takeovers: capsules are fetched, a dead monitor is taken over, the old agent is refused; pause, resume and the fleet."""
 
 import pytest
 from recorder.races import one_of_five_takeovers
@@ -7,7 +7,7 @@ from recorder.recorders import OpenRecorder, Recorder
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_replacement_goes_on_where_the_dead_agent_stopped(both_ways: Recorder) -> None:
+async def test_a_replacement_continues_where_the_dead_agent_stopped(both_ways: Recorder) -> None:
     key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key, period_minutes=10, grace_minutes=2)
     await both_ways.beat(monitor, capsule={"step": 7, "next": "b"}, seq=7)
@@ -28,7 +28,7 @@ async def test_a_replacement_goes_on_where_the_dead_agent_stopped(both_ways: Rec
     assert await both_ways.alerts(monitor) == [("dead", 1), ("recovered", 1)]
 
 
-async def test_of_many_replacements_exactly_one_wins(anywhere: Recorder) -> None:
+async def test_of_many_replacements_exactly_one_succeeds(anywhere: Recorder) -> None:
     await one_of_five_takeovers([anywhere], rounds=3)
 
 
@@ -47,7 +47,7 @@ async def test_only_the_owner_of_a_dead_monitor_can_take_it(recorder: Recorder) 
     assert (await recorder.call("takeover", **ask, secret=monitor["secret"], key=key)).status == 200
 
 
-async def test_the_capsule_needs_the_key_and_a_secret_that_is_given_must_be_right(both_ways: Recorder) -> None:
+async def test_the_capsule_needs_the_key_and_a_secret_that_is_passed_must_be_correct(both_ways: Recorder) -> None:
     key = await both_ways.campus.key("recorder")
     monitor, free = await both_ways.register(key=key), await both_ways.register("https://localhost/free")
     ask = {"monitor_id": monitor["monitor_id"]}
@@ -60,7 +60,7 @@ async def test_the_capsule_needs_the_key_and_a_secret_that_is_given_must_be_righ
     assert (found["found"], found["last"]) == (False, None)
 
 
-async def test_the_fleet_shows_each_monitor_as_it_stands(both_ways: Recorder) -> None:
+async def test_the_fleet_shows_the_current_state_of_each_monitor(both_ways: Recorder) -> None:
     key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key, period_minutes=10, grace_minutes=2, name="nightly")
     await both_ways.beat(monitor, status="start")
@@ -103,7 +103,7 @@ async def test_the_fleet_comes_in_pages(both_ways: Recorder) -> None:
     assert seen == sorted(ids)
 
 
-async def test_a_paused_monitor_raises_nothing_until_it_beats_or_is_resumed(both_ways: Recorder) -> None:
+async def test_a_paused_monitor_raises_no_alert_until_it_beats_or_is_resumed(both_ways: Recorder) -> None:
     key = await both_ways.campus.key("recorder")
     monitor = await both_ways.register(key=key)
     who = {"monitor_id": monitor["monitor_id"]}
