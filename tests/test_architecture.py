@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("twins", "campus", "buildings")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 DUMPING_GROUNDS = re.compile(r"^(utils?|helpers?|common|misc|base|managers?)$")
-FRONT_DOORS = {"campus", "campus.testing", "twins"}
-IMPORTS = ("twins", "campus", "campus.testing", "campus.payments.setup")
+FRONT_DOORS = {"campus", "campus.alerts", "campus.testing", "twins"}
+IMPORTS = ("twins", "campus", "campus.alerts", "campus.testing", "campus.payments.setup")
 """In this order each imports those before it, or leaves them as they are."""
 HEAVY = {"web3", "eth_tester", "eth_account", "eth_abi", "x402", "alembic", "cyclopts", "asyncpg"}
 BUILDINGS = sorted(path.name for path in (ROOT / "buildings").iterdir() if (path / "__init__.py").exists())

@@ -4,15 +4,16 @@ from datetime import timedelta
 
 from buildings.recorder.checks import clock_is_steady, outbox_adds_up, targets_are_reached, watches
 from buildings.recorder.owners import follow_keys
-from buildings.recorder.pages import badge, confirm, unsubscribe
+from buildings.recorder.pages import badge
 from buildings.recorder.problems import PROBLEMS
 from buildings.recorder.runtime import open_runtime
 from buildings.recorder.server import mcp
 from buildings.recorder.settings import RecorderSettings
-from buildings.recorder.tables import Tables
+from buildings.recorder.tables import OUTBOX, Tables
 from buildings.recorder.tidying import tidy
 from buildings.recorder.watch import watch
 from campus import Building, Check, Job, Page
+from campus.alerts import email_pages
 
 building = Building(
     mcp,
@@ -26,8 +27,7 @@ building = Building(
     ],
     pages=[
         Page("GET /v1/recorder/badge/{badge_id}.svg", badge),
-        Page("GET|POST /v1/recorder/email/confirm/{target_id}/{token}", confirm),
-        Page("GET|POST /v1/recorder/email/unsubscribe/{target_id}/{token}", unsubscribe),
+        *email_pages("/v1/recorder/email", OUTBOX, lambda site: site.state.dispatcher),
     ],
     checks=[Check(watches, on="ready"), Check(clock_is_steady, on="ready"), Check(targets_are_reached), Check(outbox_adds_up, on="audit")],
     problems=PROBLEMS,

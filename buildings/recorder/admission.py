@@ -8,7 +8,7 @@ from datetime import datetime
 import anyio
 
 from buildings.recorder.problems import too_many_registrations
-from buildings.recorder.rates import Buckets
+from campus.alerts import TokenBuckets
 
 CHECKED_AT_ONCE = 4
 """Registrations of one sender whose targets are checked at once: one who names hosts that do not answer delays no other sender."""
@@ -19,7 +19,7 @@ class Admission:
 
     def __init__(self, per_minute: int, *, checked_at_once: int = CHECKED_AT_ONCE) -> None:
         self._per_minute = per_minute
-        self._buckets = Buckets(per_minute)
+        self._buckets = TokenBuckets(per_minute)
         self._checked_at_once = checked_at_once
         self._limiters: dict[str, anyio.CapacityLimiter] = {}
         self._users: Counter[str] = Counter()

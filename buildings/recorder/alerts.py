@@ -1,16 +1,13 @@
 """Raising alerts: into the outbox, in the transaction of the change that they tell of."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, case, func, insert, literal, select, update
+from sqlalchemy import Connection, insert, literal, select
 
-from buildings.recorder.tables import ALERTS, MONITORS, TARGETS
+from buildings.recorder.tables import ALERTS, MONITORS, OUTBOX, TARGETS
 from campus import Moment, among
-
-HASTE = timedelta(seconds=30)
-"""A target that fails is tried again so soon after news for it, whatever its turn on the ladder."""
 
 
 class Notice(NamedTuple):
@@ -31,11 +28,9 @@ class Notice(NamedTuple):
 
 
 def raise_alerts(connection: Connection, notices: Iterable[Notice], *, now: datetime) -> None:
-    """Put them into the outbox and wake the lanes of their targets."""
+    """Put them into the outbox, and wake their targets."""
     rows = [{"target_id": target_id, **_columns(notice)} for notice in notices for target_id in notice.targets]
-    if rows:
-        connection.execute(insert(ALERTS), rows)
-        _wake(connection, among(connection, TARGETS.c.id, {str(row["target_id"]) for row in rows}), now=now)
+    OUTBOX.raise_alerts(connection, rows, now=now)
 
 
 def raise_deaths(connection: Connection, ids: Sequence[str], *, now: datetime) -> None:
@@ -54,17 +49,7 @@ def raise_deaths(connection: Connection, ids: Sequence[str], *, now: datetime) -
         }
         dead = select(*values.values()).where(named, target.is_not(None))
         connection.execute(insert(ALERTS).from_select(list(values), dead))
-        _wake(connection, TARGETS.c.id.in_(select(target).where(named)), now=now)
-
-
-def _wake(connection: Connection, named: ColumnElement[bool], *, now: datetime) -> None:
-    target, at_once, soon = TARGETS.c, literal(now, Moment()), literal(now + HASTE, Moment())
-    waits = and_(target.attempts > 0, target.next_try_at.is_not(None))
-    # a target that never took anything is asked on the schedule alone, whatever news its monitor raises
-    unknown = target.answered_at.is_(None)
-    keeps = and_(waits, unknown | (target.next_try_at <= soon) | (func.coalesce(target.hold_until, at_once) > soon))
-    woken = case((keeps, target.next_try_at), (waits, soon), (target.hold_until > at_once, target.hold_until), else_=at_once)
-    connection.execute(update(TARGETS).where(named, target.disabled_at.is_(None)).values(next_try_at=woken))
+        OUTBOX.wake(connection, TARGETS.c.id.in_(select(target).where(named)), now=now)
 
 
 def _columns(notice: Notice) -> dict[str, object]:

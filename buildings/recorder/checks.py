@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from buildings.recorder.runtime import Here
 from buildings.recorder.sweep import last_tick
-from buildings.recorder.tables import ALERTS, MONITORS, TARGETS
+from buildings.recorder.tables import MONITORS, OUTBOX
 from campus import in_snapshot
 
 STALE = timedelta(seconds=30)
@@ -30,21 +30,16 @@ async def clock_is_steady(site: Here) -> Sequence[str]:
 
 async def targets_are_reached(site: Here) -> Sequence[str]:
     """Whether targets take their alerts."""
-    failing = TARGETS.c.failing_since.is_not(None) & TARGETS.c.disabled_at.is_(None)
-    count = await in_snapshot(site.storage, lambda connection: connection.scalar(select(func.count()).select_from(TARGETS).where(failing)))
+    count = await OUTBOX.failing_targets(site.storage)
     return [f"alerts are not taken by {count} of the targets; they are tried again for 5 days"] if count else []
 
 
 async def outbox_adds_up(site: Here) -> Sequence[str]:
-    """Whether every waiting alert has a lane that will be looked at, and every monitor the targets that it names."""
-    waiting = select(ALERTS.c.target_id)
-    asleep = TARGETS.c.next_try_at.is_(None) & TARGETS.c.disabled_at.is_(None) & TARGETS.c.verified_at.is_not(None)
-    stuck = await in_snapshot(
-        site.storage, lambda connection: connection.scalars(select(TARGETS.c.id).where(asleep, TARGETS.c.id.in_(waiting))).all()
-    )
+    """Whether every target for which alerts wait will be looked at, and every monitor has the targets that it names."""
+    forgotten = await OUTBOX.forgotten_targets(site.storage)
     neither = MONITORS.c.webhook.is_(None) & MONITORS.c.email.is_(None)
     mute = await in_snapshot(site.storage, lambda connection: connection.scalars(select(MONITORS.c.id).where(neither)).all())
     return [
-        *(f"alerts wait for target {one}, which nothing will look at; restore a backup" for one in stuck),
+        *(f"alerts wait for target {one}, which nothing will look at; restore a backup" for one in forgotten),
         *(f"monitor {one} has no target; delete it" for one in mute),
     ]

@@ -14,9 +14,9 @@ from buildings.recorder.monitors import stored_state, targets_of
 from buildings.recorder.results import BeatView, Entry, Fleet, Preview, TargetView
 from buildings.recorder.state_machine import UNWATCHED, shown_state, uptime
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, TARGETS
-from buildings.recorder.targets import shown
 from buildings.recorder.urls import MonitorUrls, badge_url
 from campus import among
+from campus.alerts import masked_address
 
 MINUTE = timedelta(minutes=1)
 
@@ -101,4 +101,4 @@ def _target_view(row: Row[Any], undelivered: int) -> TargetView:
         state, reason = "unconfirmed", "the link in the e-mail that was sent there was not confirmed"
     elif row.failing_since is not None:
         state, reason = "failing", f"{row.last_error}, since {row.failing_since:%Y-%m-%dT%H:%M:%SZ}; it is tried again for 5 days"
-    return TargetView(kind=row.kind, address=shown(row.kind, row.address), state=state, reason=reason, undelivered=undelivered)
+    return TargetView(kind=row.kind, address=masked_address(row.address), state=state, reason=reason, undelivered=undelivered)

@@ -6,7 +6,7 @@ from functools import partial
 
 from sqlalchemy import Connection, exists, select, update
 
-from buildings.recorder.delivery.event import WATCHED_ON
+from buildings.recorder.events import WATCHED_ON
 from buildings.recorder.monitors import apply_key_event
 from buildings.recorder.runtime import Here
 from buildings.recorder.tables import MONITORS, OWNERS

@@ -8,12 +8,13 @@ from sqlalchemy import Connection, insert, select, update
 from buildings.recorder.monitors import apply_key_event
 from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached
 from buildings.recorder.results import Registered
-from buildings.recorder.secrets import digest_of, new_secret, shown_signing_secret
+from buildings.recorder.secrets import digest_of, new_secret
 from buildings.recorder.state_machine import Schedule, initial_state
 from buildings.recorder.tables import MONITORS, OWNERS
-from buildings.recorder.targets import Address, Claimed, Registrant, ask_to_confirm, claim_target
+from buildings.recorder.targets import ask_to_confirm, claim_target
 from buildings.recorder.urls import MonitorUrls, badge_url
 from campus import Entropy, Key, random_id
+from campus.alerts import Address, ClaimedTarget, Registrant, signing_secret
 
 UNCONFIRMED = "An e-mail was sent to alert_email: no alert is sent there until its recipient confirms through the link."
 IGNORED = {
@@ -87,8 +88,8 @@ def _answer(
     monitor_id: str,
     secret: str,
     badge_id: str,
-    webhook: Claimed | None,
-    email: Claimed | None,
+    webhook: ClaimedTarget | None,
+    email: ClaimedTarget | None,
     *,
     deadline_at: datetime,
 ) -> Registered:
@@ -104,7 +105,7 @@ def _answer(
     return Registered(
         monitor_id=monitor_id,
         secret=secret,
-        webhook_secret=shown_signing_secret(webhook.secret) if webhook is not None and signs else None,
+        webhook_secret=signing_secret(webhook.secret) if webhook is not None and signs else None,
         beat_url=at.beat(secret),
         cron=at.cron(secret),
         state="alive",

@@ -36,11 +36,11 @@ from buildings.recorder.registration import RegistrationRequest, register
 from buildings.recorder.results import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Taken, Watched
 from buildings.recorder.runtime import Here
 from buildings.recorder.secrets import digest_of
-from buildings.recorder.senders import sender_of
 from buildings.recorder.state_machine import UNWATCHED, Schedule, shown_state
 from buildings.recorder.takeover import read_capsules, take_over
-from buildings.recorder.targets import Address, Registrant, check_webhook, email_address, webhook_address
+from buildings.recorder.targets import check_webhook, email_address, webhook_address
 from campus import Caller, CurrentCaller, CurrentSite, access, free, in_snapshot, in_transaction, route
+from campus.alerts import Address, Registrant, sender_of
 
 READS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 WRITES = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
@@ -104,7 +104,7 @@ async def register_monitor(
     answer = await in_transaction(
         site.storage, lambda connection: answer_once(connection, idempotent, partial(work, connection), now=now, entropy=entropy)
     )
-    site.state.news.ring()
+    site.state.dispatcher.wake()
     site.count("registrations", tier="key" if caller.key else "free")
     return Registered.model_validate_json(answer)
 
@@ -113,7 +113,7 @@ async def _admitted(by: Registrant, webhook: Address | None, site: Here) -> str 
     """A warning about the webhook, if there is one; Problem 429 for a registration too many, 422 for a webhook that cannot be one."""
     site.state.admission.admit(by.sender, site.now())
     async with site.state.admission.checking(by.sender):
-        return await check_webhook(webhook, site.state.checks) if webhook else None
+        return await check_webhook(webhook, site.state.checks, site.state.dispatcher.channels) if webhook else None
 
 
 def _registrant(site: Here, caller: Caller) -> Registrant:
@@ -129,8 +129,9 @@ def _targets(webhook: str | None, email: str | None, site: Here, caller: Caller)
         raise key_needed_for_email([one for one in site.directory.products if one.scope in (site.name, "all")])
     if email and site.mail is None:
         raise no_mail_here()
-    to_mail = email_address(email) if email else None
-    to_web = webhook_address(webhook, site.web, discord_hosts=site.settings.discord_hosts) if webhook else None
+    channels = site.state.dispatcher.channels
+    to_mail = email_address(email, channels) if email else None
+    to_web = webhook_address(webhook, site.web, channels) if webhook else None
     return to_web, to_mail
 
 
@@ -167,7 +168,7 @@ async def heartbeat(
     )
     outcome = await site.state.beat(beat)
     if outcome.alert is not None:
-        site.state.news.ring()
+        site.state.dispatcher.wake()
     answer = Beaten(
         monitor_id=monitor_id,
         state=outcome.state,
@@ -223,7 +224,7 @@ async def takeover(
     credentials, now = Credentials(monitor_id, lineage_of(caller), secret), site.state.time.now()
     work = partial(take_over, credentials=credentials, url=site.url, now=now, entropy=site.state.entropy)
     answer = await in_transaction(site.storage, work)
-    site.state.news.ring()
+    site.state.dispatcher.wake()
     return answer
 
 

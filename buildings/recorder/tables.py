@@ -6,6 +6,7 @@ from sqlalchemy import BigInteger, Index, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
 from campus import Moment, Span, registry
+from campus.alerts import AlertTarget, Outbox, WaitingAlert
 
 ONLY = 1
 
@@ -26,53 +27,10 @@ class Owner(Tables, table=True):
     asked: int = 0
 
 
-class Target(Tables, table=True):
-    """Where alerts go, and its lane: alerts for one target are delivered one after the other.
+class Target(AlertTarget, Tables, table=True):
+    """Where alerts go. Without an owner a target has one monitor."""
 
-    `identity` is the digest of owner and address: a target without an owner has one monitor. `secret` signs what is
-    sent there. `next_try_at` is when the lane is to be looked at, none while nothing waits. `message_id` names the
-    message that is under way, whose alerts bear it too, and `attempts` how often it was tried; `leased_until` keeps two
-    processes from sending it at once. `failing_since` is when the first try failed after the last that went well.
-
-    Whose turn it is depends on `host`, on `sender` (the owner, or the network of who registered it) and on `health`: see
-    delivery.shares. `answered_at` is when it last took a message, `burst` how many it took in the minute from `burst_since`.
-    """
-
-    __tablename__ = "target"
-    __table_args__ = (
-        Index(
-            "ix_target_due",
-            *("health", "next_try_at", "sender", "host"),
-            sqlite_where=text("next_try_at IS NOT NULL"),
-            postgresql_where=text("next_try_at IS NOT NULL"),
-        ),
-        Index("ix_target_sender", "sender", "host", sqlite_where=text("owner IS NULL"), postgresql_where=text("owner IS NULL")),
-    )
-
-    id: str = Field(primary_key=True)
-    kind: str
-    address: str
-    identity: bytes = Field(unique=True)
-    secret: bytes
     owner: str | None = Field(default=None, foreign_key="owner.lineage")
-    verified_at: datetime | None = Field(default=None, sa_type=Moment)
-    asked_at: datetime | None = Field(default=None, sa_type=Moment)
-    disabled_at: datetime | None = Field(default=None, sa_type=Moment)
-    disabled_because: str | None = None
-    next_try_at: datetime | None = Field(default=None, sa_type=Moment)
-    tried_at: datetime | None = Field(default=None, sa_type=Moment)
-    hold_until: datetime | None = Field(default=None, sa_type=Moment)
-    leased_until: datetime | None = Field(default=None, sa_type=Moment)
-    message_id: str | None = None
-    attempts: int = 0
-    failing_since: datetime | None = Field(default=None, sa_type=Moment)
-    last_error: str | None = None
-    host: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    sender: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    health: str = Field(default="new", sa_column_kwargs={"server_default": "new"})
-    answered_at: datetime | None = Field(default=None, sa_type=Moment)
-    burst: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
-    burst_since: datetime | None = Field(default=None, sa_type=Moment)
 
 
 class Monitor(Tables, table=True):
@@ -144,30 +102,20 @@ class RetiredSecret(Tables, table=True):
     digest: bytes = Field(primary_key=True)
 
 
-class Alert(Tables, table=True):
-    """The outbox: one alert for one target, with what it says as of the moment it was raised; delivered, it goes.
+class Alert(WaitingAlert, Tables, table=True):
+    """One alert for one target, with what it says as of the moment it was raised; one about the recorder itself has no monitor."""
 
-    `message_id` is set when it is first to be sent, alone or with others in a digest. One about the recorder itself has
-    no monitor.
-    """
-
-    __tablename__ = "alert"
     __table_args__ = (
         UniqueConstraint("monitor_id", "epoch", "kind", "target_id", name="uq_alert_monitor_id"),
         Index("ix_alert_target_id", "target_id", "id"),
     )
 
-    id: int | None = Field(default=None, primary_key=True)
-    target_id: str = Field(foreign_key="target.id")
     monitor_id: str | None = Field(default=None, foreign_key="monitor.id", ondelete="CASCADE")
     epoch: int
-    kind: str
-    at: datetime = Field(sa_type=Moment)
     since: datetime = Field(sa_type=Moment)
     until: datetime | None = Field(default=None, sa_type=Moment)
     reason: str
     last_beat_at: datetime | None = Field(default=None, sa_type=Moment)
-    message_id: str | None = None
 
 
 class Tick(Tables, table=True):
@@ -193,3 +141,4 @@ class Reply(Tables, table=True):
 _BY_NAME = Tables.metadata.tables
 OWNERS, TARGETS, MONITORS, CAPSULES = _BY_NAME["owner"], _BY_NAME["target"], _BY_NAME["monitor"], _BY_NAME["capsule"]
 RETIRED_SECRETS, ALERTS, TICKS, REPLIES = _BY_NAME["retired_secret"], _BY_NAME["alert"], _BY_NAME["tick"], _BY_NAME["reply"]
+OUTBOX = Outbox(Target, Alert)

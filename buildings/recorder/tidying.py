@@ -35,7 +35,7 @@ async def tidy(site: Here) -> None:
     announced = await _all(site, announce)
     removed = await _all(site, remove_announced)
     await in_transaction(site.storage, lambda connection: _remove_old(connection, site.state.time.now()))
-    site.state.news.ring()
+    site.state.dispatcher.wake()
     log.info("tidied", extra={"silent_monitors": removed, "announced": announced})
 
 

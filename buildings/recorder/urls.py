@@ -32,8 +32,3 @@ class MonitorUrls:
 def badge_url(url: str, badge_id: str) -> str:
     """The public image of a monitor's state."""
     return f"{url}/v1/recorder/badge/{badge_id}.svg"
-
-
-def mail_url(url: str, purpose: str, target_id: str, token: str) -> str:
-    """The page of a link in an e-mail; `purpose` is confirm or unsubscribe."""
-    return f"{url}/v1/recorder/email/{purpose}/{target_id}/{token}"

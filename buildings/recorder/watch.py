@@ -7,9 +7,9 @@ from functools import partial
 import anyio
 
 from buildings.recorder.clock import ADOPT_AFTER, MAX_DRIFT, step_back
-from buildings.recorder.delivery.outbox import void_leases
-from buildings.recorder.runtime import Here, courier_of
+from buildings.recorder.runtime import Here
 from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, SweepResult, last_tick
+from buildings.recorder.tables import OUTBOX
 from campus import StorageUnavailable, in_snapshot, in_transaction
 
 log = logging.getLogger(__name__)
@@ -24,10 +24,10 @@ async def watch(site: Here) -> None:
     """Sweep and deliver until the process ends. It is started again should it ever return."""
     await agree_on_time(site)
     if site.alone:  # else another process may be sending what is leased
-        await in_transaction(site.storage, void_leases)
+        await in_transaction(site.storage, OUTBOX.void_leases)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_sweep_on, site)
-        tasks.start_soon(courier_of(site).run, site.state.news.let_through, partial(site.state.news.wait, SECONDS))
+        tasks.start_soon(partial(site.state.dispatcher.run, every=SECONDS))
 
 
 async def agree_on_time(site: Here, wait: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
@@ -66,7 +66,7 @@ async def sweep_now(site: Here) -> int:
 
 async def _swept(site: Here) -> SweepResult:
     died = 0
-    with site.state.news.held():
+    with site.state.dispatcher.wake_up.held():
         while True:
             swept = await site.state.sweep(site.state.time.read())
             died += swept.died
@@ -76,7 +76,7 @@ async def _swept(site: Here) -> SweepResult:
             if (outage := swept.outage) is not None:
                 log.warning("was not watching", extra={"since": outage.start.isoformat(), "until": outage.end.isoformat()})
             if swept.died or outage is not None:
-                site.state.news.ring()
+                site.state.dispatcher.wake()
             if swept.died < MONITORS_PER_TRANSACTION:
                 break
     if died:
@@ -87,4 +87,4 @@ async def _swept(site: Here) -> SweepResult:
 
 async def deliver_now(site: Here) -> int:
     """Deliver all that is due; returns how many messages were sent."""
-    return await courier_of(site).deliver_due()
+    return await site.state.dispatcher.deliver_due()

@@ -28,7 +28,6 @@ from recorder.recorders import OpenRecorder, Recorder
 from serving import free_port
 from sqlalchemy import Connection, insert
 
-from buildings.recorder.runtime import courier_of
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.state_machine import initial_state
 from buildings.recorder.tables import MONITORS, OWNERS, TARGETS
@@ -192,7 +191,7 @@ async def _among_strangers(recorder: Recorder, net: Internet, receivers: Any) ->
     honest = [name for some in HONEST.values() for name in some]
     plan = Plan(config.port, SECRET, (HANGING, VICTIMS), BEATING, REGISTERING, NETWORKS, honest, SECONDS)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(courier_of(site).run, site.state.news.let_through, partial(site.state.news.wait, 1.0))
+        tasks.start_soon(partial(site.state.dispatcher.run, every=1.0))
         async with anyio.create_task_group() as served:
             served.start_soon(server.serve)
             while not server.started:  # noqa: ASYNC110  # uvicorn rings no bell

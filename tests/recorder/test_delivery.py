@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from buildings.recorder.delivery.discord import pause_of
-from buildings.recorder.delivery.ladder import WAITS, Outcome, after
-from buildings.recorder.delivery.webhook import retry_after
+from campus.alerts.channels.discord import pause_of
+from campus.alerts.channels.webhook import retry_after
+from campus.alerts.retry_policy import WAITS, Outcome, step_after
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio
@@ -79,7 +79,7 @@ async def test_a_failure_is_told_with_the_capsule_and_the_way_to_resume(recorder
     assert monitor["secret"].encode() not in failed.body
 
 
-async def test_a_message_that_is_not_taken_is_sent_again_under_its_id_on_the_ladder(anywhere: Any, receiver: Any) -> None:
+async def test_a_message_that_is_not_taken_is_sent_again_under_its_id_by_the_retry_policy(anywhere: Any, receiver: Any) -> None:
     monitor = await anywhere.register(receiver.url())
     receiver.answer(500, 302, 404, 200)
     await anywhere.beat(monitor, status="fail")
@@ -95,7 +95,7 @@ async def test_a_message_that_is_not_taken_is_sent_again_under_its_id_on_the_lad
     assert await anywhere.alerts(monitor) == []
 
 
-async def test_news_waits_for_what_came_before_but_not_for_the_ladder(recorder: Any, receiver: Any) -> None:
+async def test_a_new_alert_waits_for_earlier_ones_but_not_for_the_retry_policy(recorder: Any, receiver: Any) -> None:
     monitor = await recorder.register(receiver.url())
     receiver.answer(200, 500, 500, 500, 500, 200)
     await recorder.beat(monitor, status=1)
@@ -111,7 +111,7 @@ async def test_news_waits_for_what_came_before_but_not_for_the_ladder(recorder: 
     assert receiver.types[-2:] == ["monitor.recovered", "monitor.failed"]
 
 
-async def test_news_brings_no_try_forward_at_a_target_that_never_took_anything(anywhere: Any, receiver: Any) -> None:
+async def test_a_new_alert_brings_no_try_forward_at_a_target_that_never_took_anything(anywhere: Any, receiver: Any) -> None:
     monitor = await anywhere.register(receiver.url())
     receiver.answer(500)
     tries = 0
@@ -146,7 +146,7 @@ async def test_no_retry_after_brings_a_try_forward(asked: str, anywhere: Any, re
     await anywhere.beat(monitor, status="fail")
     assert await anywhere.deliver() == 1
     for wait in WAITS[:3]:
-        await anywhere.pass_time(seconds=wait.total_seconds() * 0.7)  # the ladder's wait is 0.8 to 1.2 of it
+        await anywhere.pass_time(seconds=wait.total_seconds() * 0.7)  # the wait is 0.8 to 1.2 of it
         assert await anywhere.deliver() == 0
         await anywhere.pass_time(seconds=wait.total_seconds() * 0.6)
         assert await anywhere.deliver() == 1
@@ -225,16 +225,14 @@ async def test_a_target_that_fails_for_five_days_is_disabled(recorder: Any, rece
 
 
 async def test_a_lease_that_lapsed_is_taken_over_and_a_live_one_is_not(anywhere: Any, receiver: Any) -> None:
-    from buildings.recorder.runtime import courier_of
-
     monitor = await anywhere.register(receiver.url())
     await anywhere.beat(monitor, status="fail")
-    courier = courier_of(anywhere.campus.site)
-    (parcel,) = await courier.claim()
-    assert await courier.claim() == []
+    dispatcher = anywhere.campus.site.state.dispatcher
+    (message,) = await dispatcher.claim()
+    assert await dispatcher.claim() == []
     await anywhere.pass_time(seconds=46)
-    (again,) = await courier.claim()
-    assert again.message_id == parcel.message_id
+    (again,) = await dispatcher.claim()
+    assert again.id == message.id
 
 
 async def test_what_a_target_answers_reaches_nobody(recorder: Any, receiver: Any) -> None:
@@ -249,15 +247,15 @@ async def test_what_a_target_answers_reaches_nobody(recorder: Any, receiver: Any
     assert "it answered 5xx" in fleet
 
 
-def test_the_ladder_spreads_and_ends_in_days() -> None:
+def test_the_waits_are_spread_and_end_in_days() -> None:
     failed = Outcome("retry", "no")
     for attempts, wait in enumerate(WAITS, start=1):
         for chance, factor in ((0.0, 0.8), (0.5, 1.0), (1.0, 1.2)):
-            step = after(failed, attempts=attempts, failing_since=NOW, now=NOW, chance=chance)
+            step = step_after(failed, attempts=attempts, failing_since=NOW, now=NOW, chance=chance)
             assert step.try_at == NOW + wait * factor
-    assert after(failed, attempts=50, failing_since=NOW, now=NOW, chance=0.5).try_at == NOW + WAITS[-1]
-    assert after(failed, attempts=50, failing_since=NOW - timedelta(days=5), now=NOW, chance=0.5).disabled_because
-    held = after(Outcome("retry", "no", retry_after=timedelta(days=9)), attempts=1, failing_since=None, now=NOW, chance=0.5)
+    assert step_after(failed, attempts=50, failing_since=NOW, now=NOW, chance=0.5).try_at == NOW + WAITS[-1]
+    assert step_after(failed, attempts=50, failing_since=NOW - timedelta(days=5), now=NOW, chance=0.5).disabled_because
+    held = step_after(Outcome("retry", "no", retry_after=timedelta(days=9)), attempts=1, failing_since=None, now=NOW, chance=0.5)
     assert held.hold_until == NOW + timedelta(hours=24)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from buildings.recorder.delivery.wording import span
+from buildings.recorder.alert_texts import span
 from buildings.recorder.pages import drawn
 
 pytestmark = pytest.mark.anyio

@@ -13,8 +13,7 @@ import anyio
 import httpcore
 import pytest
 
-from buildings.recorder.delivery.ladder import WAITS
-from buildings.recorder.runtime import courier_of
+from campus.alerts.retry_policy import WAITS
 from campus.outbound.callers_urls import GuardedClient, guarded_client
 from campus.outbound.connect import GuardedNetwork
 from campus.outbound.resolver import Resolver, system_resolver
@@ -31,9 +30,8 @@ NAMES = 24
 @asynccontextmanager
 async def delivering(recorder: Any) -> AsyncIterator[None]:
     """Deliver as the watch does."""
-    news = recorder.campus.site.state.news
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(courier_of(recorder.campus.site).run, news.let_through, partial(news.wait, 0.1))
+        tasks.start_soon(partial(recorder.campus.site.state.dispatcher.run, every=0.1))
         yield
         tasks.cancel_scope.cancel()
 
@@ -101,7 +99,7 @@ async def test_new_targets_of_a_sender_whose_others_fail_come_after_those_of_oth
 async def test_a_new_target_that_hangs_is_given_up_sooner_while_others_wait(
     open_recorder: Any, authority: Any, receiver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("buildings.recorder.runtime"), "HURRIED_SECONDS", 2.0)
+    monkeypatch.setattr(import_module("campus.alerts.dispatcher"), "HURRIED_SECONDS", 2.0)
     patient = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
     async with open_recorder(web=patient, settings={"deliveries": 1}) as recorder, recorder.calling_from("192.0.2.1") as other:
         await fail_all(recorder, [receiver.url("/hung")])

@@ -18,12 +18,12 @@ from buildings.recorder.beat import Beat
 from buildings.recorder.beats import record_beats
 from buildings.recorder.clock import ClockReading
 from buildings.recorder.monitors import stored_schedule, stored_state
-from buildings.recorder.runtime import News
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.state_machine import Outage, apply_event, deadline_after_outage, outage_between
 from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, apply_outage, sweep
 from buildings.recorder.tables import ALERTS, MONITORS
 from campus import in_snapshot, in_transaction
+from campus.alerts import WakeUp
 
 pytestmark = pytest.mark.anyio
 BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted"
@@ -155,14 +155,14 @@ async def test_the_next_sweep_is_due_at_the_next_deadline(anywhere: Recorder) ->
 
 
 async def test_nothing_is_delivered_while_deaths_are_still_being_found() -> None:
-    news, delivered = News(), anyio.Event()
+    wake_up, delivered = WakeUp(), anyio.Event()
 
     async def deliver() -> None:
-        await news.let_through()
+        await wake_up.until_released()
         delivered.set()
 
     async with anyio.create_task_group() as tasks:
-        with news.held():
+        with wake_up.held():
             tasks.start_soon(deliver)
             await anyio.wait_all_tasks_blocked()
             assert not delivered.is_set()

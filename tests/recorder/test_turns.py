@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildings.recorder.delivery.ladder import WAITS
-from buildings.recorder.delivery.pace import DOUBTED, FIRST_TRIES, Pace
-from buildings.recorder.delivery.shares import HEALTHS, Health, Lane, Shares, UnderWay
-from buildings.recorder.rates import LONGEST_WAIT, Buckets
-from buildings.recorder.senders import sender_of
 from campus import Caller
+from campus.alerts.fair_shares import HEALTHS, Health, Lane, Shares, UnderWay
+from campus.alerts.retry_policy import WAITS
+from campus.alerts.targets import sender_of
+from campus.alerts.token_buckets import LONGEST_WAIT, TokenBuckets
+from campus.alerts.turns import DOUBTED, FIRST_TRIES, Pace
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 SHARES = Shares(at_once=16, sender=3, host=5, unproven=2, shared_hosts=frozenset({"shared.dev"}))
@@ -100,7 +100,7 @@ def test_lanes_that_must_wait_take_no_room() -> None:
 
 
 def test_a_bucket_gives_as_many_a_minute_and_fills_while_it_is_quiet() -> None:
-    buckets = Buckets(6)
+    buckets = TokenBuckets(6)
     assert [buckets.take("a", NOON) for _ in range(7)] == [True] * 6 + [False]
     assert buckets.take("b", NOON)
     assert buckets.next_at("a", NOON) == seconds(10)
@@ -113,7 +113,7 @@ def test_a_bucket_gives_as_many_a_minute_and_fills_while_it_is_quiet() -> None:
 
 
 def test_nobody_who_waits_is_looked_at_later_for_having_been_asked_about_often() -> None:
-    buckets = Buckets(6)
+    buckets = TokenBuckets(6)
     assert [buckets.take("a", NOON) for _ in range(6)] == [True] * 6
     moments = [buckets.queued_at("a", NOON) for _ in range(1_000)]
     assert moments == sorted(moments)
@@ -122,7 +122,7 @@ def test_nobody_who_waits_is_looked_at_later_for_having_been_asked_about_often()
 
 
 def test_a_clock_that_is_set_back_leaves_nobody_waiting_for_the_time_that_it_showed() -> None:
-    buckets, ahead = Buckets(6), NOON + timedelta(days=400)
+    buckets, ahead = TokenBuckets(6), NOON + timedelta(days=400)
     assert [buckets.take("a", ahead) for _ in range(7)] == [True] * 6 + [False]
     assert [buckets.queued_at("a", ahead) - ahead for _ in range(2)] == [timedelta(seconds=10), timedelta(seconds=20)]
     assert buckets.left("a", NOON) == 0
@@ -132,14 +132,14 @@ def test_a_clock_that_is_set_back_leaves_nobody_waiting_for_the_time_that_it_sho
 
 @given(st.lists(st.floats(0, 300), min_size=1, max_size=200), st.integers(1, 20))
 def test_in_any_minute_a_bucket_gives_no_more_than_twice_its_rate(moments: list[float], rate: int) -> None:
-    buckets = Buckets(rate)
+    buckets = TokenBuckets(rate)
     taken = [moment for moment in sorted(moments) if buckets.take("a", seconds(moment))]
     for start in taken:
         assert sum(start <= moment < start + 60 for moment in taken) <= 2 * rate
 
 
 def test_no_more_buckets_are_remembered_than_may_be() -> None:
-    buckets = Buckets(1, names=10)
+    buckets = TokenBuckets(1, names=10)
     for number in range(1_000):
         buckets.take(str(number), NOON)
     assert len(buckets) == 10

@@ -12,7 +12,7 @@ NAMES = 20_000
 
 
 @dataclass(slots=True)
-class Bucket:
+class _Bucket:
     """What is left as of a moment, and when the last of those who wait for more is to ask again."""
 
     tokens: float
@@ -20,14 +20,14 @@ class Bucket:
     tail: datetime
 
 
-class Buckets:
+class TokenBuckets:
     """`per_minute` tokens a minute for each name, and as many at once after a quiet minute."""
 
     def __init__(self, per_minute: int, *, names: int = NAMES) -> None:
         self._per_minute = per_minute
         self._step = MINUTE / per_minute
         self._names = names
-        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def __len__(self) -> int:
         """How many names are remembered."""
@@ -61,21 +61,21 @@ class Buckets:
         bucket.tail = min(max(self.next_at(name, now), bucket.tail + self._step), now + LONGEST_WAIT)
         return bucket.tail
 
-    def _bucket(self, name: str, now: datetime) -> Bucket:
+    def _bucket(self, name: str, now: datetime) -> _Bucket:
         bucket = self._buckets.get(name)
         if bucket is None:
-            bucket = self._buckets[name] = Bucket(self._per_minute, now, now - MINUTE)
+            bucket = self._buckets[name] = _Bucket(self._per_minute, now, now - MINUTE)
             if len(self._buckets) > self._names:
                 self._buckets.popitem(last=False)
         self._buckets.move_to_end(name)
         _follow_clock_back(bucket, now)
         return bucket
 
-    def _refilled(self, bucket: Bucket, now: datetime) -> float:
+    def _refilled(self, bucket: _Bucket, now: datetime) -> float:
         return min(self._per_minute, bucket.tokens + (now - bucket.at) / self._step)
 
 
-def _follow_clock_back(bucket: Bucket, now: datetime) -> None:
+def _follow_clock_back(bucket: _Bucket, now: datetime) -> None:
     """A clock that was set back neither adds tokens nor removes any, and nobody waits for the time that it showed before."""
     back = max(bucket.at - now, timedelta(0))
     bucket.at, bucket.tail = bucket.at - back, bucket.tail - back

@@ -1,16 +1,36 @@
 """The JSON that a webhook is sent: one event, or a digest of events. The models are its documentation."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from buildings.recorder.delivery.parcel import Item, Parcel
 from buildings.recorder.urls import MonitorUrls
 
 WATCHED_ON = timedelta(days=7)
 """How long the monitors of a key that ended go on alerting by webhook."""
 EventType = Literal["monitor.dead", "monitor.failed", "monitor.recovered", "monitor.expiring", "recorder.blind", "monitor.digest"]
+
+
+@dataclass(frozen=True)
+class MonitorAlert:
+    """One alert as of the moment when it was raised; `name` is its monitor's, none for one about the recorder itself."""
+
+    kind: str
+    monitor_id: str | None
+    name: str | None
+    at: datetime
+    since: datetime
+    until: datetime | None
+    reason: str
+    last_beat_at: datetime | None
+    deadline_at: datetime | None
+    owned: bool
+    capsule: str | None
+    taken_at: datetime | None
+    key_ends_at: datetime | None
 
 
 class Part(BaseModel):
@@ -72,40 +92,39 @@ TYPES: dict[str, EventType] = {
 }
 
 
-def event_of(item: Item, *, url: str, key_ends_at: datetime | None) -> Event:
+def event_of(alert: MonitorAlert, *, url: str) -> Event:
     """The event of one alert; the same at every try."""
     return Event(
-        type=TYPES[item.kind],
-        timestamp=item.at,
-        monitor=MonitorPart(id=item.monitor_id, name=item.name or "") if item.monitor_id else None,
-        state=STATES.get(item.kind),
-        reason=item.reason,
-        since=item.since,
-        until=item.until,
-        downtime_seconds=(item.until - item.since).total_seconds() if item.until else None,
-        last_heartbeat_at=item.last_beat_at,
-        capsule=CapsulePart(stored_at=item.taken_at, preview=item.capsule) if item.capsule and item.taken_at else None,
-        resume_url=MonitorUrls(url, item.monitor_id).capsule if item.monitor_id and item.owned else None,
-        notice=notice_of(item, key_ends_at),
+        type=TYPES[alert.kind],
+        timestamp=alert.at,
+        monitor=MonitorPart(id=alert.monitor_id, name=alert.name or "") if alert.monitor_id else None,
+        state=STATES.get(alert.kind),
+        reason=alert.reason,
+        since=alert.since,
+        until=alert.until,
+        downtime_seconds=(alert.until - alert.since).total_seconds() if alert.until else None,
+        last_heartbeat_at=alert.last_beat_at,
+        capsule=CapsulePart(stored_at=alert.taken_at, preview=alert.capsule) if alert.capsule and alert.taken_at else None,
+        resume_url=MonitorUrls(url, alert.monitor_id).capsule if alert.monitor_id and alert.owned else None,
+        notice=notice_of(alert),
     )
 
 
-def body_of(parcel: Parcel, *, url: str) -> Event | Digest:
-    """What is sent for a message."""
-    events = tuple(event_of(item, url=url, key_ends_at=parcel.key_ends_at) for item in parcel.items)
-    return Digest(timestamp=events[-1].timestamp, count=len(events), events=events) if parcel.is_digest else events[0]
+def body_of(events: Sequence[Event]) -> Event | Digest:
+    """What a webhook is sent: the event, or a digest of many."""
+    return events[0] if len(events) == 1 else Digest(timestamp=events[-1].timestamp, count=len(events), events=tuple(events))
 
 
-def notice_of(item: Item, key_ends_at: datetime | None) -> str | None:
+def notice_of(alert: MonitorAlert) -> str | None:
     """What is said beside the event."""
-    if item.kind == "blind":
+    if alert.kind == "blind":
         return "Beats that were sent meanwhile may be lost. Deadlines were moved, so that none of your monitors is reported dead for it."
-    if item.kind == "expiring":
+    if alert.kind == "expiring":
         return "It will be removed tomorrow, for it has no key and no beat came for 30 days after its deadline. A heartbeat keeps it."
-    if key_ends_at is None or item.at < key_ends_at:
+    if alert.key_ends_at is None or alert.at < alert.key_ends_at:
         return None
-    end = key_ends_at + WATCHED_ON
+    end = alert.key_ends_at + WATCHED_ON
     return (
-        f"The key of this monitor ended on {key_ends_at:%Y-%m-%d}: capsules, fleet_status and e-mail alerts have ended with it."
+        f"The key of this monitor ended on {alert.key_ends_at:%Y-%m-%d}: capsules, fleet_status and e-mail alerts have ended with it."
         f" It goes on alerting by webhook until {end:%Y-%m-%d} and then pauses; a renewal of the key wakes it."
     )

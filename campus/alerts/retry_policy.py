@@ -24,23 +24,23 @@ DELIVERED = Outcome("delivered")
 
 
 @dataclass(frozen=True)
-class Next:
-    """What is to become of the target: when it is tried again, until when it asked to be left alone, or why it is disabled."""
+class NextStep:
+    """What happens to the target: when it is tried again, until when it asked to be left alone, or why it is disabled."""
 
     try_at: datetime | None
     hold_until: datetime | None = None
     disabled_because: str | None = None
 
 
-def after(outcome: Outcome, *, attempts: int, failing_since: datetime | None, now: datetime, chance: float) -> Next:
+def step_after(outcome: Outcome, *, attempts: int, failing_since: datetime | None, now: datetime, chance: float) -> NextStep:
     """The next step after a try that failed, of which there were `attempts` with this one; `chance` in 0..1 spreads the wait."""
     if outcome.result == "gone":
-        return Next(None, disabled_because=outcome.reason)
+        return NextStep(None, disabled_because=outcome.reason)
     if failing_since is not None and now - failing_since >= LONGEST_FAILING:
-        return Next(None, disabled_because=f"it failed for {LONGEST_FAILING.days} days: {outcome.reason}")
+        return NextStep(None, disabled_because=f"it failed for {LONGEST_FAILING.days} days: {outcome.reason}")
     wait = WAITS[min(attempts, len(WAITS)) - 1] * (1 - SPREAD + 2 * SPREAD * chance)
     if outcome.retry_after is None:
-        return Next(now + wait)
-    # a target may ask for more time than the ladder gives it, and never for less: it would be sent the same again and again
+        return NextStep(now + wait)
+    # a target may ask for more time than WAITS gives it, and never for less: it would be sent the same again and again
     hold = now + max(min(outcome.retry_after, LONGEST_HOLD), wait)
-    return Next(hold, hold_until=hold)
+    return NextStep(hold, hold_until=hold)

@@ -1,16 +1,17 @@
-"""How often a host is sent to on behalf of callers without a key. Pure: kept in memory, and the time is an argument.
+"""Whose turn it is: shares of what is under way, and how often a host is sent to for callers without a key. Pure; one per process.
 
 Anyone may name any host, so what is sent there without a key is limited: per sender and host, per host, and, while the host
 has taken nothing from this sender, to a few first tries; from then on one of them at a time asks it, on the retry schedule.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from buildings.recorder.delivery.ladder import WAITS
-from buildings.recorder.delivery.shares import Lane
-from buildings.recorder.rates import NAMES, Buckets
+from campus.alerts.fair_shares import Health, Lane, UnderWay
+from campus.alerts.retry_policy import WAITS
+from campus.alerts.token_buckets import NAMES, TokenBuckets
 
 FIRST_TRIES = 5
 """Messages that a host may leave untaken before it is asked by one at a time."""
@@ -38,8 +39,8 @@ class Pace:
     def __init__(self, per_minute: int, *, shared_hosts: frozenset[str] = frozenset()) -> None:
         self._per_minute = per_minute
         self._shared_hosts = shared_hosts
-        self._pairs = Buckets(per_minute)
-        self._hosts = Buckets(per_minute * SENDERS_WORTH)
+        self._pairs = TokenBuckets(per_minute)
+        self._hosts = TokenBuckets(per_minute * SENDERS_WORTH)
         self._unanswered: OrderedDict[str, Unanswered] = OrderedDict()
         self._doubted: OrderedDict[str, datetime] = OrderedDict()
 
@@ -103,3 +104,43 @@ class Pace:
 
 def _wait(state: Unanswered) -> timedelta:
     return WAITS[min(max(state.failures - FIRST_TRIES, 0), len(WAITS) - 1)]
+
+
+class Turns:
+    """Says which lanes begin, and is told when they end."""
+
+    def __init__(self, under_way: UnderWay, pace: Pace) -> None:
+        self.under_way = under_way
+        self._pace = pace
+
+    def choose(self, waiting: Sequence[Lane], health: Health, now: datetime) -> tuple[list[Lane], dict[str, datetime]]:
+        """Of lanes of one kind those that begin now, counted as begun; and by id when the others are to be looked at that must wait."""
+        later: dict[str, datetime] = {}
+
+        def may_begin(lane: Lane) -> bool:
+            if (at := self._pace.begin(lane, now)) is not None:
+                later[lane.target_id] = at
+            return at is None
+
+        return self.under_way.choose(waiting, health, may_begin=may_begin), later
+
+    def doubted(self, now: datetime) -> list[str]:
+        """Senders whose new targets come after those of others."""
+        return self._pace.doubted(now)
+
+    def is_short(self, health: Health) -> bool:
+        """Whether less than half of a kind's room is left, so that others may have to wait."""
+        return self.under_way.free(health) < self.under_way.shares.of(health) / 2
+
+    def give_back(self, lanes: Iterable[Lane]) -> None:
+        """Nothing was sent to these after all."""
+        for lane in lanes:
+            self.under_way.end(lane)
+
+    def note(self, lane: Lane, now: datetime, *, taken: bool) -> bool:
+        """Whether a message was taken; True when its host is open again to its sender, whose other lanes need not wait."""
+        return self._pace.note(lane, now, taken=taken)
+
+    def end(self, lane: Lane) -> None:
+        """A delivery is over."""
+        self.under_way.end(lane)

@@ -1,0 +1,77 @@
+"""Alerts: an outbox in a building's own database, a dispatcher that sends what it holds, and channels to webhooks, Discord and e-mail.
+
+A building adds two tables to its own registry, says what its alerts say, and runs the dispatcher as a service:
+
+    class Target(AlertTarget, Tables, table=True): ...
+    class Alert(WaitingAlert, Tables, table=True):
+        port: str                                     # the building's own columns
+
+    OUTBOX = Outbox(Target, Alert)
+
+    class FloodAlerts(AlertContents):
+        def compose(self, alerts): ...                # returns Content
+
+An alert is raised in the transaction of the change that it tells of: `OUTBOX.raise_alerts(connection, rows, now=now)`; then
+`dispatcher.wake()`. It is delivered at least once, under one constant id, to each target; alerts that wait become a digest; a
+target that fails is retried for days and then disabled; and no stranger's target delays another's alert. See tests/alerts for a
+whole building.
+"""
+
+from campus.alerts.channel import Attempt, Channel, post
+from campus.alerts.channels.discord import Discord
+from campus.alerts.channels.email import Email, email_pages
+from campus.alerts.channels.webhook import Webhook, signing_secret
+from campus.alerts.dispatcher import AlertLimits, Dispatcher, WakeUp, open_dispatcher
+from campus.alerts.message import AlertContents, AlertText, Content, Message, Question
+from campus.alerts.outbox import Outbox
+from campus.alerts.retry_policy import Outcome
+from campus.alerts.tables import CONFIRM, AlertTarget, WaitingAlert
+from campus.alerts.targets import (
+    Address,
+    ClaimedTarget,
+    Registrant,
+    address_of,
+    ask_to_confirm,
+    claim_target,
+    masked_address,
+    may_be_asked,
+    remove_target,
+    sender_of,
+)
+from campus.alerts.token_buckets import TokenBuckets
+
+__all__ = [
+    "CONFIRM",
+    "Address",
+    "AlertContents",
+    "AlertLimits",
+    "AlertTarget",
+    "AlertText",
+    "Attempt",
+    "Channel",
+    "ClaimedTarget",
+    "Content",
+    "Discord",
+    "Dispatcher",
+    "Email",
+    "Message",
+    "Outbox",
+    "Outcome",
+    "Question",
+    "Registrant",
+    "TokenBuckets",
+    "WaitingAlert",
+    "WakeUp",
+    "Webhook",
+    "address_of",
+    "ask_to_confirm",
+    "claim_target",
+    "email_pages",
+    "masked_address",
+    "may_be_asked",
+    "open_dispatcher",
+    "post",
+    "remove_target",
+    "sender_of",
+    "signing_secret",
+]

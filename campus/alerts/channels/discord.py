@@ -1,0 +1,89 @@
+"""Discord: a message with an embed per alert, within Discord's limits and at its pace."""
+
+import re
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import BaseModel, Field, ValidationError
+from pydantic_core import to_json
+
+from campus.alerts.channel import Attempt, Channel, post
+from campus.alerts.message import AlertText, Content
+from campus.alerts.retry_policy import DELIVERED, Outcome
+from campus.errors import TargetRefused
+from campus.outbound.callers_urls import GuardedClient
+
+PATH = re.compile(r"/api(/v\d+)?/webhooks/\d+/[\w-]+")
+MOST_EMBEDS = 10
+LONGEST_TITLE, LONGEST_CONTENT, LONGEST_DESCRIPTION = 256, 2_000, 500
+"""Ten descriptions of this length stay below the 6,000 characters that all embeds may have."""
+COLOURS = {"problem": 0xD92D20, "recovery": 0x12B76A, "notice": 0x667085}
+RATE_LIMITED = 429
+NOT_ANY_MORE = (401, 403, 404)
+
+
+class Discord(Channel):
+    """Discord's webhooks at any of `hosts`."""
+
+    kind = "discord"
+
+    def __init__(self, hosts: Collection[str]) -> None:
+        self._hosts = hosts
+
+    def recognizes(self, address: str) -> bool:
+        """Addresses such as https://discord.com/api/webhooks/1/token."""
+        parts = urlsplit(address)
+        return parts.hostname in self._hosts and PATH.fullmatch(parts.path) is not None
+
+    async def check(self, address: str, client: GuardedClient) -> None:
+        """Ask Discord whether the webhook exists."""
+        await super().check(address, client)
+        answer = await client.get(address)
+        if answer.is_client_error:
+            raise TargetRefused("discord", f"Discord returns {answer.status_code} for this webhook; create a new one")
+
+    async def send(self, attempt: Attempt, content: Content) -> Outcome:
+        """Post the message and wait until Discord says that it is stored."""
+        url = httpx.URL(attempt.message.address).copy_merge_params({"wait": "true"})
+        answer = await post(attempt.client, url, to_json(message_of(content)), {"content-type": "application/json"})
+        if isinstance(answer, Outcome) or answer.is_success:
+            return answer if isinstance(answer, Outcome) else DELIVERED
+        if answer.status_code in NOT_ANY_MORE:
+            return Outcome("gone", f"Discord answered {answer.status_code}: the webhook is not there any more")
+        if answer.status_code == RATE_LIMITED:
+            return Outcome("retry", "Discord asked to be sent less", retry_after=pause_of(answer.content))
+        return Outcome("retry", f"Discord answered {answer.status_code // 100}xx")
+
+
+def message_of(content: Content) -> dict[str, Any]:
+    """What Discord is sent; nobody is mentioned, whatever the alerts say."""
+    count = len(content.texts)
+    head = "" if count == 1 else f"{count} events" + (f", the first {MOST_EMBEDS}:" if count > MOST_EMBEDS else ":")
+    embeds = [_embed(text) for text in content.texts[:MOST_EMBEDS]]
+    return {"content": head[:LONGEST_CONTENT], "embeds": embeds, "allowed_mentions": {"parse": []}}
+
+
+def _embed(text: AlertText) -> dict[str, Any]:
+    return {
+        "title": text.headline[:LONGEST_TITLE],
+        "description": "\n".join(text.details)[:LONGEST_DESCRIPTION],
+        "color": COLOURS[text.severity],
+        "timestamp": text.at.isoformat(),
+    }
+
+
+class RateLimited(BaseModel):
+    """What Discord says when it is sent too much."""
+
+    retry_after: Annotated[float, Field(strict=True, ge=0, lt=10**9, allow_inf_nan=False, description="In seconds, with a fraction.")]
+
+
+def pause_of(body: bytes) -> timedelta | None:
+    """How long the body of a 429 asks to wait; None when it says nothing that can be used."""
+    try:
+        return timedelta(seconds=RateLimited.model_validate_json(body).retry_after)
+    except ValidationError:
+        return None

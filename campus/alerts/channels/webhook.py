@@ -1,0 +1,72 @@
+"""Webhooks: the alert as JSON, signed as Standard Webhooks asks."""
+
+import hmac
+import re
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from hashlib import sha256
+from urllib.parse import urlsplit
+
+from campus.alerts.channel import Attempt, Channel, post
+from campus.alerts.message import Content
+from campus.alerts.retry_policy import DELIVERED, Outcome
+
+GONE = 410
+REDIRECTS = range(300, 400)
+SECONDS = re.compile("[0-9]{1,9}")
+
+
+class Webhook(Channel):
+    """Any https:// address that takes a POST; last among the channels, for it recognizes every URL."""
+
+    kind = "webhook"
+
+    def recognizes(self, address: str) -> bool:
+        """Every URL."""
+        return urlsplit(address).scheme in ("https", "http")
+
+    async def send(self, attempt: Attempt, content: Content) -> Outcome:
+        """Post the alert; the id stays, the timestamp is that of the try."""
+        message, body = attempt.message, content.body.model_dump_json().encode()
+        timestamp = int(attempt.now.timestamp())
+        headers = {
+            "content-type": "application/json",
+            "webhook-id": message.id,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": signature(message.id, timestamp, body, message.secret),
+        }
+        answer = await post(attempt.client, message.address, body, headers)
+        if isinstance(answer, Outcome) or answer.is_success:
+            return answer if isinstance(answer, Outcome) else DELIVERED
+        if answer.status_code == GONE:
+            return Outcome("gone", "it answered 410: gone")
+        if answer.status_code in REDIRECTS:
+            return Outcome("retry", "it redirects, and redirects are not followed")
+        reason = f"it answered {answer.status_code // 100}xx"
+        return Outcome("retry", reason, retry_after=retry_after(answer.headers.get("retry-after"), now=attempt.now))
+
+
+def signature(message_id: str, timestamp: int, body: bytes, key: bytes) -> str:
+    """The webhook-signature of a message: HMAC-SHA256 of its id, the seconds since 1970 of this try, and its body."""
+    signed = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
+    return f"v1,{b64encode(hmac.new(key, signed, sha256).digest()).decode()}"
+
+
+def signing_secret(key: bytes) -> str:
+    """A target's secret as Standard Webhooks writes it."""
+    return f"whsec_{b64encode(key).decode()}"
+
+
+def retry_after(text: str | None, *, now: datetime) -> timedelta | None:
+    """What a Retry-After header asks for, in whole seconds or as a date to come; None when it says nothing that can be used."""
+    if text is None:
+        return None
+    if SECONDS.fullmatch(text.strip()):
+        return timedelta(seconds=int(text))
+    try:
+        until = parsedate_to_datetime(text)
+        wait = until.replace(tzinfo=until.tzinfo or UTC) - now
+    except (ValueError, OverflowError):
+        return None
+    return wait if wait > timedelta(0) else None

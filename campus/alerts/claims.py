@@ -1,0 +1,184 @@
+"""Claiming: which messages are sent next, in one transaction. A message is one alert, or a digest of all that wait for a target.
+
+The alerts for one target are sent one message at a time, in their order. More than five that wait become one digest. The id of a
+message is on disk before it is sent, so that a crash at any moment leads to another try under the same id.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, bindparam, func, select, update
+
+from campus.alerts.fair_shares import HEALTHS, Health, Lane, UnderWay
+from campus.alerts.message import AlertContents, Message
+from campus.alerts.outbox import Outbox
+from campus.alerts.tables import CONFIRM
+from campus.alerts.turns import Turns
+from campus.storage import Entropy, Moment, among, random_id
+
+ALONE = 5
+"""So many waiting alerts are sent one by one; more become a digest."""
+LARGEST_DIGEST = 100
+LARGEST_ID = 2**62
+LEASE = timedelta(seconds=45)
+"""Longer than any try takes."""
+CANDIDATES = 500
+"""Targets of a kind from which the next are chosen: more would cost more than it makes fairer, for full senders are left out."""
+LONGEST_ROUNDS = 20
+"""Times that targets are chosen anew, when all candidates must wait."""
+LEAST_WAIT = timedelta(milliseconds=50)
+
+
+@dataclass(frozen=True)
+class Claimer:
+    """Claims messages of one outbox for one process; `turns` says whose turn it is."""
+
+    outbox: Outbox
+    contents: AlertContents
+    turns: Turns
+    entropy: Entropy
+
+    def claim(self, connection: Connection, now: datetime) -> list[Message]:
+        """Take the messages that are due and whose turn it is, for as long as the lease lasts; in `turns` they count as begun."""
+        begun: list[Lane] = []
+        try:
+            messages = self._claimed(connection, now, begun)
+        except BaseException:
+            self.turns.give_back(begun)
+            raise
+        taken = {message.target_id for message in messages}
+        self.turns.give_back(lane for lane in begun if lane.target_id not in taken)
+        return messages
+
+    def _claimed(self, connection: Connection, now: datetime, begun: list[Lane]) -> list[Message]:
+        for _ in range(LONGEST_ROUNDS):
+            lanes, later = self._take_turns(connection, now)
+            begun += lanes
+            _postpone(connection, self.outbox, later, now)
+            if lanes or not later:
+                break
+        if not begun:
+            return []
+        ids = [lane.target_id for lane in begun]
+        targets, waiting = _targets(connection, self.outbox, ids), _waiting(connection, self.outbox, self.contents, ids)
+        chosen = [
+            Chosen(lane, target, *_next_message(target, waiting.get(lane.target_id, ()), self.entropy))
+            for lane in begun
+            for target in (targets[lane.target_id],)
+        ]
+        _lease(connection, self.outbox, chosen, now)
+        return self._messages(connection, [one for one in chosen if one.alerts])
+
+    def _take_turns(self, connection: Connection, now: datetime) -> tuple[list[Lane], dict[str, datetime]]:
+        """Lanes that begin now, proven ones first, and when those are to be looked at again that may not."""
+        lanes: list[Lane] = []
+        later: dict[str, datetime] = {}
+        for health in HEALTHS:
+            for senders in _in_order(health, self.turns.doubted(now)):
+                if self.turns.under_way.free(health) > 0:
+                    due = _due_lanes(connection, self.outbox, health, now, self.turns.under_way, senders)
+                    chosen, postponed = self.turns.choose(due, health, now)
+                    lanes += chosen
+                    later |= postponed
+        return lanes, later
+
+    def _messages(self, connection: Connection, chosen: Sequence["Chosen"]) -> list[Message]:
+        rows = [row for one in chosen for row in one.alerts]
+        loaded = iter(self.contents.load(connection, rows) if rows else ())
+        return [
+            Message(
+                id=one.message_id,
+                lane=one.lane,
+                kind=one.target.kind,
+                address=one.target.address,
+                secret=one.target.secret,
+                alerts=tuple(next(loaded) for _ in one.alerts),
+                failing_since=one.target.failing_since,
+            )
+            for one in chosen
+        ]
+
+
+class Chosen(NamedTuple):
+    """A lane whose turn it is, with the alerts of its next message; none when nothing waits that may be sent."""
+
+    lane: Lane
+    target: Row[Any]
+    message_id: str
+    alerts: Sequence[Row[Any]]
+
+
+class Senders(NamedTuple):
+    """All senders but these, or only these."""
+
+    names: Sequence[str]
+    only: bool
+
+
+def _in_order(health: Health, doubted: Sequence[str]) -> Sequence[Senders]:
+    """Whose targets of a kind come first, and whose then: new ones of senders whose others fail keep nobody else's waiting."""
+    return [Senders(doubted, only=False), Senders(doubted, only=True)] if health == "new" and doubted else [Senders((), only=False)]
+
+
+def _due_lanes(connection: Connection, outbox: Outbox, health: Health, now: datetime, under_way: UnderWay, senders: Senders) -> list[Lane]:
+    """The longest due of one kind, but for senders that have as much under way as they may, in all or to a host."""
+    target = outbox.targets.c
+    free = target.leased_until.is_(None) | (target.leased_until <= now)
+    due = (target.health == health) & (target.next_try_at <= now) & target.disabled_at.is_(None) & free
+    for column, full in ((target.sender, under_way.full_senders()), (target.sender + " " + target.host, under_way.full_pairs(health))):
+        if full:
+            due &= ~among(connection, column, full)
+    if senders.names:
+        named = among(connection, target.sender, senders.names)
+        due &= named if senders.only else ~named
+    columns = (target.id, target.health, target.sender, target.host, target.owner, target.answered_at, target.attempts)
+    rows = connection.execute(select(*columns).where(due).order_by(target.next_try_at).limit(CANDIDATES))
+    return [Lane(name, health, sender, host, owner is not None, at is not None, tries) for name, _, sender, host, owner, at, tries in rows]
+
+
+def _postpone(connection: Connection, outbox: Outbox, later: Mapping[str, datetime], now: datetime) -> None:
+    if later:
+        soonest, target = now + LEAST_WAIT, outbox.targets
+        moved = update(target).where(target.c.id == bindparam("key")).values(next_try_at=bindparam("at", type_=Moment()))
+        connection.execute(moved, [{"key": target_id, "at": max(at, soonest)} for target_id, at in later.items()])
+
+
+def _targets(connection: Connection, outbox: Outbox, ids: Sequence[str]) -> Mapping[str, Row[Any]]:
+    found = connection.execute(select(outbox.targets).where(among(connection, outbox.targets.c.id, ids)))
+    return {row.id: row for row in found}
+
+
+def _waiting(connection: Connection, outbox: Outbox, contents: AlertContents, ids: Sequence[str]) -> Mapping[str, Sequence[Row[Any]]]:
+    """The first alerts of each target; for one that nobody confirmed only the question whether it may be used."""
+    target, alert, other = outbox.targets.c, outbox.alerts, outbox.alerts.alias()
+    allowed = target.verified_at.is_not(None) | (alert.c.kind == CONFIRM)
+    may_be_next = (other.c.target_id == target.id) & (target.verified_at.is_not(None) | (other.c.kind == CONFIRM))
+    last = select(other.c.id).where(may_be_next).order_by(other.c.id).offset(LARGEST_DIGEST - 1).limit(1).scalar_subquery()
+    joined = contents.joined(outbox.targets.join(alert, alert.c.target_id == target.id))
+    few = alert.c.id <= func.coalesce(last.correlate(outbox.targets), LARGEST_ID)
+    statement = select(alert, *contents.columns).select_from(joined)
+    chosen = statement.where(among(connection, target.id, ids), allowed, few).order_by(alert.c.target_id, alert.c.id)
+    return {target_id: list(rows) for target_id, rows in groupby(connection.execute(chosen).all(), key=lambda row: str(row.target_id))}
+
+
+def _next_message(target: Row[Any], waiting: Sequence[Row[Any]], entropy: Entropy) -> tuple[str, Sequence[Row[Any]]]:
+    """The message that is under way, else a new one: the first alert, or all of many."""
+    if target.message_id is not None and (under_way := [one for one in waiting if one.message_id == target.message_id]):
+        return target.message_id, under_way
+    return random_id("msg", entropy), waiting if len(waiting) > ALONE else waiting[:1]
+
+
+def _lease(connection: Connection, outbox: Outbox, chosen: Sequence[Chosen], now: datetime) -> None:
+    """Lease the targets whose message is sent now; those for which nothing waits need not be looked at."""
+    target, alert = outbox.targets, outbox.alerts
+    if idle := [one.lane.target_id for one in chosen if not one.alerts]:
+        connection.execute(update(target).where(among(connection, target.c.id, idle)).values(next_try_at=None, message_id=None))
+    if not (sent := [one for one in chosen if one.alerts]):
+        return
+    leased = update(target).where(target.c.id == bindparam("key")).values(message_id=bindparam("message"), leased_until=now + LEASE)
+    connection.execute(leased, [{"key": one.lane.target_id, "message": one.message_id} for one in sent])
+    named = update(alert).where(alert.c.id == bindparam("key")).values(message_id=bindparam("message"))
+    connection.execute(named, [{"key": row.id, "message": one.message_id} for one in sent for row in one.alerts])

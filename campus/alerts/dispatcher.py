@@ -1,0 +1,253 @@
+"""The dispatcher: claims the messages that are due, sends them through their channels, and stores what became of them."""
+
+import logging
+import random
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime
+from functools import partial
+
+import anyio
+from sqlalchemy import Connection
+
+from campus.alerts.channel import Attempt, Channel
+from campus.alerts.claims import Claimer
+from campus.alerts.fair_shares import HEALTHS, Health, Shares, UnderWay
+from campus.alerts.message import AlertContents, Message, Question
+from campus.alerts.outbox import Outbox
+from campus.alerts.results import Delivered, Failed, store_results
+from campus.alerts.retry_policy import Outcome, step_after
+from campus.alerts.turns import Pace, Turns
+from campus.errors import StorageUnavailable
+from campus.outbound.callers_urls import GuardedClient
+from campus.storage import Entropy, Storage, in_transaction
+
+log = logging.getLogger(__name__)
+
+SLOW_SECONDS = 3.0
+"""A target that takes longer is suspect: others do not wait for it."""
+BETWEEN_CLAIMS = 0.02
+"""Seconds between two looks at the outbox, so that many deliveries that end make room for many at once."""
+HURRIED_SECONDS = 5.0
+"""For the first message to a target, half of it for the handshake, while others wait: the next try has the usual time."""
+
+StoreResult = Callable[[Delivered | Failed], Awaitable[None]]
+
+
+class WakeUp:
+    """Wakes the dispatcher; a call while it does not wait is kept for its next wait.
+
+    While it is held the dispatcher claims nothing: so all that falls due together is found first, and sent as one digest.
+    """
+
+    def __init__(self) -> None:
+        self._event = anyio.Event()
+        self._released = anyio.Event()
+        self._released.set()
+
+    def wake(self) -> None:
+        """Wake who waits."""
+        self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Until it is woken, or for so long: other processes wake only their own."""
+        with anyio.move_on_after(seconds):
+            await self._event.wait()
+        self._event = anyio.Event()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the dispatcher from claiming for as long as this lasts."""
+        self._released = anyio.Event()
+        try:
+            yield
+        finally:
+            self._released.set()
+
+    async def until_released(self) -> None:
+        """Return when it is not held."""
+        await self._released.wait()
+
+
+@dataclass(frozen=True)
+class AlertLimits:
+    """How much is sent: messages a minute to one target, and to one host for one sender without a key; and how many at once.
+
+    Shared hosts serve everyone: only their senders are limited, never the host.
+    """
+
+    per_target: int = 6
+    per_host: int = 60
+    at_once: int = 512
+    shared_hosts: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The guarded clients: one for each kind of target, and a `hurried` one for new targets while others wait.
+
+    Each looks names up in threads of its own, so that names whose servers do not answer delay only messages of their kind.
+    """
+
+    by_health: Mapping[Health, GuardedClient]
+    hurried: GuardedClient
+
+    @classmethod
+    def of(cls, web: GuardedClient, limits: AlertLimits) -> "Clients":
+        """Made of a building's `site.web`, with a thread to look a name up for each message that may be under way."""
+        shares = Shares(limits.at_once)
+        by_health = {health: web.apart(lookups=shares.of(health)) for health in HEALTHS}
+        return cls(by_health, by_health["new"].within(HURRIED_SECONDS))
+
+
+@dataclass(frozen=True)
+class Dispatcher:
+    """Sends the alerts of one outbox; one per process, made by `open_dispatcher`. `entropy` returns random bytes, and `chance` a number
+    in 0..1 that spreads the tries.
+    """
+
+    outbox: Outbox
+    contents: AlertContents
+    _: KW_ONLY
+    storage: Storage
+    channels: Sequence[Channel]
+    clients: Clients
+    turns: Turns
+    limits: AlertLimits
+    now: Callable[[], datetime]
+    count: Callable[..., None]
+    entropy: Entropy = secrets.token_bytes
+    chance: Callable[[], float] = random.random
+    wake_up: WakeUp = field(default_factory=WakeUp)
+
+    def wake(self) -> None:
+        """Have the outbox looked at: alerts were raised."""
+        self.wake_up.wake()
+
+    async def deliver_due(self) -> int:
+        """Send everything that is due now, once; returns how many messages that were."""
+        sent = 0
+        async with self._storing() as store:
+            while messages := await self.claim():
+                async with anyio.create_task_group() as tasks:
+                    for message in messages:
+                        tasks.start_soon(self._deliver, message, store)
+                sent += len(messages)
+        return sent
+
+    async def run(self, *, every: float) -> None:
+        """Deliver until cancelled; looks at the outbox when it is woken, and every so many seconds."""
+        async with self._storing() as store, anyio.create_task_group() as tasks:
+            while True:
+                await self.wake_up.until_released()
+                next_claim = anyio.current_time() + BETWEEN_CLAIMS
+                messages = await self._claimed_or_none()
+                for message in messages:
+                    tasks.start_soon(self._deliver_or_log, message, store)
+                if not messages:
+                    await self.wake_up.wait(every)
+                await anyio.sleep_until(next_claim)
+
+    async def claim(self) -> list[Message]:
+        """The next messages; each counts as under way in `turns` until its delivery has ended."""
+        claimed: list[Message] = []
+        claimer = Claimer(self.outbox, self.contents, self.turns, self.entropy)
+
+        def work(connection: Connection) -> None:
+            claimed.extend(claimer.claim(connection, self.now()))
+
+        try:
+            await in_transaction(self.storage, work)
+        except BaseException:  # it was not committed: none of them is sent
+            self.turns.give_back(message.lane for message in claimed)
+            raise
+        return claimed
+
+    @asynccontextmanager
+    async def _storing(self) -> AsyncIterator[StoreResult]:
+        async with self.storage.batch(partial(store_results, outbox=self.outbox, most=self.limits.per_target)) as put:
+            yield put
+
+    async def _claimed_or_none(self) -> list[Message]:
+        try:
+            return await self.claim()
+        except StorageUnavailable as error:  # alerts wait in it until it is back
+            log.warning("outbox not read", extra={"reason": error})
+        except Exception:  # the border: a fault in our code must not end the dispatcher
+            log.exception("outbox not read")
+        return []
+
+    async def _deliver_or_log(self, message: Message, store: StoreResult) -> None:
+        try:
+            await self._deliver(message, store)
+        except Exception:  # the border: the lease lapses, and the message is sent again under its id
+            log.exception("delivery not noted", extra={"target": message.target_id, "message": message.id})
+        finally:
+            self.wake()
+
+    async def _deliver(self, message: Message, store: StoreResult) -> None:
+        try:
+            began = anyio.current_time()
+            outcome = await self._sent(message)
+            slow = anyio.current_time() - began > SLOW_SECONDS
+            self.count("alerts", channel=message.kind, result=outcome.result)
+            await store(self._result(message, outcome, slow=slow))
+        finally:
+            self.turns.end(message.lane)
+
+    def _result(self, message: Message, outcome: Outcome, *, slow: bool) -> Delivered | Failed:
+        now, taken = self.now(), outcome.result == "delivered"
+        reopens = self.turns.note(message.lane, now, taken=taken)
+        if taken:
+            return Delivered(message.lane, message.id, now, "suspect" if slow else "proven", reopens=reopens)
+        attempts = message.attempts + 1
+        step = step_after(outcome, attempts=attempts, failing_since=message.failing_since, now=now, chance=self.chance())
+        log.info(
+            "alert not delivered",
+            extra={"target": message.target_id, "channel": message.kind, "attempts": attempts, "reason": outcome.reason},
+        )
+        return Failed(message.target_id, message.id, now, outcome.reason, step)
+
+    async def _sent(self, message: Message) -> Outcome:
+        health = message.lane.health
+        hurries = health == "new" and self.turns.is_short(health)
+        client = self.clients.hurried if hurries else self.clients.by_health[health]
+        try:
+            channel = next(one for one in self.channels if one.kind == message.kind)
+            attempt, content = Attempt(message, client, self.now()), self.contents.compose(message.alerts)
+            return await (channel.ask(attempt, content) if isinstance(content, Question) else channel.send(attempt, content))
+        except Exception as error:  # the border: one message that cannot be made must not stop the others
+            log.exception("alert not sent", extra={"target": message.target_id})
+            return Outcome("retry", f"it could not be sent ({type(error).__name__})")
+
+
+def open_dispatcher(
+    outbox: Outbox,
+    contents: AlertContents,
+    *,
+    storage: Storage,
+    web: GuardedClient,
+    channels: Sequence[Channel],
+    now: Callable[[], datetime],
+    count: Callable[..., None],
+    limits: AlertLimits | None = None,
+) -> Dispatcher:
+    """The dispatcher of a building: its state keeps it, and a service of the building awaits its `run`.
+
+    `storage`, `web`, `now` and `count` are those of the building's Site. Of `channels` the most particular comes first.
+    """
+    limits = limits or AlertLimits()
+    hosts = limits.shared_hosts
+    return Dispatcher(
+        outbox,
+        contents,
+        storage=storage,
+        channels=channels,
+        clients=Clients.of(web, limits),
+        turns=Turns(UnderWay(Shares(limits.at_once, shared_hosts=hosts)), Pace(limits.per_host, shared_hosts=hosts)),
+        limits=limits,
+        now=now,
+        count=count,
+    )

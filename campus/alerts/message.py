@@ -1,0 +1,91 @@
+"""A message to one target, of one alert or of a digest of many; and what a building says in it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel
+from sqlalchemy import ColumnElement, Connection, FromClause, Row
+
+from campus.alerts.fair_shares import Lane
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message, claimed by this process. Its id stays the same however often it is tried.
+
+    `alerts` are what the building's AlertContents.load returned for each alert, in their order.
+    """
+
+    id: str
+    lane: Lane
+    kind: str
+    address: str
+    secret: bytes
+    alerts: tuple[Any, ...]
+    failing_since: datetime | None
+
+    @property
+    def target_id(self) -> str:
+        """The id of its target."""
+        return self.lane.target_id
+
+    @property
+    def attempts(self) -> int:
+        """How often it was tried before."""
+        return self.lane.attempts
+
+
+@dataclass(frozen=True)
+class AlertText:
+    """One alert for people: a line that says what happened, and further lines."""
+
+    headline: str
+    details: Sequence[str]
+    at: datetime
+    severity: Literal["problem", "recovery", "notice"] = "notice"
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a message says, for every channel: `body` is the JSON of a webhook, `subject` and `texts` are for people.
+
+    From `mail_until` on no e-mail goes out: the message counts as delivered.
+    """
+
+    body: BaseModel
+    subject: str
+    texts: tuple[AlertText, ...]
+    mail_until: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a new target is sent before its first alert: why it is asked, in a sentence. For `mail_until` see Content."""
+
+    text: str
+    mail_until: datetime | None = None
+
+
+class AlertContents(ABC):
+    """What a building's alerts say. A building derives one class from it, and gives an instance to its Dispatcher."""
+
+    columns: ClassVar[Sequence[ColumnElement[Any]]] = ()
+    """Columns of further tables that `load` needs with each alert's row; `joined` brings the tables."""
+
+    def joined(self, waiting: FromClause) -> FromClause:
+        """The alerts and their targets, joined with the tables of `columns`."""
+        return waiting
+
+    def load(self, connection: Connection, rows: Sequence[Row[Any]]) -> Sequence[Any]:
+        """What `compose` needs to know of each alert, read in the transaction that claims it: by default the row itself."""
+        return rows
+
+    @abstractmethod
+    def compose(self, alerts: Sequence[Any]) -> Content | Question:
+        """Write a message of one alert, or of more in a digest, without a database; the same at each try.
+
+        For an alert of the kind `confirm` it is a Question.
+        """

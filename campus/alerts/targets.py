@@ -1,0 +1,161 @@
+"""Targets: who registers one, claiming it for a user, asking its owner to confirm it, disabling it, removing it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+from urllib.parse import unquote, urlsplit
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from campus.alerts.channel import Channel
+from campus.alerts.fair_shares import Health
+from campus.alerts.outbox import Outbox
+from campus.alerts.tables import CONFIRM
+from campus.errors import TargetRefused
+from campus.storage import Entropy, random_id
+
+SIGNING_BYTES = 32
+ASK_AGAIN = timedelta(days=1)
+
+
+def sender_of(lineage: str | None, network: str) -> str:
+    """On whose behalf something is done, as limits count it: a key's lineage, or without a key the network of Caller.network."""
+    return f"key:{lineage}" if lineage is not None else f"net:{network}"
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where alerts are to go, before it is anyone's target: a channel's kind, the address itself, and the host that it burdens.
+
+    `confirms`: its owner must confirm it before any alert is sent there.
+    """
+
+    kind: str
+    text: str
+    host: str
+    confirms: bool = False
+
+    @property
+    def place(self) -> str:
+        """Scheme, host, port and path: neither query nor fragment makes it another place."""
+        parts = urlsplit(self.text)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        return f"{parts.scheme}://{parts.hostname}:{port}{unquote(parts.path) or '/'}"
+
+    def identity(self, owner: str | None) -> bytes:
+        """What makes a target the same: with an owner its whole address, without one its place."""
+        return sha256((f"anyone\n{self.place}" if owner is None else f"{owner}\n{self.text}").encode()).digest()
+
+
+def address_of(text: str, channels: Sequence[Channel]) -> Address | None:
+    """The address, by the first channel that recognizes it; None when none does."""
+    channel = next((one for one in channels if one.recognizes(text)), None)
+    return Address(channel.kind, text, channel.host_of(text), confirms=channel.confirms) if channel else None
+
+
+def masked_address(address: str) -> str:
+    """An address as others may see it: the rest of a webhook's URL may be a secret."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc}/…" if parts.scheme in ("http", "https") else address
+
+
+@dataclass(frozen=True)
+class Registrant:
+    """Who registers a target: its owner, None without a key, and the sender whom limits count.
+
+    Without a key one sender may have `per_host` targets at one host, but for shared hosts, which serve everyone.
+    """
+
+    owner: str | None
+    sender: str
+    per_host: int
+    shared_hosts: frozenset[str]
+
+
+@dataclass(frozen=True)
+class ClaimedTarget:
+    """A target that may be used; alerts are sent to it when it is `confirmed`."""
+
+    id: str
+    secret: bytes
+    confirmed: bool
+
+
+def claim_target(
+    connection: Connection, address: Address, by: Registrant, *, outbox: Outbox, now: datetime, entropy: Entropy
+) -> ClaimedTarget:
+    """The target at an address, made if there is none; one that was disabled is enabled again.
+
+    Without an owner a target has one user, and one sender few at one host: TargetRefused with the rule `in_use` or `host_limit`.
+    """
+    target = outbox.targets
+    row = connection.execute(select(target).where(target.c.identity == address.identity(by.owner))).one_or_none()
+    if row is None:
+        return _new_target(connection, address, by, outbox=outbox, now=now, entropy=entropy)
+    if by.owner is None:
+        raise TargetRefused("in_use", "Another user has this target.")
+    if row.disabled_at is not None:
+        confirmed = None if address.confirms else row.verified_at
+        fresh = {"last_error": None, "health": _first_health(by.owner), "next_try_at": now, **ENABLED}
+        connection.execute(update(target).where(target.c.id == row.id).values(**fresh, verified_at=confirmed))
+        return ClaimedTarget(row.id, row.secret, confirmed is not None)
+    return ClaimedTarget(row.id, row.secret, row.verified_at is not None)
+
+
+ENABLED = {"disabled_at": None, "disabled_because": None, "attempts": 0, "failing_since": None}
+
+
+def _new_target(
+    connection: Connection, address: Address, by: Registrant, *, outbox: Outbox, now: datetime, entropy: Entropy
+) -> ClaimedTarget:
+    target = outbox.targets
+    if by.owner is None and address.host not in by.shared_hosts:
+        mine = target.c.owner.is_(None) & (target.c.sender == by.sender) & (target.c.host == address.host)
+        if (connection.scalar(select(func.count()).where(mine)) or 0) >= by.per_host:
+            raise TargetRefused("host_limit", f"You have {by.per_host} targets at {address.host}, the maximum.")
+    secret, target_id = entropy(SIGNING_BYTES), random_id("tgt", entropy)
+    values = {"id": target_id, "kind": address.kind, "address": address.text, "identity": address.identity(by.owner), "secret": secret}
+    place = {"owner": by.owner, "sender": by.sender, "host": address.host, "health": _first_health(by.owner)}
+    verified_at = None if address.confirms else now
+    connection.execute(insert(target).values(**values, **place, attempts=0, burst=0, verified_at=verified_at))
+    return ClaimedTarget(target_id, secret, verified_at is not None)
+
+
+def _first_health(owner: str | None) -> Health:
+    """A key is trusted until its target proves slow: its first alert does not wait among those of strangers."""
+    return "new" if owner is None else "proven"
+
+
+def may_be_asked(connection: Connection, outbox: Outbox, target_id: str, *, now: datetime) -> bool:
+    """Whether a target's owner was not asked within a day whether alerts may be sent there."""
+    asked_at = connection.scalar(select(outbox.targets.c.asked_at).where(outbox.targets.c.id == target_id))
+    return asked_at is None or now - asked_at >= ASK_AGAIN
+
+
+def ask_to_confirm(connection: Connection, outbox: Outbox, target_id: str, *, now: datetime, **columns: object) -> None:
+    """Have the question sent; `columns` are those that the building's alerts have besides."""
+    connection.execute(update(outbox.targets).where(outbox.targets.c.id == target_id).values(asked_at=now))
+    outbox.raise_alerts(connection, [{"target_id": target_id, "kind": CONFIRM, "at": now, **columns}], now=now)
+
+
+def confirm_target(connection: Connection, *, outbox: Outbox, target_id: str, now: datetime) -> None:
+    """Its owner agreed: alerts are sent there from now on."""
+    target, alert = outbox.targets, outbox.alerts
+    connection.execute(alert.delete().where((alert.c.target_id == target_id) & (alert.c.kind == CONFIRM)))
+    fresh = {**ENABLED, "verified_at": now, "next_try_at": now, "message_id": None}
+    connection.execute(update(target).where(target.c.id == target_id).values(**fresh))
+
+
+def unsubscribe_target(connection: Connection, *, outbox: Outbox, target_id: str, now: datetime) -> None:
+    """Its reader wants no more alerts: what waits is dropped, and the target is disabled until it is claimed and confirmed anew."""
+    target, alert = outbox.targets, outbox.alerts
+    connection.execute(alert.delete().where(alert.c.target_id == target_id))
+    gone = {"disabled_at": now, "disabled_because": "its reader unsubscribed", "next_try_at": None, "message_id": None, "verified_at": None}
+    connection.execute(update(target).where(target.c.id == target_id).values(**gone))
+
+
+def remove_target(connection: Connection, outbox: Outbox, target_id: str) -> None:
+    """Delete a target that has no user any more, with what waits for it."""
+    connection.execute(outbox.alerts.delete().where(outbox.alerts.c.target_id == target_id))
+    connection.execute(outbox.targets.delete().where(outbox.targets.c.id == target_id))
