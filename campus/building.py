@@ -1,4 +1,4 @@
-"""What a building is: a FastMCP server, and what campus is to run beside it."""
+"""What a plugin author declares: a Building is a FastMCP server with its settings, tables, jobs, pages and checks."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,17 +29,17 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def is_no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refused before pydantic makes 1 of true."""
+        """Refuse a boolean before pydantic turns true into 1."""
         return read_number(value, cls.model_fields[str(info.field_name)].annotation)
 
 
 @dataclass(frozen=True)
 class Job:
-    """Work beside the calls: `async def run(site, **options)`; its name is the function's.
+    """Scheduled work: `async def run(site, **options)`. The job has the function's name.
 
-    With neither `every` nor `daily_at` (HH:MM, UTC) it runs by hand: `campus run <building>.<job> --option value`.
-    It runs once in the whole campus, or with `on="each"` in every process that serves. A run that was missed is made up at
-    the next start, and so the first one begins with the first start; a run by hand with options stands for no other.
+    Without `every` and `daily_at` (HH:MM, UTC) it runs on command only: `campus run <building>.<job> --option value`.
+    It runs once in the whole campus, or with `on="each"` in every process that serves. A missed run starts at the next start of
+    campus, and the first run starts with the first one. A run on command with options does not replace a scheduled run.
     """
 
     run: Callable[..., Awaitable[None]]
@@ -54,24 +54,24 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What `campus run` calls it."""
+        """Its name for `campus run`."""
         return self.run.__name__
 
 
 @dataclass(frozen=True)
 class Page:
-    """An HTTP route beside the tools, for people: `Page("GET /v1/x/{id}.svg", answer)`, `async def answer(request, site) -> Response`."""
+    """An HTTP route for people: `Page("GET /v1/x/{id}.svg", answer)` with `async def answer(request, site) -> Response`."""
 
     route: str
     answer: Callable[..., Awaitable[Response]]
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or not METHODS.issuperset(self.methods):
-            raise ValueError(f"{self.route!r} is no route of a page; write GET /v1/x or GET|POST /v1/x")
+            raise ValueError(f"{self.route!r} is not the route of a page; write GET /v1/x or GET|POST /v1/x")
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """GET, unless the route says others: "GET|POST /v1/x"."""
+        """GET, unless the route names others: "GET|POST /v1/x"."""
         methods, separator, _ = self.route.rpartition(" ")
         return tuple(methods.split("|")) if separator else ("GET",)
 
@@ -83,9 +83,9 @@ class Page:
 
 @dataclass(frozen=True)
 class Check:
-    """A question about the building's health: `async def run(site)` gives a sentence for each thing that is wrong.
+    """A check of the building's health: `async def run(site)` returns a sentence for each thing that is wrong.
 
-    Asked by `campus check`, by /readyz (`on="ready"`: cheap, no call outside) or by `campus audit` (stored truth).
+    It runs in `campus check`, in /readyz (`on="ready"`: cheap, without calls to other services) or in `campus audit` (stored data).
     """
 
     run: Callable[..., Awaitable[Sequence[str]]]
@@ -96,9 +96,9 @@ class Check:
 class Building:
     """What an entry point of the group `campus.buildings` names.
 
-    `server` is a module-level FastMCP server, which stays as it is, or a factory `(settings) -> FastMCP`.
-    `state` makes what the tools share in one process: a value, or an async context manager that gives it.
-    `problems` explains the codes of the problems that its tools raise, `{code: text}`: served at /errors/<code>.
+    `server` is a module-level FastMCP server, which campus does not change, or a factory `(settings) -> FastMCP`.
+    `state` creates what the tools of one process share: a value, or an async context manager that yields it.
+    `problems` explains the problem codes that its tools raise, `{code: text}`; served at /errors/<code>.
     """
 
     server: FastMCP[Any] | Callable[..., FastMCP[Any]]
@@ -114,12 +114,12 @@ class Building:
     def __post_init__(self) -> None:
         for name, given, kind in (("jobs", self.jobs, Job), ("pages", self.pages, Page), ("checks", self.checks, Check)):
             if strangers := [one for one in given if not isinstance(one, kind)]:
-                raise TypeError(f"{name}= takes {kind.__name__}(…) only, and was given {strangers[0]!r}")
+                raise TypeError(f"{name}= takes {kind.__name__}(…) only, not {strangers[0]!r}")
         names = [job.name for job in self.jobs]
         if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"two jobs are called {twice.pop()}; a job is called as its function")
+            raise ValueError(f"two jobs have the name {twice.pop()}; a job has the name of its function, so rename one")
         for code, text in self.problems.items():
             if not CODE.fullmatch(code) or not isinstance(text, str) or not text.strip():
-                raise ValueError(f"problems= takes a sentence for each snake_case code, and was given {code!r}: {text!r}")
+                raise ValueError(f"problems= takes a sentence for each snake_case code, not {code!r}: {text!r}")
         if self.tables is SQLModel:
-            raise ValueError("tables= wants a base of the building's own: class Tables(SQLModel, registry=registry())")
+            raise ValueError("tables= needs a base class with a registry of its own: class Tables(SQLModel, registry=registry())")

@@ -1,4 +1,4 @@
-"""Who calls, and by which key."""
+"""The caller of a tool, its key, and what its Authorization header says."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,9 +12,9 @@ CredentialState = Literal["absent", "valid", "unknown", "expired", "revoked"]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key that was issued; the token that a caller sends for it is not in here.
+    """A key that was issued, without the token that its caller sends.
 
-    What a key owns is stored under its `lineage`: a rotation gives another id, and the same lineage.
+    What a key owns is stored under its `lineage`: a rotation or renewal changes the id and keeps the lineage.
     `scope` is a building's scope, or "all". Times are UTC.
     """
 
@@ -26,18 +26,18 @@ class Key:
     expires_at: datetime
 
     def has_ended(self, now: datetime) -> bool:
-        """Whether its term is over: a key is good while now < `expires_at`."""
+        """True when its term is over: a key is valid while now < `expires_at`."""
         return now >= self.expires_at
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls a tool.
+    """The caller of a tool.
 
-    `key` is set only when it is valid and its scope covers the building that is called; `payer` and `payment` only while
-    a call runs that is paid for: the address that pays, and the id of the payment, which is charged once the tool has answered.
-    `frame` is the way in, `address` the network address at the other end. `key_ignored` says why a key that was sent does
-    not count, where the tool is free without one: key_expired, key_revoked or key_unknown.
+    `key` is set only if it is valid and its scope covers the building. `payer` and `payment` are set only during a paid call: the
+    address that pays, and the id of the payment, which is charged after the tool has answered. `frame` is the protocol of the call,
+    `address` the caller's network address. `key_ignored` says why a key that was sent to a free tool does not count: key_expired,
+    key_revoked or key_unknown.
     """
 
     key: Key | None
@@ -49,13 +49,13 @@ class Caller:
 
     @property
     def network(self) -> str:
-        """What limits per caller count by: an IPv4 address, or the /64 of an IPv6 address, which is one subscriber's."""
+        """The network that limits per caller count by: an IPv4 address, or the /64 of an IPv6 address, which one subscriber has."""
         return network_of(self.address)
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a request's Authorization says, whatever it asks for; `key` is set when valid, expired or revoked."""
+    """What a request's Authorization header contains; `key` is set if it is valid, expired or revoked."""
 
     state: CredentialState
     key: Key | None = None

@@ -1,4 +1,4 @@
-"""What every command stands on: the database, the house's own room in it, and the keys."""
+"""What every command opens first: the databases, campus's own tables, and the keys."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ PASSWORD = "CAMPUS_DATABASE_PASSWORD"  # noqa: S105  # the variable's name, not 
 
 @dataclass(frozen=True)
 class Core:
-    """An open database; `storage` is the room of campus's own tables."""
+    """The open databases and the keys; `storage` holds campus's own tables."""
 
     databases: Databases
     storage: Storage
@@ -26,7 +26,7 @@ class Core:
 
 
 def utc_now() -> datetime:
-    """The time, aware, in UTC."""
+    """The current time, timezone-aware, in UTC."""
     return datetime.now(UTC)
 
 
@@ -39,10 +39,10 @@ async def open_core(
     now: Callable[[], datetime] = utc_now,
     tables: Mapping[str, type[SQLModel]] | None = None,
 ) -> AsyncIterator[Core]:
-    """Open the database that campus.toml names, its own tables migrated; `exclusive` claims embedded files for this process.
-    `reading` is for commands that only read.
+    """Open the database that campus.toml names, and migrate campus's own tables.
 
-    `tables` are the tables of all that will be opened on it: what is of a newer version is found before anything is written.
+    `exclusive` claims embedded files for this process. `reading` is for commands that only read. `tables` are the tables of
+    everything that will be opened on it, so that a newer version is found before anything is written.
     """
     password = config.secrets.get(PASSWORD)
     async with Databases.open(
@@ -59,5 +59,5 @@ async def open_core(
 
 
 def products_of(config: Config) -> dict[str, Product]:
-    """What campus.toml sells."""
+    """The products of campus.toml, by name."""
     return {name: Product(name, table.scope, table.price, Term.parse(table.term), table.url) for name, table in config.products.items()}

@@ -67,7 +67,7 @@ class PaymentEntry(Entry):
 
 
 class Directory:
-    """The entries of all open buildings. `payment` is None where only keys are taken."""
+    """The entries of all open buildings. `payment` is None if only keys are accepted."""
 
     def __init__(self, name: str, url: str, products: Sequence[ProductEntry], payment: PaymentEntry | None = None) -> None:
         self.name = name
@@ -77,11 +77,11 @@ class Directory:
         self._buildings: dict[str, BuildingEntry] = {}
 
     def add(self, entry: BuildingEntry) -> None:
-        """List one more building."""
+        """Add a building's entry."""
         self._buildings[entry.name] = entry
 
     def take(self, other: "Directory") -> None:
-        """List what another directory of the same campus lists: a building was opened late."""
+        """Replace the entries with those of another directory, after a building was opened late."""
         self._buildings = dict(other._buildings)
 
     def buildings(self) -> tuple[BuildingEntry, ...]:
@@ -93,18 +93,18 @@ class Directory:
         return self._buildings.get(name)
 
     def tool(self, building: str, tool: str) -> ToolEntry | None:
-        """One tool of one building; None when it is not open."""
+        """One tool of one building, or None if it is not open."""
         entry = self._buildings.get(building)
         return next((one for one in entry.tools if one.name == tool), None) if entry else None
 
     def seller(self) -> tuple[BuildingEntry, ToolEntry] | None:
-        """The tool that sells keys, with its building; None where none does, or payments are not open."""
+        """The tool that sells keys, with its building; None if there is none, or if payments are not accepted."""
         if self.payment is None:
             return None
         return next(((entry, tool) for entry in self._buildings.values() for tool in entry.tools if tool.sells), None)
 
     def guide(self) -> str | None:
-        """Where callers read how to unlock paid tools, over MCP; None where no building that is open explains it."""
+        """A sentence that says where paying is explained over MCP; None if no open building explains it."""
         found = (entry.mcp for entry in self._buildings.values() for tool in entry.tools if tool.name == GUIDE and tool.free)
         address = next(found, None)
         return address and f"The tool {GUIDE} at {address} has the steps."

@@ -1,4 +1,4 @@
-"""What a building may touch: its Site, and the two parameters that hand it and the caller to a tool."""
+"""What a building may use: its Site, and the two tool parameters that supply the Site and the caller."""
 
 import logging
 from collections.abc import Callable
@@ -30,12 +30,12 @@ StateT = TypeVar("StateT", default=Any)
 
 @dataclass(frozen=True, kw_only=True)
 class Site(Generic[SettingsT, StateT]):
-    """The surroundings of one building in one campus; tests make their own, nothing is patched.
+    """Everything that one building may use in one campus. Tests construct their own.
 
-    `feeds` is for the operator's URLs (https, http and file), `web` for those that callers name, guarded; `mail` sends e-mail,
-    None where campus.toml has no [mail]. `url` is the campus's public address, `keys` looks keys up, and sells them where
-    campus.toml grants it; `directory` tells what is open and at what price. `elapsed` counts seconds from any beginning, and no
-    setting of the machine's clock changes it.
+    `feeds` is the HTTP client for the operator's URLs (https, http and file), `web` the guarded one for URLs that callers name.
+    `mail` sends e-mail; it is None if campus.toml has no [mail]. `url` is the campus's public address. `keys` looks keys up, and
+    sells them if campus.toml grants it. `directory` lists what is open and at what price. `elapsed` counts seconds, and setting the
+    machine's clock does not change it.
     """
 
     name: str
@@ -53,14 +53,14 @@ class Site(Generic[SettingsT, StateT]):
     elapsed: Callable[[], float]
     counters: Counters
     alone: bool = False
-    """Whether no other process serves this data, nor can: on SQLite, in the server."""
+    """True if no other process can serve this data: in the server, on SQLite."""
 
     def now(self) -> datetime:
-        """The time, aware, in UTC."""
+        """The current time, timezone-aware, in UTC."""
         return self.clock()
 
     def count(self, event: str, times: int = 1, /, **labels: str) -> None:
-        """Count an event, once or so many times, for /metrics on the operator's listener; labels take few values each."""
+        """Count an event for /metrics on the operator's listener. A label must have few values."""
         self.counters.add(self.name, event, labels, times=times)
 
 
@@ -75,14 +75,14 @@ class _CurrentSite(RequestDependency[Site[Any, Any]]):
         return site
 
     def without_request(self) -> Site[Any, Any]:
-        raise ToolError("This tool needs a campus around it: name its building in a campus.toml and run `campus serve`.")
+        raise ToolError("This tool runs inside a campus only: name its building in a campus.toml and run `campus serve`.")
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"a direct call wants its site=: there is no {name} without one")
+        raise AttributeError(f"pass site= when you call the tool directly: there is no {name} without a site")
 
 
 class _CurrentCaller(RequestDependency[Caller]):
-    """Who calls."""
+    """The caller of the tool."""
 
     def from_scope(self, scope: Scope) -> Caller:
         caller = scope.get(CALLER)
@@ -98,5 +98,5 @@ def CurrentSite() -> Any:
 
 
 def CurrentCaller() -> Any:
-    """Who calls, as the default of a tool's parameter; `.key` is set only when it is valid for this building."""
+    """The Caller, as the default of a tool's parameter; `.key` is set only if it is valid for this building."""
     return _CurrentCaller()

@@ -1,4 +1,4 @@
-"""What a tool costs: plain data in the tool's `meta`, and the offer that campus makes of it."""
+"""What a tool costs: access() and free() as plain data in the tool's `meta`, and the offer that campus makes from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ class Price:
 
     @classmethod
     def parse(cls, text: str) -> "Price":
-        """Read decimal dollars; ValueError when it is no amount, not above zero, or finer than a millionth."""
+        """Parse decimal dollars. Raises ValueError for what is not an amount, not above zero, or finer than a millionth."""
         try:
             atomic = Decimal(text).scaleb(USDC_DECIMALS)
         except InvalidOperation:
-            raise ValueError(f'{text!r} is no price; write US dollars as a decimal, such as "0.02"') from None
+            raise ValueError(f'{text!r} is not a price; write US dollars as a decimal, such as "0.02"') from None
         if not atomic.is_finite() or atomic <= 0:
             raise ValueError(f"the price {text!r} is not above zero; write free = true for a free tool")
         if atomic != atomic.to_integral_value():
@@ -30,7 +30,7 @@ class Price:
         return cls(int(atomic))
 
     def __str__(self) -> str:
-        """Dollars: 19, 0.50, 0.005; a sum may be below zero."""
+        """Dollars: 19, 0.50, 0.005. A sum may be negative."""
         sign, (whole, part) = "-" if self.atomic < 0 else "", divmod(abs(self.atomic), 10**USDC_DECIMALS)
         if not part:
             return f"{sign}{whole}"
@@ -39,7 +39,7 @@ class Price:
 
 @dataclass(frozen=True)
 class Access:
-    """How a tool may be called, as its author or the operator says."""
+    """Who may call a tool, as its author or the operator declares."""
 
     price: Price | None = None
     key: KeyRule = "never"
@@ -49,7 +49,7 @@ class Access:
 
     @property
     def is_free(self) -> bool:
-        """Whether a call without key or payment is answered."""
+        """True if a call without key or payment is answered."""
         return self.price is None and self.sells is None and self.key != "opens"
 
 
@@ -64,11 +64,11 @@ def access(
     sells: str | None = None,
     advice: str | None = None,
 ) -> dict[str, Any]:
-    """Say what a tool costs: a key, or `price` US dollars per call; without a price a key only.
+    """Declare what a tool costs: a key, or `price` US dollars per call. Without a price it takes a key only.
 
-    `key="optional"` makes it free, with more for those who send a key; `key="never"` takes payment only.
-    `scope` names the key scope that opens it; default: the building's. `sells`, with `key="never"`, names the argument
-    that says which product of campus.toml is bought: a call costs what that product costs, and its answer is a secret.
+    `key="optional"` makes the tool free and offers more to callers with a key. `key="never"` takes payment only.
+    `scope` is the key scope that opens it; default: the building's. `sells`, with `key="never"`, names the argument that selects
+    a product of campus.toml: a call costs what that product costs, and its answer is a secret.
     `advice` is added to the refusal of a call without access: what else a caller must know before it pays.
     """
     read_access(data := {"price": price, "key": key, "scope": scope, "sells": sells, "advice": advice})
@@ -76,27 +76,27 @@ def access(
 
 
 def free() -> dict[str, Any]:
-    """Say that a tool is free for everyone."""
+    """Declare that a tool is free for everyone."""
     return {META: {"free": True}}
 
 
 def read_access(data: Mapping[str, Any]) -> Access:
-    """What `access()`, `free()` or a tool's table in campus.toml says; ValueError with a sentence when it makes no sense."""
+    """Read what access(), free() or a tool's table in campus.toml declares. Raises ValueError with a sentence if it is inconsistent."""
     if data.get("free"):
         if data.get("price") is not None or data.get("key") is not None:
-            raise ValueError("a free tool has neither price nor key")
+            raise ValueError("a free tool takes neither price nor key; remove them, or remove free")
         return FREE
     key: KeyRule = data.get("key") or "opens"
     if key not in get_args(KeyRule):
-        raise ValueError(f"key = {key!r} is unknown; there are: {', '.join(get_args(KeyRule))}")
+        raise ValueError(f"key = {key!r} is unknown; the values are: {', '.join(get_args(KeyRule))}")
     price = None if data.get("price") is None else Price.parse(str(data["price"]))
     sells = data.get("sells")
     if sells is not None and (price is not None or key != "never"):
-        raise ValueError('sells wants key = "never" and no price: a call costs what the product costs, and no key opens it')
+        raise ValueError('sells needs key = "never" and no price: a call costs what the product costs, and no key opens it')
     if key == "never" and price is None and sells is None:
-        raise ValueError('key = "never" wants a price: payment is then the only way in')
+        raise ValueError('key = "never" needs a price: payment is then the only way to call the tool')
     if key == "optional" and price is not None:
-        raise ValueError('key = "optional" means free, and more with a key: it has no price')
+        raise ValueError('key = "optional" means free, with more for a key; remove the price')
     return Access(price, key, data.get("scope"), sells, data.get("advice"))
 
 

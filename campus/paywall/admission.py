@@ -1,4 +1,4 @@
-"""Who may call what: the one service that both frames, HTTP and MCP, ask before a tool runs."""
+"""Whether a key opens a tool: the decision that both frames, HTTP and MCP, ask for before a tool runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,25 +19,25 @@ REALM = 'Bearer realm="campus"'
 ADMISSION = "campus.admission"
 ABSENT = Credential("absent")
 USELESS = frozenset(("unknown", "expired", "revoked"))
-"""States of a credential of which a caller is told even where the tool is free."""
+"""States of a credential that a caller is told about even if the tool is free."""
 NO_HEADERS = "If you cannot set headers, ask your user to add the key to this server's configuration."
-"""For an agent over MCP: its host sends the headers, from a configuration that only its user changes."""
-ADDRESSES = 4_096
-"""Whose admissions are kept, for most calls without a key are the next of the same caller."""
+"""For an agent over MCP: its host sends the headers, and only its user changes the host's configuration."""
+CACHED_ADDRESSES = 4_096
+"""Callers without a key whose admissions are cached: most such calls follow another of the same caller."""
 
 
 @dataclass(frozen=True)
 class Admission:
-    """A call that may run: who calls, and why a key that was sent is not counted."""
+    """A call that may run: its caller, and the reason why a key that was sent does not count."""
 
     caller: Caller
     key_ignored: str | None = None
 
 
 class Paywall:
-    """Admits calls by key; refuses with the ways to unlock.
+    """Admits calls by key, and refuses the others with the ways to unlock the tool.
 
-    `per_call` says whether payments are accepted here; `guide` is a sentence that says where payment is explained over MCP.
+    `per_call` is true if payments are accepted here. `guide` is a sentence that says where payment is explained over MCP.
     """
 
     def __init__(self, keys: KeyRing, products: Sequence[ProductEntry], *, per_call: bool = False, guide: str | None = None) -> None:
@@ -45,13 +45,13 @@ class Paywall:
         self._products = products
         self._per_call = per_call
         self._guide = guide
-        self._keyless = lru_cache(maxsize=ADDRESSES)(keyless)
-        self._told: dict[tuple[str, str, Frame], tuple[str, list[dict[str, Any]]]] = {}  # as long as there are tools
+        self._keyless = lru_cache(maxsize=CACHED_ADDRESSES)(keyless)
+        self._ways_cache: dict[tuple[str, str, Frame], tuple[str, list[dict[str, Any]]]] = {}  # as long as there are tools
 
     async def admit(self, offer: Offer, scope: Scope, *, frame: Frame) -> Admission:
-        """Let the request in `scope` call the tool, and note it there; Problem 402 or 403 when it may not.
+        """Authorize the request to call the tool, and store the admission in its scope. Raises Problem 402 or 403.
 
-        A call made inside an admitted one is not asked again: the outermost call's admission stands in `scope`.
+        A call made inside an admitted one is not checked again: the outermost call's admission is in `scope`.
         """
         if (admitted := scope.get(ADMISSION)) is not None:
             assert isinstance(admitted, Admission)
@@ -101,10 +101,10 @@ class Paywall:
         )
 
     def _ways_in(self, offer: Offer, frame: Frame) -> tuple[str, list[dict[str, Any]]]:
-        """The same for everybody, so made once for each tool and frame: in words, and as data."""
-        found = self._told.get((offer.building, offer.tool, frame))
+        """The ways to unlock the tool, in words and as data. They are the same for every caller, so each tool and frame makes them once."""
+        found = self._ways_cache.get((offer.building, offer.tool, frame))
         if found is None:
-            found = self._told[offer.building, offer.tool, frame] = self._ways(offer, frame), self._unlock(offer)
+            found = self._ways_cache[offer.building, offer.tool, frame] = self._ways(offer, frame), self._unlock(offer)
         return found
 
     def _ways(self, offer: Offer, frame: Frame) -> str:
@@ -131,7 +131,7 @@ class Paywall:
         return f"Pay {price} for this call with x402: sign the payment terms in this answer and send the call again."
 
     def _unlock(self, offer: Offer) -> list[dict[str, Any]]:
-        """Each product whose key opens the tool: what it is, what it costs, where to get it; and the price per call."""
+        """Each product whose key opens the tool, with its price and where to buy it; and the price per call."""
         keys = [{"product": one.name, **one.model_dump(exclude={"name"})} for one in self._opening(offer)]
         if not self._per_call or offer.price is None:
             return keys
@@ -144,12 +144,12 @@ class Paywall:
 
 
 def keyless(frame: Frame, address: str, key_ignored: str | None) -> Admission:
-    """The admission of a call without a key that counts."""
+    """The admission of a call without a valid key."""
     return Admission(Caller(None, None, frame, address, key_ignored=key_ignored), key_ignored)
 
 
 def bearer(scope: Scope) -> str | None:
-    """The token of the Authorization header; None when there is none, or it is of another kind."""
+    """The Bearer token of the Authorization header, or None."""
     for name, value in scope.get("headers", ()):
         if name == b"authorization":
             kind, _, token = value.partition(b" ")

@@ -1,4 +1,4 @@
-"""The HTTP frame: the gate that twins asks before it calls a tool."""
+"""The paywall over HTTP: the gate that twins asks before it calls a tool, and the call that a payment buys."""
 
 import logging
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def gate(site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall, payment_gate: PaymentGate | None = None) -> Gate:
-    """A gate for one building's tools: the caller is admitted before the arguments are looked at; whom no key admits may pay."""
+    """The gate of one building's tools. A caller is admitted before its arguments are read; a caller without a key may pay."""
 
     async def admitted(call: Call) -> Answer:
         scope = call.scope
@@ -43,7 +43,7 @@ def gate(site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall, pa
 
 
 async def paid(call: Call, offer: Offer, refusal: Problem, payment_gate: PaymentGate | None) -> Answer:
-    """The answer that the call's payment buys; without one the refusal, with the terms."""
+    """The answer that the call's payment buys. Raises the refusal with its terms if the call brings no payment."""
     if payment_gate is None or not payment_gate.pricing.sells(offer):
         raise refusal
     scope = call.scope
@@ -61,7 +61,7 @@ async def paid(call: Call, offer: Offer, refusal: Problem, payment_gate: Payment
 
 
 async def as_far_as_valid(call: Call, sent: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The call in its one form, in which a payment will be compared; as it was sent, where that fits no tool and buys nothing."""
+    """The arguments in canonical form, which a payment is bound to; as they were sent if they are invalid and can buy nothing."""
     try:
         return await call.canonical()
     except Problem:
@@ -69,11 +69,11 @@ async def as_far_as_valid(call: Call, sent: Mapping[str, Any]) -> Mapping[str, A
 
 
 async def bought(call: Call, offer: Offer, payment: Payment, payment_gate: PaymentGate, *, method: str) -> Answer:
-    """Arguments that do not fit are refused before anything is reserved."""
+    """The answer that the payment buys. Invalid arguments are refused before anything is reserved."""
     arguments = await call.canonical()
     key = idempotency_key_in(call.scope, await call.sent())
     sale = payment_gate.sale(offer, arguments, scope=call.scope, frame="http", method=method, idempotency_key=key)
-    # whoever pays gets the whole answer, not word that it is the one that he has
+    # a payer receives the whole answer, never 304
     call.scope["headers"] = [header for header in call.scope["headers"] if header[0] != b"if-none-match"]
 
     async def run() -> StoredAnswer:
@@ -84,5 +84,5 @@ async def bought(call: Call, offer: Offer, payment: Payment, payment_gate: Payme
 
 
 def delivered(sold: PaidAnswer, call: Call) -> Answer:
-    """What was bought, with its receipt."""
+    """A bought answer with its receipt."""
     return json_answer(sold.answer.body, status=call.operation.status).adding(receipt_headers(sold.receipt))

@@ -1,4 +1,4 @@
-"""The MCP frame: the middleware that stands outermost on every building's server."""
+"""The paywall over MCP: the outermost middleware of every building's server."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ from twins.argument_checks import ArgumentChecker
 
 
 class PaywallMiddleware(Middleware):
-    """Admits, then lets the tool run; a refusal is the tool's result, never an HTTP status."""
+    """Admits a call, then runs the tool. A refusal is the tool's result, never an HTTP status."""
 
     twin_safe = True
 
@@ -47,7 +47,7 @@ class PaywallMiddleware(Middleware):
     async def on_list_tools(
         self, context: MiddlewareContext[mcp_types.ListToolsRequest], call_next: CallNext[mcp_types.ListToolsRequest, Sequence[Tool]]
     ) -> Sequence[Tool]:
-        """Every tool, its output schema widened by the refusals that a caller may get instead."""
+        """Every tool, its output schema widened by the refusals that a caller may receive."""
         return [
             tool if tool.output_schema is None else tool.model_copy(update={"output_schema": with_refusals(tool.output_schema)})
             for tool in await call_next(context)
@@ -56,13 +56,13 @@ class PaywallMiddleware(Middleware):
     async def on_call_tool(
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
     ) -> ToolResult:
-        """Admit, run, deliver; every refusal and failure as a problem."""
+        """Admit the call, run it, deliver its result. Every refusal and failure is a problem."""
         name = context.message.name
         offer = self._offers.get(name)
         if offer is None:
             raise NotFoundError(f"Unknown tool: {name!r}")
         scope = current_scope()
-        if ADMISSION in scope:  # a call inside one that was admitted: its failures belong to the outer call
+        if ADMISSION in scope:  # a call inside an admitted one: its failures belong to the outer call
             return await call_next(context)
         scope[SITE], scope[ROUTE] = self._site, f"{self._site.name}:{name}"
         try:
@@ -75,7 +75,7 @@ class PaywallMiddleware(Middleware):
             if unstorable_reason(context.message.arguments) is not None:
                 context = context.copy(message=without_hostile(context.message, self._operations[name]))
             result = await self._checked(context, call_next)
-        except StorageUnavailable:  # while the caller's key was looked up, or a payment noted
+        except StorageUnavailable:  # while the key was looked up or a payment was stored
             return refusal(storage_unavailable(), scope)
         except ToolError as error:
             return refusal(as_problem(error, self._operations[name].tool), scope)
@@ -88,7 +88,7 @@ class PaywallMiddleware(Middleware):
     async def _checked(
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
     ) -> ToolResult:
-        """The tool's result. Raises a Problem that names everything wrong with the arguments, where that can be told here."""
+        """The tool's result. Raises a Problem that names everything that is wrong with the arguments, as far as campus can check them."""
         takes, arguments = self._inputs[context.message.name], context.message.arguments or {}
         takes.screen(arguments)
         try:
@@ -98,7 +98,7 @@ class PaywallMiddleware(Middleware):
 
 
 def current_scope() -> Scope:
-    """The scope of the HTTP request that carries this message; an empty one when there is none."""
+    """The scope of the HTTP request that carries this message; an empty one if there is none."""
     try:
         return get_http_request().scope
     except RuntimeError:

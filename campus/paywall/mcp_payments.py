@@ -25,15 +25,15 @@ CONTENT: TypeAdapter[list[mcp_types.ContentBlock]] = TypeAdapter(list[mcp_types.
 
 
 class Unanswered(Exception):
-    """The tool gave no answer that could be charged: an error, or a question back."""
+    """The tool returned nothing that can be charged: an error, or a request for input."""
 
     def __init__(self, result: ToolResult) -> None:
-        super().__init__("the tool gave no answer")
+        super().__init__("the tool returned no answer")
         self.result = result
 
 
 class PaidCalls:
-    """One building's calls by payment. `inputs` check the arguments before anything is reserved."""
+    """The paid calls of one building. `inputs` check the arguments before anything is reserved."""
 
     def __init__(self, payment_gate: PaymentGate, operations: Mapping[str, Operation], inputs: Mapping[str, ArgumentChecker]) -> None:
         self._payment_gate = payment_gate
@@ -41,7 +41,7 @@ class PaidCalls:
         self._inputs = inputs
 
     async def answer(self, offer: Offer, refused: Problem, context: Context, call_next: Next, scope: Scope) -> ToolResult:
-        """What the payment in the request's `_meta` buys; without one the refusal is raised, with the terms."""
+        """The answer that the payment in the request's `_meta` buys. Raises the refusal with its terms if there is no payment."""
         if not self._payment_gate.pricing.sells(offer):
             raise refused
         meta, arguments = _meta_of(context), context.message.arguments or {}
@@ -76,7 +76,7 @@ class PaidCalls:
         return self._delivered(sold, offer, *made)
 
     def _delivered(self, sold: PaidAnswer, offer: Offer, made: ToolResult | None = None) -> ToolResult:
-        """What was bought, as the tool made it or as it was stored, with its receipt."""
+        """A bought answer with its receipt: the tool's own result, or the stored one."""
         result = made or result_of(sold.answer, self._operations[offer.tool].tool)
         result.meta = {**(result.meta or {}), RECEIPT_META: dict(sold.receipt)}
         return result
@@ -89,21 +89,21 @@ class PaidCalls:
 
 
 def _meta_of(context: Context) -> Mapping[str, Any]:
-    """The request's `_meta`; the message itself has lost what FastMCP does not know."""
+    """The request's `_meta`, from the session: FastMCP's message keeps known members only."""
     around = context.fastmcp_context
     request = around.request_context if around else None
     return dict(request.meta or {}) if request else {}
 
 
 def stored_answer_of(result: ToolResult) -> StoredAnswer:
-    """An answer as HTTP would send it: its structured content, else its content blocks."""
+    """A result as HTTP would send it: its structured content, or its content blocks if there is none."""
     if result.structured_content is not None:
         return StoredAnswer(to_json(result.structured_content, inf_nan_mode="null"))
     return StoredAnswer(to_json({"content": [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]}))
 
 
 def result_of(answer: StoredAnswer, tool: Tool) -> ToolResult:
-    """A stored answer as the tool's result; content blocks are content again."""
+    """A stored answer as the tool's result, with its content blocks restored."""
     body = from_json(answer.body)
     if tool.output_schema is None and body.keys() == {"content"}:
         return ToolResult(content=CONTENT.validate_python(body["content"]))

@@ -1,4 +1,4 @@
-"""What the MCP frame tells a caller that it refuses: every error as a problem, and a problem as the tool's result."""
+"""Refusals over MCP: every error as a problem, and a problem as the tool's result."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from twins.validation_errors import invalid_arguments, timeout_problem, upstream
 
 
 def refuse_hostile(arguments: Any) -> None:
-    """Refuse values that no JSON reader of the HTTP frame would let through: lone surrogates, NUL, endless numbers."""
+    """Refuse values that the HTTP frame's JSON reader refuses too: lone surrogates, NUL, infinite numbers."""
     if unstorable_reason(arguments) is None:
         return
     members = arguments.items() if isinstance(arguments, Mapping) else ()
@@ -32,14 +32,14 @@ def refuse_hostile(arguments: Any) -> None:
 
 
 def without_hostile(message: mcp_types.CallToolRequestParams, operation: Operation) -> mcp_types.CallToolRequestParams:
-    """The message with such values marked as unstorable where the tool's route is lenient; else they are refused."""
+    """The message with such values marked as unstorable if the tool's route is lenient. Raises Problem 400 otherwise."""
     lenient = operation.route.lenient
     refuse_hostile({name: value for name, value in (message.arguments or {}).items() if name not in lenient})
     return message.model_copy(update={"arguments": storable(message.arguments, lenient)})
 
 
 def as_problem(error: ToolError, tool: Tool) -> Problem:
-    """A deliberate refusal as it is; a plain ToolError with its sentence; whatever else went wrong without its text."""
+    """A Problem unchanged; a plain ToolError with its sentence; any other failure without its text."""
     if isinstance(error, Problem):
         return error
     if isinstance(error.__cause__, StorageUnavailable):
@@ -54,7 +54,7 @@ def as_problem(error: ToolError, tool: Tool) -> Problem:
 
 
 def as_invalid(error: ValidationError, operation: Operation, arguments: Mapping[str, Any]) -> Problem:
-    """Arguments that the tool does not take, each named; their values are not repeated."""
+    """Arguments that the tool does not accept, each by name and without its value."""
     if isinstance(cause := error.__cause__, pydantic.ValidationError):
         return invalid_arguments(cause, operation, None, arguments)
     return Problem(422, "invalid_request", "The arguments do not match the tool's input schema.")
@@ -63,7 +63,7 @@ def as_invalid(error: ValidationError, operation: Operation, arguments: Mapping[
 def refusal(problem: Problem, scope: Scope) -> ToolResult:
     """A problem as the tool's result: one sentence, and the same object that HTTP answers.
 
-    Terms of payment are in the text as well, whole: x402's clients read either.
+    The text of payment terms is the whole object: x402's clients read either.
     """
     body = problem.body(types=EXPLAINED_AT, request_id=scope.get("request_id"))
     text = json.dumps(body) if isinstance(problem, PaymentRequired) else problem.detail

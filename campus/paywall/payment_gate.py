@@ -1,4 +1,4 @@
-"""The second way in, the same for both frames: terms for whom the paywall refused, a sale for who sends a payment."""
+"""Payment per call, for both frames: terms for a caller that no key admits, and the processing of a payment that was sent."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from twins import Problem
 
 @dataclass(frozen=True)
 class PaymentGate:
-    """Payments per call. `offered` is told of every 402 that was shown: building, tool, frame."""
+    """Payments per call. `offered` is called for every 402 that is shown: building, tool, frame."""
 
     pricing: Pricing
     processor: Seller
@@ -36,7 +36,7 @@ class PaymentGate:
         method: str,
         idempotency_key: str | None = None,
     ) -> Problem:
-        """The refusal, with what must be paid, and with a warning if that key would be refused; as it is for a key of another scope."""
+        """The refusal with its payment terms, and a warning if the Idempotency-Key would be refused. A 403 is returned unchanged."""
         if refusal.status != 402:
             return refusal
         self.offered(offer.building, offer.tool, frame)
@@ -45,9 +45,9 @@ class PaymentGate:
     async def recalled(
         self, offer: Offer, arguments: Mapping[str, Any] | None, *, scope: Scope, frame: Frame, method: str, idempotency_key: str | None
     ) -> PaidAnswer | None:
-        """What a call without a payment bought before, by its Idempotency-Key and its address: its caller lost the answer.
+        """The answer that a call bought earlier, found by its Idempotency-Key and network address; the call itself brings no payment.
 
-        From another address the same key gets the terms; a payment by the wallet that paid then finds the answer, and is not charged.
+        From another address, the same key receives the terms. A payment by the same wallet then finds the answer and is not charged.
         """
         if (
             arguments is None
@@ -62,14 +62,14 @@ class PaymentGate:
     def sale(
         self, offer: Offer, arguments: Mapping[str, Any], *, scope: Scope, frame: Frame, method: str, idempotency_key: str | None
     ) -> Sale:
-        """A call that came with a payment, as it is sold to the address that it came from."""
+        """The sale of a call that came with a payment, to the address that it came from."""
         client = network_of(_address(scope))
         return self.pricing.sale(offer, arguments, frame=frame, method=method, idempotency_key=idempotency_key, client=client)
 
     async def sell(
         self, payment: Payment, sale: Sale, run: Callable[[], Awaitable[StoredAnswer]], *, scope: Scope, frame: Frame
     ) -> PaidAnswer:
-        """Let the call run for its payment; the tool sees who pays, and by which payment."""
+        """Run the call for its payment. The tool sees who pays, and by which payment."""
         caller = Caller(None, payment.payer, frame, _address(scope))
         scope[ADMISSION] = Admission(caller)
 
