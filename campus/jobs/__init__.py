@@ -1,4 +1,4 @@
-"""Jobs: what is due is run, once in the whole campus, and what failed is tried again."""
+"""Jobs: each runs when it is due, in one process of the campus, and again after a failure."""
 
 from campus.jobs.scheduler import Scheduler
 from campus.jobs.task import JobStatus, Task

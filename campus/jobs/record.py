@@ -1,4 +1,4 @@
-"""What is known of a job's runs, and how each event changes it. Pure: clock and chance are arguments."""
+"""The record of a job's runs, and how each event changes it. Pure: clock and chance are arguments."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -10,16 +10,16 @@ RETRIES = Backoff([timedelta(minutes=minutes) for minutes in (1, 2, 4, 8, 16, 32
 LEASE = Lease(timedelta(seconds=60))
 LONGEST_ERROR = 300
 SKEW = timedelta(minutes=1)
-"""How far ahead a time may be that another process wrote; one beyond it was written by a clock that was set back since."""
+"""How far in the future a stored time may be. One beyond it was written before a clock was set back, and is ignored."""
 
 
 @dataclass(frozen=True)
 class JobRecord:
     """A job's runs so far.
 
-    `last_success` is when the last run that succeeded began: one that began before a daily slot and ended after it had the data
-    of the day before. `failures` counts those since. `holder` has the lease until `lease_until`; when that is past, it lapsed:
-    the run ended without a word.
+    `last_success` is when the last successful run began: a run that began before a daily slot and ended after it used the data of
+    the day before. `failures` counts the failures since. `holder` has the lease until `lease_until`; once that is past, the lease
+    lapsed: the process of the run died or hangs.
     """
 
     last_started: datetime | None = None
@@ -31,7 +31,7 @@ class JobRecord:
     lease_until: datetime | None = None
 
     def as_of(self, now: datetime) -> "JobRecord":
-        """The record without the times that cannot be: else a clock that was ahead for a moment would stop the job until then."""
+        """The record without times too far in the future: otherwise a clock that was ahead for a moment would stop the job."""
         latest = now + SKEW
         return replace(
             self,
@@ -42,20 +42,20 @@ class JobRecord:
         )
 
     def is_leased(self, now: datetime) -> bool:
-        """Whether somebody runs the job."""
+        """Whether a process runs the job."""
         return is_held(self.as_of(now).lease_until, now)
 
     def claimed(self, holder: str, *, now: datetime, chance: float) -> "JobRecord":
-        """A run begins. That the lease of another lapsed counts as a failure, or a job that kills its process would never rest."""
+        """A run begins. A lapsed lease of an earlier run is a failure, so that a job that kills its process is not retried at once."""
         started = replace(self, holder=holder, lease_until=LEASE.end(now), last_started=now)
         return started if self.holder is None else started._with_failure(f"{self.holder} went away while it ran the job", now, chance)
 
     def renewed(self, now: datetime) -> "JobRecord":
-        """The run goes on."""
+        """The run is still going on."""
         return replace(self, lease_until=LEASE.end(now))
 
     def succeeded(self) -> "JobRecord":
-        """The run ended well."""
+        """The run succeeded."""
         return JobRecord(last_started=self.last_started, last_success=self.last_started)
 
     def failed(self, error: Exception, *, now: datetime, chance: float) -> "JobRecord":
@@ -72,7 +72,7 @@ def _until(moment: datetime | None, latest: datetime) -> datetime | None:
 
 
 def one_line(error: Exception) -> str:
-    """An error in one line; a group of one is that one."""
+    """An error in one line, without secrets; a group of one error is that error."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return redacted(f"{type(error).__name__}: {' '.join(str(error).split())}")[:LONGEST_ERROR]

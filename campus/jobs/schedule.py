@@ -1,9 +1,9 @@
 """When a job is due. Pure: no clock, no database; every moment is aware and in UTC.
 
-A daily job has a slot a day, at HH:MM UTC, and is due while no run that began in the latest slot has succeeded: a run that was
-missed is made up for at once, and a campus that starts for the first time runs it at once. A periodic job is due its period after
-its last start. A failure puts either off until `retry_at`; a lease that lapsed makes either due again, for its run never ended.
-A time in the future that the clock cannot have shown, unless it was set back since, counts for none.
+A daily job has a slot per day, at HH:MM UTC, and is due until a run that began in the latest slot has succeeded: a missed run starts
+at once, and so does the first run of a new campus. A periodic job is due its period after its last start. A failure postpones either
+until `retry_at`. A lapsed lease makes either due again, because its run never ended. Times too far in the future are ignored: a clock
+was set back since.
 """
 
 import re
@@ -24,9 +24,9 @@ class Daily:
 
     @classmethod
     def parse(cls, text: str) -> "Daily":
-        """Read "13:00"; ValueError with a sentence for anything else."""
+        """Read "13:00"; anything else raises ValueError."""
         if not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", text):
-            raise ValueError(f'{text!r} is no time of day; write it in UTC as "13:00"')
+            raise ValueError(f'{text!r} is not a time of day; write it in UTC as "13:00"')
         return cls(int(text[:2]), int(text[3:]))
 
     def slot(self, now: datetime) -> datetime:
@@ -35,23 +35,23 @@ class Daily:
         return today if today <= now else today - DAY
 
     def due_at(self, record: JobRecord, now: datetime) -> datetime:
-        """Since when, or from when, a run is due."""
+        """When a run is due; in the past when it is overdue."""
         slot = self.slot(now)
         return slot if record.last_success is None or record.last_success < slot else slot + DAY
 
 
 @dataclass(frozen=True)
 class Periodic:
-    """Again and again, counted from start to start."""
+    """Every so often, counted from start to start."""
 
     period: timedelta
 
     def __post_init__(self) -> None:
         if self.period <= timedelta(0):
-            raise ValueError(f"a period of {self.period} never passes; give one above zero")
+            raise ValueError(f"a period of {self.period} is too short; use one above zero")
 
     def due_at(self, record: JobRecord, now: datetime) -> datetime:
-        """Since when, or from when, a run is due."""
+        """When a run is due; in the past when it is overdue."""
         return now if record.last_started is None else record.last_started + self.period
 
 
@@ -59,7 +59,7 @@ Schedule = Daily | Periodic
 
 
 def due_at(schedule: Schedule | None, record: JobRecord, now: datetime) -> datetime | None:
-    """Since when, or from when, the job is to run; None: by hand only."""
+    """When the job is due, in the past when it is overdue; None for a job that only runs by hand."""
     if schedule is None:
         return None
     record = record.as_of(now)

@@ -1,4 +1,4 @@
-"""The scheduler: looks what is due, and has it run. One per process; the database's leases keep them from each other's way."""
+"""The scheduler: finds the jobs that are due and runs them. One per process; leases in the database keep two from running the same job."""
 
 import logging
 import os
@@ -22,16 +22,17 @@ from campus.jobs.task import JobStatus, Task, status_of
 from campus.storage import Storage
 
 PACE_SECONDS = 1.0
+"""How often the clock is looked at."""
 LONGEST_REST = timedelta(seconds=30)
-"""How old the picture of what other processes run may get."""
+"""The longest time between two reads of the records, which other processes change too."""
 log = logging.getLogger(__name__)
 
 
 class Scheduler:
     """Runs tasks when they are due: `run()` until cancelled, `run_now(name)` by hand.
 
-    `storage` is the house's. `now` is the clock, `pace` how often it is looked at, in seconds; `chance` gives a number in 0..1 and
-    spreads retries. `holder` names this process to others.
+    `storage` is campus's own. `now` is the clock, `pace` how often it is looked at, in seconds; `chance` returns a number in 0..1 and
+    spreads retries. `holder` is this process's name for others.
     """
 
     def __init__(
@@ -51,58 +52,58 @@ class Scheduler:
         self._records: dict[str, JobRecord] = {}
         self._running: set[str] = set()
         self._rest_until: datetime | None = None
-        self._looked_at: datetime | None = None
-        self._troubles: dict[str, str] = {}
+        self._read_at: datetime | None = None
+        self._errors: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Run what is due, until cancelled; then running jobs are cancelled and their leases given back."""
+        """Run what is due, until cancelled; then running jobs are cancelled and their leases released."""
         async with anyio.create_task_group() as tasks:
             while True:
                 await self._start_due(tasks)
                 await anyio.sleep(self._runner.pace)
 
     async def run_now(self, name: str, **options: Any) -> None:
-        """Run a job here and now, due or not, and raise what it raises; JobRefused when it runs elsewhere or is unknown.
+        """Run a job in this process now, due or not, and raise what it raises; JobRefused when it runs elsewhere or is unknown.
 
-        With options it is not the scheduled run: that one is due as before.
+        A run with options does not replace the scheduled one, which is due as before.
         """
         task = self._tasks.get(name)
         if task is None:
-            raise JobRefused(f"there is no job {name!r}; there are: {', '.join(sorted(self._tasks)) or 'none'}")
+            raise JobRefused(f"there is no job {name!r}; the jobs are: {', '.join(sorted(self._tasks)) or 'none'}")
         store = self._stores[task.on]
-        lease = await self._runner.claim(task, store, lambda *_: True)
-        if lease is None:
+        claim = await self._runner.claim(task, store, lambda *_: True)
+        if claim is None:
             holder = (await store.records())[name].holder
             raise JobRefused(f"{name} is being run by {holder}; try again when it has ended")
-        if error := await self._runner.run(task, store, lease, options):
+        if error := await self._runner.run(task, store, claim, options):
             raise error
 
-    async def look(self) -> None:
-        """Read the records, so that `status` and `findings` tell of now; `run` does so at least every 30 s."""
+    async def read_records(self) -> None:
+        """Read the records, which `status` and `findings` then describe; `run` does so at least every 30 s."""
         for store in self._stores.values():
             self._records |= await store.records()
-        self._looked_at = self._now()
+        self._read_at = self._now()
 
     def status(self) -> Sequence[JobStatus]:
-        """How each job fares, as of the last look."""
+        """The status of each job, as of the last read."""
         now = self._now()
         return [status_of(task, self._record(task), now=now) for task in self._tasks.values()]
 
     def findings(self) -> Sequence[str]:
-        """What is wrong with the jobs, a sentence each, as of the last look."""
-        found = list(self._troubles.values())
-        if self._looked_at is None:
+        """What is wrong with the jobs, a sentence each, as of the last read."""
+        found = list(self._errors.values())
+        if self._read_at is None:
             return found
-        if self._now() > self._looked_at + 2 * LONGEST_REST:
-            found.append(f"the jobs were not looked up since {self._looked_at:%Y-%m-%dT%H:%M:%SZ}")
+        if self._now() > self._read_at + 2 * LONGEST_REST:
+            found.append(f"jobs were last looked up at {self._read_at:%Y-%m-%dT%H:%M:%SZ}")
         return [*found, *(finding for one in self.status() if (finding := one.finding))]
 
     async def _start_due(self, tasks: TaskGroup) -> None:
         now = self._now()
-        if self._rest_until is not None and self._looked_at is not None and self._looked_at <= now < self._rest_until:
-            return  # but for a clock that was set back
+        if self._rest_until is not None and self._read_at is not None and self._read_at <= now < self._rest_until:
+            return  # nothing is due yet, and the clock was not set back
         with self._noting("the jobs cannot be looked up"):
-            await self.look()
+            await self.read_records()
             idle = [task for task in self._tasks.values() if task.name not in self._running]
             for task in idle:
                 if self._is_due(task, self._record(task), now):
@@ -112,12 +113,12 @@ class Scheduler:
             self._rest_until = min([*coming, now + LONGEST_REST])
 
     async def _run_if_due(self, task: Task) -> None:
-        """Look again with the lease in hand: another process may have been quicker."""
+        """Claim the job, if it is still due then: another process may have been quicker."""
         store = self._stores[task.on]
         try:
             with self._noting(f"{task.name} cannot be started"):
-                lease = await self._runner.claim(task, store, lambda record, now: self._is_due(task, record, now))
-                if lease is not None and (error := await self._runner.run(task, store, lease, {})):
+                claim = await self._runner.claim(task, store, lambda record, now: self._is_due(task, record, now))
+                if claim is not None and (error := await self._runner.run(task, store, claim, {})):
                     _log_failure(task, error)
         finally:
             self._running.discard(task.name)
@@ -125,15 +126,15 @@ class Scheduler:
 
     @contextmanager
     def _noting(self, what: str) -> Iterator[None]:
-        """Keep an error as a finding until the same goes well, and log it once; the scheduler goes on."""
+        """Keep an error as a finding until the same step succeeds, and log it once; the scheduler goes on."""
         try:
             yield
-            self._troubles.pop(what, None)
-        except Exception as error:  # whatever it is, the other jobs go on
+            self._errors.pop(what, None)
+        except Exception as error:  # any error: the other jobs go on
             sentence = f"{what}: {one_line(error)}"
-            if self._troubles.get(what) != sentence:
+            if self._errors.get(what) != sentence:
                 log.exception("scheduler in trouble", extra={"reason": what})
-            self._troubles[what] = sentence
+            self._errors[what] = sentence
 
     def _is_due(self, task: Task, record: JobRecord, now: datetime) -> bool:
         due = due_at(task.schedule, record, now)
@@ -144,11 +145,11 @@ class Scheduler:
 
 
 def _log_failure(task: Task, error: Exception) -> None:
-    foreseen = isinstance(error, CampusError)  # its sentence says all
+    foreseen = isinstance(error, CampusError)  # its sentence needs no traceback
     about = {"job": task.name} | ({"reason": str(error)} if foreseen else {})
     log.error("job failed", extra=about, exc_info=None if foreseen else error)
 
 
 def process_name() -> str:
-    """What to call this process: host, process id, and a few letters, for ids come back."""
+    """A name for this process: host, process id, and random letters, because process ids are reused."""
     return f"{platform.node()}:{os.getpid()}:{secrets.token_hex(2)}"

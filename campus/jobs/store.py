@@ -1,33 +1,52 @@
-"""Where the records of jobs stand: in the house's database for the whole campus, or in this process alone."""
+"""Where the records of jobs are stored: in campus's database for all processes, or in the memory of one process."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from datetime import datetime
 from typing import Protocol
 
-from sqlmodel import select
+from sqlmodel import Field, select
 
 from campus.jobs.record import JobRecord
-from campus.jobs.tables import JobRow
-from campus.storage import Storage
+from campus.storage import CoreTables, Storage, UtcDateTime
 
 Change = Callable[[JobRecord], JobRecord | None]
-"""What becomes of a record; None: it stays."""
+"""Returns what a record becomes, or None to leave it as it is."""
+
+
+class JobRow(CoreTables, table=True):
+    """A JobRecord by the name of its job; all processes share the row."""
+
+    __tablename__ = "jobs"
+
+    name: str = Field(primary_key=True)
+    holder: str | None = None
+    lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    last_started: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    last_success: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    last_error: str | None = None
+    failures: int = 0
+    retry_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+
+    def record(self) -> JobRecord:
+        """The row without its name."""
+        return JobRecord(**self.model_dump(exclude={"name"}))
 
 
 class JobStore(Protocol):
     """The records of jobs by name."""
 
     async def records(self) -> Mapping[str, JobRecord]:
-        """All that there are."""
+        """All records."""
         ...
 
     async def change(self, name: str, change: Change) -> JobRecord | None:
-        """Change a record that nobody else changes meanwhile; gives it as it was, or None when it stayed."""
+        """Change a record while nobody else does; returns it as it was before, or None when `change` left it as it is."""
         ...
 
 
 class SharedJobStore:
-    """One row per job in the house's database: whoever changes a record does so in a transaction of its own."""
+    """For jobs that one process of the campus runs: one row per job, changed in a transaction each."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -35,13 +54,13 @@ class SharedJobStore:
     async def records(self) -> Mapping[str, JobRecord]:
         """See JobStore."""
         async with self._storage.read() as session:
-            return {row.name: _record_of(row) for row in await session.exec(select(JobRow))}
+            return {row.name: row.record() for row in await session.exec(select(JobRow))}
 
     async def change(self, name: str, change: Change) -> JobRecord | None:
         """See JobStore."""
         async with self._storage.write() as session:
             row = await session.get(JobRow, name) or JobRow(name=name)
-            before = _record_of(row)
+            before = row.record()
             after = change(before)
             if after is None:
                 return None
@@ -50,7 +69,7 @@ class SharedJobStore:
 
 
 class ProcessJobStore:
-    """The records of jobs that run in each process, for as long as it lives."""
+    """For jobs that every process runs: in memory, for as long as the process lives."""
 
     def __init__(self) -> None:
         self._records: dict[str, JobRecord] = {}
@@ -66,15 +85,3 @@ class ProcessJobStore:
             return None
         self._records[name] = after
         return before
-
-
-def _record_of(row: JobRow) -> JobRecord:
-    return JobRecord(
-        last_started=row.last_started,
-        last_success=row.last_success,
-        last_error=row.last_error,
-        failures=row.failures,
-        retry_at=row.retry_at,
-        holder=row.holder,
-        lease_until=row.lease_until,
-    )

@@ -1,4 +1,4 @@
-"""A job as the scheduler sees it: a name, a schedule and something to await; and what there is to say of it."""
+"""A job as the scheduler runs it: a name, a schedule and a coroutine function; and its status for operators."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass
@@ -13,9 +13,9 @@ OVERDUE = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Task:
-    """`await run(**options)`, every so often or daily at HH:MM (UTC), or by hand only; ValueError when that makes no sense.
+    """`await run(**options)`, periodically or daily at HH:MM (UTC), else by hand only; ValueError for a contradictory schedule.
 
-    With `on="one"` one process of the campus runs it, with "each" every one.
+    With `on="one"` one process of the campus runs it, with "each" every process.
     """
 
     name: str
@@ -27,12 +27,12 @@ class Task:
 
     def __post_init__(self) -> None:
         if self.every is not None and self.daily_at is not None:
-            raise ValueError(f"job {self.name} is both periodic and daily; give every= or daily_at=")
+            raise ValueError(f"job {self.name} is both periodic and daily; pass every= or daily_at=")
         _ = self.schedule
 
     @property
     def schedule(self) -> Schedule | None:
-        """When it runs by itself."""
+        """When the scheduler runs it; None: by hand only."""
         if self.every is not None:
             return Periodic(self.every)
         return None if self.daily_at is None else Daily.parse(self.daily_at)
@@ -40,7 +40,7 @@ class Task:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """How a job fares. `due_at` is when the next run is to begin, None by hand only; overdue: it was to begin 5 minutes ago."""
+    """A job's status. `due_at` is when the next run begins, None for a job by hand; `overdue`: it is more than 5 minutes late."""
 
     name: str
     last_started: datetime | None
@@ -53,9 +53,9 @@ class JobStatus:
 
     @property
     def finding(self) -> str | None:
-        """What is wrong, in a sentence; None when it is well."""
+        """What is wrong, in a sentence; None when nothing is."""
         if self.failures:
-            again = f"; it is tried again at {_clock(self.due_at)}" if self.due_at and not self.running else ""
+            again = f"; it will be tried again at {_clock(self.due_at)}" if self.due_at and not self.running else ""
             times = "once" if self.failures == 1 else f"{self.failures} times in a row"
             return f"{self.name} failed {times}: {self.last_error}{again}"
         if self.overdue and self.due_at:
@@ -64,7 +64,7 @@ class JobStatus:
 
 
 def status_of(task: Task, record: JobRecord, *, now: datetime) -> JobStatus:
-    """How a job fares at a moment."""
+    """The status of a job at a point in time."""
     due, running = due_at(task.schedule, record, now), record.is_leased(now)
     return JobStatus(
         name=task.name,

@@ -75,7 +75,7 @@ async def run_until_it_failed(scheduler: Scheduler) -> None:
         tasks.start_soon(scheduler.run)
         with anyio.fail_after(patience(60)):
             while not any(one.failures for one in scheduler.status()):  # what is waited for is in a database
-                await scheduler.look()
+                await scheduler.read_records()
                 await anyio.sleep(0.02)
         tasks.cancel_scope.cancel()
 

@@ -77,7 +77,7 @@ class Process:
 
     async def status(self, name: str = "job") -> JobStatus:
         """How a job fares, looked up now."""
-        await self.scheduler.look()
+        await self.scheduler.read_records()
         return next(one for one in self.scheduler.status() if one.name == name)
 
 

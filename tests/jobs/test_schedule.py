@@ -116,14 +116,14 @@ def test_an_error_is_told_in_one_short_line() -> None:
 
 @pytest.mark.parametrize("text", ["24:00", "12:60", "9:00", "12", "noon", "12:00:00", "12:00Z", "", "１２:00"])
 def test_what_is_no_time_of_day_is_refused_with_the_form(text: str) -> None:
-    with pytest.raises(ValueError, match='is no time of day; write it in UTC as "13:00"'):
+    with pytest.raises(ValueError, match='is not a time of day; write it in UTC as "13:00"'):
         Task("job", nothing, daily_at=text)
 
 
 def test_a_schedule_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(ValueError, match="job is both periodic and daily; give every= or daily_at="):
+    with pytest.raises(ValueError, match="job is both periodic and daily; pass every= or daily_at="):
         Task("job", nothing, every=HOUR, daily_at="13:00")
-    with pytest.raises(ValueError, match=r"a period of 0:00:00 never passes; give one above zero"):
+    with pytest.raises(ValueError, match=r"a period of 0:00:00 is too short; use one above zero"):
         Task("job", nothing, every=timedelta(0))
 
 
@@ -142,7 +142,7 @@ def test_a_failing_job_is_a_finding_with_its_reason_and_when_it_is_tried_again()
     task = Task("cve.refresh", nothing, daily_at="12:00")
     failed = JobRecord(last_started=NOON).failed(OSError("the feed is away"), now=NOON, chance=0.5)
     assert status_of(task, failed, now=NOON).finding == (
-        "cve.refresh failed once: OSError: the feed is away; it is tried again at 2026-08-21T12:01:00Z"
+        "cve.refresh failed once: OSError: the feed is away; it will be tried again at 2026-08-21T12:01:00Z"
     )
     again = failed.failed(OSError("the feed is away"), now=NOON, chance=0.5)
     assert (status_of(task, again, now=NOON).finding or "").startswith("cve.refresh failed 2 times in a row: ")

@@ -135,7 +135,7 @@ async def test_a_failing_job_backs_off_is_told_of_and_recovers(open_process: Ope
             assert work.runs == runs, "tried again too early"
             status = await process.status()
             assert (status.failures, status.last_error) == (runs, "OSError: the feed is away")
-            assert "the feed is away; it is tried again at" in " ".join(process.scheduler.findings())
+            assert "the feed is away; it will be tried again at" in " ".join(process.scheduler.findings())
             clock.move(timedelta(seconds=1))
         await until(lambda: work.runs == 4)
         work.error = None
@@ -286,7 +286,7 @@ async def test_a_run_by_hand_raises_what_the_job_raises_and_notes_it(open_proces
 
 async def test_an_unknown_job_is_refused_with_those_there_are(open_process: Open) -> None:
     async with open_process(Work().daily(), Task("by_hand", Work())) as process:
-        with pytest.raises(JobRefused, match="there is no job 'zoo'; there are: by_hand, job"):
+        with pytest.raises(JobRefused, match="there is no job 'zoo'; the jobs are: by_hand, job"):
             await process.scheduler.run_now("zoo")
 
 
@@ -394,8 +394,8 @@ async def test_a_storage_that_fails_after_a_renewal_stops_the_run_only_when_that
 
 async def test_a_scheduler_that_looks_no_more_is_a_finding(open_process: Open, clock: Clock) -> None:
     async with open_process() as process:
-        await process.scheduler.look()
+        await process.scheduler.read_records()
         clock.move(MINUTE)
         assert process.scheduler.findings() == []
         clock.move(timedelta(seconds=1))
-        assert process.scheduler.findings() == ["the jobs were not looked up since 2026-08-21T13:30:00Z"]
+        assert process.scheduler.findings() == ["jobs were last looked up at 2026-08-21T13:30:00Z"]
