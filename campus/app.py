@@ -4,7 +4,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -32,7 +32,7 @@ from campus.observability.metrics import Counters
 from campus.outbound.callers_urls import GuardedClient, guarded_client
 from campus.outbound.mail import Mail, open_mail
 from campus.outbound.operators_urls import feeds_client
-from campus.payments.service import PaymentService
+from campus.payments.payment import PaymentService
 from campus.site import Site
 from campus.storage import NoStorage
 from campus.storage.migrations import missing_from
@@ -130,8 +130,7 @@ async def assemble(
             counters=Counters(),
             serving=exclusive,
         )
-        paying = service(config, core, now=clock, elapsed=elapsed, trust=trust) if config.payments else None
-        payments = await stack.enter_async_context(paying) if paying else None
+        payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))
         sites = {one.name: await stack.enter_async_context(around.site(one)) for one in plan.loaded}
         tasks = tasks_of(plan.opened, sites, core.keys, more=payments.tasks if payments else ())
         scheduler = Scheduler(tasks, core.storage, now=clock)
@@ -140,13 +139,15 @@ async def assemble(
         await core.keys.flush_last_used()
 
 
-def service(
+def payment_service(
     config: Config, core: Core, *, now: Callable[[], datetime], elapsed: Callable[[], float], trust: ssl.SSLContext
-) -> AbstractAsyncContextManager[PaymentService]:
-    """Payments, to be opened."""
+) -> AbstractAsyncContextManager[PaymentService | None]:
+    """The payments of a campus, to be opened; None where campus.toml has no [payments]."""
+    if config.payments is None:
+        return nullcontext()
     from campus.payments.setup import payments_of  # 30 ms, spared where campus.toml has no [payments]
 
-    return payments_of(config, core, now=now, elapsed=elapsed, trust=trust)
+    return payments_of(config.payments, core, token=config.facilitator_token, now=now, elapsed=elapsed, trust=trust)
 
 
 @dataclass(frozen=True)

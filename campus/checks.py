@@ -14,7 +14,7 @@ from campus.config import ServerTable, WebTable
 from campus.errors import CampusError
 from campus.jobs import Scheduler
 from campus.outbound.mail import Mail
-from campus.payments.service import PaymentService
+from campus.payments.payment import PaymentService
 from campus.paywall.admission import ALL
 from campus.site import Site
 from campus.storage import Storage, try_write

@@ -24,12 +24,12 @@ from pydantic import (
 from campus.addresses import LOOPBACK_PROXIES, Listen, read_listen, read_network, url_host
 from campus.errors import ConfigError
 from campus.keys.term import Term
-from campus.payments.networks import Network, network_of
 from campus.tool_access import Price, read_access
 from campus.values import read_exempt_host, read_listening_host, read_number, read_origin, read_shop, read_web_address
 
 NAME = r"^[a-z][a-z0-9_]*$"
 RPC_URL = "CAMPUS_PAYMENTS_RPC_URL"
+FACILITATOR_TOKEN = "CAMPUS_PAYMENTS_FACILITATOR_TOKEN"  # noqa: S105  # the variable's name, not a token
 Exposed = Literal["resources", "prompts", "routes"]
 Grant = Literal["keys"]
 NOBODY = f"0x{'0' * 40}"
@@ -115,12 +115,6 @@ class PaymentsTable(Table):
     prove_above: Annotated[str, BeforeValidator(_as_text)] = "1"
     """US dollars: a call that costs more waits until the chain shows its payment; "0": every call does. Bought keys always do."""
 
-    @field_validator("network")
-    @classmethod
-    def is_a_network(cls, name: str) -> str:
-        """One on which USDC can be taken."""
-        return network_of(name).id
-
     @field_validator("prove_above")
     @classmethod
     def is_an_amount(cls, text: str) -> str:
@@ -131,11 +125,6 @@ class PaymentsTable(Table):
     def proved_above(self) -> int:
         """`prove_above` in the token's smallest unit."""
         return 0 if self.prove_above.strip("0.") == "" else Price.parse(self.prove_above).atomic
-
-    @property
-    def chain(self) -> Network:
-        """The network, with its token."""
-        return network_of(self.network)
 
 
 class MailTable(Table):
@@ -236,6 +225,12 @@ class Config(Table):
     def url(self) -> str:
         """The public address, without a slash at its end."""
         return self.server.public_url or f"http://{url_host(self.server.host)}:{self.server.port}"
+
+    @property
+    def facilitator_token(self) -> str | None:
+        """CAMPUS_PAYMENTS_FACILITATOR_TOKEN, which the facilitator gets as a bearer token."""
+        token = self.secrets.get(FACILITATOR_TOKEN)
+        return token.get_secret_value() if token else None
 
     def serving_at(self, host: str | None = None, port: int | None = None, *, admin: str | None = None) -> Self:
         """The same at other addresses, as the command line asks."""

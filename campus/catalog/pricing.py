@@ -1,20 +1,19 @@
 """From campus.toml and the open tools to the pricing; what cannot be sold is refused at start."""
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from importlib.util import find_spec
 
 from campus.catalog.entries import summary_of
 from campus.catalog.server import OpenBuilding
 from campus.config import Config
 from campus.errors import ConfigError, LoadError
+from campus.payments.networks import network_of, with_checksum
 from campus.payments.pricing import KEY_ARGUMENT, PaidTool, Pricing, paid_tool_of
 from campus.payments.terms import Payee
 from campus.tool_access import Offer, Price
 from twins import Operation
 
 NEEDED = ("x402", "web3")
-CHECKSUM = "campus.payments.checksum"
 
 
 def open_pricing(config: Config, opened: Sequence[OpenBuilding], operations: Mapping[str, Sequence[Operation]]) -> Pricing | None:
@@ -30,6 +29,7 @@ def open_pricing(config: Config, opened: Sequence[OpenBuilding], operations: Map
         return None
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ConfigError(f"[payments] needs {' and '.join(missing)}, not installed here; run: pip install 'campus[payments]'")
+    network = network_of(payments.network)
     _check_spelling(payments.pay_to)
     products = {name: Price.parse(table.price) for name, table in config.products.items()}
     paid_tools = {
@@ -39,7 +39,7 @@ def open_pricing(config: Config, opened: Sequence[OpenBuilding], operations: Map
     }
     if not products and any(paid_tool.offer.access.sells for paid_tool in paid_tools.values()):
         raise ConfigError("a building sells keys, and campus.toml has no product; add a table such as [products.NAME]")
-    return Pricing(Payee(payments.chain, payments.pay_to), url=config.url, paid_tools=paid_tools, products=products)
+    return Pricing(Payee(network, payments.pay_to), url=config.url, paid_tools=paid_tools, products=products)
 
 
 def _paid_tools(opened: OpenBuilding, operations: Sequence[Operation]) -> list[PaidTool]:
@@ -49,7 +49,7 @@ def _paid_tools(opened: OpenBuilding, operations: Sequence[Operation]) -> list[P
 
 def _check_spelling(wallet: str) -> None:
     """An address in small letters has no checksum; one with capitals is as its checksum wants it, or mistyped."""
-    if wallet != wallet.lower() and wallet != import_module(CHECKSUM).spelled(wallet):
+    if wallet != wallet.lower() and wallet != with_checksum(wallet):
         raise ConfigError(f"payments.pay_to: {wallet} is mistyped, for its checksum is wrong; copy it from your wallet once more")
 
 

@@ -16,8 +16,8 @@ from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import Config, read_config
 from campus.core import open_core, utc_now
 from campus.errors import ConfigError
-from campus.payments.accounts import Accounts, Period, Revenue
 from campus.payments.audit import Findings
+from campus.payments.ledger import Accounts, Period, Revenue
 from campus.payments.reconciler import Resolution
 from campus.payments.setup import Payments, payments_of
 from campus.payments.tables import LedgerRow
@@ -195,7 +195,7 @@ def accept_unproven(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False
 async def _payments(config: Config) -> AsyncIterator[Payments]:
     if config.payments is None:
         raise ConfigError("campus.toml has no table [payments], so there is no chain to look at; add it, or take back the marks before it")
-    async with open_core(config) as core, payments_of(config, core, now=utc_now) as payments:
+    async with open_core(config) as core, payments_of(config.payments, core, token=config.facilitator_token, now=utc_now) as payments:
         yield payments
 
 

@@ -1,9 +1,9 @@
-"""The audit: whether the wallet's income on the chain and what the ledger claims of it are the same, to the token's smallest unit.
+"""The audit: compares the wallet's income on the chain with the settled payments of this database, to the token's smallest unit.
 
-Each claim is held against one transfer to the wallet, by transaction, payer and amount; one transfer upholds one claim. What is claimed and
-not found that way is looked up by its own receipt, and is *missing* where that does not prove it. What reached the wallet and no payment
-claims is *unclaimed*: another database takes payments to the same wallet, or a payment was charged after it was released, or somebody sent
-money. Transfers of nothing, those of the operator's own wallets, and those of payments that are still in work are left out of it.
+Each settled payment claims one transfer to the wallet, with the same transaction, payer and amount; one transfer fits one claim. A claim
+without a transfer is looked up by its own receipt, and is *missing* if that does not prove it. A transfer without a claim is *unclaimed*:
+another database takes payments to the same wallet, a payment was charged after it was released, or somebody sent money. Transfers of
+nothing, from the operator's own wallets, and of payments that are not concluded yet are left out.
 """
 
 import logging
@@ -16,17 +16,16 @@ from typing import Any, NamedTuple
 from sqlalchemy import select as select_columns
 from sqlmodel import col, select
 
-from campus.payments.chain import Chain
-from campus.payments.node import RpcUnavailable
-from campus.payments.proof import TRANSFER, Log, Transfer, amount_of, income_question, nonce_of, word
+from campus.payments.chain import TRANSFER, Chain, Transfer, amount_of, income_filter, nonce_of, topic_of
+from campus.payments.node import Log, RpcUnavailable
+from campus.payments.reconciler import UnprovenPayments
 from campus.payments.tables import PaymentRow
-from campus.payments.unproven import UnprovenPayments
 from campus.storage import Storage
 from campus.tool_access import Price
 
-SPAN = 10_000
-"""Blocks per eth_getLogs of one wallet's transfers: few answer to that, and most nodes allow so many."""
-HASHES_AT_ONCE = 500
+WALLET_BLOCKS_PER_QUERY = 10_000
+"""Blocks per eth_getLogs of one wallet's transfers: they are few, and most nodes allow so many blocks."""
+HASHES_PER_QUERY = 500
 LISTED = "`campus ledger reconcile` lists them"
 log = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A payment that counts as charged, and which the chain does not have so."""
+    """A payment that counts as charged, and that the chain does not show."""
 
     payment_id: str
     transaction: str | None
@@ -54,9 +53,9 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
-    """A transfer to the wallet that no payment of this ledger claims; `payment_id` is the one that it was signed for, if it is known.
+    """A transfer to the wallet that no payment of this ledger claims. `payment_id` is the payment that it was signed for, if known.
 
-    `at` is None where the transfer was not looked into.
+    `at` is None if the transfer was not looked into.
     """
 
     transaction: str
@@ -76,7 +75,7 @@ class Findings:
 
     @property
     def sentences(self) -> list[str]:
-        """The same for an operator, with what to do."""
+        """A sentence for the operator for each kind of finding, with what to do."""
         found = []
         if self.missing:
             total = Price(sum(one.amount for one in self.missing))
@@ -92,7 +91,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Wallet:
-    """Where payments go: the token and the address, lower-case hex, and whose transfers are the operator's own."""
+    """The wallet that is paid: the token and the address in lower-case hex, and the operator's own wallets."""
 
     network: str
     asset: str
@@ -113,7 +112,7 @@ class Claim(NamedTuple):
 
     @property
     def transfer(self) -> tuple[str | None, str, int]:
-        """What must be among the transfers to the wallet."""
+        """What one of the transfers to the wallet must be."""
         return self.transaction, self.payer, self.amount
 
 
@@ -122,7 +121,7 @@ Transfers = Counter[tuple[str | None, str, int]]
 
 
 class Audit:
-    """Compares the ledger with the chain. It changes nothing but that a payment which is missing counts as unproven again."""
+    """Compares the ledger with the chain. Its only change: a missing payment counts as unproven again."""
 
     def __init__(self, storage: Storage, unproven: UnprovenPayments, chain: Chain, wallet: Wallet) -> None:
         self._storage = storage
@@ -130,43 +129,40 @@ class Audit:
         self._chain = chain
         self._wallet = wallet
         self.last = Findings()
-        """What the daily audit found, where this process ran it."""
+        """What the daily audit found, if this process ran it."""
 
     async def run(self, since: datetime, *, most: int | None = None) -> Findings:
-        """What does not add up since then; of unclaimed transfers at most `most` are looked into.
-
-        JobFailed when the node does not answer.
-        """
-        # the chain first: what settles meanwhile is proved by its receipt
+        """What differs since then. At most `most` unclaimed transfers are looked into. JobFailed if the node does not answer."""
+        # the chain is read first: a payment that settles after that is proven by its own receipt
         received = [one async for one in self._received(since)]
         free: Transfers = Counter((one.transaction, one.payer, one.amount) for one in received)
         claims = await self._claims(since)
-        # where more claim a transfer than there are, each shows its own receipt
+        # if there are more claims than transfers, each claim is looked up by its own receipt
         wanted = Counter(one.transfer for one in claims if one.pay_to == self._wallet.address)
         certain = {key for key, count in wanted.items() if count <= free[key]}
         missing = [found for one in claims if one.transfer not in certain and (found := await self._missing(one)) is not None]
         free.subtract(wanted)
         for lost in missing:
             free[lost.transaction, lost.payer, lost.amount] += 1
-        await self._take_earlier(free, since)
+        await self._remove_earlier(free, since)
         unclaimed: list[Unclaimed | None] = []
         for one in received:
             if free[one.transaction, one.payer, one.amount] > 0:
                 free[one.transaction, one.payer, one.amount] -= 1
-                unclaimed.append(await self._named(one) if most is None or len(unclaimed) < most else _unnamed(one))
+                unclaimed.append(await self._explained(one) if most is None or len(unclaimed) < most else _unexplained(one))
         return Findings(tuple(missing), tuple(one for one in unclaimed if one is not None))
 
     async def _received(self, since: datetime) -> AsyncIterator[Received]:
         node, wallet = self._chain.node, self._wallet
         latest = await node.block()
         first, _ = await node.around(int(since.timestamp()), latest)
-        async for logs in node.logs(income_question(wallet.asset, wallet.address), first, latest.number, span=SPAN):
+        async for logs in node.logs(income_filter(wallet.asset, wallet.address), first, latest.number, span=WALLET_BLOCKS_PER_QUERY):
             for log in logs:
                 if (one := _received(log, wallet)) is not None:
                     yield one
 
     async def _claims(self, since: datetime) -> Sequence[Claim]:
-        """Whatever counts as charged since then."""
+        """The payments that count as charged since then."""
         row, wallet = PaymentRow, self._wallet
         columns: Any = (row.id, row.transaction, row.payer, row.pay_to, row.amount, row.nonce, row.valid_before)
         claimed: Any = (row.state == "settled", col(row.settled_at) >= since, row.network == wallet.network, row.asset == wallet.asset)
@@ -178,30 +174,30 @@ class Audit:
         transfer = Transfer(self._wallet.asset, claim.payer, claim.pay_to, claim.amount, claim.nonce, claim.valid_before)
         if (doubt := await self._chain.doubt_of(claim.transaction, transfer)) is None:
             return None
-        await self._unproven.miss(claim.payment_id, doubt)
+        await self._unproven.mark_unproven(claim.payment_id, doubt)
         return Missing(claim.payment_id, claim.transaction, claim.payer, claim.amount, doubt)
 
-    async def _take_earlier(self, free: Transfers, since: datetime) -> None:
-        """Take out what is claimed by payments that settled before."""
+    async def _remove_earlier(self, free: Transfers, since: datetime) -> None:
+        """Remove the transfers that payments settled before `since` claim."""
         hashes = sorted({transaction for (transaction, _, _), count in free.items() if count > 0 and transaction is not None})
-        for start in range(0, len(hashes), HASHES_AT_ONCE):
-            among = col(PaymentRow.transaction).in_(hashes[start : start + HASHES_AT_ONCE])
+        for start in range(0, len(hashes), HASHES_PER_QUERY):
+            among = col(PaymentRow.transaction).in_(hashes[start : start + HASHES_PER_QUERY])
             earlier = PaymentRow.state == "settled", PaymentRow.network == self._wallet.network, col(PaymentRow.settled_at) < since
             async with self._storage.read() as session:
                 rows = await session.exec(select(PaymentRow.transaction, PaymentRow.payer, PaymentRow.amount).where(among, *earlier))
                 free.subtract(rows.all())
 
-    async def _named(self, one: Received) -> Unclaimed | None:
-        """What is known of an unclaimed transfer; None where its payment is still in work."""
+    async def _explained(self, one: Received) -> Unclaimed | None:
+        """What is known about an unclaimed transfer; None if its payment is not concluded yet."""
         node, wallet = self._chain.node, self._wallet
         receipt = await node.receipt(one.transaction)
         nonce = None if receipt is None else nonce_of(receipt, wallet.asset, payer=one.payer, pay_to=wallet.address, amount=one.amount)
         at = datetime.fromtimestamp((await node.block(one.block)).timestamp, UTC)
         if nonce is None:
-            return Unclaimed(one.transaction, one.payer, one.amount, at, None, "somebody sent it, and no payment was signed for it")
+            return Unclaimed(one.transaction, one.payer, one.amount, at, None, "somebody sent it without an x402 payment")
         row = await self._signed(one.payer, nonce)
         if row is None:
-            reason = "it was paid by x402, and not to this database; does another one take payments to this wallet?"
+            reason = "it was paid by x402, but not to this database; does another database take payments to this wallet?"
             return Unclaimed(one.transaction, one.payer, one.amount, at, None, reason)
         if row.state in ("reserved", "settling", "unknown"):
             return None
@@ -215,8 +211,8 @@ class Audit:
 
 
 def _received(log: Log, wallet: Wallet) -> Received | None:
-    """A transfer to the wallet; None for what it was not asked for, and for what is left out. RpcUnavailable where it cannot be read."""
-    is_transfer = len(log.topics) == 3 and log.topics[0] == TRANSFER and log.topics[2] == word(wallet.address)
+    """The transfer to the wallet in this log; None for one that is left out or was not asked for. RpcUnavailable if it is unreadable."""
+    is_transfer = len(log.topics) == 3 and log.topics[0] == TRANSFER and log.topics[2] == topic_of(wallet.address)
     if log.removed or log.address != wallet.asset or not is_transfer:
         return None
     if (amount := amount_of(log)) is None:
@@ -225,5 +221,5 @@ def _received(log: Log, wallet: Wallet) -> Received | None:
     return None if amount == 0 or payer in wallet.own else Received(log.transaction, payer, amount, log.block)
 
 
-def _unnamed(one: Received) -> Unclaimed:
-    return Unclaimed(one.transaction, one.payer, one.amount, None, None, "not looked into, for there are many")
+def _unexplained(one: Received) -> Unclaimed:
+    return Unclaimed(one.transaction, one.payer, one.amount, None, None, "not looked into, because there are many")

@@ -1,11 +1,10 @@
-"""x402's bazaar extension: how a paid call is made, in the terms themselves, for crawlers. Pure data."""
+"""x402's bazaar extension: tells crawlers, within the terms, how to make a paid call; with an example of the answer. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pydantic_core import to_json
 
-from campus.payments.examples import example_of
 from twins import Operation, Parameter
 from twins.operation import IN_QUERY
 from twins.parameter_decoding import resolve_reference
@@ -13,42 +12,53 @@ from twins.parameter_decoding import resolve_reference
 BAZAAR = "bazaar"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 LARGEST = 1_500
-"""In bytes, of one schema: the terms travel in a header, and proxies often take no more than 4 or 8 KB of those."""
+"""In bytes, of one schema: the terms are sent in a header, and many proxies accept no more than 4 or 8 KB of headers."""
 LARGEST_EXTENSION = 2_000
 LARGEST_OVER_MCP = 1_000
-"""In bytes, of all of it; what is left beside the input is the output's. Over MCP a model reads every word of it."""
-DEEPEST = 6
-KEPT = ("type", "enum", "const", "format", "pattern", "minimum", "maximum", "minLength", "maxLength", "required", "description")
-KEPT_OF_OUTPUT = ("type", "enum", "const", "format", "required")
+"""In bytes, of the whole extension; the output gets what the input leaves. Over MCP a model reads every word of it."""
+DEEPEST_SCHEMA = 6
+SCHEMA_KEYWORDS = ("type", "enum", "const", "format", "pattern", "minimum", "maximum", "minLength", "maxLength", "required", "description")
+OUTPUT_KEYWORDS = ("type", "enum", "const", "format", "required")
+DEEPEST_EXAMPLE = 8
+"""In deeper levels of an example, lists are empty and nullable values are null."""
+TEXTS = {
+    "date": "2026-01-31",
+    "date-time": "2026-01-31T12:00:00Z",
+    "time": "12:00:00Z",
+    "duration": "PT1M",
+    "uri": "https://example.com/",
+    "email": "someone@example.com",
+    "uuid": "123e4567-e89b-12d3-a456-426614174000",
+}
 Schema = Mapping[str, Any]
 
 
 def http_extension(operation: Operation, method: str) -> dict[str, Any]:
-    """How the twin is called by one of its methods."""
+    """How to call the HTTP route with one of its methods."""
     in_path = [each for each in operation.parameters if each.in_path]
     others = [each for each in operation.parameters if not each.in_path]
-    said: dict[str, Any] = {"type": "http", "method": method}
+    call: dict[str, Any] = {"type": "http", "method": method}
     properties: dict[str, Any] = {"type": {"const": "http"}, "method": {"const": method}}
     required = ["type", "method"]
     if method in IN_QUERY:
-        # crawlers skip a tool without it, even where it takes nothing
+        # crawlers skip a tool without it, even one without arguments
         properties["queryParams"] = _object(others, operation, name=lambda each: each.wire)
     else:
-        said |= {"bodyType": "json", "body": {}}
-        # what must be sent is not said here: the empty example above would not fit it, and a crawler checks that
+        call |= {"bodyType": "json", "body": {}}
+        # no argument is marked as required: the empty example above would not match, and crawlers check it
         properties |= {"bodyType": {"const": "json"}, "body": _object(others, operation, name=lambda each: each.name) | {"required": []}}
         required += ["bodyType", "body"]
     if in_path:
-        said["pathParams"] = {each.name: f":{each.name}" for each in in_path}
+        call["pathParams"] = {each.name: f":{each.name}" for each in in_path}
         properties["pathParams"] = {"type": "object", "properties": {each.name: {"type": "string"} for each in in_path}}
     schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    return _extension(said, schema, operation, largest=LARGEST_EXTENSION)
+    return _extension(call, schema, operation, largest=LARGEST_EXTENSION)
 
 
 def mcp_extension(operation: Operation, description: str) -> dict[str, Any]:
-    """How the tool is called over MCP."""
+    """How to call the tool over MCP."""
     tool = operation.tool
-    said = {
+    call = {
         "type": "mcp",
         "toolName": tool.name,
         "description": description,
@@ -64,23 +74,23 @@ def mcp_extension(operation: Operation, description: str) -> dict[str, Any]:
         "inputSchema": {"type": "object"},
     }
     schema = {"type": "object", "properties": properties, "required": ["type", "toolName", "inputSchema"], "additionalProperties": False}
-    return _extension(said, schema, operation, largest=LARGEST_OVER_MCP)
+    return _extension(call, schema, operation, largest=LARGEST_OVER_MCP)
 
 
-def _extension(said: Mapping[str, Any], input_schema: Schema, operation: Operation, *, largest: int) -> dict[str, Any]:
-    """Input and output; a call's URL is catalogued by its template, or each value in a path would be a resource."""
-    room = largest - len(to_json([said, input_schema]))
+def _extension(call: Mapping[str, Any], input_schema: Schema, operation: Operation, *, largest: int) -> dict[str, Any]:
+    """Input and output. The route template keeps crawlers from listing each value in a path as a resource."""
+    room = largest - len(to_json([call, input_schema]))
     example, output_schema = _output(operation, room)
-    info = {"input": dict(said), "output": {"type": "json", "example": example}}
+    info = {"input": dict(call), "output": {"type": "json", "example": example}}
     document = {"$schema": DIALECT, "type": "object", "properties": {"input": input_schema, "output": output_schema}, "required": ["input"]}
     template = {"routeTemplate": operation.path.replace("{", ":").replace("}", "")} if operation.route.placeholders else {}
     return {BAZAAR: {"info": info, "schema": document, **template}}
 
 
 def _output(operation: Operation, room: int) -> tuple[Any, dict[str, Any]]:
-    """An answer, and its schema: both as full as there is room for; an empty object where there is none."""
+    """An example answer and its schema, each as complete as fits into `room` bytes; an empty object if nothing fits."""
     root: Schema = operation.tool.output_schema or {"type": "object"}
-    schemas = [_slim(root, root, keep=KEPT_OF_OUTPUT), _slim(root, root, keep=("type",)), _shallow(root), {"type": "object"}]
+    schemas = [_slim(root, root, keep=OUTPUT_KEYWORDS), _slim(root, root, keep=("type",)), _shallow(root), {"type": "object"}]
     examples = [example_of(root, root), example_of(root, root, brief=True)]
     for example in examples:
         for schema in schemas:
@@ -94,17 +104,17 @@ def _of_answers(schema: Schema) -> dict[str, Any]:
 
 
 def _shallow(schema: Schema) -> dict[str, Any]:
-    """The members of an answer, and not what is in them."""
+    """The members of an answer and their types, without what they contain."""
     members = schema.get("properties", {}).items()
     return {"type": "object", "properties": {name: {word: part[word] for word in ("type",) if word in part} for name, part in members}}
 
 
 def _object(parameters: Iterable[Parameter], operation: Operation, *, name: Callable[[Parameter], str]) -> dict[str, Any]:
-    """The schema of an object of these arguments; where it is large without its words, and then with types alone."""
+    """The schema of an object of these arguments; if it is too large, without descriptions, and then with types only."""
     members = list(parameters)
     required = [name(each) for each in members if each.required]
     root = operation.tool.parameters
-    for keep in (KEPT, [each for each in KEPT if each != "description"], ("type",)):
+    for keep in (SCHEMA_KEYWORDS, [each for each in SCHEMA_KEYWORDS if each != "description"], ("type",)):
         properties = {name(each): _slim(each.schema, root, keep=keep) for each in members}
         schema = {"type": "object", "properties": properties, "required": required}
         if len(to_json(schema)) <= LARGEST:
@@ -113,8 +123,8 @@ def _object(parameters: Iterable[Parameter], operation: Operation, *, name: Call
 
 
 def _slim(schema: Schema, root: Schema, *, keep: Iterable[str], depth: int = 0) -> dict[str, Any]:
-    """What a caller must know of a schema, without references: these lead nowhere outside the tool's own."""
-    if depth > DEEPEST:
+    """The schema reduced to some keywords. References are replaced by what they point to, which only the tool's own schema has."""
+    if depth > DEEPEST_SCHEMA:
         return {}
     kept = list(keep)
     if "$ref" in schema:
@@ -128,3 +138,78 @@ def _slim(schema: Schema, root: Schema, *, keep: Iterable[str], depth: int = 0) 
     if "properties" in schema:
         found["properties"] = {name: _slim(part, root, keep=kept, depth=depth + 1) for name, part in schema["properties"].items()}
     return found
+
+
+def example_of(schema: Schema, root: Schema, *, brief: bool = False, depth: int = 0) -> Any:
+    """An example of what a schema describes, always the same for the same schema: its own (examples, const, enum) or the simplest value.
+
+    An object gets its required members. `root` is the document that its references point into. In a brief example lists are empty,
+    nullable values are null, and a schema's own examples of whole objects or lists are not used.
+    """
+    brief = brief or depth > DEEPEST_EXAMPLE
+    if "$ref" in schema:
+        return example_of({**resolve_reference(schema["$ref"], root), **_without_reference(schema)}, root, brief=brief, depth=depth + 1)
+    if brief and _is_nullable(schema):
+        return None
+    for said in ("examples", "enum"):
+        if schema.get(said) and not (brief and isinstance(schema[said][0], dict | list)):
+            return schema[said][0]
+    if "const" in schema:
+        return schema["const"]
+    for arms in ("anyOf", "oneOf"):
+        if arms in schema:
+            arm = next((each for each in schema[arms] if each.get("type") != "null"), {"type": "null"})
+            return example_of(arm, root, brief=brief, depth=depth + 1)
+    if parts := [example_of(each, root, brief=brief, depth=depth + 1) for each in schema.get("allOf", ())]:
+        return {name: value for part in parts if isinstance(part, dict) for name, value in part.items()} or parts[0]
+    return _of_type(schema, root, brief=brief, depth=depth)
+
+
+def _of_type(schema: Schema, root: Schema, *, brief: bool, depth: int) -> Any:
+    match _type_of(schema):
+        case "object":
+            required = {name: schema.get("properties", {}).get(name, {}) for name in schema.get("required", ())}
+            return {name: example_of(part, root, brief=brief, depth=depth + 1) for name, part in required.items()}
+        case "array":
+            return _list(schema, root, brief=brief, depth=depth)
+        case "string":
+            return TEXTS.get(schema.get("format", ""), "text")
+        case "integer" | "number":
+            return _number(schema)
+        case "boolean":
+            return schema.get("default") is True
+    return None
+
+
+def _list(schema: Schema, root: Schema, *, brief: bool, depth: int) -> list[Any]:
+    first = [example_of(each, root, brief=brief, depth=depth + 1) for each in schema.get("prefixItems", ())]
+    wanted = max(schema.get("minItems", 0), 0 if brief else 1) - len(first)
+    items = schema.get("items")
+    if wanted <= 0 or not isinstance(items, Mapping):
+        return first
+    return first + [example_of(items, root, brief=brief, depth=depth + 1)] * wanted
+
+
+def _number(schema: Schema) -> int | float:
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if "exclusiveMinimum" in schema:
+        least = schema["exclusiveMinimum"] + 1
+    number: int | float = 1 if least is None else max(least, 1)
+    return number if most is None else min(number, most)
+
+
+def _type_of(schema: Schema) -> str | None:
+    said = schema.get("type")
+    if isinstance(said, list):
+        return next((each for each in said if each != "null"), None)
+    return said or ("object" if schema.get("properties") else None)
+
+
+def _is_nullable(schema: Schema) -> bool:
+    said = schema.get("type")
+    arms = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    return (isinstance(said, list) and "null" in said) or any(arm.get("type") == "null" for arm in arms)
+
+
+def _without_reference(schema: Schema) -> Schema:
+    return {name: value for name, value in schema.items() if name != "$ref"}

@@ -1,28 +1,62 @@
-"""The chain: whether a payment was made, and whether the transaction that somebody names is it. It submits nothing."""
+"""The chain: whether a payment was charged. The rules for proof are pure; `Chain` applies them to what a node answers, and submits nothing.
 
-from collections.abc import Awaitable, Sequence
+A payment was charged if the chain shows its transfer. A token (EIP-3009) marks a nonce as used with the event
+`AuthorizationUsed(authorizer, nonce)`, and the very next event that it writes is `Transfer(from, to, value)`. Both must be there, in one
+transaction that succeeded, the second directly after the first. The first alone proves nothing: its payer can spend the nonce on a transfer
+to himself. Nor is it enough that both are in one transaction: it can hold several authorizations, and one transfer must not prove two
+payments. A nonce is used once, by a transfer or by a cancellation.
+
+A payment will never be charged if its authorization has expired by the chain's clock and by this machine's, no event of its nonce is found,
+and the token itself says that the nonce is unused. A cancellation or another transfer with the same nonce is then the reason, and counts no
+earlier: a node that shows one falsely must not take from a payer what he paid for. Everything else is unknown, however likely.
+"""
+
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
+from typing import Any
 
 import anyio
 import httpx
 
-from campus.payments.node import SPAN, Node, RpcUnavailable
-from campus.payments.outcome import Outcome
-from campus.payments.proof import Block, Log, Transfer, is_over, judge, proves, question, state_question, takes
+from campus.payments.node import BLOCKS_PER_QUERY, WORD, Block, Log, Node, Receipt, RpcUnavailable
+from campus.payments.payment import Outcome
 
-LOOK_SECONDS = 20.0
+ANSWER_SECONDS = 20.0
 SKEW_SECONDS = 300
-"""How far this machine's clock may be ahead of the chain's; with more, authorizations seem to have expired when they are presented."""
-RECENT_BLOCKS = 20 * SPAN
-"""How far back from the latest block a transfer is looked for where the chain's times do not lead to it; on Base 5 hours."""
+"""How far this machine's clock may be ahead of the chain's. With more, valid authorizations would seem to have expired."""
+RECENT_BLOCKS = 20 * BLOCKS_PER_QUERY
+"""How many recent blocks are searched for a transfer if the chain's times do not lead to it; 5 hours on Base."""
+AUTHORIZATION_USED = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5"
+AUTHORIZATION_CANCELED = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
+TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
+"""Keccak-256 of the events' signatures; a test computes them."""
+STATE_SELECTOR = "0xe94a0102"
+"""The first four bytes of Keccak-256 of `authorizationState(address,bytes32)`: whether a nonce is used; a test computes it."""
+CHAIN_MARGIN_SECONDS = 30
+"""How far the chain's clock must be past an authorization's end: the nodes behind one address may differ by less."""
+OWN_MARGIN_SECONDS = 60
+"""The same for this machine's clock, which no node can set: synchronized clocks differ by less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """The transfer that a payment authorizes. Addresses and nonce are lower-case hex; `valid_before` is in Unix seconds."""
+
+    asset: str
+    payer: str
+    pay_to: str
+    amount: int
+    nonce: str
+    valid_before: int
 
 
 class Chain:
-    """One chain, by one node's URL; the URL may hold a secret, and is never shown.
+    """One chain, asked through one node. The node's URL may hold a secret and is never shown.
 
-    A payment was made where the chain shows its transfer. It never will be made where its authorization's time is over by both clocks, no
-    event of its nonce is found, and the token itself says that the nonce is not taken. Everything else is unknown, however likely.
+    `trouble` is the last failure of the node; None if it has answered since.
     """
 
     def __init__(self, client: httpx.AsyncClient, url: str) -> None:
@@ -30,29 +64,30 @@ class Chain:
         self.trouble: str | None = None
 
     async def outcome_of(self, transfer: Transfer, *, since: datetime, now: datetime) -> Outcome:
-        """Whether a payment that was reserved at `since` was made; unknown too where the node cannot be asked."""
-        return await self._answered(self._look(transfer, since=int(since.timestamp()) - SKEW_SECONDS, own=int(now.timestamp())))
+        """Whether a payment that was reserved at `since` was charged. Also unknown if the node cannot be asked."""
+        search = self._outcome_of(transfer, since=int(since.timestamp()) - SKEW_SECONDS, own=int(now.timestamp()))
+        return await self._noting_trouble(search)
 
     async def shown(self, transaction: str, transfer: Transfer) -> Outcome:
-        """Whether this transaction is the payment; refused where it is not, unknown while the chain does not show it."""
-        return await self._answered(self._shown(transaction, transfer))
+        """Whether this transaction is the payment: settled if it is, refused if it is not, unknown while the chain does not show it."""
+        return await self._noting_trouble(self._shown(transaction, transfer))
 
     async def doubt_of(self, transaction: str | None, transfer: Transfer) -> str | None:
-        """Why the transaction does not prove the payment; None when it does. JobFailed when the node cannot be asked."""
+        """Why the transaction does not prove the payment; None if it does. JobFailed if the node cannot be asked."""
         if transaction is None:
             return "no transaction is recorded"
         outcome = await self._shown(transaction, transfer)
         return None if outcome.state == "settled" else outcome.reason
 
     async def chain_id(self) -> int:
-        """The chain's number. JobFailed when the node cannot be asked."""
+        """The chain's number. JobFailed if the node cannot be asked."""
         return await self.node.chain_id()
 
-    async def _answered(self, look: Awaitable[Outcome]) -> Outcome:
-        trouble = f"{self.node.name} took more than {LOOK_SECONDS:g} s to say whether a payment was made"
-        with anyio.move_on_after(LOOK_SECONDS):
+    async def _noting_trouble(self, search: Awaitable[Outcome]) -> Outcome:
+        trouble = f"{self.node.name} took more than {ANSWER_SECONDS:g} s to say whether a payment was charged"
+        with anyio.move_on_after(ANSWER_SECONDS):
             try:
-                outcome = await look
+                outcome = await search
             except RpcUnavailable as error:
                 trouble = str(error)
             else:
@@ -69,39 +104,39 @@ class Chain:
             return Outcome("refused", reason="the transaction is not this payment")
         return Outcome("settled", transaction, "shown by the chain", receipt.block)
 
-    async def _look(self, transfer: Transfer, *, since: int, own: int) -> Outcome:
-        # the clock is read first: what the search does not find up to this block was not there when the clock stood so
+    async def _outcome_of(self, transfer: Transfer, *, since: int, own: int) -> Outcome:
+        # the chain's clock is read before the search: a transfer that is missing up to this block was not there at that time
         latest = await self.node.block()
-        over = is_over(transfer, chain=latest.timestamp, own=own)
-        taken = await self._taken(transfer, latest, since=since)
-        if not taken and over:
-            if not await self.node.call(state_question(transfer), block=latest.number):
+        expired = has_expired(transfer, chain=latest.timestamp, own=own)
+        used = await self._nonce_events(transfer, latest, since=since)
+        if not used and expired:
+            if not await self.node.call(nonce_state_call(transfer), block=latest.number):
                 reason = "its authorization expired, and the chain has no such payment"
                 return Outcome("refused", reason=reason, block=latest.number)
-            # the token knows better than the node's times
-            taken = await self._search(transfer, max(0, latest.number - RECENT_BLOCKS), latest.number)
-        if taken:
-            return await self._judged(taken, transfer, over=latest.number if over else None)
-        not_shown = "the token says that its nonce is taken, and the node does not show by what"
-        return Outcome("unknown", reason=not_shown if over else "the chain has no such payment yet")
+            # the token says that the nonce is used, so the search by time missed the transfer
+            used = await self._search(transfer, max(0, latest.number - RECENT_BLOCKS), latest.number)
+        if used:
+            return await self._judged(used, transfer, expired_at=latest.number if expired else None)
+        not_shown = "the token says that its nonce is used, and the node does not show by which transaction"
+        return Outcome("unknown", reason=not_shown if expired else "the chain has no such payment yet")
 
-    async def _judged(self, taken: Sequence[Log], transfer: Transfer, *, over: int | None) -> Outcome:
-        """What took the nonce; that it was something else counts when time is over, as it is by the block `over`."""
+    async def _judged(self, used: Sequence[Log], transfer: Transfer, *, expired_at: int | None) -> Outcome:
+        """What used the nonce. Anything but the payment counts only once the authorization has expired, as of block `expired_at`."""
         outcome = Outcome("unknown")
-        for each in taken:
+        for each in used:
             if (receipt := await self.node.receipt(each.transaction)) is None:
                 outcome = Outcome("unknown", reason=f"the chain does not show the transaction {each.transaction} yet")
             elif (outcome := judge(each, receipt, transfer)).state == "settled":
                 return outcome
         if outcome.state != "refused":
             return outcome
-        return Outcome("unknown" if over is None else "refused", reason=outcome.reason, block=over)
+        return Outcome("unknown" if expired_at is None else "refused", reason=outcome.reason, block=expired_at)
 
-    async def _taken(self, transfer: Transfer, latest: Block, *, since: int) -> Sequence[Log]:
-        """The logs that say that the nonce was taken, between the reservation's time and the authorization's end.
+    async def _nonce_events(self, transfer: Transfer, latest: Block, *, since: int) -> Sequence[Log]:
+        """The events that used the nonce, between the reservation and the end of the authorization.
 
-        They are looked for there alone, backward, so that a payment of last week is found as quickly as one of this minute. A reservation
-        of a time to come, by the chain's clock, tells nothing of where to look: then it is the most recent blocks.
+        Only that range is searched, so that a payment of last week is found as fast as one of this minute. If the reservation is in the
+        future by the chain's clock, the most recent blocks are searched instead.
         """
         if latest.timestamp < since:
             return await self._search(transfer, max(0, latest.number - RECENT_BLOCKS), latest.number)
@@ -110,8 +145,84 @@ class Chain:
         return await self._search(transfer, first, last)
 
     async def _search(self, transfer: Transfer, first: int, last: int) -> Sequence[Log]:
-        async with aclosing(self.node.logs(question(transfer), first, last)) as ranges:
+        async with aclosing(self.node.logs(nonce_filter(transfer), first, last)) as ranges:
             async for logs in ranges:
-                if found := [log for log in logs if takes(log, transfer)]:
+                if found := [log for log in logs if uses_nonce(log, transfer)]:
                     return found
         return ()
+
+
+def nonce_state_call(transfer: Transfer) -> dict[str, Any]:
+    """The eth_call that asks the token whether the nonce is used."""
+    return {"to": transfer.asset, "data": STATE_SELECTOR + topic_of(transfer.payer)[2:] + transfer.nonce[2:]}
+
+
+def nonce_filter(transfer: Transfer) -> dict[str, Any]:
+    """The log filter for events that used the nonce."""
+    return {"address": transfer.asset, "topics": [[AUTHORIZATION_USED, AUTHORIZATION_CANCELED], topic_of(transfer.payer), transfer.nonce]}
+
+
+def uses_nonce(log: Log, transfer: Transfer) -> bool:
+    """Whether the log says that the transfer's nonce was used. A node may return logs that were not asked for."""
+    about = [topic_of(transfer.payer), transfer.nonce]
+    return (
+        not log.removed
+        and log.address == transfer.asset
+        and list(log.topics) in ([AUTHORIZATION_USED, *about], [AUTHORIZATION_CANCELED, *about])
+    )
+
+
+def judge(used: Log, receipt: Receipt, transfer: Transfer) -> Outcome:
+    """Whether the transaction that used the nonce was the payment; `refused` if not, which counts once the authorization has expired."""
+    if receipt.status != 1:  # a failed transaction has no events, so this node contradicts itself
+        return Outcome("unknown", reason=f"the node shows events of the transaction {used.transaction} and says that it failed")
+    if used.topics[0] == AUTHORIZATION_CANCELED:
+        return Outcome("refused", reason="its payer cancelled the authorization on the chain")
+    if not proves(receipt, transfer):
+        return Outcome("refused", reason=f"its nonce was spent on another transfer, in the transaction {used.transaction}")
+    return Outcome("settled", used.transaction, "found on the chain", receipt.block)
+
+
+def has_expired(transfer: Transfer, *, chain: int, own: int) -> bool:
+    """Whether the authorization has expired by both clocks, in Unix seconds, each with its margin."""
+    return chain > transfer.valid_before + CHAIN_MARGIN_SECONDS and own > transfer.valid_before + OWN_MARGIN_SECONDS
+
+
+def proves(receipt: Receipt, transfer: Transfer) -> bool:
+    """Whether the transaction succeeded and used the nonce for exactly this transfer."""
+    used_topics = [AUTHORIZATION_USED, topic_of(transfer.payer), transfer.nonce]
+    moved_topics = [TRANSFER, topic_of(transfer.payer), topic_of(transfer.pay_to)]
+    return receipt.status == 1 and any(
+        list(used.topics) == used_topics and list(moved.topics) == moved_topics and moved.data == f"0x{transfer.amount:064x}"
+        for used, moved in _neighbours(receipt, transfer.asset)
+    )
+
+
+def nonce_of(receipt: Receipt, asset: str, *, payer: str, pay_to: str, amount: int) -> str | None:
+    """The nonce of the authorization for this transfer in a transaction; None if there is none."""
+    moved_topics = [TRANSFER, topic_of(payer), topic_of(pay_to)]
+    for used, moved in _neighbours(receipt, asset):
+        is_it = list(moved.topics) == moved_topics and amount_of(moved) == amount
+        if is_it and list(used.topics[:2]) == [AUTHORIZATION_USED, topic_of(payer)] and len(used.topics) == 3:
+            return used.topics[2]
+    return None
+
+
+def _neighbours(receipt: Receipt, asset: str) -> Iterable[tuple[Log, Log]]:
+    """Each event of the token with the next one, in the order in which the token wrote them."""
+    return pairwise(sorted((log for log in receipt.logs if log.address == asset and not log.removed), key=lambda log: log.index))
+
+
+def amount_of(moved: Log) -> int | None:
+    """The amount of a token's Transfer event; None if its data is not a number."""
+    return int(moved.data, 16) if WORD.fullmatch(moved.data) else None
+
+
+def income_filter(asset: str, pay_to: str) -> dict[str, Any]:
+    """The log filter for every transfer of the token to an address."""
+    return {"address": asset, "topics": [TRANSFER, None, topic_of(pay_to)]}
+
+
+def topic_of(address: str) -> str:
+    """An address as the topic of a log: 32 bytes."""
+    return "0x" + address.removeprefix("0x").rjust(64, "0")

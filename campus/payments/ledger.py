@@ -1,12 +1,18 @@
-"""The ledger of payments: what happened, when, to which call. It only grows; offers are counted, and written once a minute."""
+"""The ledger of payments: what happened, when, to which call. Written by `Ledger`, read by `Accounts`; rows are only ever added."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import Literal
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Select, case, func, or_
+from sqlalchemy import select as select_columns
+from sqlmodel import col, select
 
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.storage import Storage
+from campus.tool_access import Price
 
 Event = Literal[
     "offered",
@@ -22,41 +28,43 @@ Event = Literal[
     "reversed",
     "accepted",
 ]
-"""offered: a 402 was shown. admitted: a payment was good, and its tool ran. refused: it was no good. failed: it could not be checked, or
-its tool failed. released: it turned out not to have been charged. unproven: it counts as charged, and the chain does not show it. proven:
-now it does. reversed: it counted as charged, and was not, or is not any more. accepted: the operator looked into an overdue proof."""
+"""offered: a 402 with terms was returned. admitted: a payment was good, and its tool ran. settled: it was charged. unproven: it counts as
+charged, and the chain does not show it. proven: now the chain shows it. replayed: its answer was returned again. failed: it could not be
+checked, or its tool failed. refused: it was no good. unknown: nobody can tell whether it was charged. released: it was not charged.
+reversed: it counted as charged, and the chain does not show it, or no longer. accepted: the operator accepted it without a proof."""
 CHARGED: Mapping[Event, int] = {"settled": 1, "reversed": -1}
-"""Which events say that an amount was charged, and with which sign: their sum is what the chain has."""
+"""Which events say that an amount was charged, and with which sign: their sum is what the chain shows."""
+ROWS_PER_PAGE = 1_000
 
 
 class Ledger:
-    """What is too frequent for a row each: counted in memory, by tool or by payment that was charged, and written by `flush`.
+    """Counts in memory the events that are too frequent for a row each, by tool or by settled payment; `flush` writes the counts.
 
-    A row says how many, in `quantity`; its time is that of the flush. What a crash loses is at most a minute of these counts, and
-    never anything about a payment that was good: those rows are written by whoever changes the payment, in that transaction.
+    A row has the count in `quantity` and the time of the flush. A crash loses at most one minute of these counts, and never anything about
+    a payment that was good: those rows are written in the transaction that changes the payment.
     """
 
     def __init__(self, storage: Storage, *, now: Callable[[], datetime]) -> None:
         self._storage = storage
         self._now = now
         self._counts: Counter[tuple[Event, str, str, str]] = Counter()
-        self._replays: dict[tuple[str, str], LedgerRow] = {}  # of one minute
+        self._replays: dict[tuple[str, str], LedgerRow] = {}  # since the last flush
 
     def offered(self, building: str, tool: str, frame: str) -> None:
-        """Terms were shown to a caller who had sent no payment."""
+        """Count a 402 with terms, for a call without a payment."""
         self._counts["offered", building, tool, frame] += 1
 
     def turned_away(self, event: Event, building: str, tool: str, frame: str) -> None:
-        """A payment was refused, or could not be checked, before its tool ran: anybody can send as many of those as he likes."""
+        """Count a payment that was refused or could not be checked before its tool ran. Anybody can send any number of those."""
         self._counts[event, building, tool, frame] += 1
 
     def replayed(self, row: PaymentRow, frame: str) -> None:
-        """An answer was given once more: counted too, for it can be asked for as often as its caller likes, for one payment."""
+        """Count an answer that was returned again. A caller can ask for it any number of times with one payment."""
         again = self._replays.setdefault((row.id, frame), entry(row, "replayed", at=self._now(), quantity=0))
         again.frame, again.quantity = frame, again.quantity + 1
 
     async def flush(self) -> None:
-        """Write what was counted; call it every minute and at the end."""
+        """Write the counts; to be called every minute and at the end."""
         counts, self._counts = self._counts, Counter()
         replays, self._replays = self._replays, {}
         if not counts and not replays:
@@ -75,7 +83,7 @@ class Ledger:
 
 
 def entry(row: PaymentRow, event: Event, detail: str = "", *, at: datetime, quantity: int = 1) -> LedgerRow:
-    """What happened to a payment, as the ledger keeps it."""
+    """The ledger's row for an event of a payment."""
     return LedgerRow(
         at=at,
         event=event,
@@ -91,3 +99,130 @@ def entry(row: PaymentRow, event: Event, detail: str = "", *, at: datetime, quan
         transaction=row.transaction,
         detail=detail,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """From one UTC day to another, both included. None means from the first entry, or to the last."""
+
+    since: date | None = None
+    until: date | None = None
+
+    @property
+    def conditions(self) -> tuple[ColumnElement[bool], ...]:
+        """The SQL conditions for an entry of the period."""
+        after = [] if self.since is None else [col(LedgerRow.at) >= _midnight(self.since)]
+        before = [] if self.until is None else [col(LedgerRow.at) < _midnight(self.until) + timedelta(days=1)]
+        return (*after, *before)
+
+
+@dataclass(frozen=True, slots=True)
+class Revenue:
+    """What one tool earned on one UTC day and network; `amount` is in the token's smallest unit."""
+
+    day: str
+    building: str
+    tool: str
+    network: str
+    payments: int
+    amount: int
+
+    @property
+    def usd(self) -> str:
+        """US dollars."""
+        return str(Price(self.amount))
+
+
+@dataclass(frozen=True, slots=True)
+class Funnel:
+    """How often the terms of one tool were shown on one UTC day, and how often they were paid.
+
+    `shown` counts 402 answers, `paid` settled payments, `payers` the addresses that paid. A caller may pay without asking for the terms
+    first, so `conversion`, paid ÷ shown, may be above 1. It is None if no terms were shown.
+    """
+
+    day: str
+    building: str
+    tool: str
+    shown: int
+    paid: int
+    payers: int
+
+    @property
+    def conversion(self) -> float | None:
+        """Paid ÷ shown, to four decimals."""
+        return round(self.paid / self.shown, 4) if self.shown else None
+
+
+class Accounts:
+    """Reads the ledger. Payments from `own_wallets`, which are the operator's, do not count as revenue."""
+
+    def __init__(self, storage: Storage, *, own_wallets: Collection[str] = ()) -> None:
+        self._storage = storage
+        self._own_wallets = sorted({wallet.lower() for wallet in own_wallets})
+
+    async def last(self, count: int, period: Period) -> Sequence[LedgerRow]:
+        """The newest entries of the period, at most `count`, in order of time."""
+        query = select(LedgerRow).where(*period.conditions).order_by(col(LedgerRow.id).desc()).limit(count)
+        async with self._storage.read() as session:
+            return tuple(reversed((await session.exec(query)).all()))
+
+    async def entries(self, period: Period) -> AsyncIterator[LedgerRow]:
+        """Every entry of the period in order, own wallets included; read in pages, so that no transaction lasts long."""
+        after = 0
+        while True:
+            query = select(LedgerRow).where(col(LedgerRow.id) > after, *period.conditions).order_by(col(LedgerRow.id)).limit(ROWS_PER_PAGE)
+            async with self._storage.read() as session:
+                page = (await session.exec(query)).all()
+            for row in page:
+                yield row
+                after = row.id or after
+            if len(page) < ROWS_PER_PAGE:
+                return
+
+    async def revenue(self, period: Period) -> Sequence[Revenue]:
+        """Revenue by day, tool and network. A reversed payment is subtracted on the day of its reversal."""
+        entry = LedgerRow
+        keys: list[Any] = [func.date(col(entry.at)), col(entry.building), col(entry.tool), col(entry.network)]
+        sign = case(CHARGED, value=col(entry.event))
+        columns: Any = (*keys, func.sum(sign), func.sum(sign * col(entry.amount)))
+        query = (
+            select_columns(*columns)
+            .where(col(entry.event).in_(sorted(CHARGED)), *period.conditions, self._without_own_wallets())
+            .group_by(*keys)
+            .order_by(*keys)
+        )
+        rows = await self._rows(query)
+        return tuple(
+            Revenue(str(day), building, tool, network, int(payments), int(amount))
+            for day, building, tool, network, payments, amount in rows
+        )
+
+    async def funnel(self, period: Period) -> Sequence[Funnel]:
+        """How often terms were shown and paid, by day and tool."""
+        entry = LedgerRow
+        keys: list[Any] = [func.date(col(entry.at)), col(entry.building), col(entry.tool)]
+        is_shown, is_paid = col(entry.event) == "offered", col(entry.event) == "settled"
+        shown = func.sum(case((is_shown, col(entry.quantity)), else_=0))
+        paid = func.count(func.distinct(case((is_paid, col(entry.payment_id)))))
+        payers = func.count(func.distinct(case((is_paid, col(entry.payer)))))
+        columns: Any = (*keys, shown, paid, payers)
+        query = (
+            select_columns(*columns)
+            .where(or_(is_shown, is_paid), *period.conditions, self._without_own_wallets())
+            .group_by(*keys)
+            .order_by(*keys)
+        )
+        rows = await self._rows(query)
+        return tuple(Funnel(str(day), building, tool, int(shown), paid, payers) for day, building, tool, shown, paid, payers in rows)
+
+    async def _rows(self, query: Select[Any]) -> list[Any]:
+        async with self._storage.read() as session:
+            return list((await (await session.connection()).execute(query)).all())
+
+    def _without_own_wallets(self) -> ColumnElement[bool]:
+        return or_(col(LedgerRow.payer).is_(None), col(LedgerRow.payer).not_in(self._own_wallets))
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)

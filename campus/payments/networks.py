@@ -1,11 +1,13 @@
-"""The networks on which USDC can be taken: its contract, what signatures over it name, and the network's older name."""
+"""The networks on which campus takes USDC: the token's contract, its EIP-712 domain, and the name of the network in x402 v1."""
 
 from dataclasses import dataclass
+
+from campus.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """One network: `id` is CAIP-2; `name` and `version` are the token's EIP-712 domain; `legacy` what x402 v1 calls the network."""
+    """One network: `id` is CAIP-2; `name` and `version` are the token's EIP-712 domain; `legacy` is the network's name in x402 v1."""
 
     id: str
     title: str
@@ -16,7 +18,7 @@ class Network:
 
     @property
     def chain_id(self) -> int:
-        """The number that the network's nodes answer to eth_chainId."""
+        """The number that the network's nodes return for eth_chainId."""
         return int(self.id.removeprefix("eip155:"))
 
 
@@ -44,14 +46,23 @@ NETWORKS = (
 
 
 def network_of(name: str) -> Network:
-    """The network of a CAIP-2 id; ValueError that lists what there is."""
+    """The network of a CAIP-2 id; ConfigError that lists all networks."""
     for network in NETWORKS:
         if network.id == name:
             return network
     there_are = ", ".join(f"{network.id} ({network.title})" for network in NETWORKS)
-    raise ValueError(f"{name!r} is no network on which USDC can be taken; there are: {there_are}")
+    raise ConfigError(f"payments.network: {name!r} is no network on which USDC can be taken; there are: {there_are}")
 
 
 def id_of_legacy(name: str) -> str:
-    """The CAIP-2 id of a network that x402 v1 calls `name`; the name itself where it is not known."""
+    """The CAIP-2 id of the network with this name in x402 v1; the name itself if it is unknown."""
     return next((network.id for network in NETWORKS if network.legacy == name), name)
+
+
+def with_checksum(address: str) -> str:
+    """The address with the capital letters of its checksum (EIP-55): with one mistyped letter, every payment would go to nobody."""
+    from Crypto.Hash import keccak  # a tenth of a second, needed only once at start
+
+    digits = address.removeprefix("0x").lower()
+    sums = keccak.new(data=digits.encode("ascii"), digest_bits=256).hexdigest()
+    return "0x" + "".join(digit.upper() if int(sums[place], 16) > 7 else digit for place, digit in enumerate(digits))

@@ -1,26 +1,69 @@
-"""A node of the chain, asked by plain JSON-RPC for blocks, logs and receipts; what it answers is read, and nothing is concluded."""
+"""A node of the chain: JSON-RPC calls for blocks, logs and receipts, and the models of its answers. It concludes nothing from them."""
 
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from campus.errors import JobFailed
-from campus.payments.outcome import one_line
-from campus.payments.proof import Block, Log, Receipt
+from campus.payments.payment import one_line
 
-SPAN = 500
-"""Blocks per eth_getLogs; nodes refuse large ranges, and where one does, smaller ones are asked for."""
+BLOCKS_PER_QUERY = 500
+"""Blocks per eth_getLogs. If a node refuses the range, smaller ones are asked for."""
 NEAR = 16
-"""Blocks: a moment of the chain's clock is looked for no closer."""
-LOGS = TypeAdapter(list[Log])
+"""The search for the block of a given time stops at a range of so many blocks."""
+TRANSACTION_HASH = WORD = re.compile("0x[0-9a-f]{64}")
+"""32 bytes: the hash of a transaction, or a number in the data of an event."""
 Model = TypeVar("Model", bound=BaseModel)
 
 
+def _number(value: Any) -> int:
+    if isinstance(value, str):
+        return int(value, 16)
+    if type(value) is not int:  # pydantic reports a ValueError as an answer that cannot be read
+        raise ValueError("neither a number nor its hexadecimal digits")
+    return value
+
+
+Quantity = Annotated[int, BeforeValidator(_number)]
+Hex = Annotated[str, AfterValidator(str.lower)]
+
+
+class Log(BaseModel):
+    """One event of a contract."""
+
+    address: Hex
+    topics: Sequence[Hex]
+    data: Hex
+    index: Quantity = Field(alias="logIndex")
+    transaction: Hex = Field(alias="transactionHash")
+    block: Quantity = Field(alias="blockNumber")
+    removed: bool = False
+
+
+class Receipt(BaseModel):
+    """What a transaction did; `status` is 1 where it succeeded."""
+
+    status: Quantity
+    logs: Sequence[Log]
+    block: Quantity = Field(alias="blockNumber")
+
+
+class Block(BaseModel):
+    """A block's number and its time, in Unix seconds."""
+
+    number: Quantity
+    timestamp: Quantity
+
+
+LOGS = TypeAdapter(list[Log])
+
+
 class RpcUnavailable(JobFailed):
-    """The node gave no answer, or none that can be read."""
+    """The node did not answer, or its answer cannot be read."""
 
 
 class RpcRefused(RpcUnavailable):
@@ -28,7 +71,7 @@ class RpcRefused(RpcUnavailable):
 
 
 class Node:
-    """One node by its URL, which may hold a secret and is never shown. Each method raises RpcUnavailable when it cannot be asked."""
+    """One node. Its URL may hold a secret and is never shown. Each method raises RpcUnavailable if the node cannot be asked."""
 
     def __init__(self, client: httpx.AsyncClient, url: str) -> None:
         self._client = client
@@ -36,7 +79,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages: its host, without the rest of the URL."""
         return f"the chain's node at {urlsplit(self._url).hostname}"
 
     async def chain_id(self) -> int:
@@ -52,24 +95,26 @@ class Node:
         return self._read(Block, await self.ask("eth_getBlockByNumber", "latest" if number is None else hex(number), False))
 
     async def receipt(self, transaction: str) -> Receipt | None:
-        """What a transaction did; None where the chain has no such transaction, or not yet."""
+        """The receipt of a transaction; None if the chain does not have it, or not yet."""
         found = await self.ask("eth_getTransactionReceipt", transaction)
         return None if found is None else self._read(Receipt, found)
 
     async def call(self, question: Mapping[str, Any], *, block: int) -> int:
-        """What a contract's view returns as of a block, a number."""
+        """The number that a contract's view function returns as of a block."""
         answer = await self.ask("eth_call", question, hex(block))
         try:
             return int(answer, 16)
         except (TypeError, ValueError):
             raise self._garbled() from None
 
-    async def logs(self, question: Mapping[str, Any], first: int, last: int, *, span: int = SPAN) -> AsyncGenerator[Sequence[Log]]:
-        """The logs between two blocks, both included, backward in ranges of `span` blocks, or fewer where the node refuses so many."""
+    async def logs(
+        self, log_filter: Mapping[str, Any], first: int, last: int, *, span: int = BLOCKS_PER_QUERY
+    ) -> AsyncGenerator[Sequence[Log]]:
+        """The logs between two blocks, both included, from last to first in ranges of `span` blocks, or fewer if a node refuses."""
         while last >= first:
             blocks = min(span, last - first + 1)
             try:
-                found = await self.ask("eth_getLogs", {**question, "fromBlock": hex(last - blocks + 1), "toBlock": hex(last)})
+                found = await self.ask("eth_getLogs", {**log_filter, "fromBlock": hex(last - blocks + 1), "toBlock": hex(last)})
             except RpcRefused:
                 if blocks == 1:
                     raise
@@ -82,7 +127,7 @@ class Node:
             last -= blocks
 
     async def around(self, seconds: int, latest: Block) -> tuple[int, int]:
-        """Two blocks near each other, between which the chain's clock came to a moment; twice the latest where it has not yet."""
+        """Two blocks near each other, between which the chain's clock reached a time; twice the latest if it has not reached it yet."""
         high, step = latest.number, NEAR
         if latest.timestamp < seconds:
             return high, high
@@ -99,7 +144,7 @@ class Node:
         return low, high
 
     async def ask(self, method: str, *params: Any) -> Any:
-        """Any question, and the answer as it came."""
+        """The result of any JSON-RPC call, unread."""
         try:
             response = await self._client.post(self._url, json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
             answer = response.json()
@@ -122,4 +167,4 @@ class Node:
             raise self._garbled() from None
 
     def _garbled(self) -> RpcUnavailable:
-        return RpcUnavailable(f"{self.name} gave an answer that no node gives; see that [payments] rpc_url is the address of one")
+        return RpcUnavailable(f"{self.name} did not answer as a node does; check that [payments] rpc_url is the address of one")

@@ -1,16 +1,19 @@
-"""A payment as its caller sent it, and a sale as it is offered: what passes between the frames and the processor."""
+"""A payment as its caller sent it, the sale that it pays for, and what comes of it; and the interfaces of those who handle them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
+from campus.jobs import Task
 from twins import Problem
+
+LONGEST_REASON = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """A well-formed EIP-3009 authorization; nothing of it is checked yet.
+    """A well-formed EIP-3009 authorization; nothing in it is checked yet.
 
     Addresses and the nonce are lower-case hex with 0x; `value` is in the token's smallest unit; times are Unix seconds.
     `network` is CAIP-2. `resource` is the URL that the payment says it is for, None where its version has no such member;
@@ -33,13 +36,12 @@ class Payment:
 
 @dataclass(frozen=True, slots=True)
 class Sale:
-    """One call as it is sold: what is bought, and what must be paid for it.
+    """One call of a paid tool: what is bought, and what must be paid for it.
 
-    `resource` is the call's canonical URL, arguments and all. `requirements` is the one entry of the terms' `accepts` (x402 v2)
-    that this call wants; `description` and `extensions` are theirs, which the facilitator is told too.
-    `refused(code, reason)` gives the 402 with fresh terms. `idempotency_key` is the caller's:
-    the answer is sealed under it, and found again by it. `client` is the caller's address (IPv6: its /64): without a key
-    the answer is given again to that address alone.
+    `resource` is the call's canonical URL, arguments included. `requirements` is the one entry of the terms' `accepts` (x402 v2)
+    for this call; `description` and `extensions` are those of the terms, and are sent to the facilitator too.
+    `refused(code, reason)` returns a 402 with fresh terms. `idempotency_key` is the caller's: the answer is encrypted under it, and found
+    again by it. `client` is the caller's address (IPv6: its /64): without a key the answer is returned again to that address alone.
     """
 
     building: str
@@ -57,18 +59,18 @@ class Sale:
 
     @property
     def digest(self) -> bytes:
-        """What a reservation is bound to."""
+        """What a reservation is bound to: the SHA-256 of the resource."""
         return sha256(self.resource.encode()).digest()
 
     @property
     def purchase(self) -> bytes | None:
-        """What the purchases made with the Idempotency-Key are found by, one for each payer; the key cannot be had from this."""
+        """Finds the purchases made with the Idempotency-Key, one for each payer. The key cannot be derived from it."""
         return None if self.idempotency_key is None else sha256(f"find\n{self.idempotency_key}".encode()).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """An answer as it is stored and delivered by either frame: the JSON object that MCP carries as structured content."""
+    """A tool's answer as it is stored and delivered by either frame: the JSON object that MCP carries as structured content."""
 
     body: bytes
 
@@ -80,3 +82,102 @@ class PaidAnswer:
     answer: StoredAnswer
     receipt: Mapping[str, Any]
     replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a facilitator would settle a payment. If it is not `reachable`, it did not say, and `reason` is why."""
+
+    valid: bool
+    reason: str = ""
+    reachable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Whether a payment was charged.
+
+    settled: it was, in `transaction`. `block` is the number of its block if the chain shows it, None if only a facilitator reports it.
+    refused: it was not charged and never will be; only the chain shows that, as of `block`. unknown: nobody can tell yet.
+    """
+
+    state: Literal["settled", "refused", "unknown"]
+    transaction: str | None = None
+    reason: str = ""
+    block: int | None = None
+
+
+class Facilitator(Protocol):
+    """Verifies payments and submits them to the chain. No method raises for anything that a facilitator does or fails to do."""
+
+    async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
+        """Why the terms that the payment accepts are not those of the sale; None when they are. Asks nobody."""
+        ...
+
+    async def verify(self, payment: Payment, sale: Sale) -> Verdict:
+        """Whether the payment would be settled; charges nothing."""
+        ...
+
+    async def settle(self, payment: Payment, sale: Sale) -> Outcome:
+        """Charge the payment. The outcome is settled or unknown: a facilitator's report of a failure proves nothing.
+
+        Harmless when repeated: the chain accepts a nonce once.
+        """
+        ...
+
+
+class Processor(Protocol):
+    """Takes a payment, runs the tool and charges: see PaymentProcessor."""
+
+    async def process(self, payment: Payment, sale: Sale, run: Callable[[str], Awaitable[StoredAnswer]]) -> PaidAnswer:
+        """One charge and one answer for a payment; otherwise Problem 402 or 409."""
+        ...
+
+    async def recall(self, sale: Sale) -> PaidAnswer | None:
+        """What the sale's Idempotency-Key bought before."""
+        ...
+
+
+class OfferCounter(Protocol):
+    """Counts the offers: see Ledger."""
+
+    def offered(self, building: str, tool: str, frame: str) -> None:
+        """Count one more 402 that carried terms."""
+        ...
+
+
+class PaymentService(Protocol):
+    """Open payments as the rest of campus sees them: see Payments in setup.py, which is loaded only where campus.toml takes payments."""
+
+    @property
+    def processor(self) -> Processor:
+        """Takes payments."""
+        ...
+
+    @property
+    def ledger(self) -> OfferCounter:
+        """Counts offers."""
+        ...
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The jobs of payments."""
+        ...
+
+    async def warm(self) -> None:
+        """Load what would make the first payment slow."""
+        ...
+
+    async def findings(self) -> Sequence[str]:
+        """The last failure of the facilitator and of the chain's node, unless each has worked since; and charges without a proof."""
+        ...
+
+    async def check(self) -> Sequence[str]:
+        """Ask both now; each finding says what is wrong and what to do."""
+        ...
+
+
+def one_line(text: object) -> str:
+    """Another machine's text as one line that is safe to store, log and repeat."""
+    line = " ".join(str(text).split())
+    return "".join(letter for letter in line if letter.isprintable())[:LONGEST_REASON]

@@ -8,8 +8,7 @@ from campus.caller import Frame
 from campus.idempotency import HOW_TO_MAKE_A_KEY, check_idempotency_key
 from campus.payments.bazaar import http_extension, mcp_extension
 from campus.payments.payment import Sale
-from campus.payments.resource import resource_of
-from campus.payments.terms import Payee, PaymentRequired, PaymentTerms, RenderedTerms
+from campus.payments.terms import Payee, PaymentRequired, PaymentTerms, RenderedTerms, resource_of
 from campus.tool_access import Offer, Price
 from twins import FieldError, Operation, Problem
 from twins.field_errors import pointer_to

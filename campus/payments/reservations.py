@@ -1,42 +1,102 @@
-"""Reservations: a row per authorization, on disk before its tool runs, and moved from state to state in single transactions."""
+"""Reservations: one row per payment, on disk before its tool runs; its lease, its stored answer, and each change of its state."""
 
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from itertools import count
 
-from sqlalchemy import and_, delete, or_
+import anyio
+from sqlalchemy import and_, or_, update
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from campus.payments.leases import Leases
+from campus.errors import StorageError
+from campus.payments.chain import Transfer
 from campus.payments.ledger import Event, entry
 from campus.payments.payment import Payment, Sale, StoredAnswer
-from campus.payments.proof import Transfer
 from campus.payments.states import TRANSITIONS, State, next_step
-from campus.payments.stored_answers import Entropy, kept
 from campus.payments.tables import PaymentRow
-from campus.storage import Storage
+from campus.storage import Entropy, Lease, Storage, seal, unseal
 
-RETRY = timedelta(seconds=5)
-"""How long a payment in doubt is left alone after somebody asked about it in vain."""
-KEPT = timedelta(minutes=15)
-"""How long after its settlement an answer is given again."""
-SECRET_KEPT = timedelta(hours=24)
-"""The same where it is sealed under the caller's Idempotency-Key, by which it is found too."""
-REMEMBERED = timedelta(days=1)
-"""How long after its end a payment that was not charged is remembered; it cannot be charged any more."""
+DOUBT_PAUSE = timedelta(seconds=5)
+"""How long nobody asks again about a payment whose outcome the chain did not show."""
+ANSWER_RETENTION = timedelta(minutes=15)
+"""How long after its settlement an answer is returned again."""
+SECRET_ANSWER_RETENTION = timedelta(hours=24)
+"""The same for an answer that is encrypted under the caller's Idempotency-Key, by which it is also found."""
+LEASE = Lease(timedelta(seconds=10))
 ID_BYTES = 12
 Consequence = Callable[[AsyncSession, str], Awaitable[None]]
-"""What else belongs into the transaction that settles or releases the payment of this id."""
+"""Writes what follows into the transaction that settles, releases or reverses the payment of this id."""
 log = logging.getLogger(__name__)
 
 
-class Reservations:
-    """The payments in the house's storage. Every change is on disk when it returns, its line of the ledger too.
+class Leases:
+    """The payments that this process works on. `process` names it, and others wait until a lease ends.
 
-    A change that comes too late, for another process changed the payment first, changes nothing and gives None. Every reservation of an
-    authorization has an id of its own, so that whoever lost its lease to another cannot change what is now the other's.
+    A lease saves others from doing the same work; that nothing is charged twice does not depend on it. Each lease has its own holder, so
+    that a call whose lease was taken over, even by a call of the same process, cannot change or renew the new one.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        process: str,
+        now: Callable[[], datetime],
+        lease: Lease = LEASE,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        self._process = process
+        self._storage = storage
+        self._now = now
+        self._lease = lease
+        self._sleep = sleep
+        self._numbers = count(1)
+        self._in_work: dict[str, str] = {}
+
+    def new_holder(self) -> str:
+        """The holder of a lease that is taken now."""
+        return f"{self._process}#{next(self._numbers)}"
+
+    def end(self) -> datetime:
+        """The end of a lease that is taken now."""
+        return self._lease.end(self._now())
+
+    def hold(self, row: PaymentRow) -> None:
+        """Renew the lease of a payment from now on."""
+        self._in_work[row.id] = row.holder
+
+    def let_go(self, row: PaymentRow) -> None:
+        """Stop renewing the lease of a payment."""
+        if self._in_work.get(row.id) == row.holder:
+            del self._in_work[row.id]
+
+    async def renew(self) -> None:
+        """Renew all leases once."""
+        if not self._in_work:
+            return
+        holders = sorted(self._in_work.values())
+        mine = col(PaymentRow.id).in_(sorted(self._in_work)) & col(PaymentRow.holder).in_(holders)
+        async with self._storage.write() as session:
+            await (await session.connection()).execute(update(PaymentRow).where(mine).values(lease_until=self.end()))
+
+    async def keep(self) -> None:
+        """Renew all leases several times per lease length, until cancelled."""
+        while True:
+            await self._sleep(self._lease.renewal.total_seconds())
+            try:
+                await self.renew()
+            except StorageError as error:
+                log.warning("payments' leases not renewed: %s", error)
+
+
+class Reservations:
+    """The payments in campus's own storage. Every change, with its row in the ledger, is on disk when its method returns.
+
+    Each method returns None, changing nothing, if another process changed the payment first. Each reservation of an authorization has its
+    own id, so that a process whose lease was taken over cannot change the new reservation.
     """
 
     def __init__(
@@ -57,9 +117,9 @@ class Reservations:
         self._entropy = entropy
 
     async def find(self, payment: Payment | None, sale: Sale) -> Sequence[PaymentRow]:
-        """What is known of the payment's authorization, and of its payer's purchase, or everybody's, by the Idempotency-Key."""
+        """The rows of the payment's authorization, and of purchases with the same Idempotency-Key: its payer's, or all."""
         async with self._storage.read() as session:
-            return await _found(session, payment, sale)
+            return await _known(session, payment, sale)
 
     async def get(self, payment_id: str) -> PaymentRow | None:
         """The payment of this id."""
@@ -67,14 +127,14 @@ class Reservations:
             return await session.get(PaymentRow, payment_id)
 
     async def reserve(self, payment: Payment, sale: Sale) -> PaymentRow | None:
-        """Take the authorization for this call; None when another was quicker."""
+        """Reserve the authorization for this call; None if another call reserved it first."""
         async with self._storage.write() as session:
             now = self._now()
-            before = await _found(session, payment, sale)
+            before = await _known(session, payment, sale)
             if next_step(before, payment, sale, now=now)[0] != "reserve":
                 return None
             for row in before:
-                await self._give_up(session, row)
+                await self._conclude_abandoned(session, row)
                 await session.delete(row)
             await session.flush()
             row = _new_row(payment, sale, self._leases, payment_id=f"pay_{self._entropy(ID_BYTES).hex()}", now=now)
@@ -82,30 +142,31 @@ class Reservations:
             return row
 
     async def withdraw(self, payment_id: str) -> None:
-        """Forget a payment that was no good, or could not be checked: whoever has no money leaves nothing on the disk."""
+        """Delete a payment that was no good or could not be checked: callers without money leave nothing on the disk."""
         async with self._storage.write() as session:
             row = await session.get(PaymentRow, payment_id)
             if row is not None and row.state == "reserved":
                 await session.delete(row)
 
     async def store(self, payment_id: str, answer: StoredAnswer, sale: Sale) -> PaymentRow | None:
-        """Keep the answer. Only now may the payment be sent to be charged."""
+        """Store the answer. Only after this may the payment be sent to be charged."""
         async with self._storage.write() as session:
-            if (row := await _turned(session, payment_id, "settling")) is not None:
-                row.answer = kept(answer, sale, row.payment, entropy=self._entropy)
+            if (row := await _moved_to(session, payment_id, "settling")) is not None:
+                row.answer = stored_form(answer, sale, row.payment, entropy=self._entropy)
                 row.sealed = sale.idempotency_key is not None
                 session.add(entry(row, "admitted", at=row.reserved_at))
             return row
 
     async def settle(self, payment_id: str, transaction: str, *, block: int | None, answered: bool = True) -> PaymentRow | None:
-        """Note that it was charged, with all that follows from it; without a block of the chain it is unproven.
+        """Record that it was charged, and what follows from it; without a block of the chain it is unproven.
 
-        Only now may the answer be given. One that nobody waits for is kept for as long as a secret: its caller was told to come back.
+        Only after this may the answer be delivered. An answer that no caller waits for is kept as long as a secret: its caller was asked to
+        send the payment again.
         """
         async with self._storage.write() as session:
-            if (row := await _turned(session, payment_id, "settled")) is not None:
+            if (row := await _moved_to(session, payment_id, "settled")) is not None:
                 row.transaction, row.block, row.settled_at = transaction, block, self._now()
-                row.answer_until = row.settled_at + (SECRET_KEPT if row.sealed or not answered else KEPT)
+                row.answer_until = row.settled_at + (SECRET_ANSWER_RETENTION if row.sealed or not answered else ANSWER_RETENTION)
                 session.add(entry(row, "settled", at=row.settled_at))
                 if block is None:
                     row.unproven_since = row.settled_at
@@ -116,43 +177,43 @@ class Reservations:
         return row
 
     async def doubt(self, held: PaymentRow, reason: str) -> PaymentRow | None:
-        """Note that nobody can say whether it was charged, and leave it alone for a few seconds; None where its lease is another's."""
+        """Record that its outcome is unknown, and let nobody ask again for a few seconds; None if another call holds its lease."""
         async with self._storage.write() as session:
             row = await session.get(PaymentRow, held.id)
             if row is None or row.holder != held.holder:
                 return None
             if (row := await self._doubted(session, held.id, reason)) is not None:
-                row.lease_until = self._now() + RETRY
+                row.lease_until = self._now() + DOUBT_PAUSE
             return row
 
     async def release(self, payment_id: str, event: Event, reason: str) -> PaymentRow | None:
-        """Note that it was not charged, and drop what was prepared for it, even where it is another's by now."""
+        """Record that it was not charged, and drop what its tool prepared, even if the reservation was replaced by another."""
         async with self._storage.write() as session:
             if await session.get(PaymentRow, payment_id) is None:
                 await self._on_released(session, payment_id)
             return await self._released(session, payment_id, event, reason)
 
     async def take_up(self, payment_id: str) -> PaymentRow | None:
-        """Lease a payment in doubt: one at a time asks what became of it. None where it is not in doubt, or in another's hands."""
+        """Lease a payment whose outcome is unknown, so that one call at a time asks the chain. None if it is concluded or leased."""
         async with self._storage.write() as session:
             row = await session.get(PaymentRow, payment_id)
             if row is None or self._now() < row.lease_until:
                 return None
-            await self._give_up(session, row)
+            await self._conclude_abandoned(session, row)
             if row.state != "unknown":
                 return None
             row.holder, row.lease_until = self._leases.new_holder(), self._leases.end()
             return row
 
     async def overdue(self) -> Sequence[PaymentRow]:
-        """What is neither settled nor released, and in nobody's hands; what was looked at last comes last."""
+        """Payments that are neither settled nor released, and that nobody has leased; those looked for most recently come last."""
         is_open = col(PaymentRow.state).in_(("reserved", "settling", "unknown"))
         async with self._storage.read() as session:
             rows = select(PaymentRow).where(is_open, col(PaymentRow.lease_until) <= self._now())
             return (await session.exec(rows.order_by(col(PaymentRow.lease_until)))).all()
 
-    async def _give_up(self, session: AsyncSession, row: PaymentRow) -> None:
-        """What is left of a payment whose process is gone."""
+    async def _conclude_abandoned(self, session: AsyncSession, row: PaymentRow) -> None:
+        """Release the payment of a process that died, or mark its outcome as unknown."""
         if row.state == "reserved":
             await self._released(session, row.id, "released", "its process stopped before anything was charged")
         elif row.state == "settling":
@@ -160,8 +221,8 @@ class Reservations:
 
     async def _doubted(self, session: AsyncSession, payment_id: str, reason: str) -> PaymentRow | None:
         row = await session.get(PaymentRow, payment_id)
-        is_news = row is not None and row.state != "unknown"
-        if (row := await _turned(session, payment_id, "unknown", reason)) is not None and is_news:
+        is_new = row is not None and row.state != "unknown"
+        if (row := await _moved_to(session, payment_id, "unknown", reason)) is not None and is_new:
             session.add(entry(row, "unknown", reason, at=self._now()))
             log.warning("payment in doubt: %s", reason, extra={"payment": payment_id})
         return row
@@ -170,7 +231,7 @@ class Reservations:
         row = await session.get(PaymentRow, payment_id)
         if row is not None and row.state == "reserved":
             session.add(entry(row, "admitted", at=row.reserved_at))
-        if (row := await _turned(session, payment_id, "released", reason)) is not None:
+        if (row := await _moved_to(session, payment_id, "released", reason)) is not None:
             row.answer = row.purchase = row.client = None
             session.add(entry(row, event, reason, at=self._now()))
             await self._on_released(session, payment_id)
@@ -203,18 +264,26 @@ def _new_row(payment: Payment, sale: Sale, leases: Leases, *, payment_id: str, n
 
 
 def transfer_of(row: PaymentRow) -> Transfer:
-    """What a payment authorizes, as the chain knows it."""
+    """The transfer that a payment authorizes, as the chain shows it."""
     return Transfer(asset=row.asset, payer=row.payer, pay_to=row.pay_to, amount=row.amount, nonce=row.nonce, valid_before=row.valid_before)
 
 
-async def forget(storage: Storage, *, now: datetime) -> None:
-    """Delete what was not charged and cannot be any more; the ledger keeps what there was."""
-    dead = col(PaymentRow.valid_before) < int((now - REMEMBERED).timestamp())
-    async with storage.write() as session:
-        await (await session.connection()).execute(delete(PaymentRow).where(col(PaymentRow.state) == "released", dead))
+def stored_form(answer: StoredAnswer, sale: Sale, payment: bytes, *, entropy: Entropy) -> bytes:
+    """The answer to the payment of this digest as the database keeps it: encrypted if the sale has an Idempotency-Key."""
+    return answer.body if sale.idempotency_key is None else seal(answer.body, sale.idempotency_key, entropy=entropy, context=payment)
 
 
-async def _found(session: AsyncSession, payment: Payment | None, sale: Sale) -> Sequence[PaymentRow]:
+def stored_answer(row: PaymentRow, sale: Sale) -> StoredAnswer | None:
+    """The stored answer; None if there is none, or if it is encrypted under another Idempotency-Key than the sale's."""
+    if row.answer is None:
+        return None
+    if not row.sealed:
+        return StoredAnswer(row.answer)
+    body = None if sale.idempotency_key is None else unseal(row.answer, sale.idempotency_key, context=row.payment)
+    return None if body is None else StoredAnswer(body)
+
+
+async def _known(session: AsyncSession, payment: Payment | None, sale: Sale) -> Sequence[PaymentRow]:
     known = [] if sale.purchase is None else [col(PaymentRow.purchase) == sale.purchase]
     if payment is not None:
         known = [and_(one, col(PaymentRow.payer) == payment.payer) for one in known]
@@ -223,8 +292,8 @@ async def _found(session: AsyncSession, payment: Payment | None, sale: Sale) -> 
     return (await session.exec(select(PaymentRow).where(or_(*known)))).all() if known else ()
 
 
-async def _turned(session: AsyncSession, payment_id: str, state: State, reason: str = "") -> PaymentRow | None:
-    """The payment in its new state; None where it is not there any more, or this state does not follow its own."""
+async def _moved_to(session: AsyncSession, payment_id: str, state: State, reason: str = "") -> PaymentRow | None:
+    """The payment in its new state; None if it is gone, or if this state must not follow the one it has."""
     row = await session.get(PaymentRow, payment_id)
     if row is None or state not in TRANSITIONS[row.state]:
         return None

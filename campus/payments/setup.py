@@ -1,76 +1,98 @@
-"""Payments, opened: the processor, the ledger and the reconciler on one database, one facilitator and one chain."""
+"""Payments, opened: every part on one database, one facilitator and one chain; and their checks."""
 
 import logging
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import import_module
 from time import monotonic
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import httpx
 from anyio.to_thread import run_sync
 
-from campus.config import Config, PaymentsTable
 from campus.core import Core
 from campus.errors import CampusError, StorageError
 from campus.jobs import Task
 from campus.jobs.scheduler import process_name
-from campus.payments.audit import Audit, Findings, Wallet
+from campus.payments.audit import Audit, Wallet
 from campus.payments.chain import Chain
-from campus.payments.clock_steps import ClockSteps
-from campus.payments.leases import LEASE, Leases
+from campus.payments.jobs import UNCLAIMED_EXPLAINED, ClockSteps, tasks_of
 from campus.payments.ledger import Ledger
-from campus.payments.outcome import Facilitator, Outcome, Verdict, one_line
-from campus.payments.payment import Payment, Sale
-from campus.payments.processor import PATIENCE_SECONDS, PaymentProcessor
-from campus.payments.reconciler import Reconciler
-from campus.payments.reservations import Consequence, Reservations, forget
-from campus.payments.settlement import PATIENCE, Patience, Settlement
-from campus.payments.stored_answers import wipe
-from campus.payments.unproven import UnprovenPayments
-from campus.storage import Storage
+from campus.payments.networks import network_of
+from campus.payments.payment import Facilitator, Outcome, Payment, Sale, Verdict, one_line
+from campus.payments.processor import DEFAULT_TIMEOUTS, WAIT_SECONDS, ChainTimeouts, PaymentProcessor, Settlement
+from campus.payments.reconciler import Reconciler, UnprovenPayments
+from campus.payments.reservations import LEASE, Consequence, Leases, Reservations
+from campus.storage import Lease, Storage
 
-TOKEN = "CAMPUS_PAYMENTS_FACILITATOR_TOKEN"  # noqa: S105  # the variable's name, not a token
-ENGINE = "campus.payments.x402_facilitator"
-RECONCILE_SECONDS = 15
-AUDITED_AT = "03:20"
-AUDITED_BACK = timedelta(days=3)
-"""How far back the daily audit goes: a node that was down for a weekend leaves no gap."""
+FACILITATOR = "campus.payments.facilitator"
 CHECKED_BACK = timedelta(days=1)
-LOOKED_INTO = 100
-"""How many unclaimed transfers are looked into, at two questions to the node each."""
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 log = logging.getLogger(__name__)
 
 
+class PaymentSettings(Protocol):
+    """What payments need of campus.toml: its table [payments]."""
+
+    @property
+    def network(self) -> str:
+        """CAIP-2."""
+        ...
+
+    @property
+    def pay_to(self) -> str:
+        """The address that is paid."""
+        ...
+
+    @property
+    def facilitator_url(self) -> str:
+        """Without a slash at its end."""
+        ...
+
+    @property
+    def rpc_url(self) -> str:
+        """A node of the network; the URL may hold a secret."""
+        ...
+
+    @property
+    def own_wallets(self) -> Collection[str]:
+        """The operator's own addresses."""
+        ...
+
+    @property
+    def proved_above(self) -> int:
+        """In the token's smallest unit: a call that costs more waits until the chain shows its payment."""
+        ...
+
+
 class LazyFacilitator:
-    """The facilitator behind x402, which is loaded in a thread: by `warm`, or at the first use."""
+    """The facilitator behind x402, a library that takes a second to load: `warm` loads it in a thread, or the first use does."""
 
     def __init__(self, client: httpx.AsyncClient, *, url: str, network: str, token: str | None) -> None:
         self._options: dict[str, Any] = {"url": url, "network": network, "token": token}
         self._client = client
-        self._engine: Any = None
+        self._loaded: Any = None
         self._loading = anyio.Lock()
 
     @property
     def trouble(self) -> str | None:
-        """What it last failed in, if it did not succeed since."""
-        return None if self._engine is None else self._engine.trouble
+        """Its last failure; None if it has succeeded since."""
+        return None if self._loaded is None else self._loaded.trouble
 
     async def warm(self) -> Facilitator:
         """Load x402, once."""
         async with self._loading:
-            if self._engine is None:
-                module = await run_sync(load_engine)
-                self._engine = module.X402Facilitator(self._client, **self._options)
-        engine: Facilitator = self._engine
-        return engine
+            if self._loaded is None:
+                module = await run_sync(load_facilitator)
+                self._loaded = module.X402Facilitator(self._client, **self._options)
+        loaded: Facilitator = self._loaded
+        return loaded
 
     async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
         """See Facilitator."""
@@ -85,18 +107,18 @@ class LazyFacilitator:
         return await (await self.warm()).settle(payment, sale)
 
 
-def load_engine() -> ModuleType:
-    """Load x402. Below it a library of elliptic curves lets Python nest 100,000 calls deep, which ends the process, not the call."""
+def load_facilitator() -> ModuleType:
+    """Load x402. A library of elliptic curves below it raises Python's recursion limit so far that deep JSON would end the process."""
     limit = sys.getrecursionlimit()
     try:
-        return import_module(ENGINE)
+        return import_module(FACILITATOR)
     finally:
         sys.setrecursionlimit(limit)
 
 
 @dataclass(frozen=True)
 class Payments:
-    """What a campus that takes payments has beside its keys."""
+    """The open payments of a campus."""
 
     processor: PaymentProcessor
     ledger: Ledger
@@ -108,14 +130,14 @@ class Payments:
     facilitator: LazyFacilitator
     chain: Chain
     client: httpx.AsyncClient
-    table: PaymentsTable
+    settings: PaymentSettings
 
     async def warm(self) -> None:
         """Load x402 now, in a thread, so that the first paid call need not wait for it."""
         await self.facilitator.warm()
 
     async def findings(self) -> list[str]:
-        """What went wrong with the facilitator or the chain, and not well since; what is not proven, and what the last audit found."""
+        """The last failure of the facilitator and of the chain's node, unless each has worked since; unproven payments; the last audit."""
         troubles = {"facilitator": self.facilitator.trouble, "chain": self.chain.trouble}
         found = [f"the {name} is in trouble: {trouble}" for name, trouble in troubles.items() if trouble is not None]
         return [*found, *await self._overdue(), *self.audit.last.sentences]
@@ -128,7 +150,7 @@ class Payments:
 
     async def _compare(self) -> list[str]:
         try:
-            return (await self.audit.run(self.now() - CHECKED_BACK, most=LOOKED_INTO)).sentences
+            return (await self.audit.run(self.now() - CHECKED_BACK, most=UNCLAIMED_EXPLAINED)).sentences
         except CampusError as error:
             return [f"the wallet's income could not be compared with the ledger: {error}"]
 
@@ -146,9 +168,9 @@ class Payments:
         ]
 
     async def _check_facilitator(self) -> list[str]:
-        wanted = ("exact", self.table.network)
+        wanted = ("exact", self.settings.network)
         try:
-            answer = (await self.client.get(f"{self.table.facilitator_url}/supported")).raise_for_status().json()
+            answer = (await self.client.get(f"{self.settings.facilitator_url}/supported")).raise_for_status().json()
             kinds = [(kind["scheme"], kind["network"]) for kind in answer["kinds"] if kind["x402Version"] == 2]
         except httpx.HTTPError as error:
             return [f"the facilitator does not answer: {one_line(error) or type(error).__name__}; see [payments] facilitator_url"]
@@ -157,31 +179,33 @@ class Payments:
         if wanted in kinds:
             return []
         served = ", ".join(sorted({network for _, network in kinds})) or "none"
-        return [f"the facilitator does not serve {self.table.network}; it serves {served}"]
+        return [f"the facilitator does not serve {self.settings.network}; it serves {served}"]
 
     async def _check_chain(self) -> list[str]:
         try:
             number = await self.chain.chain_id()
         except CampusError as error:
             return [f"{error}; see [payments] rpc_url"]
-        if f"eip155:{number}" != self.table.network:
-            return [f"[payments] rpc_url is a node of eip155:{number}, and network is {self.table.network}"]
+        if f"eip155:{number}" != self.settings.network:
+            return [f"[payments] rpc_url is a node of eip155:{number}, and network is {self.settings.network}"]
         return []
 
 
 def payments_of(
-    config: Config,
+    settings: PaymentSettings,
     core: Core,
     *,
+    token: str | None,
     now: Callable[[], datetime],
     elapsed: Callable[[], float] = monotonic,
     trust: ssl.SSLContext | None = None,
 ) -> AbstractAsyncContextManager[Payments]:
-    """The payments of a campus; what one buys of keys is delivered or dropped with it."""
+    """The payments of a campus, to be opened. The keys that a payment buys are delivered or dropped in its own transaction."""
     keys = core.keys
     return open_payments(
-        config,
+        settings,
         core.storage,
+        token=token,
         now=now,
         elapsed=elapsed,
         on_settled=keys.deliver,
@@ -193,93 +217,54 @@ def payments_of(
 
 @asynccontextmanager
 async def open_payments(
-    config: Config,
+    settings: PaymentSettings,
     storage: Storage,
     *,
     now: Callable[[], datetime],
     on_settled: Consequence,
     on_released: Consequence,
     on_reversed: Consequence,
+    token: str | None = None,
     elapsed: Callable[[], float] = monotonic,
-    lease: timedelta = LEASE,
-    patience: float = PATIENCE_SECONDS,
-    proof_patience: Patience = PATIENCE,
+    lease: Lease = LEASE,
+    wait_seconds: float = WAIT_SECONDS,
+    chain_timeouts: ChainTimeouts = DEFAULT_TIMEOUTS,
     trust: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Payments]:
-    """Open what campus.toml says under [payments]; nobody is asked for anything yet. `storage` is the house's.
+    """Open payments on the campus's own storage. Neither the facilitator nor the node is asked for anything yet.
 
-    `trust` says whose certificates are believed, by default httpx's own choice.
+    `token` is sent to the facilitator as a bearer token. `trust` verifies the certificates of both; the default is httpx's.
     `on_settled(session, payment_id)`, `on_released` and `on_reversed` write what follows into the transaction that settles, releases
     or reverses a payment.
     """
-    table = config.payments
-    assert table is not None, "open_payments is for a campus that has [payments]"
-    token = config.secrets.get(TOKEN)
-    bearer = token.get_secret_value() if token else None
     # a client for each: calls that hang in the facilitator must not keep the chain from being asked
     verify = trust or httpx.create_ssl_context()
     async with httpx.AsyncClient(timeout=TIMEOUT, verify=verify) as client, httpx.AsyncClient(timeout=TIMEOUT, verify=verify) as node:
-        facilitator = LazyFacilitator(client, url=table.facilitator_url, network=table.network, token=bearer)
-        chain, ledger = Chain(node, table.rpc_url), Ledger(storage, now=now)
-        leases = Leases(storage, process=process_name(), now=now, length=lease)
+        facilitator = LazyFacilitator(client, url=settings.facilitator_url, network=settings.network, token=token)
+        chain, ledger = Chain(node, settings.rpc_url), Ledger(storage, now=now)
+        leases = Leases(storage, process=process_name(), now=now, lease=lease)
         reservations = Reservations(storage, leases, now=now, on_settled=on_settled, on_released=on_released)
         unproven = UnprovenPayments(storage, now=now, on_reversed=on_reversed)
-        limits: Any = {"prove_above": table.proved_above, "patience": proof_patience}
-        charges = Settlement(reservations, unproven, facilitator, chain, now=now, **limits)
-        reconciler = Reconciler(reservations, unproven, charges, chain)
-        audit = Audit(storage, unproven, chain, wallet_of(table))
-        processor = PaymentProcessor(reservations, leases, ledger, facilitator, charges, now=now, patience=patience)
+        limits: Any = {"prove_above": settings.proved_above, "timeouts": chain_timeouts}
+        settlement = Settlement(reservations, unproven, facilitator, chain, now=now, **limits)
+        reconciler = Reconciler(reservations, unproven, chain, now=now)
+        audit = Audit(storage, unproven, chain, wallet_of(settings))
+        how: Any = {"now": now, "wait_seconds": wait_seconds}
+        processor = PaymentProcessor(reservations, leases, ledger, facilitator, settlement, reconciler, **how)
         tasks = tasks_of(storage, ledger, reconciler, audit, now=now, steps=ClockSteps(now, elapsed))
         async with _keeping(leases, ledger):
-            yield Payments(processor, ledger, reconciler, unproven, audit, now, tasks, facilitator, chain, client, table)
+            yield Payments(processor, ledger, reconciler, unproven, audit, now, tasks, facilitator, chain, client, settings)
 
 
-def wallet_of(table: PaymentsTable) -> Wallet:
+def wallet_of(settings: PaymentSettings) -> Wallet:
     """The operator's wallet, as the chain spells it."""
-    own = frozenset(address.lower() for address in table.own_wallets)
-    return Wallet(table.network, table.chain.asset.lower(), table.pay_to.lower(), own)
-
-
-def tasks_of(
-    storage: Storage, ledger: Ledger, reconciler: Reconciler, audit: Audit, *, now: Callable[[], datetime], steps: ClockSteps
-) -> list[Task]:
-    """The jobs of payments."""
-
-    async def reconcile_payments() -> None:
-        await reconciler.resolve()
-
-    async def audit_payments() -> None:
-        audit.last = await audit.run(now() - AUDITED_BACK, most=LOOKED_INTO)
-        tell(audit.last)
-
-    async def wipe_answers() -> None:
-        if not steps.is_settled():
-            log.warning("no answers are wiped: the clock was set to another time within the last hour")
-            return
-        await wipe(storage, now=now())
-        await forget(storage, now=now())
-
-    minute = timedelta(minutes=1)
-    return [
-        Task("campus.reconcile_payments", reconcile_payments, every=timedelta(seconds=RECONCILE_SECONDS)),
-        Task("campus.audit_payments", audit_payments, daily_at=AUDITED_AT),
-        Task("campus.wipe_answers", wipe_answers, every=minute),
-        Task("campus.flush_ledger", ledger.flush, every=minute, on="each"),
-    ]
-
-
-def tell(found: Findings) -> None:
-    """Log what an audit found, a line each."""
-    for missing in found.missing:
-        log.error("payment not on the chain: %s", missing.reason, extra={"payment": missing.payment_id, "transaction": missing.transaction})
-    for one in found.unclaimed:
-        money = {"transaction": one.transaction, "payer": one.payer, "amount": one.amount, "payment": one.payment_id}
-        log.warning("income that no payment claims: %s", one.reason, extra=money)
+    own = frozenset(address.lower() for address in settings.own_wallets)
+    return Wallet(settings.network, network_of(settings.network).asset.lower(), settings.pay_to.lower(), own)
 
 
 @asynccontextmanager
 async def _keeping(leases: Leases, ledger: Ledger) -> AsyncIterator[None]:
-    """Renew leases meanwhile, and write the last counts at the end."""
+    """Renew the leases while this is open; write the last counts at the end."""
     tasks = anyio.create_task_group()
     await tasks.__aenter__()
     tasks.start_soon(leases.keep)

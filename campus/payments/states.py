@@ -28,6 +28,7 @@ from typing import Literal
 
 from campus.payments.payment import Payment, Sale
 from campus.payments.tables import PaymentRow
+from campus.storage import is_held
 
 State = Literal["reserved", "settling", "settled", "unknown", "released", "reversed"]
 Step = Literal["reserve", "wait", "resolve", "look", "replay", "refuse", "reused", "elsewhere", "ambiguous"]
@@ -62,7 +63,7 @@ def step_for(row: PaymentRow | None, payment: Payment | None, sale: Sale, *, now
     """What one row says. `resolve` may have the payment charged once more; `look` only asks, for that payment is not at hand."""
     if row is None or row.state == "released":
         return "reserve"
-    is_worked_on = now < row.lease_until
+    is_worked_on = is_held(row.lease_until, now)
     if row.state == "reserved" and not is_worked_on:
         return "reserve"
     is_resend = payment is not None and row.payment == payment.digest

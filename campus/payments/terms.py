@@ -1,24 +1,29 @@
-"""What must be paid for a call, in the words of x402 v2 and v1, and the refusal that carries them. Pure."""
+"""Payment terms: what must be paid for which call, as x402 v2 and v1 spell it, and the 402 that carries them. Pure."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from campus.caller import Frame
 from campus.payments.networks import Network
 from campus.payments.wire import encoded
 from campus.tool_access import Price
-from twins import Problem
+from twins import Operation, Problem
 
 SCHEME = "exact"
 TIMEOUT_SECONDS = 300
-"""How long a payment may take from being signed to being settled."""
+"""How long a payment may take from its signature to its settlement."""
 JSON = "application/json"
+LONGEST_VALUE = 200
+LONGEST_QUERY = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Payee:
-    """Where payments go: a network with its token, and an address on it."""
+    """Who is paid: an address on a network, in that network's token."""
 
     network: Network
     address: str
@@ -46,7 +51,7 @@ class RenderedTerms:
 
 @dataclass(frozen=True, slots=True)
 class PaymentTerms:
-    """The terms of one call: what it is, and each way to pay for it, the cheapest first.
+    """The terms of one call: what is called, and each way to pay for it, the cheapest first.
 
     `resource` is the call's canonical URL, `accepts` are v2 requirements, `extensions` x402's, such as bazaar.
     """
@@ -59,7 +64,7 @@ class PaymentTerms:
     extensions: Mapping[str, Any]
 
     def rendered(self, error: str) -> RenderedTerms:
-        """Over HTTP v2's in a header and v1's as members of the body, over MCP v2's as members of the body."""
+        """The terms for the frame: over HTTP v2 in a header and v1 as members of the body; over MCP v2 as members of the body."""
         if self.frame == "mcp":
             return RenderedTerms({}, self.required(error))
         return RenderedTerms({"PAYMENT-REQUIRED": encoded(self.required(error))}, self.legacy(error))
@@ -94,7 +99,7 @@ class PaymentTerms:
 
 
 class PaymentRequired(Problem):
-    """402 with the terms: a refusal, and what it tells of them."""
+    """A 402 that carries the terms."""
 
     def __init__(self, refusal: Problem, rendered: RenderedTerms) -> None:
         super().__init__(
@@ -106,3 +111,34 @@ class PaymentRequired(Problem):
             **refusal.more,
             **rendered.members,
         )
+
+
+def resource_of(operation: Operation, url: str, arguments: Mapping[str, Any] | None, *, without: Collection[str] = ()) -> str:
+    """The canonical URL of a call, the same over HTTP and MCP: what a payment is for.
+
+    `url` is the public address. `arguments` are canonical, or None if they cannot be read. The URL is the path of the HTTP route with its
+    placeholders filled, and every other argument as a sorted query parameter, whatever the method. A string is used as it is, any other
+    value as compact JSON, and a long one is replaced by its SHA-256. A placeholder without a value stays as `:name`. The arguments named
+    in `without` are left out.
+    """
+    sent = {name: argument_text(value) for name, value in (arguments or {}).items() if name not in without}
+    path = operation.path
+    for name in operation.route.placeholders:
+        path = path.replace(f"{{{name}}}", quote(sent.pop(name), safe="") if name in sent else f":{name}")
+    if not sent:
+        return f"{url}{path}"
+    query = urlencode(sorted((operation.place_of(name, operation.methods[0])[1], text) for name, text in sent.items()))
+    if len(query) > LONGEST_QUERY:
+        query = f"arguments={long_text_digest(query)}"
+    return f"{url}{path}?{query}"
+
+
+def argument_text(value: Any) -> str:
+    """One argument as text."""
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text if len(text) <= LONGEST_VALUE else long_text_digest(text)
+
+
+def long_text_digest(text: str) -> str:
+    """The SHA-256 that replaces a text that is too long."""
+    return f"sha256:{sha256(text.encode()).hexdigest()}"

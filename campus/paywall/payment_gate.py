@@ -9,9 +9,8 @@ from starlette.types import Scope
 from campus.addresses import network_of
 from campus.caller import Caller, Frame
 from campus.idempotency import HOW_TO_MAKE_A_KEY, weakness_of
-from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
+from campus.payments.payment import PaidAnswer, Payment, Processor, Sale, StoredAnswer
 from campus.payments.pricing import Pricing
-from campus.payments.service import Seller
 from campus.paywall.admission import ADMISSION, Admission
 from campus.site import CALLER
 from campus.tool_access import Offer
@@ -23,7 +22,7 @@ class PaymentGate:
     """Payments per call. `offered` is called for every 402 that is shown: building, tool, frame."""
 
     pricing: Pricing
-    processor: Seller
+    processor: Processor
     offered: Callable[[str, str, str], None]
 
     def terms(

@@ -61,5 +61,5 @@ async def other_shop(shop: Shop, storage_url: str) -> AsyncIterator[Shop]:
 @pytest.fixture
 async def impatient_shop(shop: Shop, storage_url: str) -> AsyncIterator[Shop]:
     """Another process, whose callers do not wait."""
-    async with shop.beside(storage_url, patience=0.3) as other:
+    async with shop.beside(storage_url, wait_seconds=0.3) as other:
         yield other

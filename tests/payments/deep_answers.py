@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 import anyio
 import httpx
 
-from campus.payments.chain import Chain
+from campus.payments.chain import Chain, Transfer
 from campus.payments.payment import Payment, Sale
-from campus.payments.proof import Transfer
 from campus.payments.setup import LazyFacilitator
 from twins import Problem
 

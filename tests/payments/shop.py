@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -12,23 +11,23 @@ import httpx
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from campus.config import Config, PaymentsTable
+from campus.config import PaymentsTable
 from campus.payments.audit import Findings
-from campus.payments.leases import LEASE
 from campus.payments.ledger import CHARGED
 from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
-from campus.payments.settlement import Patience
+from campus.payments.processor import ChainTimeouts
+from campus.payments.reservations import LEASE
 from campus.payments.setup import Payments, open_payments
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.payments.wire import PAYMENT_META, payment_in_meta
-from campus.storage import CoreTables, Databases, Storage
+from campus.storage import CoreTables, Databases, Lease, Storage
 from campus.testing.payments import Chain, Facilitator, Payer, Wallet
 from twins import Problem
 
 PAY_TO = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
 PRICE = 20_000
 URL = "https://campus.example/v1/cve/brief"
-IMPATIENT = Patience(proof=0.3, strict=0.5, search=0.3)
+SHORT = ChainTimeouts(proof=0.3, strict=0.5, search=0.3)
 """Of the shops' calls with the chain, which shows at once what it will show."""
 TRUST = httpx.create_ssl_context()
 """For all shops: it takes 20 ms to make."""
@@ -194,11 +193,10 @@ def read(signed: dict[str, Any]) -> Payment:
     return payment
 
 
-def config(chain: Chain, facilitator_url: str, *, rpc_url: str | None = None, pay_to: str = PAY_TO, **more: Any) -> Config:
-    """A campus that takes payments."""
+def settings(chain: Chain, facilitator_url: str, *, rpc_url: str | None = None, pay_to: str = PAY_TO, **more: Any) -> PaymentsTable:
+    """The table [payments] of a campus; `more` are its other keys."""
     urls = {"facilitator_url": facilitator_url, "rpc_url": rpc_url or chain.rpc_url}
-    table = PaymentsTable(network=chain.network, pay_to=pay_to, **urls, **more)
-    return Config(payments=table, folder=Path())
+    return PaymentsTable(network=chain.network, pay_to=pay_to, **urls, **more)
 
 
 @asynccontextmanager
@@ -209,8 +207,8 @@ async def open_shop(
     *,
     wallet: Wallet,
     clock: Clock | None = None,
-    patience: float = 15.0,
-    lease: timedelta = LEASE,
+    wait_seconds: float = 15.0,
+    lease: Lease = LEASE,
     rpc_url: str | None = None,
     pay_to: str = PAY_TO,
     **more: Any,
@@ -230,7 +228,7 @@ async def open_shop(
         async def on_reversed(session: AsyncSession, payment_id: str) -> None:
             await shops[0].on_reversed(session, payment_id)
 
-        around = config(chain, facilitator.url, rpc_url=rpc_url, pay_to=pay_to, **more)
+        around = settings(chain, facilitator.url, rpc_url=rpc_url, pay_to=pay_to, **more)
         how: Any = {
             "elapsed": now.elapsed,
             "on_settled": on_settled,
@@ -238,6 +236,6 @@ async def open_shop(
             "on_reversed": on_reversed,
             "trust": TRUST,
         }
-        async with open_payments(around, storage, now=now, lease=lease, patience=patience, proof_patience=IMPATIENT, **how) as payments:
+        async with open_payments(around, storage, now=now, lease=lease, wait_seconds=wait_seconds, chain_timeouts=SHORT, **how) as payments:
             shops.append(Shop(chain, facilitator, wallet, storage, now, payments, pay_to))
             yield shops[0]

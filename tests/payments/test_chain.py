@@ -12,9 +12,9 @@ import pytest
 from eth_utils.crypto import keccak
 
 from campus.errors import JobFailed
-from campus.payments import proof
-from campus.payments.chain import Chain
-from campus.payments.proof import Log, Receipt, Transfer, judge, proves, takes
+from campus.payments import chain as rules
+from campus.payments.chain import Chain, Transfer, judge, proves, uses_nonce
+from campus.payments.node import Log, Receipt
 from campus.testing.payments import Chain as LocalChain
 from campus.testing.payments import Wallet, new_wallet
 
@@ -59,10 +59,10 @@ async def since(chain: LocalChain) -> datetime:
 
 
 async def test_the_events_are_named_by_their_hashes() -> None:
-    assert keccak(text="AuthorizationUsed(address,bytes32)").hex() == proof.USED[2:]
-    assert keccak(text="AuthorizationCanceled(address,bytes32)").hex() == proof.CANCELED[2:]
-    assert keccak(text="Transfer(address,address,uint256)").hex() == proof.TRANSFER[2:]
-    assert keccak(text="authorizationState(address,bytes32)").hex()[:8] == proof.STATE[2:]
+    assert keccak(text="AuthorizationUsed(address,bytes32)").hex() == rules.AUTHORIZATION_USED[2:]
+    assert keccak(text="AuthorizationCanceled(address,bytes32)").hex() == rules.AUTHORIZATION_CANCELED[2:]
+    assert keccak(text="Transfer(address,address,uint256)").hex() == rules.TRANSFER[2:]
+    assert keccak(text="authorizationState(address,bytes32)").hex()[:8] == rules.STATE_SELECTOR[2:]
 
 
 async def test_a_payment_that_was_made_is_found_with_its_transaction(chain: LocalChain, node: Chain, wallet: Wallet) -> None:
@@ -262,7 +262,7 @@ async def test_a_node_that_is_down_or_talks_nonsense_says_nothing_about_a_paymen
 
 LOG = {
     "address": "0x" + "12" * 20,
-    "topics": [proof.CANCELED],
+    "topics": [rules.AUTHORIZATION_CANCELED],
     "data": "0x",
     "logIndex": "0x0",
     "transactionHash": "0x" + "34" * 32,
@@ -293,8 +293,8 @@ def transferring(*moves: tuple[str, str, str]) -> Receipt:
     """A transaction in which several authorizations were spent: (nonce, from, to) each, all of AMOUNT."""
     logs: list[Log] = []
     for nonce, payer, to in moves:
-        used = [proof.USED, proof.word(payer), nonce]
-        moved = [proof.TRANSFER, proof.word(payer), proof.word(to)]
+        used = [rules.AUTHORIZATION_USED, rules.topic_of(payer), nonce]
+        moved = [rules.TRANSFER, rules.topic_of(payer), rules.topic_of(to)]
         for topics, data in ((used, "0x"), (moved, f"0x{AMOUNT:064x}")):
             logs.append(Log(address="0xa", topics=topics, data=data, logIndex=len(logs), transactionHash="0x1", blockNumber=1))
     return Receipt(status=1, logs=logs, blockNumber=1)
@@ -316,10 +316,10 @@ def test_events_that_were_removed_or_are_another_contracts_prove_nothing(number:
     payer, shop, nonce = "0x" + "12" * 20, "0x" + "34" * 20, "0x" + "01" * 32
     receipt, payment = transferring((nonce, payer, shop)), Transfer("0xa", payer, shop, AMOUNT, nonce, 0)
     assert proves(receipt, payment)
-    assert takes(receipt.logs[0], payment)
+    assert uses_nonce(receipt.logs[0], payment)
     logs = [log.model_copy(update=changes) if index == number else log for index, log in enumerate(receipt.logs)]
     assert not proves(receipt.model_copy(update={"logs": logs}), payment)
-    assert takes(logs[0], payment) == (number == 1)
+    assert uses_nonce(logs[0], payment) == (number == 1)
 
 
 def test_a_transaction_that_failed_proves_nothing() -> None:

@@ -127,7 +127,7 @@ async def trial(own_chain: tuple[Chain, Facilitator], storage_url: str) -> Async
     wallet = new_wallet()
     async with (
         open_relay(chain) as relay,
-        open_shop(chain, facilitator, storage_url, wallet=wallet, pay_to=new_wallet().address, rpc_url=relay.url, patience=0.3) as shop,
+        open_shop(chain, facilitator, storage_url, wallet=wallet, pay_to=new_wallet().address, rpc_url=relay.url, wait_seconds=0.3) as shop,
     ):
         ring = KeyRing(shop.storage, {"dice": Product("dice", "dice", "0.02", Term.parse("30 days"), None)}, now=shop.clock)
         trial = Trial(shop, relay, ring, wallet)

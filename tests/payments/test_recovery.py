@@ -11,10 +11,10 @@ from sqlalchemy import update
 from sqlmodel import col
 
 from campus.payments.audit import Findings
-from campus.payments.leases import Leases
 from campus.payments.payment import Payment, StoredAnswer
-from campus.payments.reservations import Reservations
+from campus.payments.reservations import Leases, Reservations
 from campus.payments.tables import PaymentRow
+from campus.storage import Lease
 from campus.testing.listener import Answered, Asked, Listener
 from campus.testing.payments import new_wallet, open_chain, open_facilitator
 
@@ -225,7 +225,7 @@ class Enough(Exception):
 
 async def test_a_tool_that_takes_longer_than_a_lease_is_taken_from_nobody(shop: Shop, storage_url: str) -> None:
     payment = shop.pay()
-    async with shop.beside(storage_url, lease=timedelta(seconds=1.5)) as slow:
+    async with shop.beside(storage_url, lease=Lease(timedelta(seconds=1.5))) as slow:
 
         async def take_long(payment_id: str) -> StoredAnswer:
             first = (await shop.row(payment)).lease_until

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from payments.shop import PRICE, Shop, read
 
+from campus.payments.facilitator import X402Facilitator
 from campus.payments.payment import StoredAnswer
-from campus.payments.x402_facilitator import X402Facilitator
 from campus.testing.payments import new_wallet
 
 pytestmark = pytest.mark.anyio

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from payments.shop import Clock, Shop, config
+from payments.shop import Clock, Shop, settings
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from campus.payments.facilitator import X402Facilitator
 from campus.payments.ledger import Ledger
 from campus.payments.setup import open_payments
 from campus.payments.tables import LedgerRow
-from campus.payments.x402_facilitator import X402Facilitator
 from campus.testing.payments import Chain, open_facilitator
 
 pytestmark = pytest.mark.anyio
@@ -38,12 +38,7 @@ async def test_offers_are_written_once_with_their_number(shop: Shop) -> None:
 
 
 async def test_what_was_counted_is_written_when_payments_close(shop: Shop) -> None:
-    async def nothing(*_: Any) -> None:
-        return
-
-    opened = open_payments(
-        config(shop.chain, shop.facilitator.url), shop.storage, now=Clock(), on_settled=nothing, on_released=nothing, on_reversed=nothing
-    )
+    opened = open_payments(settings(shop.chain, shop.facilitator.url), shop.storage, now=Clock(), **NOTHING)
 
     async def fail_while_open() -> None:
         async with opened as payments:
@@ -99,12 +94,8 @@ async def test_a_good_configuration_has_no_findings(shop: Shop) -> None:
 
 async def test_the_check_says_what_is_wrong(shop: Shop) -> None:
     async def found(**changes: str) -> list[str]:
-        right = config(shop.chain, shop.facilitator.url)
-        assert right.payments is not None
-        wrong = right.model_copy(update={"payments": right.payments.model_copy(update=changes)})
-        async with open_payments(
-            wrong, shop.storage, now=Clock(), on_settled=nothing, on_released=nothing, on_reversed=nothing
-        ) as payments:
+        wrong = settings(shop.chain, shop.facilitator.url).model_copy(update=changes)
+        async with open_payments(wrong, shop.storage, now=Clock(), **NOTHING) as payments:
             return await payments.check()
 
     nowhere = "http://127.0.0.1:9"
@@ -120,8 +111,8 @@ async def test_the_check_says_what_is_wrong(shop: Shop) -> None:
 async def test_the_operators_token_goes_to_the_facilitator(chain: Chain, shop: Shop) -> None:
     async with open_facilitator(chain, token="letmein") as guarded:
         for token, is_valid in (("letmein", True), ("wrong", False), (None, False)):
-            engine = X402Facilitator(shop.payments.client, url=guarded.url, network=chain.network, token=token)
-            assert (await engine.verify(shop.pay(), shop.sale())).valid is is_valid
+            facilitator = X402Facilitator(shop.payments.client, url=guarded.url, network=chain.network, token=token)
+            assert (await facilitator.verify(shop.pay(), shop.sale())).valid is is_valid
 
 
 def test_answers_that_nest_without_end_end_no_process() -> None:

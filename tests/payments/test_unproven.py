@@ -14,7 +14,7 @@ from campus.keys.tables import KeyEvent
 from campus.keys.term import Term
 from campus.payments.audit import Findings
 from campus.payments.payment import StoredAnswer
-from campus.payments.unproven import CONFIRMATIONS
+from campus.payments.reconciler import CONFIRMATIONS
 from campus.testing.payments import Chain, Relay, new_wallet, open_chain, open_facilitator, open_relay
 
 pytestmark = pytest.mark.anyio

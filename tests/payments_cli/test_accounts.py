@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from campus.payments.accounts import PAGE, Accounts, Funnel, Period, Revenue
+from campus.payments.ledger import ROWS_PER_PAGE, Accounts, Funnel, Period, Revenue
 from campus.payments.tables import LedgerRow
 from campus.storage import CoreTables, Databases, Storage
 
@@ -126,7 +126,7 @@ async def test_the_newest_entries_come_in_order_of_time(storage: Storage) -> Non
     assert [row.payment_id for row in await Accounts(storage).last(2, ALWAYS)] == ["pay_3", "pay_4"]
 
 
-@pytest.mark.parametrize("count", [0, 1, PAGE, PAGE + 1, 2 * PAGE + 7])
+@pytest.mark.parametrize("count", [0, 1, ROWS_PER_PAGE, ROWS_PER_PAGE + 1, 2 * ROWS_PER_PAGE + 7])
 async def test_no_entry_is_lost_between_pages(storage: Storage, count: int) -> None:
     await write(storage, *(settled(at(20), f"pay_{number}", ALICE) for number in range(count)))
     assert [row.payment_id async for row in Accounts(storage).entries(ALWAYS)] == [f"pay_{number}" for number in range(count)]

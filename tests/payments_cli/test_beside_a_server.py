@@ -177,7 +177,7 @@ async def test_income_that_no_payment_claims_is_listed_to_the_atomic_unit(
         wallet.address.lower(),
     )
     assert paid["transaction"] == (await chain.transfers(sender=wallet.address))[-1].transaction
-    assert "another one" in paid["reason"]
+    assert "another database" in paid["reason"]
     assert paid["at"].endswith("Z")
     assert (sent["is"], sent["amount"], sent["payment"]) == ("unclaimed", 3, None)
     checked = json.loads((await run(("check", "--json"), folder=tmp_path / "one")).out)

@@ -24,7 +24,7 @@ from x402.extensions.bazaar.facilitator import extract_discovery_info, validate_
 from x402.schemas import PaymentPayload
 
 from buildings.cve.models import EXAMPLE, EXAMPLE_OF_VERDICT, Entry, Verdict
-from campus.payments.examples import example_of
+from campus.payments.bazaar import example_of
 from campus.testing import ORIGIN, Frame
 from campus.testing.payments import headers_of
 

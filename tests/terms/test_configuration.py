@@ -17,8 +17,6 @@ from campus.testing import open_campus
 pytestmark = pytest.mark.anyio
 GOOD = PAYMENTS["payments"]
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown network": ({"network": "eip155:424242"}, "payments.network: 'eip155:424242' is no network on which USDC can be taken"),
-    "a network's older name": ({"network": "base"}, "there are: eip155:8453 (Base)"),
     "a short address": ({"pay_to": "0x1234"}, "payments.pay_to: '0x1234' is no wallet's address"),
     "an address of no hexadecimal": ({"pay_to": "0x" + "zz" * 20}, "40 hexadecimal digits"),
     "nobody's address": ({"pay_to": "0x" + "0" * 40}, "not all zero"),
@@ -61,6 +59,14 @@ def test_a_node_whose_url_holds_a_key_may_come_from_the_environment(tmp_path: Pa
     with pytest.raises(ConfigError, match=r"payments\.rpc_url: write it as") as caught:
         read_config(path, {"CAMPUS_PAYMENTS_RPC_URL": "hush"})
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("unknown", ["eip155:424242", "base"])
+async def test_an_unknown_network_is_refused_with_a_list_of_the_known_ones(unknown: str) -> None:
+    listed = rf"payments\.network: '{unknown}' is no network on which USDC can be taken; there are: eip155:8453 \(Base\)"
+    with pytest.raises(ConfigError, match=listed):
+        async with open_campus(tables={"payments": GOOD | {"network": unknown}}, settings={"grants": ["keys"]}, stall=make_stall()):
+            pass
 
 
 CHECKED = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"

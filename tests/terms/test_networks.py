@@ -5,6 +5,7 @@ from x402.mechanisms.evm.default_assets import DEFAULT_ASSETS
 from x402.mechanisms.evm.exact import ExactEvmServerScheme
 from x402.mechanisms.evm.v1.constants import V1_NETWORK_CHAIN_IDS
 
+from campus.errors import ConfigError
 from campus.payments.networks import NETWORKS, Network, id_of_legacy, network_of
 from campus.payments.terms import Payee
 from campus.tool_access import Price
@@ -34,7 +35,7 @@ def test_a_price_becomes_the_amount_that_x402_makes_of_it(network: Network, pric
 
 
 def test_an_unknown_network_is_refused_with_a_list() -> None:
-    with pytest.raises(ValueError, match=r"no network on which USDC can be taken; there are: eip155:8453 \(Base\)"):
+    with pytest.raises(ConfigError, match=r"no network on which USDC can be taken; there are: eip155:8453 \(Base\)"):
         network_of("eip155:424242")
     assert id_of_legacy("base") == "eip155:8453"
     assert id_of_legacy("nowhere") == "nowhere"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from x402.schemas import SettleResponse
 
+from campus.payments.facilitator import outcome_of
 from campus.payments.payment import Payment
-from campus.payments.x402_facilitator import outcome_of
 
 PAYER, TRANSACTION = "0x" + "Ab" * 20, "0x" + "Cd" * 32
 PAYMENT = Payment(2, "eip155:8453", PAYER.lower(), "0x" + "12" * 20, 20_000, 0, 1, "0x" + "34" * 32, b"", {})

@@ -1,4 +1,4 @@
-"""The facilitator, asked through x402's own resource server. The one module that loads x402; it takes a second, so it is loaded late."""
+"""The facilitator: verifies and settles payments through x402's resource server. Only this module loads x402, which takes a second."""
 
 import logging
 from collections.abc import Mapping
@@ -22,45 +22,46 @@ from x402.schemas import (
     SupportedResponse,
 )
 
-from campus.payments.outcome import Outcome, Verdict, one_line
-from campus.payments.payment import Payment, Sale
-from campus.payments.proof import TRANSACTION
+from campus.payments.node import TRANSACTION_HASH
+from campus.payments.payment import Outcome, Payment, Sale, Verdict, one_line
 from campus.payments.terms import JSON
 
 VERIFY_SECONDS = 10.0
 SETTLE_SECONDS = 30.0
-LOST = "settlement_unknown"
+REPLY_LOST = "settlement_unknown"
 PENDING = "settlement_pending"
 FAILURES = (httpx.HTTPError, ValueError, RecursionError, PaymentError)
 log = logging.getLogger(__name__)
 
 
-class Client(HTTPFacilitatorClient):
-    """x402's client, but for two things: it starts without asking anybody, and a settlement whose reply is lost is a result."""
+class FacilitatorClient(HTTPFacilitatorClient):
+    """x402's client with two changes: it starts without a request, and a settlement whose reply is lost is a result."""
 
     def __init__(self, config: FacilitatorConfig, network: str) -> None:
         super().__init__(config)
         self._network = network
 
     def get_supported(self) -> SupportedResponse:
-        """What campus offers, whether or not the facilitator can be reached; `campus check` compares."""
+        """What campus offers, without asking the facilitator; `campus check` compares the two."""
         return SupportedResponse(kinds=[SupportedKind(x402_version=2, scheme="exact", network=self._network)])
 
     async def settle(
         self, payload: PaymentPayload | PaymentPayloadV1, requirements: PaymentRequirements | PaymentRequirementsV1
     ) -> SettleResponse:
-        """x402's server would take no notice of an exception here, and would take a refusal after "pending" as final."""
+        """Return a failure as a result: x402's server ignores exceptions here, and treats a refusal after "pending" as final."""
         try:
             answer = await super().settle(payload, requirements)
         except FAILURES as error:
-            return SettleResponse(success=False, error_reason=LOST, error_message=one_line(error), transaction="", network=self._network)
+            return SettleResponse(
+                success=False, error_reason=REPLY_LOST, error_message=one_line(error), transaction="", network=self._network
+            )
         if answer.error_reason == PENDING:
-            return answer.model_copy(update={"error_reason": LOST, "error_message": "the chain has not confirmed it yet"})
+            return answer.model_copy(update={"error_reason": REPLY_LOST, "error_message": "the chain has not confirmed it yet"})
         return answer
 
 
 class Bearer:
-    """The operator's token for the facilitator, in every request."""
+    """Sends the operator's token to the facilitator in every request."""
 
     def __init__(self, token: str) -> None:
         self._headers = {"Authorization": f"Bearer {token}"}
@@ -71,7 +72,7 @@ class Bearer:
 
 
 class X402Facilitator:
-    """One facilitator, for one network; it is given so many seconds for each answer."""
+    """One facilitator for one network, with a timeout for each kind of request. See the protocol Facilitator."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class X402Facilitator:
         bearer = Bearer(token) if token else None
         self._verify_seconds = verify_seconds
         self._settle_seconds = settle_seconds
-        self._server = x402ResourceServer(Client(FacilitatorConfig(url=url, http_client=client, auth_provider=bearer), network))
+        self._server = x402ResourceServer(FacilitatorClient(FacilitatorConfig(url=url, http_client=client, auth_provider=bearer), network))
         scheme: Any = ExactEvmServerScheme  # its types and those of `register` do not fit
         self._server.register(network, scheme())
         self._server.initialize()
@@ -99,9 +100,9 @@ class X402Facilitator:
         try:
             payload = PaymentPayload(payload=dict(payment.payload), accepted=PaymentRequirements.model_validate(payment.accepted))
         except ValidationError:
-            return "the terms that it accepts cannot be read; copy one of `accepts` as it is"
+            return "the terms that it accepts cannot be read; copy one entry of `accepts` unchanged"
         if self._server.find_matching_requirements([_requirements(sale)], payload) is None:
-            return "the terms that it accepts are not the ones of this call, or not any more"
+            return "the terms that it accepts are not those of this call, or no longer"
         return None
 
     async def verify(self, payment: Payment, sale: Sale) -> Verdict:
@@ -113,8 +114,8 @@ class X402Facilitator:
             return self._unreachable("verify: it did not answer in time")
         except FAILURES as error:
             return self._unreachable(f"verify: {one_line(error) or type(error).__name__}")
-        if answer.is_valid and not _is(answer.payer, payment.payer):
-            return self._unreachable("verify: it speaks of another payer")
+        if answer.is_valid and not _is_payer(answer.payer, payment.payer):
+            return self._unreachable("verify: it answers about another payer")
         self.trouble = None
         return Verdict(answer.is_valid, one_line(answer.invalid_reason or "the facilitator does not say why"))
 
@@ -138,9 +139,9 @@ class X402Facilitator:
 
 
 def outcome_of(answer: SettleResponse | None, payment: Payment) -> Outcome:
-    """What a facilitator's answer to a settlement means; None: it did not answer in time.
+    """What a facilitator's answer to a settlement means; None if it did not answer in time.
 
-    Whatever it says but that it settled means nothing: facilitators were seen to refuse what they had sent to the chain.
+    Any answer other than settled counts as unknown: facilitators were seen to refuse payments that they had sent to the chain.
     """
     if answer is None:
         return Outcome("unknown", reason="it did not answer in time")
@@ -148,15 +149,15 @@ def outcome_of(answer: SettleResponse | None, payment: Payment) -> Outcome:
         return Outcome("unknown", reason=one_line(f"{answer.error_reason or ''} {answer.error_message or ''}"))
     if answer.network != payment.network:
         return Outcome("unknown", reason="it says that it settled on another network")
-    if not _is(answer.payer, payment.payer):
+    if not _is_payer(answer.payer, payment.payer):
         return Outcome("unknown", reason="it says that it settled another payer's payment")
-    if not TRANSACTION.fullmatch(answer.transaction.lower()):
+    if not TRANSACTION_HASH.fullmatch(answer.transaction.lower()):
         return Outcome("unknown", reason="it says that it settled, and names no transaction")
     return Outcome("settled", answer.transaction.lower())
 
 
-def _is(said: str | None, payer: str) -> bool:
-    return said is None or said.lower() == payer
+def _is_payer(named: str | None, payer: str) -> bool:
+    return named is None or named.lower() == payer
 
 
 def _requirements(sale: Sale) -> PaymentRequirements:
@@ -164,9 +165,9 @@ def _requirements(sale: Sale) -> PaymentRequirements:
 
 
 def _payload(payment: Payment, sale: Sale) -> PaymentPayload:
-    """The payment as x402 v2 has it, whichever version it came in; what it accepts was compared before.
+    """The payment in the form of x402 v2, whichever version it came in; the terms that it accepts were compared before.
 
-    Resource and extensions are those of the terms, not what the payer says of them: a facilitator catalogues tools by them.
+    Resource and extensions are those of the terms, not the payer's: a facilitator lists tools by them.
     """
     payload: Mapping[str, Any] = payment.payload
     resource = ResourceInfo(url=sale.resource, description=sale.description, mime_type=JSON)
