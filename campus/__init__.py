@@ -3,7 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from campus.building import Building, Check, Job, Page, Settings
+from campus.building import Building, Check, Job, Page, Service, Settings
 from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
 from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
@@ -57,6 +57,7 @@ __all__ = [
     "ProductEntry",
     "Request",
     "Response",
+    "Service",
     "Settings",
     "Site",
     "Span",

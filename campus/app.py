@@ -25,7 +25,7 @@ from campus.directory import Directory
 from campus.errors import CampusError, LoadError
 from campus.http.health import Health
 from campus.http.pages import admin_app
-from campus.jobs import Scheduler, Task
+from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task
 from campus.keys.building_keys import BuildingKeys
 from campus.keys.keyring import KeyRing
 from campus.observability.metrics import Counters
@@ -53,6 +53,7 @@ class Campus:
     mail: Mail | None
     sites: Mapping[str, Site[Any, Any]]
     scheduler: Scheduler
+    services: ServiceRunner
     health: Health
     payments: PaymentService | None = None
 
@@ -64,6 +65,10 @@ class Campus:
     async def run_jobs(self) -> None:
         """Run every job when it is due, until cancelled."""
         await self.scheduler.run()
+
+    async def run_services(self) -> None:
+        """Run the buildings' services, until cancelled."""
+        await self.services.run()
 
     async def run_job(self, name: str, **options: Any) -> None:
         """Run one job now; JobRefused when another process runs it."""
@@ -134,8 +139,9 @@ async def assemble(
         sites = {one.name: await stack.enter_async_context(around.site(one)) for one in plan.loaded}
         tasks = tasks_of(plan.opened, sites, core.keys, more=payments.tasks if payments else ())
         scheduler = Scheduler(tasks, core.storage, now=clock)
-        health = Health(readiness(plan, sites, core.storage, scheduler, payments), needed=["storage"])
-        yield Campus(plan, core, around.counters, mail, sites, scheduler, health, payments)
+        services = ServiceRunner(services_of(plan.opened, sites))
+        health = Health(readiness(plan, sites, core.storage, scheduler, services, payments), needed=["storage"])
+        yield Campus(plan, core, around.counters, mail, sites, scheduler, services, health, payments)
         await core.keys.flush_last_used()
 
 
@@ -228,3 +234,12 @@ def tasks_of(
         await keys.flush_last_used()
 
     return [*tasks, *more, Task("campus.flush_last_used", flush_last_used, every=LAST_USE_FLUSH, on="each")]
+
+
+def services_of(opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]]) -> list[ServiceTask]:
+    """The services of all buildings, each with its building's site."""
+    return [
+        ServiceTask(one.name, service.name, partial(service.run, sites[one.name]))
+        for one in opened
+        for service in one.loaded.building.services
+    ]

@@ -59,6 +59,26 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Service:
+    """Work that goes on all the time while a process serves: `async def run(site)`, which ends only when it is cancelled.
+
+    Every process that serves runs it, from its start to its end; `campus run` and `campus check` do not. When it raises or returns,
+    that is logged and shown in /readyz, and it is started again, after a second at first and after a minute at most.
+    """
+
+    run: Callable[..., Awaitable[None]]
+
+    def __post_init__(self) -> None:
+        if isfunction(self.run) and not iscoroutinefunction(self.run):
+            raise TypeError(f"the service {self.name} is not async; write async def {self.name}(site)")
+
+    @property
+    def name(self) -> str:
+        """What logs and findings call it."""
+        return self.run.__name__
+
+
+@dataclass(frozen=True)
 class Page:
     """An HTTP route for people: `Page("GET /v1/x/{id}.svg", answer)` with `async def answer(request, site) -> Response`."""
 
@@ -107,12 +127,14 @@ class Building:
     tables: type[SQLModel] | None = None
     state: Callable[..., object] | None = None
     jobs: Sequence[Job] = ()
+    services: Sequence[Service] = ()
     pages: Sequence[Page] = ()
     checks: Sequence[Check] = ()
     problems: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, given, kind in (("jobs", self.jobs, Job), ("pages", self.pages, Page), ("checks", self.checks, Check)):
+        for name, kind in (("jobs", Job), ("services", Service), ("pages", Page), ("checks", Check)):
+            given = getattr(self, name)
             if strangers := [one for one in given if not isinstance(one, kind)]:
                 raise TypeError(f"{name}= takes {kind.__name__}(…) only, not {strangers[0]!r}")
         names = [job.name for job in self.jobs]

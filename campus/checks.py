@@ -12,7 +12,7 @@ from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
 from campus.config import ServerTable, WebTable
 from campus.errors import CampusError
-from campus.jobs import Scheduler
+from campus.jobs import Scheduler, ServiceRunner
 from campus.outbound.mail import Mail
 from campus.payments.payment import PaymentService
 from campus.paywall.admission import ALL
@@ -132,9 +132,10 @@ def readiness(
     sites: Mapping[str, Site[Any, Any]],
     storage: Storage,
     scheduler: Scheduler,
+    services: ServiceRunner,
     payments: PaymentService | None = None,
 ) -> Callable[[], Awaitable[Findings]]:
-    """What /readyz asks: whether every database takes a write, whether jobs run and payments work, and the buildings' checks.
+    """What /readyz asks: whether every database takes a write, whether jobs and services run and payments work, and the buildings' checks.
 
     The finding `storage` is about campus's own database and those that calls write to. A database that only jobs write
     to, because all of its building's tools are read-only, is a finding of its building: calls are answered without it.
@@ -149,7 +150,7 @@ def readiness(
         if payments:
             own["payments"] = await payments.findings()
         found = await run_checks(plan.opened, sites, "ready")
-        for name, sentences in failed.items():
+        for name, sentences in (*failed.items(), *services.findings().items()):
             found[name] = [*sentences, *found.get(name, ())]
         for name, remote in plan.remotes.items():
             found[name] = [*remote.findings(), *found.get(name, ())]

@@ -12,7 +12,7 @@ from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import OUTBOX, Tables
 from buildings.recorder.tidying import tidy
 from buildings.recorder.watch import watch
-from campus import Building, Check, Job, Page
+from campus import Building, Check, Job, Page, Service
 from campus.alerts import email_pages
 
 building = Building(
@@ -20,8 +20,8 @@ building = Building(
     settings=RecorderSettings,
     tables=Tables,
     state=open_runtime,
+    services=[Service(watch)],
     jobs=[
-        Job(watch, every=timedelta(seconds=1), on="each"),
         Job(follow_keys, every=timedelta(minutes=1)),
         Job(tidy, daily_at="04:10"),
     ],

@@ -55,6 +55,7 @@ async def _serve(settings: Config) -> None:
         operators = sockets.enter_context(bind(*settings.server.admin, key="admin")) if settings.server.admin else None
         async with assemble(settings, exclusive=True) as campus, open_app(campus) as app, anyio.create_task_group() as tasks:
             tasks.start_soon(campus.run_jobs)
+            tasks.start_soon(campus.run_services)
             served = partial(serve_app, trusted_proxies=settings.server.trusted_proxies)
             if operators:
                 tasks.start_soon(partial(served, open_admin(campus), operators, grace_seconds=1, takes_signals=False))

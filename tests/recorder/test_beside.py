@@ -1,4 +1,4 @@
-"""A second process on the same data: `campus run recorder.watch` beside a server."""
+"""A second process that watches and delivers on the same data, beside a server."""
 
 import anyio
 import pytest

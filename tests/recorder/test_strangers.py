@@ -158,7 +158,7 @@ async def test_registrations_of_one_address_are_limited(open_recorder: Any) -> N
                 await recorder.register(f"https://localhost/{number}")
             refused = await recorder.call("register_monitor", name="a", alert_webhook="https://localhost/x")
             assert (refused.status, refused.code) == (429, "too_many_registrations")
-            assert "register again in 2 s" in refused.data["detail"]
+            assert "try again in 2 s" in refused.data["detail"]
             if frame == "http":
                 assert refused.headers["Retry-After"] == "2"
                 assert refused.headers["RateLimit-Policy"] == '"registrations";q=30;w=60'

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic, sleep
 
 import httpx
 import pytest
 from fastmcp import Client
 from fastmcp.client.auth import BearerAuth
+from patience import patience
 from serving import Served, serving
 
 pytestmark = pytest.mark.anyio
@@ -99,6 +101,14 @@ async def test_the_strangers_paid_tool_reads_what_its_job_stored(served: Served)
         assert result.structured_content == answer
     refusal = httpx.get(f"{served.url}/v1/tides/brest/2030-01-01", headers={"Authorization": f"Bearer {key}"})
     assert (refusal.status_code, refusal.json()["code"]) == (404, "no_tides")
+
+
+def test_the_strangers_service_sees_what_its_job_stored_in_another_process(served: Served) -> None:
+    served.command("run", "tides.refresh")
+    deadline = monotonic() + patience(20)
+    while "brest" not in httpx.get(f"{served.url}/v1/tides/ports").text:
+        assert monotonic() < deadline
+        sleep(0.05)
 
 
 def test_the_strangers_page_and_check_are_asked(served: Served) -> None:

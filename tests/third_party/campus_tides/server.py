@@ -1,9 +1,10 @@
-"""The tools, the job and the page."""
+"""The tools, the job, the service and the page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
+import anyio
 from fastmcp import FastMCP
 from pydantic import BaseModel, ConfigDict
 from sqlmodel import col, select
@@ -45,6 +46,7 @@ class Tides(BaseModel):
 
 
 Here = Site[TidesSettings, Ports]
+LOOK_SECONDS = 0.2
 mcp = FastMCP("Tide tables", instructions="High and low water, by port and day, from the harbour's own list.")
 
 
@@ -73,6 +75,14 @@ async def refresh(site: Here) -> None:
             await session.merge(row)
     site.state.names = frozenset(row.port for row in rows)
     site.count("refreshes")
+
+
+async def follow_ports(site: Here) -> None:
+    """Know the ports that another process has stored."""
+    while True:
+        async with site.storage.read() as session:
+            site.state.names = frozenset((await session.exec(select(Feed.port).distinct())).all())
+        await anyio.sleep(LOOK_SECONDS)
 
 
 async def board(request: Request, site: Here) -> Response:
