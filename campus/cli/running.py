@@ -99,7 +99,7 @@ async def _run(file: ConfigFile, name: str, words: tuple[str, ...]) -> None:
     plan = await make_plan(config, installed_buildings())
     job = plan.jobs.get(name)
     if job is None:
-        raise JobRefused(f"there is no job {name!r}; there are: {', '.join(sorted(plan.jobs)) or 'none'}")
+        raise JobRefused(f"there is no job {name!r}; the jobs are: {', '.join(sorted(plan.jobs)) or 'none'}")
     options = parsed_options(name, job, words)  # before a database is opened
     async with assemble(config, exclusive=False, plan=plan) as campus:
         await campus.run_job(name, **options)

@@ -1,4 +1,4 @@
-"""The keys of a campus: issued, listed, rotated, renewed, revoked and found. Every change is on disk when it returns."""
+"""The keys of a campus: issued, listed, rotated, renewed, revoked, sold and found. A change is on disk when its method returns."""
 
 import logging
 import secrets
@@ -13,23 +13,22 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.caller import Credential, Key
 from campus.errors import KeyRefused
 from campus.keys.product import Product
-from campus.keys.record import KeyRecord, state_of
-from campus.keys.repository import new_row, refuse_ended, refuse_other_scope, row_named, save, utc_text
+from campus.keys.repository import KeyRecord, new_row, record_of, refuse_ended, refuse_other_scope, row_named, save, utc_text
 from campus.keys.sales import KeySales, KeySold
 from campus.keys.tables import KeyRow
 from campus.keys.token_cache import TokenCache
 from campus.storage import Entropy, Storage
 
 OVERLAP = timedelta(hours=24)
-"""How long a rotated key is good beside the one that takes its place."""
+"""How long a rotated key stays valid beside the key that replaces it."""
 log = logging.getLogger(__name__)
 
 
 class KeyRing:
-    """The keys in the house's storage; one per process.
+    """The keys in campus's own database; one object per process.
 
-    `name` is what an operator has of a key: its id, or the first four or more characters of its token, with or without
-    `campus_live_`. `by` is who asks, for the log of changes. What cannot be done is a KeyRefused, and nothing is written.
+    `name` is a key's id, or four or more characters of the beginning of its token, with or without `campus_live_`. `by` is who
+    asks, for the log of changes. A method that cannot do its work raises KeyRefused and writes nothing.
     """
 
     def __init__(
@@ -49,25 +48,25 @@ class KeyRing:
         self._sales = KeySales(storage, now=now, entropy=entropy, forget=self._token_cache.forget)
 
     def peek(self, token: str) -> Credential | None:
-        """What is known of the token without a wait; None: await `find`."""
+        """The credential when it is known without reading the database; None: await `find`."""
         return self._token_cache.peek(token)
 
     async def find(self, token: str) -> Credential:
-        """Whether the token is valid, unknown, expired or revoked, and its key; a change elsewhere shows within 5 s."""
+        """Whether the token is valid, unknown, expired or revoked, and its key; a change by another process shows within 5 s."""
         return await self._token_cache.find(token)
 
     async def flush_last_used(self) -> None:
-        """Write down when keys were last used: call it every 60 s and at the end."""
+        """Store when keys were last used: call it every 60 s and at the end."""
         await self._token_cache.flush_last_used()
 
     async def get(self, key_id: str) -> Key | None:
-        """The key of this id, whatever its state; None when there is none."""
+        """The key with this id, in any state; None when there is none."""
         async with self._storage.read() as session:
             row = await session.get(KeyRow, key_id)
             return row.key() if row else None
 
     async def end_of(self, lineage: str) -> datetime | None:
-        """When the last key of a lineage ends or ended; None when none is left that was not revoked."""
+        """When the last key of a lineage ends or ended; None when all of them were revoked."""
         async with self._storage.read() as session:
             ends = await session.exec(
                 select(func.max(KeyRow.expires_at)).where(KeyRow.lineage == lineage, col(KeyRow.revoked_at).is_(None))
@@ -75,14 +74,14 @@ class KeyRing:
             return ends.one()
 
     async def list(self) -> Sequence[KeyRecord]:
-        """Every key that was ever issued, the oldest first."""
+        """All keys ever issued, the oldest first."""
         now = self._now()
         async with self._storage.read() as session:
             rows = await session.exec(select(KeyRow).order_by(col(KeyRow.issued_at), col(KeyRow.id)))
-            return tuple(_record_of(row, now=now) for row in rows)
+            return tuple(record_of(row, now=now) for row in rows)
 
     async def issue(self, product: str, *, note: str = "", by: str = "operator") -> tuple[Key, str]:
-        """Make a key of the product, good from now; also returns its token, which nothing can show again."""
+        """Make a key of the product, valid from now; also returns its token, which cannot be shown again."""
         sold = self._product(product)
         now = self._now()
         row, token = new_row(sold.name, sold.scope, issued_at=now, expires_at=sold.term.end(now), note=note, entropy=self._entropy)
@@ -93,7 +92,7 @@ class KeyRing:
         return key, token
 
     async def rotate(self, name: str, *, by: str = "operator") -> tuple[Key, str]:
-        """Put a new token in the place of a valid key, with its lineage, scope and end; the old one is good for 24 h more."""
+        """Replace a valid key by a new one with its lineage, scope and end; the old one stays valid for 24 h more."""
         async with self._changing(name) as (session, old):
             now = self._now()
             refuse_ended(old)
@@ -117,7 +116,7 @@ class KeyRing:
         return key, token
 
     async def renew(self, name: str, product: str | None = None, *, by: str = "operator") -> Key:
-        """Extend a key by a term of its own product, or of another with the same scope: from its end, or from now if later."""
+        """Extend a key by the term of its product, or of another with the same scope: from its end, or from now if later."""
         async with self._changing(name) as (session, row):
             now = self._now()
             refuse_ended(row)
@@ -131,7 +130,7 @@ class KeyRing:
         return key
 
     async def revoke(self, name: str, *, by: str = "operator") -> Key:
-        """End a key for ever, everywhere within 5 s; a key that was revoked before stays as it is."""
+        """End a key for ever, in every process within 5 s; a key that was revoked before stays as it is."""
         async with self._changing(name) as (session, row):
             key = row.key()
             if row.revoked_at is not None:
@@ -142,24 +141,24 @@ class KeyRing:
         return key
 
     async def sell(self, product: str, *, payment: str, by: str, renew: str | None = None) -> KeySold:
-        """Prepare what a payment buys: a new key, or more time for the key of the id `renew`. It counts once it is delivered."""
+        """Store what a payment buys: a new key, or more time for the key with the id `renew`. It takes effect with `deliver`."""
         return await self._sales.sell(self._product(product), payment=payment, by=by, renew=renew)
 
     async def deliver(self, session: AsyncSession, payment: str) -> None:
-        """The payment has settled: what it bought becomes true in the session's transaction; nothing where it bought no key."""
+        """Deliver what a settled payment bought, in the session's transaction; does nothing when it bought no key."""
         await self._sales.deliver(session, payment)
 
     async def drop(self, session: AsyncSession, payment: str) -> None:
-        """The payment was released uncharged: what it would have bought is forgotten."""
+        """Delete what a payment would have bought that was released uncharged."""
         await self._sales.drop(session, payment)
 
     async def take_back(self, session: AsyncSession, payment: str) -> None:
-        """The payment turned out not to be charged, or not any more: its key is revoked, its renewal taken off."""
+        """Revoke the key, or subtract the renewal, of a payment that turned out not to be charged."""
         await self._sales.take_back(session, payment)
 
     @asynccontextmanager
     async def _changing(self, name: str) -> AsyncIterator[tuple[AsyncSession, KeyRow]]:
-        """A transaction on one key, which storage lets no other change meanwhile; what was remembered of it is forgotten."""
+        """A transaction on one key, which nobody else changes meanwhile; its token leaves the cache."""
         async with self._storage.write() as session:
             row = await row_named(session, name)
             digest = row.digest
@@ -169,11 +168,5 @@ class KeyRing:
     def _product(self, name: str) -> Product:
         if (product := self._products.get(name)) is not None:
             return product
-        there_are = f"there are: {', '.join(sorted(self._products))}" if self._products else "campus.toml has no table [products.NAME]"
-        raise KeyRefused(f"no product {name!r} is for sale; {there_are}")
-
-
-def _record_of(row: KeyRow, *, now: datetime) -> KeyRecord:
-    key = row.key()
-    state = state_of(key, revoked_at=row.revoked_at, now=now)
-    return KeyRecord(key, row.prefix, state, row.note, row.revoked_at, row.replaced_by, row.last_used_at)
+        known = f"the products are: {', '.join(sorted(self._products))}" if self._products else "campus.toml has no table [products.NAME]"
+        raise KeyRefused(f"no product {name!r} is for sale; {known}")

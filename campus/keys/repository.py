@@ -1,18 +1,53 @@
-"""A key's row: how it is made, found by what an operator has of it, and saved together with the line of the log that names it."""
+"""Rows of keys: made, found by an id or the beginning of a token, saved with a log entry, and shown to operators."""
 
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from sqlmodel import col, func, or_, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from campus.caller import Key
 from campus.errors import KeyRefused
 from campus.keys.tables import KeyEvent, KeyRow
-from campus.keys.token import MARK, PREFIX_LENGTH, digest_of, new_token, prefix_of
+from campus.keys.token import SHOWN_LENGTH, START, digest_of, new_token, prefix_of
 from campus.storage import Entropy, random_base62
 
 ID_LENGTH = 12
-SHOWN_LENGTH = len("key_") + ID_LENGTH
+ID_TEXT_LENGTH = len("key_") + ID_LENGTH
 SHORTEST_PREFIX = 4
+
+KeyState = Literal["valid", "expired", "revoked"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """A key as `campus key list` shows it, with everything that the operator may know.
+
+    `prefix` is the first 12 of the token's random characters. `replaced_by` is the id of the key that a rotation made in its
+    place; the old one stays valid until its `expires_at`. `last_used_at` may be a minute late.
+    """
+
+    key: Key
+    prefix: str
+    state: KeyState
+    note: str
+    revoked_at: datetime | None
+    replaced_by: str | None
+    last_used_at: datetime | None
+
+
+def record_of(row: KeyRow, *, now: datetime) -> KeyRecord:
+    """The row as operators see it."""
+    key = row.key()
+    return KeyRecord(key, row.prefix, state_of(row, now=now), row.note, row.revoked_at, row.replaced_by, row.last_used_at)
+
+
+def state_of(row: KeyRow, *, now: datetime) -> KeyState:
+    """A key's state; a revoked key stays revoked after its end."""
+    if row.revoked_at is not None:
+        return "revoked"
+    return "expired" if row.key().has_ended(now) else "valid"
 
 
 def new_row(
@@ -25,7 +60,7 @@ def new_row(
     entropy: Entropy,
     lineage: str | None = None,
 ) -> tuple[KeyRow, str]:
-    """A row that is not saved yet, and the token that its digest is of; without a lineage it begins one."""
+    """A row that is not saved yet, and its token; without a lineage it begins a new one."""
     token = new_token(entropy)
     key_id = f"key_{random_base62(ID_LENGTH, entropy)}"
     row = KeyRow(
@@ -43,43 +78,43 @@ def new_row(
 
 
 async def row_named(session: AsyncSession, name: str) -> KeyRow:
-    """The one row that the name means; KeyRefused when there is none, or more."""
-    start = name.removeprefix(MARK)[:PREFIX_LENGTH]
+    """The one row that an id or the beginning of a token names; KeyRefused when there is none, or more than one."""
+    start = name.removeprefix(START)[:SHOWN_LENGTH]
     means = col(KeyRow.id) == name
     if len(start) >= SHORTEST_PREFIX:
         means = or_(means, func.substr(col(KeyRow.prefix), 1, len(start)) == start)
     rows = (await session.exec(select(KeyRow).where(means).order_by(col(KeyRow.id)))).all()
     if not rows:
-        # not all of it: it may be the token of a key elsewhere
+        # shortened, because it may be the token of a key elsewhere
         raise KeyRefused(
-            f"no key {name[:SHOWN_LENGTH]!r}; give an id, or {SHORTEST_PREFIX} characters of a token at least: `campus key list` shows both"
+            f"no key {name[:ID_TEXT_LENGTH]!r}; use an id or {SHORTEST_PREFIX} characters of a token: `campus key list` shows both"
         )
     if len(rows) > 1:
-        raise KeyRefused(f"{start!r} begins {len(rows)} keys: {', '.join(row.id for row in rows)}; give the id of one of them")
+        raise KeyRefused(f"{len(rows)} keys begin with {start!r}: {', '.join(row.id for row in rows)}; use the id of one of them")
     return rows[0]
 
 
 async def save(session: AsyncSession, row: KeyRow, action: str, *, at: datetime, by: str, detail: str) -> None:
-    """Write the row, then the line of the log that names it."""
+    """Write the row, then the log entry that names it."""
     session.add(row)
     await session.flush()
     session.add(KeyEvent(at=at, key_id=row.id, action=action, by=by, detail=detail))
 
 
 def refuse_ended(row: KeyRow) -> None:
-    """A key that was revoked, or has another in its place, changes no more: KeyRefused."""
+    """KeyRefused for a key that was revoked or rotated: it cannot be changed."""
     if row.revoked_at is not None:
         raise KeyRefused(f"key {row.id} was revoked on {utc_text(row.revoked_at)} and cannot be changed; a new key is needed")
     if row.replaced_by is not None:
-        raise KeyRefused(f"key {row.id} was rotated before; {row.replaced_by} stands in its place")
+        raise KeyRefused(f"key {row.id} was rotated before; use {row.replaced_by}, which replaced it")
 
 
 def refuse_other_scope(row: KeyRow, *, product: str, scope: str) -> None:
-    """A renewal opens nothing else than the key did: KeyRefused."""
+    """KeyRefused when the product has another scope: a renewed key opens what it opened before."""
     if scope != row.scope:
         raise KeyRefused(f"key {row.id} has the scope {row.scope}, and {product} has {scope}; a new key is needed")
 
 
 def utc_text(moment: datetime) -> str:
-    """RFC 3339, whole seconds."""
+    """RFC 3339, in whole seconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

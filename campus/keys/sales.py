@@ -1,4 +1,4 @@
-"""Keys that a payment buys: prepared while the call runs, and true only in the transaction that settles the payment."""
+"""Keys that a payment buys: stored as a sale while the call runs, and delivered by the transaction that settles the payment."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -11,22 +11,21 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Key
 from campus.errors import KeyRefused
-from campus.keys.product import Product
-from campus.keys.repository import SHOWN_LENGTH, new_row, refuse_ended, refuse_other_scope, save, utc_text
+from campus.keys.product import Product, Term
+from campus.keys.repository import ID_TEXT_LENGTH, new_row, refuse_ended, refuse_other_scope, save, utc_text
 from campus.keys.tables import KeyRow, KeySale
-from campus.keys.term import Term
 from campus.storage import Entropy, Storage
 
 BY = "campus"
-"""Who takes back what a payment bought that is not on the chain, in the log of changes."""
+"""Who takes keys back, in the log of changes."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class KeySold:
-    """What a payment buys: the key as it is once the payment has settled.
+    """What a payment buys: the key as it will be once the payment has settled.
 
-    `token` is what its holder sends, and nothing can show it again; None for a renewal, which leaves the token as it is.
+    `token` is what its holder sends; it cannot be shown again. None for a renewal, which keeps the token.
     """
 
     key: Key
@@ -34,10 +33,10 @@ class KeySold:
 
 
 class KeySales:
-    """Sells keys in two steps, so that an unpaid one opens nothing and a paid one is never lost.
+    """Sells keys in two steps, so that an unpaid key opens nothing and a paid key is never lost.
 
-    A crash between the two leaves a row that the payment's own end delivers or drops. `forget` has the lookup ask the
-    database again about a digest.
+    A crash between the two leaves a row, which is delivered or dropped with its payment. `forget` removes a digest from the token
+    cache.
     """
 
     def __init__(self, storage: Storage, *, now: Callable[[], datetime], entropy: Entropy, forget: Callable[[bytes], None]) -> None:
@@ -47,9 +46,9 @@ class KeySales:
         self._forget = forget
 
     async def sell(self, product: Product, *, payment: str, by: str, renew: str | None) -> KeySold:
-        """Note what the payment buys; a second call for a payment that has not settled takes the place of the first.
+        """Store what the payment buys; a second call with a payment that has not settled replaces the first.
 
-        KeyRefused for a key that cannot be renewed, by this product or at all.
+        KeyRefused for a key that cannot be renewed, with this product or at all.
         """
         now = self._now()
         async with self._storage.write() as session:
@@ -62,7 +61,7 @@ class KeySales:
         return sold
 
     async def deliver(self, session: AsyncSession, payment: str) -> None:
-        """Make true what the payment bought; once, however often it is called."""
+        """Deliver what the payment bought; once, however often it is called."""
         sale = await session.get(KeySale, payment)
         if sale is None or sale.delivered_at is not None:
             return
@@ -74,14 +73,14 @@ class KeySales:
         self._after_commit(session, [row.digest], f"key {action}", known)
 
     async def drop(self, session: AsyncSession, payment: str) -> None:
-        """Forget what the payment would have bought; what was delivered stays."""
+        """Delete what the payment would have bought; a delivered sale stays."""
         unsettled = col(KeySale.payment) == payment, col(KeySale.delivered_at).is_(None)
         await (await session.connection()).execute(delete(KeySale).where(*unsettled))
 
     async def take_back(self, session: AsyncSession, payment: str) -> None:
-        """The payment was charged no more: the key that it bought is revoked, the time that it bought is taken off. Call it once.
+        """Revoke the key that the payment bought, or subtract the time, because the payment is not charged after all. Call it once.
 
-        Whoever holds a rotated key's successor holds what was bought: that is revoked too.
+        The successor of a rotated key is revoked too.
         """
         sale = await session.get(KeySale, payment)
         if sale is None or sale.delivered_at is None:
@@ -102,7 +101,7 @@ class KeySales:
         self._after_commit(session, [row.digest for row in rows], "key taken back", {"key_id": sale.key_id, "payment": payment})
 
     def _after_commit(self, session: AsyncSession, digests: Sequence[bytes], said: str, known: Mapping[str, str]) -> None:
-        """Have the lookup ask anew; not before the commit: a look in between would remember the key as it was."""
+        """Remove the keys from the token cache after the commit; a read before it would cache the key as it was."""
 
         def committed(_: object) -> None:
             for digest in digests:
@@ -133,7 +132,7 @@ async def _renewal(
 ) -> tuple[KeySale, KeySold]:
     row = await session.get(KeyRow, key_id)
     if row is None:
-        raise KeyRefused(f"no key {key_id[:SHOWN_LENGTH]!r}; the id of a key is not the key itself: it begins with key_")
+        raise KeyRefused(f"no key {key_id[:ID_TEXT_LENGTH]!r}; the id of a key is not the key itself: it begins with key_")
     refuse_ended(row)
     refuse_other_scope(row, product=product.name, scope=product.scope)
     sale = _sale_of("renew", row, product, payment=payment, by=by, now=now)
@@ -158,7 +157,7 @@ def _sale_of(action: str, row: KeyRow, product: Product, *, payment: str, by: st
 
 
 def _issued(sale: KeySale) -> KeyRow:
-    """The new key, its term counted from the call."""
+    """The row of the new key, whose term counts from the call."""
     return KeyRow(
         id=sale.key_id,
         digest=sale.digest,
@@ -173,7 +172,7 @@ def _issued(sale: KeySale) -> KeyRow:
 
 
 async def _renewed(session: AsyncSession, sale: KeySale) -> KeyRow:
-    """The key with its new end; where it was rotated since the call, the one that stands in its place: the time is paid for."""
+    """The key with its new end; when it was rotated since the call, the key that replaced it, because the time is paid for."""
     row = await session.get_one(KeyRow, sale.key_id)
     while row.replaced_by is not None:
         row = await session.get_one(KeyRow, row.replaced_by)

@@ -1,4 +1,4 @@
-"""The tables of keys: a row per token, one per sale that a payment pays for, and a log of what was done that can only grow."""
+"""The tables of keys: a row per token, a row per sale, and a log of every change that only grows."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from campus.storage import CoreTables, UtcDateTime
 
 
 class KeyRow(CoreTables, table=True):
-    """One token, by its digest. Rows are never deleted: what a key owns, and the log, name them."""
+    """One token, by its digest. Rows are never deleted, because the log and what a key owns refer to them."""
 
     __tablename__ = "keys"
 
@@ -27,12 +27,12 @@ class KeyRow(CoreTables, table=True):
     last_used_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
     def key(self) -> Key:
-        """The key without its secrets, as campus hands it on."""
+        """The key without its secrets, as buildings see it."""
         return Key(self.id, self.product, self.scope, self.lineage, self.issued_at, self.expires_at)
 
 
 class KeyEvent(CoreTables, table=True):
-    """Who did what to which key, and when. The database refuses to change or delete a row (triggers of the migration)."""
+    """Who did what to which key, and when. Triggers, which the migration makes, refuse to change or delete a row."""
 
     __tablename__ = "key_events"
 
@@ -45,11 +45,11 @@ class KeyEvent(CoreTables, table=True):
 
 
 class KeySale(CoreTables, table=True):
-    """What a payment buys: a key that is not in `keys` yet, or more time for one that is. It becomes true when the payment settles.
+    """What a payment buys: a key that is not in `keys` yet, or more time for one that is. It takes effect when the payment settles.
 
-    `action` is new or renew; what follows describes the key. `term` is as it was sold, and counts from `started_at`, the moment of
-    the call. `delivered_at` is set by the transaction that settles the payment. `payment` names a row of `payments` without a
-    foreign key: keys know nothing of how they are paid.
+    `action` is new or renew; the columns after it describe the key. `term` is as sold, and counts from `started_at`, the time of the
+    call. The transaction that settles the payment sets `delivered_at`. `payment` is the id of a row in `payments`, without a foreign
+    key, because keys do not depend on how they are paid for.
     """
 
     __tablename__ = "key_sales"

@@ -1,4 +1,4 @@
-"""From a token to its key, at the pace of a paid call: what was read in the last seconds is not read again."""
+"""Finds the key of a token for every call: what was read in the last 5 seconds is not read again."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -20,11 +20,11 @@ UNKNOWN = Credential("unknown")
 
 
 class TokenCache:
-    """Finds the keys of tokens, and notes when each was last used.
+    """Finds the keys of tokens, and records when each was last used.
 
-    An answer of the database, found or not, serves for 5 seconds from the moment it was asked for: a revocation in
-    another process bites within that. Whether a key has expired is judged anew at every look. Tokens are remembered by
-    their digest only; of more than `size` the one that was unused for longest goes.
+    What the database answers, a key or none, is kept for 5 seconds from the question: a revocation by another process takes effect
+    within that time. Expiry is checked at every call. Tokens are kept by their digests only, at most `size` of them; the least
+    recently used is dropped first.
     """
 
     def __init__(self, storage: Storage, *, now: Callable[[], datetime], monotonic: Callable[[], float], size: int = CACHE_SIZE) -> None:
@@ -33,11 +33,11 @@ class TokenCache:
         self._monotonic = monotonic
         self._size = size
         self._known: OrderedDict[bytes, tuple[float, Credential]] = OrderedDict()
-        self._asking: dict[bytes, anyio.Event] = {}
+        self._reading: dict[bytes, anyio.Event] = {}
         self._used: dict[str, datetime] = {}
 
     def peek(self, token: str) -> Credential | None:
-        """What is known without a wait; None: only the database can tell. Text that cannot be a token is unknown."""
+        """The credential when it is known without reading the database, else None. Text that cannot be a token is unknown."""
         if len(token) != TOKEN_LENGTH or not token.isascii():
             return UNKNOWN
         digest = digest_of(token)
@@ -45,25 +45,25 @@ class TokenCache:
         if entry is None or entry[0] <= self._monotonic():
             return None if is_well_formed(token) else UNKNOWN
         self._known.move_to_end(digest)
-        return self._judge(entry[1])
+        return self._as_of_now(entry[1])
 
     async def find(self, token: str) -> Credential:
-        """What is known, else what the database says; calls that ask for one token at once share one answer."""
+        """The credential, read from the database when needed; simultaneous calls with one token share one read."""
         if (credential := self.peek(token)) is not None:
             return credential
         digest = digest_of(token)
-        if asking := self._asking.get(digest):
-            await asking.wait()
+        if reading := self._reading.get(digest):
+            await reading.wait()
             if (credential := self.peek(token)) is not None:
                 return credential
-        return self._judge(await self._ask(digest))
+        return self._as_of_now(await self._read_shared(digest))
 
     def forget(self, digest: bytes) -> None:
-        """Ask the database about this token the next time."""
+        """Read this token from the database the next time."""
         self._known.pop(digest, None)
 
     async def flush_last_used(self) -> None:
-        """Write down when each key was last used since the last flush; a time on disk never goes back."""
+        """Store when each key was last used since the last flush; a stored time never goes back."""
         used, self._used = self._used, {}
         if not used:
             return
@@ -80,20 +80,20 @@ class TokenCache:
         async with self._storage.write() as session:
             await (await session.connection()).execute(statement, rows)
 
-    async def _ask(self, digest: bytes) -> Credential:
-        asked_at = self._monotonic()
-        asking = self._asking[digest] = anyio.Event()
+    async def _read_shared(self, digest: bytes) -> Credential:
+        read_at = self._monotonic()
+        reading = self._reading[digest] = anyio.Event()
         try:
             credential = await self._read(digest)
-            self._remember(digest, credential, until=asked_at + CACHE_SECONDS)
+            self._remember(digest, credential, until=read_at + CACHE_SECONDS)
         finally:
-            if self._asking.get(digest) is asking:
-                del self._asking[digest]
-            asking.set()
+            if self._reading.get(digest) is reading:
+                del self._reading[digest]
+            reading.set()
         return credential
 
     async def _read(self, digest: bytes) -> Credential:
-        """The credential but for its end: `valid` here says only that it was not revoked."""
+        """The credential without a check of its end: `valid` here means that it was not revoked."""
         async with self._storage.read() as session:
             row = (await session.exec(select(KeyRow).where(col(KeyRow.digest) == digest))).one_or_none()
             if row is None:
@@ -106,8 +106,8 @@ class TokenCache:
         if len(self._known) > self._size:
             self._known.popitem(last=False)
 
-    def _judge(self, found: Credential) -> Credential:
-        """What was read, at this moment of the clock."""
+    def _as_of_now(self, found: Credential) -> Credential:
+        """The credential as of now."""
         if found.state != "valid" or found.key is None:
             return found
         now = self._now()

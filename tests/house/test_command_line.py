@@ -153,9 +153,9 @@ def test_check_warns_of_tools_that_write_and_are_free_by_nobodys_word(tmp_path: 
 def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, run: Command) -> None:
     config = str(write_config(tmp_path, CONFIG, port=8000))
     mistakes = {
-        ("key", "issue", "castle", "--config", config): "no product 'castle' is for sale; there are: shop",
+        ("key", "issue", "castle", "--config", config): "no product 'castle' is for sale; the products are: shop",
         ("key", "revoke", "key_none", "--config", config): "no key 'key_none'",
-        ("run", "shop.nothing", "--config", config): "there is no job 'shop.nothing'; there are: none",
+        ("run", "shop.nothing", "--config", config): "there is no job 'shop.nothing'; the jobs are: none",
         ("tools", "--config", str(tmp_path / "other.toml")): "--config FILE",
         ("migration", "gateway", "first"): "no tables=",
         ("migration", "castle", "first"): "no building 'castle' is installed",

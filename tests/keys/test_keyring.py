@@ -53,7 +53,7 @@ async def test_the_token_is_nowhere_in_the_database(ring: KeyRing, storage: Stor
 
 
 async def test_an_unknown_product_is_refused_with_those_for_sale(ring: KeyRing, storage: Storage) -> None:
-    with pytest.raises(KeyRefused, match="no product 'zoo' is for sale; there are: campus-pass, campus-pass-year, cve, recorder"):
+    with pytest.raises(KeyRefused, match="no product 'zoo' is for sale; the products are: campus-pass, campus-pass-year, cve, recorder"):
         await ring.issue("zoo")
     assert await events_of(storage) == []
 
@@ -109,7 +109,7 @@ async def test_a_key_that_was_rotated_is_not_rotated_or_renewed_again(ring: KeyR
     old, _ = await ring.issue("cve")
     new, _ = await ring.rotate(old.id)
     for change in (ring.rotate, ring.renew):
-        with pytest.raises(KeyRefused, match=f"key {old.id} was rotated before; {new.id} stands in its place"):
+        with pytest.raises(KeyRefused, match=f"key {old.id} was rotated before; use {new.id}, which replaced it"):
             await change(old.id)
 
 
@@ -184,7 +184,7 @@ async def test_a_key_is_named_by_its_id_or_by_how_its_token_begins(ring: KeyRing
         assert (await ring.revoke(token[12:length])).id == key.id
     key, token = await ring.issue("cve")
     for name in ("", "campus_live_", token[:15], token[12:15], token[12:24].swapcase(), key.id[:-1], "key_", "%%%%", "____"):
-        with pytest.raises(KeyRefused, match="give an id, or 4 characters of a token at least: `campus key list` shows both"):
+        with pytest.raises(KeyRefused, match="use an id or 4 characters of a token: `campus key list` shows both"):
             await ring.revoke(name)
 
 
@@ -209,7 +209,7 @@ async def test_an_ambiguous_beginning_is_refused_with_the_ids(storage: Storage, 
     ring = KeyRing(storage, products, now=clock, entropy=lambda size: next(drawn).to_bytes(size))
     one, token = await ring.issue("cve")
     other, _ = await ring.issue("cve")
-    with pytest.raises(KeyRefused, match=f"begins 2 keys: {one.id}, {other.id}; give the id of one of them"):
+    with pytest.raises(KeyRefused, match=f": {one.id}, {other.id}; use the id of one of them"):
         await ring.revoke(token[:24])
     assert {record.state for record in await ring.list()} == {"valid"}
     assert (await ring.revoke(one.id)).id == one.id
@@ -265,7 +265,7 @@ async def test_of_rotations_at_once_one_is_done(ring: KeyRing, other_ring: KeyRi
         for keys in (ring, other_ring) * 4:
             tasks.start_soon(rotate, keys)
     assert len(heirs) == 1
-    assert refusals == [f"key {key.id} was rotated before; {heirs[0]} stands in its place"] * 7
+    assert refusals == [f"key {key.id} was rotated before; use {heirs[0]}, which replaced it"] * 7
     assert [action for _, action, _ in await events_of(storage)] == ["issued", "issued", "rotated"]
 
 

@@ -248,7 +248,7 @@ async def test_what_cannot_be_renewed_is_refused_before_it_is_paid(keys: Buildin
     other, token = await ring.issue("recorder")
     for key_id, said in (
         (revoked.id, "was revoked on .* a new key is needed"),
-        (rotated.id, f"{heir.id} stands in its place"),
+        (rotated.id, f"use {heir.id}, which replaced it"),
         (other.id, "has the scope recorder, and cve has cve"),
         ("key_unknown", "no key 'key_unknown'"),
         (token, "the id of a key is not the key itself"),
@@ -256,7 +256,7 @@ async def test_what_cannot_be_renewed_is_refused_before_it_is_paid(keys: Buildin
         with pytest.raises(KeyRefused, match=said) as refused:
             await keys.sell("cve", payment="pay_1", renew=key_id)
         assert token[16:] not in str(refused.value)
-    with pytest.raises(KeyRefused, match="no product 'zoo' is for sale; there are: campus-pass, campus-pass-year, cve, recorder"):
+    with pytest.raises(KeyRefused, match="no product 'zoo' is for sale; the products are: campus-pass, campus-pass-year, cve, recorder"):
         await keys.sell("zoo", payment="pay_1")
     assert await sales_of(storage) == []
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campus.keys.term import Term
+from campus.keys.product import Term
 
 moments = st.datetimes(datetime(2000, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
 days = st.integers(1, 9999).map(lambda count: Term(count, "day"))
@@ -46,7 +46,7 @@ def test_a_term_reads_back_as_it_is_written(term: Term) -> None:
 
 @given(st.text(max_size=12).filter(lambda text: "day" not in text and "month" not in text))
 def test_chance_text_is_refused_with_the_two_forms(text: str) -> None:
-    with pytest.raises(ValueError, match='is no term; write it as "30 days" or "12 months"'):
+    with pytest.raises(ValueError, match='is not a term; write it as "30 days" or "12 months"'):
         Term.parse(text)
 
 

@@ -5,7 +5,7 @@ import secrets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campus.keys.token import MARK, TOKEN_LENGTH, digest_of, is_well_formed, new_token, prefix_of
+from campus.keys.token import START, TOKEN_LENGTH, digest_of, is_well_formed, new_token, prefix_of
 from campus.storage.secrets import ALPHABET
 
 tokens = st.binary(min_size=64, max_size=64).map(lambda pool: new_token(lambda size: pool[:size]))
@@ -18,13 +18,13 @@ def test_every_token_that_is_made_is_well_formed(token: str) -> None:
     assert token.startswith("campus_live_")
 
 
-@given(tokens, st.integers(len(MARK), TOKEN_LENGTH - 1), st.sampled_from(ALPHABET))
+@given(tokens, st.integers(len(START), TOKEN_LENGTH - 1), st.sampled_from(ALPHABET))
 def test_one_wrong_character_is_noticed(token: str, place: int, typed: str) -> None:
     mistyped = token[:place] + typed + token[place + 1 :]
     assert is_well_formed(mistyped) is (mistyped == token)
 
 
-@given(tokens, st.integers(len(MARK), TOKEN_LENGTH - 2))
+@given(tokens, st.integers(len(START), TOKEN_LENGTH - 2))
 def test_two_characters_that_changed_places_are_noticed(token: str, place: int) -> None:
     swapped = token[:place] + token[place + 1] + token[place] + token[place + 2 :]
     assert is_well_formed(swapped) is (swapped == token)

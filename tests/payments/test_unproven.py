@@ -9,9 +9,8 @@ from payments.shop import PRICE, Shop, open_shop
 from sqlmodel import select
 
 from campus.keys.keyring import KeyRing
-from campus.keys.product import Product
+from campus.keys.product import Product, Term
 from campus.keys.tables import KeyEvent
-from campus.keys.term import Term
 from campus.payments.audit import Findings
 from campus.payments.payment import StoredAnswer
 from campus.payments.reconciler import CONFIRMATIONS
