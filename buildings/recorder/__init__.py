@@ -2,15 +2,14 @@
 
 from datetime import timedelta
 
+from buildings.recorder.badge import badge
 from buildings.recorder.checks import clock_is_steady, outbox_adds_up, targets_are_reached, watches
-from buildings.recorder.owners import follow_keys
-from buildings.recorder.pages import badge
+from buildings.recorder.jobs import follow_keys, tidy
 from buildings.recorder.problems import PROBLEMS
 from buildings.recorder.runtime import open_runtime
 from buildings.recorder.server import mcp
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import OUTBOX, Tables
-from buildings.recorder.tidying import tidy
 from buildings.recorder.watch import watch
 from campus import Building, Check, Job, Page, Service
 from campus.alerts import email_pages

@@ -1,4 +1,4 @@
-"""What callers give: every argument with its bounds and its meaning, once."""
+"""The arguments of the tools: each with its bounds and its description, once."""
 
 from datetime import timedelta
 from typing import Annotated, Any, Literal
@@ -10,7 +10,7 @@ LONGEST_NAME = 100
 
 
 def one_line(name: str) -> str:
-    """The name without space around it; ValueError when nothing, or more than a line, is left."""
+    """The name without surrounding spaces. ValueError if nothing is left, or more than one line."""
     text = name.strip()
     if not text or not text.isprintable():
         raise ValueError("must be one line of printable characters")
@@ -93,5 +93,5 @@ Limit = Annotated[int, Field(ge=1, le=100, description="Number of monitors per p
 
 
 def minutes(number: float) -> timedelta:
-    """A number of minutes as a length of time."""
+    """A number of minutes as a timedelta."""
     return timedelta(minutes=number)

@@ -14,7 +14,7 @@ from buildings.recorder.beat import EPOCH, MICROSECOND, Beat, event_of, with_bea
 from buildings.recorder.beat_sql import LoadedMonitor, load_last_capsules, load_monitors, record_plain_beats, store_monitors
 from buildings.recorder.capsule import CAPSULES_PER_MONITOR, is_new, is_same, is_stale
 from buildings.recorder.problems import monitor_not_found, seq_reused, stale_seq, taken_over, too_many_beats
-from buildings.recorder.secrets import is_right
+from buildings.recorder.secrets import digest_matches
 from buildings.recorder.state_machine import Kind, MonitorState, ShownState, apply_event, shown_state
 from buildings.recorder.tables import RETIRED_SECRETS
 from campus import among
@@ -66,7 +66,7 @@ def record_one_by_one(connection: Connection, beats: Sequence[Beat]) -> list[Bea
 
 def _outcome(monitor: LoadedMonitor | None, beat: Beat) -> BeatOutcome | Exception | None:
     """Applies a beat to its monitor, or returns its problem; None if the secret is not the monitor's."""
-    if not is_right(monitor.secret_digest if monitor else None, beat.secret_digest) or monitor is None:
+    if not digest_matches(monitor.secret_digest if monitor else None, beat.secret_digest) or monitor is None:
         return None
     minute = int(beat.at.timestamp()) // 60
     beats_before = monitor.minute_beats if monitor.minute == minute else 0

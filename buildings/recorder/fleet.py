@@ -1,4 +1,4 @@
-"""The fleet: all monitors of a key, as they stand at this moment."""
+"""The fleet: the monitors of a key with their current state, page by page."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ MINUTE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What stands beside the monitors of one page: their targets, last capsules, and waiting alerts by monitor and target."""
+class Related:
+    """The rows of other tables for one page of monitors: targets, last capsules, undelivered alerts by monitor and target."""
 
     targets: Mapping[str, Row[Any]]
     capsules: Mapping[str, Row[Any]]
@@ -35,30 +35,30 @@ def read_fleet(connection: Connection, lineage: str, *, after: str, limit: int, 
     mine = MONITORS.c.owner == lineage
     page = connection.execute(select(MONITORS).where(mine, MONITORS.c.id > after).order_by(MONITORS.c.id).limit(limit + 1)).all()
     rows, more = page[:limit], len(page) > limit
-    beside = _beside(connection, rows)
+    related = _related(connection, rows)
     return Fleet(
         count=connection.scalar(select(func.count()).select_from(MONITORS).where(mine)) or 0,
-        monitors=tuple(_entry(row, beside, url=url, now=now) for row in rows),
+        monitors=tuple(_entry(row, related, url=url, now=now) for row in rows),
         next=rows[-1].id if more else None,
     )
 
 
-def _beside(connection: Connection, rows: Sequence[Row[Any]]) -> Beside:
+def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:
     ids = [row.id for row in rows]
     targets = connection.execute(select(TARGETS).where(among(connection, TARGETS.c.id, {one for row in rows for one in targets_of(row)})))
     capsules = connection.execute(select(CAPSULES).where(among(connection, CAPSULES.c.monitor_id, ids)).order_by(CAPSULES.c.number))
     waiting = connection.execute(select(ALERTS.c.monitor_id, ALERTS.c.target_id).where(among(connection, ALERTS.c.monitor_id, ids)))
-    return Beside(
+    return Related(
         targets={one.id: one for one in targets},
-        capsules={one.monitor_id: one for one in capsules},  # the last one of each stays
+        capsules={one.monitor_id: one for one in capsules},  # the last one of each remains
         undelivered=Counter((one.monitor_id, one.target_id) for one in waiting),
     )
 
 
-def _entry(row: Row[Any], beside: Beside, *, url: str, now: datetime) -> Entry:
-    stored, at = stored_state(row), MonitorUrls(url, row.id)
+def _entry(row: Row[Any], related: Related, *, url: str, now: datetime) -> Entry:
+    stored = stored_state(row)
     state = shown_state(stored, now)
-    targets = tuple(_target_view(beside.targets[one], beside.undelivered.get((row.id, one), 0)) for one in targets_of(row))
+    targets = tuple(_target_view(related.targets[one], related.undelivered.get((row.id, one), 0)) for one in targets_of(row))
     return Entry(
         monitor_id=row.id,
         name=row.name,
@@ -79,12 +79,12 @@ def _entry(row: Row[Any], beside: Beside, *, url: str, now: datetime) -> Entry:
             BeatView(at=one.at, status=one.status, run_seconds=None if one.run is None else one.run.total_seconds())
             for one in past_beats(row.history)
         ),
-        capsule=_preview(beside.capsules.get(row.id)),
+        capsule=_preview(related.capsules.get(row.id)),
         fence=row.fence,
         targets=targets,
         undelivered=sum(one.undelivered for one in targets),
         badge_url=badge_url(url, row.badge_id),
-        resume_url=at.capsule,
+        resume_url=MonitorUrls(url, row.id).capsule,
     )
 
 

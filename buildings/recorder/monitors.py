@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, update
 
 from buildings.recorder.problems import monitor_not_found
-from buildings.recorder.secrets import NOBODY, digest_of, is_right
+from buildings.recorder.secrets import NO_DIGEST, digest_matches, digest_of
 from buildings.recorder.state_machine import Change, Event, MonitorState, Schedule, apply_event
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, RETIRED_SECRETS
 from buildings.recorder.targets import release_targets
@@ -36,7 +36,7 @@ def authorized_monitor(connection: Connection, credentials: Credentials, *, key_
     """
     row = connection.execute(select(MONITORS).where(MONITORS.c.id == credentials.monitor_id)).one_or_none()
     secret, lineage = credentials.secret, credentials.lineage
-    is_correct = is_right(row.secret_digest if row else None, NOBODY if secret is None else digest_of(secret))
+    is_correct = digest_matches(row.secret_digest if row else None, NO_DIGEST if secret is None else digest_of(secret))
     if row is None or (secret is not None and not is_correct):
         raise monitor_not_found()
     if (secret is None or key_only) and (lineage is None or row.owner != lineage):

@@ -1,12 +1,19 @@
-"""Registering a monitor: limits, targets and row in one transaction, so that they hold however many register at once."""
+"""Registering a monitor: the limits per sender and per key, its targets and its row.
 
+Limits, targets and row are one transaction, so that the limits hold for any number of concurrent registrations.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import anyio
 from sqlalchemy import Connection, insert, select, update
 
 from buildings.recorder.monitors import apply_key_event
-from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached
+from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached, too_many_registrations
 from buildings.recorder.results import Registered
 from buildings.recorder.secrets import digest_of, new_secret
 from buildings.recorder.state_machine import Schedule, initial_state
@@ -14,7 +21,7 @@ from buildings.recorder.tables import MONITORS, OWNERS
 from buildings.recorder.targets import ask_to_confirm, claim_target
 from buildings.recorder.urls import MonitorUrls, badge_url
 from campus import Entropy, Key, random_id
-from campus.alerts import Address, ClaimedTarget, Registrant, signing_secret
+from campus.alerts import Address, ClaimedTarget, Registrant, TokenBuckets, signing_secret
 
 UNCONFIRMED = "An e-mail was sent to alert_email: no alert is sent there until its recipient confirms through the link."
 IGNORED = {
@@ -22,16 +29,47 @@ IGNORED = {
     "key_revoked": "The key that was sent was revoked and is ignored",
     "key_unknown": "The key that was sent is unknown and was ignored",
 }
-FREE = "{why}: no key owns this monitor. To have a key own it, delete it and register it again with a valid key."
-KEYLESS = (
+KEY_IGNORED = "{why}: no key owns this monitor. To have a key own it, delete it and register it again with a valid key."
+WITHOUT_KEY = (
     "Registered without a key: capsules are not stored, and the monitor is deleted when no beat comes for 30 days after its deadline; an"
     " alert says so the day before."
 )
+CHECKED_AT_ONCE = 4
+"""Registrations of one sender whose webhooks are checked at once, so that hosts that do not answer delay no other sender."""
+
+
+class RegistrationLimits:
+    """How many registrations one sender may send to this process, in a minute and at once."""
+
+    def __init__(self, per_minute: int, *, checked_at_once: int = CHECKED_AT_ONCE) -> None:
+        self._per_minute = per_minute
+        self._buckets = TokenBuckets(per_minute)
+        self._checked_at_once = checked_at_once
+        self._limiters: dict[str, anyio.CapacityLimiter] = {}
+        self._waiting: Counter[str] = Counter()
+
+    def count(self, sender: str, now: datetime) -> None:
+        """Count a registration. Problem 429 `too_many_registrations` beyond the limit."""
+        if not self._buckets.take(sender, now):
+            raise too_many_registrations(self._buckets.next_at(sender, now) - now, limit=self._per_minute)
+
+    @asynccontextmanager
+    async def checking(self, sender: str) -> AsyncIterator[None]:
+        """Wait until few enough registrations of the sender have their webhooks checked."""
+        limiter = self._limiters.setdefault(sender, anyio.CapacityLimiter(self._checked_at_once))
+        self._waiting[sender] += 1
+        try:
+            async with limiter:
+                yield
+        finally:
+            self._waiting[sender] -= 1
+            if not self._waiting[sender]:
+                del self._waiting[sender], self._limiters[sender]
 
 
 @dataclass(frozen=True)
 class RegistrationRequest:
-    """What is to be registered, its addresses checked."""
+    """A monitor to register; its addresses are checked."""
 
     name: str
     schedule: Schedule
@@ -45,14 +83,14 @@ class RegistrationRequest:
 
     @property
     def owner(self) -> str | None:
-        """Who is to own it."""
+        """The lineage of the key that will own it."""
         return self.by.owner
 
 
 def register(connection: Connection, request: RegistrationRequest, *, now: datetime, entropy: Entropy) -> Registered:
-    """Make the monitor; Problem 409 beyond the limits."""
+    """Create the monitor. Problem 409 beyond the limits."""
     if request.key is not None:
-        _count_one_more(connection, request.key, now=now)
+        _count_monitor(connection, request.key, now=now)
     webhook = claim_target(connection, request.webhook, request.by, now=now, entropy=entropy) if request.webhook else None
     email = claim_target(connection, request.email, request.by, now=now, entropy=entropy) if request.email else None
     monitor_id, secret, badge_id = random_id("mon", entropy), new_secret(entropy), random_id("badge", entropy)
@@ -67,23 +105,23 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     )
     if email is not None and not email.confirmed and request.owner:
         ask_to_confirm(connection, email.id, request.owner, monitor_id=monitor_id, now=now)
-    return _answer(request, monitor_id, secret, badge_id, webhook, email, deadline_at=state.deadline_at)
+    return _result(request, monitor_id, secret, badge_id, webhook, email, deadline_at=state.deadline_at)
 
 
-def _count_one_more(connection: Connection, key: Key, *, now: datetime) -> None:
-    """One statement decides, so that two at once cannot both be the twentieth."""
+def _count_monitor(connection: Connection, key: Key, *, now: datetime) -> None:
+    """Count a monitor of a key. One statement decides, so that two concurrent registrations cannot both be the twentieth."""
     ends_at = connection.scalar(select(OWNERS.c.ends_at).where(OWNERS.c.lineage == key.lineage))
     if ends_at is None:
         connection.execute(insert(OWNERS).values(lineage=key.lineage, monitors=0, ends_at=key.expires_at, asked_on=0, asked=0))
     elif key.expires_at > ends_at:
         connection.execute(update(OWNERS).where(OWNERS.c.lineage == key.lineage).values(ends_at=key.expires_at))
         apply_key_event(connection, key.lineage, "key_renewed", now=now)
-    room = (OWNERS.c.lineage == key.lineage) & (OWNERS.c.monitors < MONITORS_PER_KEY)
-    if not connection.execute(update(OWNERS).where(room).values(monitors=OWNERS.c.monitors + 1).returning(OWNERS.c.monitors)).all():
+    has_room = (OWNERS.c.lineage == key.lineage) & (OWNERS.c.monitors < MONITORS_PER_KEY)
+    if not connection.execute(update(OWNERS).where(has_room).values(monitors=OWNERS.c.monitors + 1).returning(OWNERS.c.monitors)).all():
         raise monitor_limit_reached()
 
 
-def _answer(
+def _result(
     request: RegistrationRequest,
     monitor_id: str,
     secret: str,
@@ -93,21 +131,21 @@ def _answer(
     *,
     deadline_at: datetime,
 ) -> Registered:
-    at = MonitorUrls(request.url, monitor_id)
+    urls = MonitorUrls(request.url, monitor_id)
     signs = webhook is not None and request.webhook is not None and request.webhook.kind == "webhook"
     ignored = IGNORED.get(request.key_ignored or "")
-    said = {
-        FREE.format(why=ignored): ignored is not None,
+    notes = {
+        KEY_IGNORED.format(why=ignored): ignored is not None,
         request.warning: request.warning is not None,
         UNCONFIRMED: email is not None and not email.confirmed,
-        KEYLESS: request.owner is None,
+        WITHOUT_KEY: request.owner is None,
     }
     return Registered(
         monitor_id=monitor_id,
         secret=secret,
         webhook_secret=signing_secret(webhook.secret) if webhook is not None and signs else None,
-        beat_url=at.beat(secret),
-        cron=at.cron(secret),
+        beat_url=urls.beat(secret),
+        cron=urls.cron(secret),
         state="alive",
         period_minutes=request.schedule.period / timedelta(minutes=1),
         grace_minutes=request.schedule.grace / timedelta(minutes=1),
@@ -115,6 +153,6 @@ def _answer(
         tier="key" if request.owner else "free",
         key_ignored=request.key_ignored,
         badge_url=badge_url(request.url, badge_id),
-        resume_url=at.capsule if request.owner else None,
-        notes=tuple(note for note, holds in said.items() if note and holds),
+        resume_url=urls.capsule if request.owner else None,
+        notes=tuple(note for note, holds in notes.items() if note and holds),
     )

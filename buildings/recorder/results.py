@@ -1,4 +1,4 @@
-"""What the tools answer: frozen models, every field described for the agent that reads it."""
+"""The results of the tools: frozen models, with a description of every field for the agent that reads it."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -12,13 +12,13 @@ STATE = "alive: beats arrive. late: the expected beat is missing, the grace is r
 
 
 class Part(BaseModel):
-    """Base of everything that is answered."""
+    """Base of all models of results."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class Answer(Part):
-    """Base of a whole answer."""
+    """Base of a tool's whole result."""
 
     ok: Literal[True] = Field(default=True, description="Always true: a refused call returns an error instead.")
 

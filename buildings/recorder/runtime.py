@@ -1,15 +1,15 @@
-"""What the tools of one process share: where beats go in, the clock, and the dispatcher of alerts."""
+"""What the tools of one process share: the writer of beats and sweeps, the clock, and the dispatcher of alerts."""
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from buildings.recorder.admission import Admission
 from buildings.recorder.alert_texts import MonitorAlerts
 from buildings.recorder.beat import Beat
 from buildings.recorder.beats import BeatOutcome, record_beats
 from buildings.recorder.clock import ClockReading, RecorderClock
+from buildings.recorder.registration import RegistrationLimits
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.sweep import SweepResult, sweep_at_each
 from buildings.recorder.tables import OUTBOX
@@ -19,17 +19,17 @@ from campus.alerts import AlertLimits, Channel, Discord, Dispatcher, Email, Webh
 
 @dataclass(frozen=True)
 class Runtime:
-    """`beat` returns what a beat did, once it is on disk, and `sweep` what is dead at a moment; both go through the one writer.
+    """`beat` returns the outcome of a beat once it is on disk, and `sweep` that of a sweep; both use the one writer.
 
-    `checks` is the client that looks at targets when they are registered; it looks names up in threads of its own, so that names
-    whose servers do not answer delay nobody's alerts. `admission` says who may register. `entropy` returns random bytes.
+    `checks` is the client that checks webhooks at registration. It resolves names in its own threads, so that name servers that
+    do not answer delay no alerts.
     """
 
     beat: Callable[[Beat], Awaitable[BeatOutcome]]
     sweep: Callable[[ClockReading], Awaitable[SweepResult]]
     time: RecorderClock
     checks: GuardedClient
-    admission: Admission
+    registration_limits: RegistrationLimits
     dispatcher: Dispatcher
     entropy: Entropy = secrets.token_bytes
 
@@ -39,10 +39,10 @@ Here = Site[RecorderSettings, Runtime]
 
 @asynccontextmanager
 async def open_runtime(site: Here) -> AsyncIterator[Runtime]:
-    """Take beats until the process ends."""
+    """Open the runtime of this process, until the process ends."""
     async with site.storage.batch(record_beats) as beat, site.storage.batch(sweep_at_each) as sweep:
-        time, admission = RecorderClock(site.clock, site.elapsed), Admission(site.settings.registrations_per_minute)
-        yield Runtime(beat, sweep, time, site.web.apart(), admission, _dispatcher_of(site, time))
+        time, limits = RecorderClock(site.clock, site.elapsed), RegistrationLimits(site.settings.registrations_per_minute)
+        yield Runtime(beat, sweep, time, site.web.apart(), limits, _dispatcher_of(site, time))
 
 
 def channels_of(site: Here) -> Sequence[Channel]:

@@ -6,8 +6,8 @@ from hashlib import sha256
 from campus import Entropy, random_base62
 
 SECRET_LENGTH = 32
-NOBODY = bytes(32)
-"""Stands for the digest of a monitor that does not exist, so that comparing takes as long."""
+NO_DIGEST = bytes(32)
+"""In place of the digest of a monitor that does not exist, so that the comparison takes as long."""
 
 
 def new_secret(entropy: Entropy) -> str:
@@ -20,7 +20,7 @@ def digest_of(text: str) -> bytes:
     return sha256(text.encode()).digest()
 
 
-def is_right(digest: bytes | None, given: bytes) -> bool:
+def digest_matches(digest: bytes | None, given: bytes) -> bool:
     """Whether two digests are equal, in constant time; False for None, the digest of a monitor that does not exist."""
-    same = hmac.compare_digest(NOBODY if digest is None else digest, given)
+    same = hmac.compare_digest(NO_DIGEST if digest is None else digest, given)
     return same and digest is not None

@@ -94,7 +94,7 @@ async def register_monitor(
         key=caller.key,
         by=by,
         url=site.url,
-        warning=await _admitted(by, webhook, site),
+        warning=await _check(webhook, by, site),
         key_ignored=caller.key_ignored,
     )
 
@@ -109,10 +109,10 @@ async def register_monitor(
     return Registered.model_validate_json(answer)
 
 
-async def _admitted(by: Registrant, webhook: Address | None, site: Here) -> str | None:
-    """A warning about the webhook, if there is one; Problem 429 for a registration too many, 422 for a webhook that cannot be one."""
-    site.state.admission.admit(by.sender, site.now())
-    async with site.state.admission.checking(by.sender):
+async def _check(webhook: Address | None, by: Registrant, site: Here) -> str | None:
+    """Count the registration and check its webhook; returns a warning about the webhook. Problem 429 beyond the limit."""
+    site.state.registration_limits.count(by.sender, site.now())
+    async with site.state.registration_limits.checking(by.sender):
         return await check_webhook(webhook, site.state.checks, site.state.dispatcher.channels) if webhook else None
 
 

@@ -1,4 +1,4 @@
-"""The watch: what is past its deadline is found as it passes, and delivered at once. One per process; any number may keep it."""
+"""What runs all the time in each process: it sweeps as each deadline passes, and delivers alerts."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -14,24 +14,24 @@ from campus import StorageUnavailable, in_snapshot, in_transaction
 
 log = logging.getLogger(__name__)
 
-SECONDS = 1.0
-"""Between two looks at the most, at deadlines and at the outbox: other processes change them too."""
-LEAST_SECONDS = 0.05
-"""Between two looks at deadlines, however many fall due one after the other."""
+LONGEST_WAIT = 1.0
+"""Seconds between two sweeps, and two readings of the outbox, at the most: other processes change them too."""
+SHORTEST_WAIT = 0.05
+"""Seconds between two sweeps at the least, however many deadlines pass one after the other."""
 
 
 async def watch(site: Here) -> None:
-    """Sweep and deliver until the process ends. It is started again should it ever return."""
+    """Sweep and deliver until the process ends. If it returns, it is started again."""
     await agree_on_time(site)
-    if site.alone:  # else another process may be sending what is leased
+    if site.alone:  # otherwise another process may hold the leases
         await in_transaction(site.storage, OUTBOX.void_leases)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_sweep_on, site)
-        tasks.start_soon(partial(site.state.dispatcher.run, every=SECONDS))
+        tasks.start_soon(_sweep_forever, site)
+        tasks.start_soon(partial(site.state.dispatcher.run, every=LONGEST_WAIT))
 
 
 async def agree_on_time(site: Here, wait: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
-    """Settle with a last tick in the future: the clock was set back while nobody watched, or other processes are ahead of it."""
+    """Handle a last tick in the future: the clock was set back while the recorder was down, or other processes are ahead of it."""
     last, now = await in_snapshot(site.storage, last_tick), site.state.time.now()
     if last is None or last - now < MAX_DRIFT:
         return
@@ -45,26 +45,26 @@ async def agree_on_time(site: Here, wait: Callable[[float], Awaitable[None]] = a
     log.error("this machine's clock is behind that of other processes", extra={"seconds": (theirs - now).total_seconds()})
 
 
-async def _sweep_on(site: Here) -> None:
+async def _sweep_forever(site: Here) -> None:
     while True:
-        seconds = SECONDS
+        wait = LONGEST_WAIT
         try:
-            swept = await _swept(site)
+            swept = await _sweep(site)
             if swept.next_deadline is not None:
-                seconds = (swept.next_deadline - site.state.time.now()).total_seconds()
-        except StorageUnavailable as error:  # the next look comes in a second
+                wait = (swept.next_deadline - site.state.time.now()).total_seconds()
+        except StorageUnavailable as error:  # the next sweep comes in a second
             log.warning("sweep failed", extra={"reason": error})
-        except Exception:  # the border: a fault of ours must not end the watch
+        except Exception:  # a border: a bug must not end the sweeps
             log.exception("sweep failed")
-        await anyio.sleep(min(max(seconds, LEAST_SECONDS), SECONDS))
+        await anyio.sleep(min(max(wait, SHORTEST_WAIT), LONGEST_WAIT))
 
 
 async def sweep_now(site: Here) -> int:
-    """Make up for an outage, then flip all that is due; returns how many."""
-    return (await _swept(site)).died
+    """Handle an outage, then make every monitor past its deadline dead; returns how many."""
+    return (await _sweep(site)).died
 
 
-async def _swept(site: Here) -> SweepResult:
+async def _sweep(site: Here) -> SweepResult:
     died = 0
     with site.state.dispatcher.wake_up.held():
         while True:

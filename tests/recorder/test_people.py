@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from buildings.recorder.alert_texts import span
-from buildings.recorder.pages import drawn
+from buildings.recorder.badge import badge_svg
 
 pytestmark = pytest.mark.anyio
 ME = "me@example.com"
@@ -153,7 +153,7 @@ async def test_the_badge_shows_the_state_to_everyone(recorder: Any) -> None:
 
 
 def test_a_long_name_is_cut_in_a_badge() -> None:
-    assert "x" * 41 not in drawn("x" * 100, "alive")
+    assert "x" * 41 not in badge_svg("x" * 100, "alive")
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from campus.errors import ConfigError
         ("registrations_per_minute", True, "buildings.recorder.registrations_per_minute: true and false are no numbers"),
         ("deliveries", False, "buildings.recorder.deliveries: true and false are no numbers"),
         ("monitors_per_host", 0, "buildings.recorder.monitors_per_host: input should be greater than 0"),
-        ("shared_hosts", ["https://hooks.example.com/"], "buildings.recorder.shared_hosts.0: 'https://hooks.example.com/' is no host"),
+        ("shared_hosts", ["https://hooks.example.com/"], "buildings.recorder.shared_hosts.0: 'https://hooks.example.com/' is not a host"),
         ("shared_hosts", ["Hooks.example.com"], "in lower case"),
         ("shared_hosts", "hooks.example.com", "buildings.recorder.shared_hosts: write a list, in [ and ]"),
-        ("discord_hosts", [""], "buildings.recorder.discord_hosts.0: '' is no host"),
+        ("discord_hosts", [""], "buildings.recorder.discord_hosts.0: '' is not a host"),
     ],
 )
 def test_a_wrong_setting_is_reported_in_one_sentence(key: str, value: object, said: str) -> None:

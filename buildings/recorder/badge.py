@@ -1,4 +1,4 @@
-"""The badge of a monitor: its name and state as a picture, for people."""
+"""The badge of a monitor: a public SVG image of its name and state."""
 
 from functools import partial
 from html import escape
@@ -25,17 +25,17 @@ LONGEST_NAME = 40
 
 
 async def badge(request: Request, site: Here) -> Response:
-    """A monitor's name and state as a picture, by an id that nobody guesses."""
+    """The badge with this id, which cannot be guessed."""
     row = await in_snapshot(site.storage, partial(_by_badge, badge_id=request.path_params["badge_id"]))
     if row is None:
         raise Problem(404, "badge_not_found", "no badge has this address; register_monitor and fleet_status return it as badge_url")
     state = stored_state(row)
     word = "paused" if state.mode in UNWATCHED else shown_state(state, site.state.time.now())
-    return Response(drawn(row.name, word), media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=30"})
+    return Response(badge_svg(row.name, word), media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=30"})
 
 
-def drawn(name: str, word: str) -> str:
-    """The badge as SVG; the name is a stranger's text."""
+def badge_svg(name: str, word: str) -> str:
+    """The badge as SVG; the name comes from a caller and is escaped."""
     short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
     left, right = round(12 + CHARACTER_WIDTH * len(short)), round(12 + CHARACTER_WIDTH * len(word))
     return BADGE.format(name=escape(short), word=word, width=left + right, left=left, right=right, text=left + 6, colour=COLOURS[word])

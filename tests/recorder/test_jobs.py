@@ -157,14 +157,14 @@ async def test_a_disabled_target_does_not_keep_an_inactive_monitor(recorder: Rec
 
 async def test_each_check_reports_what_is_wrong(recorder: Recorder, receiver: Receiver) -> None:
     site = recorder.campus.site
-    assert "never watched" in (await watches(site))[0]
+    assert "never been checked" in (await watches(site))[0]
     await recorder.sweep()
     assert await watches(site) == []
     recorder.clock.move(timedelta(minutes=1))
-    assert "no monitor was looked at" in (await watches(site))[0]
+    assert "monitors were last checked at 2026" in (await watches(site))[0]
     monitor = await recorder.register(receiver.url())
     receiver.answer(500)
     await recorder.beat(monitor, status="fail")
     await recorder.deliver()
-    assert "by 1 of the targets" in (await targets_are_reached(site))[0]
+    assert "to 1 target" in (await targets_are_reached(site))[0]
     assert await outbox_adds_up(site) == []

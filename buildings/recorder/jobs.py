@@ -1,0 +1,117 @@
+"""The recorder's jobs: follow the keys of owners each minute; delete inactive monitors and expired rows each day."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+
+from sqlalchemy import ColumnElement, Connection, and_, exists, or_, select, update
+
+from buildings.recorder.alerts import Notice, raise_alerts
+from buildings.recorder.events import WATCHED_ON
+from buildings.recorder.idempotency import ANSWER_RETENTION
+from buildings.recorder.monitors import apply_key_event, delete_all, targets_of
+from buildings.recorder.runtime import Here
+from buildings.recorder.tables import ALERTS, MONITORS, OWNERS, REPLIES, TARGETS
+from campus import among, in_snapshot, in_transaction
+
+log = logging.getLogger(__name__)
+
+INACTIVE_AFTER = timedelta(days=30)
+"""A monitor without a key is inactive when no beat came for so long after its deadline."""
+NOTICE_BEFORE_DELETION = timedelta(hours=20)
+"""The least time from the notice to the deletion, so that the next day's job deletes."""
+ALERT_RETENTION = timedelta(days=30)
+"""How long an alert that cannot be delivered is stored."""
+MONITORS_PER_TRANSACTION = 200
+
+
+async def follow_keys(site: Here) -> None:
+    """Store when each owner's key ends. A week after that its monitors fall asleep; a renewed key wakes them.
+
+    They also wake when a clock that was ahead is corrected and the week turns out not to be over.
+    """
+    for lineage, known, asleep in await in_snapshot(site.storage, _owners):
+        end = await site.keys.end_of(lineage)
+        ends_at = end if end is not None else min(known, site.state.time.now())  # every key was revoked: it ends now, or has ended
+        if ends_at == known and site.state.time.now() < ends_at + WATCHED_ON and not asleep:
+            continue
+        changed = await in_transaction(site.storage, partial(_follow_key, lineage=lineage, ends_at=ends_at, now=site.state.time.now()))
+        if changed:
+            log.info("monitors followed their key", extra={"lineage": lineage, "count": changed})
+
+
+def _owners(connection: Connection) -> list[tuple[str, datetime, bool]]:
+    """Each owner with the stored end of its key, and whether a monitor of it is asleep."""
+    asleep = exists().where(MONITORS.c.owner == OWNERS.c.lineage, MONITORS.c.mode == "asleep")
+    rows = connection.execute(select(OWNERS.c.lineage, OWNERS.c.ends_at, asleep).where(OWNERS.c.monitors > 0))
+    return [(lineage, ends_at, bool(sleeps)) for lineage, ends_at, sleeps in rows]
+
+
+def _follow_key(connection: Connection, lineage: str, ends_at: datetime, now: datetime) -> int:
+    connection.execute(update(OWNERS).where(OWNERS.c.lineage == lineage).values(ends_at=ends_at))
+    return apply_key_event(connection, lineage, "key_renewed" if now < ends_at + WATCHED_ON else "key_ended", now=now)
+
+
+async def tidy(site: Here) -> None:
+    """Delete inactive monitors without a key, after a notice to their targets; and answers, alerts and owners that have expired.
+
+    Nothing is deleted within an hour of a jump of the clock.
+    """
+    if not site.state.time.is_settled:
+        log.warning("not tidied, for the clock has jumped")
+        return
+    announced = await _all(site, announce_deletion)
+    deleted = await _all(site, delete_announced)
+    await in_transaction(site.storage, lambda connection: _delete_expired(connection, site.state.time.now()))
+    site.state.dispatcher.wake()
+    log.info("tidied", extra={"silent_monitors": deleted, "announced": announced})
+
+
+async def _all(site: Here, step: Callable[..., int]) -> int:
+    """Repeat a step, a transaction each time, until it finds no more monitors; returns how many it found."""
+    total = 0
+    while found := await in_transaction(site.storage, partial(step, now=site.state.time.now())):
+        total += found
+    return total
+
+
+def announce_deletion(connection: Connection, now: datetime) -> int:
+    """Alert the targets of inactive monitors that these will be deleted; returns how many monitors."""
+    told = MONITORS.c.expiry_told_at
+    is_new = or_(told.is_(None), told <= MONITORS.c.deadline_at, told > now)
+    rows = connection.execute(select(MONITORS).where(_is_inactive(now), is_new, ~_is_waiting()).limit(MONITORS_PER_TRANSACTION)).all()
+    notices = [
+        Notice(targets_of(row), row.id, row.epoch, "expiring", now, row.deadline_at, None, "silent", row.last_beat_at) for row in rows
+    ]
+    raise_alerts(connection, notices, now=now)
+    connection.execute(update(MONITORS).where(among(connection, MONITORS.c.id, [row.id for row in rows])).values(expiry_told_at=now))
+    return len(rows)
+
+
+def delete_announced(connection: Connection, now: datetime) -> int:
+    """Delete inactive monitors whose notice was delivered, or cannot be delivered any more; returns how many."""
+    told = MONITORS.c.expiry_told_at
+    is_due = and_(told > MONITORS.c.deadline_at, told <= now - NOTICE_BEFORE_DELETION, ~_is_waiting())
+    rows = connection.execute(select(MONITORS).where(_is_inactive(now), is_due).limit(MONITORS_PER_TRANSACTION)).all()
+    delete_all(connection, rows)
+    return len(rows)
+
+
+def _is_inactive(now: datetime) -> ColumnElement[bool]:
+    return and_(MONITORS.c.owner.is_(None), MONITORS.c.deadline_at <= now - INACTIVE_AFTER)
+
+
+def _is_waiting() -> ColumnElement[bool]:
+    """Whether a notice is still to be delivered, to a target that is not disabled."""
+    of_monitor = and_(ALERTS.c.monitor_id == MONITORS.c.id, ALERTS.c.kind == "expiring")
+    return exists().where(of_monitor, TARGETS.c.id == ALERTS.c.target_id, TARGETS.c.disabled_at.is_(None))
+
+
+def _delete_expired(connection: Connection, now: datetime) -> None:
+    connection.execute(REPLIES.delete().where(REPLIES.c.at <= now - ANSWER_RETENTION))
+    connection.execute(ALERTS.delete().where(ALERTS.c.at <= now - ALERT_RETENTION))
+    used = select(TARGETS.c.owner).where(TARGETS.c.owner.is_not(None))
+    connection.execute(
+        OWNERS.delete().where(OWNERS.c.monitors == 0, OWNERS.c.lineage.not_in(used), OWNERS.c.asked_on < now.date().toordinal())
+    )
