@@ -210,7 +210,7 @@ async def _state_of(loaded: LoadedBuilding, site: Site[Any, Any], stack: AsyncEx
         return await stack.enter_async_context(made) if isinstance(made, AbstractAsyncContextManager) else made
     except CampusError:
         raise
-    except Exception as error:  # the border to an author's code: the operator is one_line whose it is
+    except Exception as error:  # the border to an author's code: the operator is told whose it is
         raise LoadError(f"building {loaded.name!r} cannot make its state: {one_line(error)}") from error
 
 

@@ -1,41 +1,48 @@
-"""Both frames of every building beside campus's own pages; a building whose server was away is added when it answers."""
+"""The ASGI app of a campus: every building's MCP endpoint and HTTP twins, and the pages. A building whose server was away joins later."""
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
+from typing import Any
 
 import anyio
-from starlette.types import ASGIApp
+import mcp_types
+from fastmcp import FastMCP
+from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
+from fastmcp.tools import Tool
+from fastmcp.tools.base import ToolResult
+from mcp import MCPError
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from campus.absence import absent_routes, absent_server
 from campus.app import Campus
 from campus.catalog.loader import LoadedBuilding, RemoteServer
-from campus.catalog.server import OpenBuilding, mcp_path_of, open_server, put_first
+from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server, put_first
 from campus.errors import EXPLAINED_AT, CampusError, Unreachable
 from campus.http.edge import Edge
 from campus.http.pages import own_routes, page_entry, pages_app
 from campus.http.router import Router
 from campus.paywall.admission import Paywall
 from campus.paywall.http import gate
-from campus.paywall.mcp import PaywallMiddleware
+from campus.paywall.mcp import PaywallMiddleware, current_scope
 from campus.paywall.mcp_payments import PaidCalls
+from campus.paywall.mcp_problems import refusal
 from campus.paywall.payment_gate import PaymentGate
-from twins import Operation, RouteTable, Twins, serve_schemas
-from twins.argument_checks import ArgumentChecker
-from twins.fastmcp_internals import author_routes
+from campus.problems import upstream_unavailable
+from twins import ArgumentChecker, Operation, RouteTable, Twins, serve_schemas
 
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 LATE_SECONDS = 60.0
-"""How long a server that was away at start is waited for at each try: a command may have to fetch itself first."""
+"""How long each attempt waits for a server that was away at start: a command may have to download itself first."""
 log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
-    """The app of a campus: both frames around every building's tools, the pages beside them, the edge around all."""
+    """The app of a campus: both frames of every building, the pages, and the edge around everything."""
     plan, server = campus.plan, campus.plan.config.server
-    with errors_as_raised():
+    with unwrapped_errors():
         async with AsyncExitStack() as stack:
             endpoints = Endpoints(campus)
             for opened in plan.opened:
@@ -58,7 +65,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
 
 
 class Endpoints:
-    """What is served of every building, and the router over all of it."""
+    """The endpoints of every building, and the router over all of them."""
 
     def __init__(self, campus: Campus) -> None:
         self._campus = campus
@@ -71,16 +78,27 @@ class Endpoints:
 
     @asynccontextmanager
     async def opened(self, opened: OpenBuilding) -> AsyncIterator[None]:
-        """Both frames of an open building."""
-        campus, payment_gate = self._campus, door_of(self._campus)
-        async with open_mcp(campus, opened, self._paywall, payment_gate) as app:
-            self._twins[opened.name] = await open_twins(campus, opened, self._paywall, payment_gate)
+        """Serve both frames of an open building."""
+        campus, payment_gate = self._campus, payment_gate_of(self._campus)
+        checkers = {name: ArgumentChecker(opened.server, operation) for name, operation in opened.operations.items()}
+        paid = PaidCalls(payment_gate, checkers) if payment_gate else None
+        put_first(opened.server, PaywallMiddleware(campus.sites[opened.name], opened.offers, checkers, self._paywall, paid))
+        async with open_mcp(opened) as app:
+            guarded = gate(campus.sites[opened.name], opened.offers, self._paywall, payment_gate)
+            self._twins[opened.name] = Twins.of(
+                opened.server,
+                opened.operations.values(),
+                gate=guarded,
+                checkers=checkers,
+                is_link=lambda operation: is_shared_link(opened, operation),
+                problem_types=EXPLAINED_AT,
+            )
             self._servers[opened.mcp_path] = app
             yield
 
     @asynccontextmanager
     async def closed(self, loaded: LoadedBuilding) -> AsyncIterator[None]:
-        """The MCP endpoint of a building whose server is away."""
+        """Serve the MCP endpoint of a building whose server is away."""
         path = mcp_path_of(loaded)
         app = absent_server(loaded.name).http_app(path=path, stateless_http=True)
         async with app.router.lifespan_context(app):
@@ -88,12 +106,12 @@ class Endpoints:
             yield
 
     def routed(self) -> Router:
-        """The router over what is served now; the same object each time."""
+        """The router over everything that is served now; the same object each time."""
         plan = self._campus.plan
         pages = RouteTable(page_entry(page, self._campus.sites[one.name]) for one in plan.opened for page in one.loaded.building.pages)
         table = RouteTable.merged([*(self._twins[one.name].table for one in plan.opened), pages])
         absent = [route for one in plan.closed for route in absent_routes(one, documents=plan.config.server.openapi)]
-        exposed = [route for one in plan.opened if "routes" in one.loaded.table.expose for route in author_routes(one.loaded.server)]
+        exposed = [route for one in plan.opened if "routes" in one.loaded.table.expose for route in custom_routes(one.loaded.server)]
         own = pages_app([*absent, *own_routes(plan.directory, plan.documents, plan.problems), *exposed], plan.directory)
         if self._router is None:
             self._router = Router(table, dict(self._servers), own)
@@ -106,7 +124,7 @@ class Endpoints:
             if loaded in self._campus.plan.closed:
                 late = await self._awaited(loaded, remote)
                 async with self._growing:
-                    remote.refusal = await self._add(late, stack)
+                    remote.rejection = await self._add(late, stack)
             await remote.watch()
 
     async def _awaited(self, loaded: LoadedBuilding, remote: RemoteServer) -> OpenBuilding:
@@ -117,20 +135,20 @@ class Endpoints:
             try:
                 return await open_server(loaded, per_call=self._campus.plan.pricing is not None, seconds=LATE_SECONDS)
             except Unreachable:
-                remote.refusal = None
-            except Exception as error:  # the border: it answers, and what it offers cannot be served
-                remote.refusal = _logged(loaded.name, error)
+                remote.rejection = None
+            except Exception as error:  # the border: the server answers, and its tools cannot be served
+                remote.rejection = _logged(loaded.name, error)
 
     async def _add(self, late: OpenBuilding, stack: AsyncExitStack) -> str | None:
-        """Serve it from now on; why not, where its tools do not fit in with the others."""
+        """Serve the building from now on; returns the reason if its tools conflict with the others."""
         before = self._campus
         try:
             plan = before.plan.with_opened(late)
             self._campus = replace(before, plan=replace(plan, directory=before.plan.directory))
             await stack.enter_async_context(self.opened(late))
-            before.plan.directory.take(plan.directory)  # the sites have it
+            before.plan.directory.take(plan.directory)  # the sites hold this object
             self.routed()
-        except Exception as error:  # the border: what another server lists must not end this one
+        except Exception as error:  # the border: the tools of another server must not end this one
             self._campus = before
             return _logged(late.name, error)
         log.info("building opened", extra={"building": late.name})
@@ -145,39 +163,29 @@ def _logged(building: str, error: Exception) -> str:
     )
 
 
-def door_of(campus: Campus) -> PaymentGate | None:
-    """The second way in, where campus.toml opens it."""
+def payment_gate_of(campus: Campus) -> PaymentGate | None:
+    """Payments per call; None when campus.toml has no [payments]."""
     pricing, payments = campus.plan.pricing, campus.payments
     return PaymentGate(pricing, payments.processor, payments.ledger.offered) if pricing and payments else None
 
 
 @asynccontextmanager
-async def open_mcp(campus: Campus, opened: OpenBuilding, paywall: Paywall, payment_gate: PaymentGate | None) -> AsyncIterator[ASGIApp]:
-    """A building's MCP endpoint, the paywall before everything else that its server does."""
-    operations = {each.name: each for each in campus.plan.operations[opened.name]}
-    inputs = {name: ArgumentChecker(opened.server, operation) for name, operation in operations.items()}
-    paid = PaidCalls(payment_gate, operations, inputs) if payment_gate else None
-    put_first(opened.server, PaywallMiddleware(campus.sites[opened.name], opened.offers, operations, inputs, paywall, paid))
+async def open_mcp(opened: OpenBuilding) -> AsyncIterator[ASGIApp]:
+    """A building's MCP endpoint, with its lifespan."""
     await serve_schemas(opened.server)
     app = opened.server.http_app(path=opened.mcp_path, stateless_http=True)
     async with app.router.lifespan_context(app):
         yield app
 
 
-async def open_twins(campus: Campus, opened: OpenBuilding, paywall: Paywall, payment_gate: PaymentGate | None) -> Twins:
-    """A building's HTTP twins, the paywall before every call."""
-    offers, listed = opened.offers, tuple(opened.tools.values())
-    guarded = gate(campus.sites[opened.name], offers, paywall, payment_gate)
-
-    def is_link(operation: Operation) -> bool:
-        return operation.cache is not None and offers[operation.name].access.is_free
-
-    return await Twins.open(opened.server, name=opened.name, gate=guarded, listed=listed, links=is_link, problem_types=EXPLAINED_AT)
+def is_shared_link(opened: OpenBuilding, operation: Operation) -> bool:
+    """True for addresses that people share: free tools whose answers may be cached."""
+    return operation.cache is not None and opened.offers[operation.name].access.is_free
 
 
 @contextmanager
-def errors_as_raised() -> Iterator[None]:
-    """An error of the body as it is: the task groups of the MCP servers wrap it into groups of one."""
+def unwrapped_errors() -> Iterator[None]:
+    """Raise an error of the body as it is: the task groups of the MCP servers wrap it into groups of one."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -185,3 +193,42 @@ def errors_as_raised() -> Iterator[None]:
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
         raise error from None
+
+
+class AbsentFrame(Middleware):
+    """The MCP side of a building whose server is away: an error for lists, since an empty list would mean no tools, and 503 for calls."""
+
+    async def on_list_tools(
+        self, context: MiddlewareContext[mcp_types.ListToolsRequest], call_next: CallNext[mcp_types.ListToolsRequest, Sequence[Tool]]
+    ) -> Sequence[Tool]:
+        """Raises an error of the protocol."""
+        raise MCPError(code=mcp_types.INTERNAL_ERROR, message="the server behind this building cannot be reached just now; try again later")
+
+    async def on_call_tool(
+        self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
+    ) -> ToolResult:
+        """The problem as the tool's result."""
+        return refusal(upstream_unavailable(), current_scope())
+
+
+def absent_server(name: str) -> FastMCP[Any]:
+    """An MCP server that replaces one that is away."""
+    return FastMCP(name, middleware=[AbsentFrame()])
+
+
+def absent_routes(loaded: LoadedBuilding, *, documents: str) -> list[Route]:
+    """503 at the HTTP paths that certainly belong to the building: its own prefix, and the routes that campus.toml gives its tools.
+
+    `documents` is the building whose document is at /openapi.json.
+    """
+    name = loaded.name
+    overridden = [table.route.rpartition(" ")[2] for table in loaded.table.tools.values() if table.route]
+    paths = [f"/v1/{name}", f"/v1/{name}/{{rest:path}}", f"/{name}/openapi.json", *overridden]
+    return [Route(path, _Absent()) for path in dict.fromkeys([*paths, *(["/openapi.json"] if documents == name else [])])]
+
+
+class _Absent:
+    """Answers 503 to every method."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise upstream_unavailable()

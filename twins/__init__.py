@@ -1,28 +1,36 @@
 """HTTP routes, OpenAPI and problems for any FastMCP server, made from its tools.
 
     app = attach(mcp)                                     # MCP at /mcp, every tool's twin, /openapi.json
-    twins = await Twins.open(mcp, gate=gate)              # or by parts: operations and a table of routes
+    twins = await Twins.open(mcp, gate=gate)              # or in parts: operations, and a table of their routes
+    operations = await operations_of(mcp)                 # or step by step: the operations first,
+    twins = Twins.of(mcp, operations, gate=gate)          # their twins later
 
-Where to look: a tool says its route (annotation), becomes an operation, whose arguments are read (arguments, spelling,
-json_reader), and is called past a gate (call) by the quick way (direct) or through its server; what it returns becomes
-bytes (results, responses); endpoint and routes are the ASGI side; openapi tells it all.
+Where to look: a tool declares its route (annotation) and becomes an operation (operation). Its arguments are read
+(arguments, parameter_decoding, json_reader) and checked (argument_checks). A call passes the gate (call) and runs the
+tool's function (direct_call) or goes through its server. The result becomes bytes (results, responses). routes finds the
+endpoint of a path, openapi describes all operations.
 """
 
 from twins.annotation import route
-from twins.attach import Twins, attach
+from twins.argument_checks import ArgumentChecker
+from twins.attach import Twins, attach, operations_of
 from twins.call import Call, Gate
 from twins.fastmcp_internals import serve_schemas
-from twins.field_errors import FieldError
+from twins.field_errors import FieldError, pointer_to
 from twins.injection import RequestDependency
-from twins.json_reader import Unstorable, read_json, storable, unstorable_reason
+from twins.json_reader import Unstorable, read_json, require_storable, unstorable_reason
 from twins.openapi import openapi, problem_response
-from twins.operation import Operation, Parameter
-from twins.problems import Problem
-from twins.responses import Answer, problem_answer, send_answer
+from twins.operation import QUERY_METHODS, Operation, Parameter, operation_of
+from twins.parameter_decoding import resolve_reference
+from twins.problems import Problem, invalid_request
+from twins.responses import Answer, json_answer, problem_answer, send_answer
 from twins.routes import RouteEntry, RouteTable
+from twins.tool_errors import problem_of_failure
 
 __all__ = [
+    "QUERY_METHODS",
     "Answer",
+    "ArgumentChecker",
     "Call",
     "FieldError",
     "Gate",
@@ -35,13 +43,20 @@ __all__ = [
     "Twins",
     "Unstorable",
     "attach",
+    "invalid_request",
+    "json_answer",
     "openapi",
+    "operation_of",
+    "operations_of",
+    "pointer_to",
     "problem_answer",
+    "problem_of_failure",
     "problem_response",
     "read_json",
+    "require_storable",
+    "resolve_reference",
     "route",
     "send_answer",
     "serve_schemas",
-    "storable",
     "unstorable_reason",
 ]

@@ -1,4 +1,4 @@
-"""How a tool says its HTTP route: plain data in the tool's meta, and how that data is read."""
+"""How a tool declares its HTTP route: plain data in the tool's meta, and how that data is read and checked."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ PATH = re.compile(r"(/([A-Za-z0-9._~!$&'()*+,;=:@-]|\{[A-Za-z_]\w*\})*)+")
 
 @dataclass(frozen=True)
 class Route:
-    """Where a tool is served: methods in the order said, a path with {placeholders}, and what its answer looks like.
+    """Where a tool is served: methods in declared order, a path with {placeholders}, and the status and caching of its answer.
 
     `query` renames arguments for the query string (argument → name there). `cache` is the Cache-Control value of
-    an answer that may be kept by others, None where it may not. `lenient` names arguments of which a value that
-    cannot be stored does not refuse the call. `any_of` names arguments of which a call wants one.
+    an answer that others may store, None if they may not. `lenient` lists arguments whose value may be one that
+    cannot be stored. `any_of` lists arguments of which a call must send at least one.
     """
 
     methods: tuple[str, ...]
@@ -33,6 +33,7 @@ class Route:
 
     @cached_property
     def placeholders(self) -> tuple[str, ...]:
+        """The names of the path's placeholders, in order."""
         return tuple(PLACEHOLDER.findall(self.path))
 
 
@@ -47,45 +48,44 @@ def route(
 ) -> dict[str, Any]:
     """A tool's HTTP route, for its meta: `@mcp.tool(meta=route("GET|POST /v1/beat/{id}", query={"secret": "s"}))`.
 
-    A path alone is served by GET where the tool is annotated readOnlyHint, by POST otherwise. `status` is that of
-    an answer. `cache` is the Cache-Control value of an answer that may be kept; it also brings a strong ETag and
-    304 answers to If-None-Match. Without it an answer is `private, no-store`. HEAD is served beside GET where the tool
-    is annotated readOnlyHint. `lenient` names arguments whose value may be one that cannot be stored (a NUL character,
-    NaN): the tool is called all the same, with Unstorable(reason) in its place, and says itself what it makes of it.
-    `any_of` names arguments of which a call in a body must bring at least one: the OpenAPI document says so, and the
-    tool refuses a call without.
+    A path without a method is served by GET if the tool is annotated readOnlyHint, by POST otherwise. `status` is the
+    status of an answer. `cache` is the Cache-Control value of an answer that others may store; such an answer has a
+    strong ETag, and If-None-Match is answered with 304. Without `cache` an answer is `private, no-store`. HEAD is served
+    together with GET if the tool is annotated readOnlyHint. `lenient` lists arguments whose value may be one that cannot
+    be stored (a NUL character, NaN): the tool is called with Unstorable(reason) instead, and decides itself. `any_of`
+    lists arguments of which a body must contain at least one: the OpenAPI document says so, the tool itself checks it.
     """
-    said: dict[str, Any] = {"route": spec}
+    declared: dict[str, Any] = {"route": spec}
     if query:
-        said["query"] = dict(query)
+        declared["query"] = dict(query)
     if status != 200:
-        said["status"] = status
+        declared["status"] = status
     if cache is not None:
-        said["cache"] = cache
+        declared["cache"] = cache
     if lenient:
-        said["lenient"] = list(lenient)
+        declared["lenient"] = list(lenient)
     if any_of:
-        said["any_of"] = list(any_of)
-    return {KEY: said}
+        declared["any_of"] = list(any_of)
+    return {KEY: declared}
 
 
 def route_of(tool: Tool, *, default_prefix: str) -> Route:
-    """The route that a tool says in its meta, or `{default_prefix}/<tool>` for one that says none.
+    """The route in a tool's meta, or `{default_prefix}/<tool>` if there is none.
 
-    Raises ValueError with a sentence that names the tool where what it says cannot be served.
+    Raises ValueError, with a sentence that names the tool, if the route cannot be served.
     """
-    said = dict((tool.meta or {}).get(KEY) or {})
-    spec = said.pop("route", f"{default_prefix}/{tool.name}")
+    declared = dict((tool.meta or {}).get(KEY) or {})
+    spec = declared.pop("route", f"{default_prefix}/{tool.name}")
     try:
-        methods, path = _methods_and_path(spec, by_default="GET" if reads_only(tool) else "POST")
-        said |= {name: tuple(said.get(name, ())) for name in ("lenient", "any_of")}
-        return Route(methods, path, **said)
+        methods, path = _methods_and_path(spec, by_default="GET" if is_read_only(tool) else "POST")
+        declared |= {name: tuple(declared.get(name, ())) for name in ("lenient", "any_of")}
+        return Route(methods, path, **declared)
     except (TypeError, ValueError) as error:
         raise ValueError(f"tool {tool.name!r}: {error}") from error
 
 
-def reads_only(tool: Tool) -> bool:
-    """Whether a tool is annotated to change nothing."""
+def is_read_only(tool: Tool) -> bool:
+    """True if the tool is annotated readOnlyHint."""
     return bool(tool.annotations and tool.annotations.read_only_hint)
 
 
@@ -94,7 +94,7 @@ def _methods_and_path(spec: str, *, by_default: str) -> tuple[tuple[str, ...], s
     if len(words) == 1:
         words.insert(0, by_default)
     if len(words) != 2:
-        raise ValueError(f'the route {spec!r} cannot be read; it is "/path", "GET /path" or "GET|POST /path"')
+        raise ValueError(f'the route {spec!r} cannot be read; write "/path", "GET /path" or "GET|POST /path"')
     methods = tuple(words[0].split("|"))
     _check_methods(methods, spec)
     _check_path(words[1])
@@ -105,17 +105,17 @@ def _check_methods(methods: tuple[str, ...], spec: str) -> None:
     for method in methods:
         if method in ("HEAD", "OPTIONS"):
             raise ValueError(
-                f"{method} in the route {spec!r} is served without being said: HEAD with every GET that only reads, OPTIONS everywhere"
+                f"leave {method} out of the route {spec!r}: HEAD is served with GET for a read-only tool, OPTIONS for every path"
             )
         if method not in METHODS:
-            raise ValueError(f"{method!r} in the route {spec!r} is no method; there are: {', '.join(METHODS)}")
+            raise ValueError(f"{method!r} in the route {spec!r} is not a method; the methods are: {', '.join(METHODS)}")
     if len(set(methods)) != len(methods):
         raise ValueError(f"the route {spec!r} names a method twice")
 
 
 def _check_path(path: str) -> None:
     if not PATH.fullmatch(path):
-        raise ValueError(f"the path {path!r} cannot be served; it starts with a slash, and a placeholder is written {{name}}")
+        raise ValueError(f"the path {path!r} cannot be served; start it with a slash, and write a placeholder as {{name}}")
     names = PLACEHOLDER.findall(path)
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"the path {path!r} has the placeholder {{{twice.pop()}}} twice")

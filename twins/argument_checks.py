@@ -1,4 +1,4 @@
-"""What one tool takes: arguments screened before it is called, and everything that is wrong with them told at once."""
+"""Checks the arguments of one tool before it is called, and names everything that is wrong with them in one problem."""
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -9,92 +9,109 @@ from fastmcp.tools import FunctionTool
 from pydantic import ValidationError
 
 from twins.canonical import without_nulls
-from twins.direct_call import Direct
+from twins.direct_call import DirectTool
 from twins.fastmcp_internals import allows_direct_calls, is_proxied
 from twins.field_errors import FieldError, pointer_to, unknown_field
+from twins.json_reader import require_storable, storable
 from twins.misplaced_booleans import SUSPECTS, MisplacedBooleans
 from twins.operation import Operation
 from twins.problems import Problem, invalid_request
-from twins.validation_errors import field_errors
+from twins.tool_errors import field_errors, invalid_arguments
 
 NOT_A_NUMBER = "should be a number, not true or false"
 
 
 class ArgumentChecker:
-    """The arguments of one operation. A `method` of None means that they came over MCP."""
+    """Checks the arguments of one operation, for both frames. A `method` of None means that they came over MCP."""
 
     def __init__(self, server: FastMCP[Any], operation: Operation) -> None:
+        self.operation = operation
         self._server = server
-        self._operation = operation
-        self._numbers = MisplacedBooleans(operation)
-        self._elsewhere = is_proxied(operation.tool)
-        self._screens = bool(self._numbers) or self._elsewhere
+        self._booleans = MisplacedBooleans(operation)
+        self._is_proxied = is_proxied(operation.tool)
+        self._has_own_rules = bool(self._booleans) or self._is_proxied
 
     @cached_property
-    def direct(self) -> Direct | None:
-        """The tool's function with its validator; None where only its server may validate and call it."""
-        tool = self._operation.tool
-        return Direct(self._server, tool) if type(tool) is FunctionTool and allows_direct_calls(self._server) else None
+    def direct(self) -> DirectTool | None:
+        """The tool's function with its validator; None when only its server may validate the arguments and call it."""
+        tool = self.operation.tool
+        return DirectTool(self._server, tool) if type(tool) is FunctionTool and allows_direct_calls(self._server) else None
 
-    def screen(self, arguments: Mapping[str, Any], method: str | None = None) -> None:
-        """Refuse what a validator would let through, or another server would refuse in words of its own: Problem 422."""
-        if self._numbers.booleans(arguments) or (self._elsewhere and self._names(arguments, method)):
-            raise self.refusal(arguments, method)
+    def precheck(self, arguments: Mapping[str, Any], method: str | None = None) -> None:
+        """Raises Problem 422 for what a validator would accept, and for what another server would reject in its own words."""
+        if self._booleans.find(arguments) or (self._is_proxied and self._wrong_names(arguments, method)):
+            raise self.invalid(arguments, method)
 
     def check(self, arguments: dict[str, Any], method: str | None = None) -> dict[str, Any]:
-        """The arguments as the tool takes them; as they were sent where only its server may validate them. Raises Problem."""
+        """The arguments, validated; unchanged when only the tool's server may validate them. Raises Problem 422."""
         direct = self.direct
-        if self._screens and (direct is None or not SUSPECTS.isdisjoint(map(type, arguments.values()))):
-            self.screen(arguments, method)  # looked for here already, since most calls have nothing of the kind
+        if self._has_own_rules and (direct is None or not SUSPECTS.isdisjoint(map(type, arguments.values()))):
+            self.precheck(arguments, method)  # the condition is repeated here, since most calls have no such value
         if direct is None:
             return arguments
         try:
             return direct.validate(arguments)
-        except (ValidationError, Problem) as error:
-            raise self._told(error, arguments, method) from None
+        except ValidationError:
+            raise self.invalid(arguments, method) from None
+        except Problem as problem:
+            raise self.with_wrong_names(problem, arguments, method) from None
 
     def canonical(self, arguments: dict[str, Any], method: str | None = None) -> dict[str, Any]:
-        """The call in one form; where only its server may validate it, as it was sent without nulls. Raises Problem as `check`."""
-        self.screen(arguments, method)
+        """The arguments in canonical form; only without nulls when the tool's server validates them. Raises as `check`."""
+        self.precheck(arguments, method)
         if self.direct is None:
             return without_nulls(arguments)
         try:
             return self.direct.canonical(arguments)
-        except (ValidationError, Problem) as error:
-            raise self._told(error, arguments, method) from None
+        except ValidationError:
+            raise self.invalid(arguments, method) from None
+        except Problem as problem:
+            raise self.with_wrong_names(problem, arguments, method) from None
 
-    def completed(self, problem: Problem, arguments: Mapping[str, Any], method: str | None = None) -> Problem:
-        """A validator's own refusal of one argument; all findings where names are wrong as well."""
-        if self.direct is None or not self._names(arguments, method):
+    def storable(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments; Unstorable replaces a value that cannot be stored where the tool's route is lenient.
+
+        Raises Problem 400 `invalid_json`, which names each of the other arguments that cannot be stored.
+        """
+        lenient = self.operation.route.lenient
+        require_storable({name: value for name, value in arguments.items() if name not in lenient})
+        return dict(storable(arguments, lenient))
+
+    def rejected(self, cause: BaseException | None, arguments: Mapping[str, Any], method: str | None = None) -> Problem:
+        """Problem 422 for a validation error of the tool's server, raised for this `cause`. No value is repeated."""
+        if isinstance(cause, ValidationError):
+            return invalid_arguments(cause, self.operation, method, arguments)
+        return Problem(422, "invalid_request", "the arguments do not match the tool's input schema")
+
+    def with_wrong_names(self, problem: Problem, arguments: Mapping[str, Any], method: str | None = None) -> Problem:
+        """The problem that a validator raised for one argument; when names are wrong as well, a problem that lists everything."""
+        if self.direct is None or not self._wrong_names(arguments, method):
             return problem
-        return self.refusal(arguments, method)
+        return self.invalid(arguments, method)
 
-    def _told(self, error: ValidationError | Problem, arguments: Mapping[str, Any], method: str | None) -> Problem:
-        return self.completed(error, arguments, method) if isinstance(error, Problem) else self.refusal(arguments, method)
-
-    def refusal(self, arguments: Mapping[str, Any], method: str | None, *, found: Iterable[FieldError] = ()) -> Problem:
-        """422 with everything that is wrong: what was `found` already, and all that can be told of the arguments."""
+    def invalid(self, arguments: Mapping[str, Any], method: str | None = None, *, found: Iterable[FieldError] = ()) -> Problem:
+        """Problem 422 with everything that is wrong: what was `found` before, and what these arguments show."""
         errors = list(found)
-        paths = self._numbers.booleans(arguments)
+        paths = self._booleans.find(arguments)
         errors += (FieldError(self._pointer(path, method), "number_type", NOT_A_NUMBER) for path in paths)
         named = {error.pointer for error in errors}
-        errors += (error for error in self._invalid(dict(arguments), method) if error.pointer not in named)
-        return invalid_request(errors, known=self._operation.accepted_names(method))
+        errors += (error for error in self._validation_errors(dict(arguments), method) if error.pointer not in named)
+        return invalid_request(errors, known=self.operation.accepted_names(method))
 
-    def _invalid(self, arguments: dict[str, Any], method: str | None) -> list[FieldError]:
+    def _validation_errors(self, arguments: dict[str, Any], method: str | None) -> list[FieldError]:
         if self.direct is None:
-            return self._names(arguments, method)
+            return self._wrong_names(arguments, method)
         try:
             self.direct.validate(arguments)
         except ValidationError as error:
-            return field_errors(error, self._operation, method, arguments)
+            return field_errors(error, self.operation, method, arguments)
         except Problem as problem:
-            return [*self._names(arguments, method), FieldError("", problem.code, problem.detail)]
+            return [*self._wrong_names(arguments, method), FieldError("", problem.code, problem.detail)]
         return []
 
-    def _names(self, arguments: Mapping[str, Any], method: str | None) -> list[FieldError]:
-        """Required arguments that are missing, and names that the tool does not take, by its schema alone."""
-        operation = self._operation
+    def _wrong_names(self, arguments: Mapping[str, Any], method: str | None) -> list[FieldError]:
+        """Required arguments that are missing and names that the tool does not accept, by its input schema."""
+        operation = self.operation
         missing = [each.name for each in operation.parameters if each.required and each.name not in arguments]
         errors = [FieldError(self._pointer((name,), method), "missing", "is required") for name in missing]
         if not operation.accepts_unknown:
@@ -105,4 +122,4 @@ class ArgumentChecker:
 
     def _pointer(self, path: tuple[str | int, ...], method: str | None) -> str:
         name, *steps = path
-        return pointer_to(*self._operation.place_of(str(name), method), *steps)
+        return pointer_to(*self.operation.place_of(str(name), method), *steps)

@@ -1,25 +1,43 @@
-"""A request's arguments: read from path, query and body as the operation says, and refused where they do not fit."""
+"""Reads a request's arguments from path, query and body, as the operation declares them; what does not fit is an error."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
 from twins.field_errors import FieldError, pointer_to, unknown_field
 from twins.json_reader import Unstorable, read_json, unstorable_reason
-from twins.operation import IN_QUERY, Operation, Parameter, Place
+from twins.operation import QUERY_METHODS, Operation, Parameter, Place
 from twins.problems import Problem, invalid_request
-from twins.tracking import without_tracking
+
+CAMPAIGN_PREFIX = b"utm_"
+"""Campaign parameters of analytics programs: https://support.google.com/analytics/answer/10917952."""
+TRACKING_NAMES = frozenset(
+    (
+        *(b"gclid", b"gclsrc", b"gbraid", b"wbraid", b"dclid"),  # Google Ads and Campaign Manager
+        b"fbclid",  # Facebook
+        b"igshid",  # Instagram
+        b"msclkid",  # Microsoft Advertising
+        b"twclid",  # X
+        b"ttclid",  # TikTok
+        b"yclid",  # Yandex Direct
+        *(b"mc_cid", b"mc_eid"),  # Mailchimp
+        *(b"_hsenc", b"_hsmi"),  # HubSpot
+        b"mkt_tok",  # Marketo
+    )
+)
+"""Names that only these services use. Browsers strip about the same (Firefox's query parameter stripping, Safari's link tracking
+protection). `ref` is not among them: sites use it with other meanings, so it may be a mistake that the caller should see."""
 
 
 class ClientDisconnectedError(Exception):
-    """The caller hung up before its request was read: there is nobody to answer."""
+    """The caller disconnected before its request was read: nobody waits for an answer."""
 
 
 class UnreadableArgumentsError(Exception):
-    """Some of the arguments cannot be read: what is wrong with them, and those that were read."""
+    """Some of the arguments cannot be read: the errors, and the arguments that were read."""
 
     def __init__(self, errors: Sequence[FieldError], arguments: dict[str, Any]) -> None:
         super().__init__(f"{len(errors)} arguments cannot be read")
@@ -32,10 +50,10 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
 
     With `is_link`, query parameters that other services add to shared links are ignored.
 
-    Raises UnreadableArgumentsError, for its caller to tell together with what else is wrong; and Problem: 400 `invalid_json` and
+    Raises UnreadableArgumentsError, whose errors the caller adds to those of validation; and Problem: 400 `invalid_json` and
     `unexpected_body`, 413 `too_large`, 415 `unsupported_media_type`, 422 `invalid_request`.
     """
-    in_query = scope["method"] in IN_QUERY
+    in_query = scope["method"] in QUERY_METHODS
     if scope["method"] == "DELETE":
         _refuse_body(Headers(scope=scope))
     if in_query and not scope["query_string"] and not operation.route.placeholders:
@@ -50,10 +68,10 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
         known = operation.by_wire_name if in_query else {}
         texts = _query_texts(scope["query_string"], known, is_link=is_link)
         errors += _unknown(texts, known, operation, place="query")
-        errors += _take(texts, known, arguments, place="query", lenient=operation.route.lenient)
+        errors += _decode(texts, known, arguments, place="query", lenient=operation.route.lenient)
     if operation.route.placeholders:
         for name, text in scope["path_params"].items():
-            value = arguments[name] = operation.by_name[name].decoder.read((text,))
+            value = arguments[name] = operation.by_name[name].decoder.decode((text,))
             if reason := unstorable_reason(value):
                 errors.append(FieldError(pointer_to("path", name), "not_storable", reason))
     if errors:
@@ -61,8 +79,15 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
     return arguments
 
 
+def without_tracking(query: bytes, *, known: Collection[str]) -> bytes:
+    """The query string without tracking parameters, whatever their values are; `known` lists the tool's own names."""
+    own = {name.encode() for name in known}
+    parts = [(part, unquote_to_bytes(part.partition(b"=")[0])) for part in query.split(b"&")]
+    return b"&".join(part for part, name in parts if name in own or not (name.startswith(CAMPAIGN_PREFIX) or name in TRACKING_NAMES))
+
+
 def _query_texts(query: bytes, known: Mapping[str, Parameter], *, is_link: bool) -> dict[str, list[str]]:
-    """The texts of each name. Tracking parameters of a link are looked for only where a name is unknown, or something cannot be read."""
+    """The texts of each name. A link's tracking parameters are removed only if a name is unknown or something cannot be read."""
     try:
         texts = _by_name(_query_pairs(query))
         if not is_link or known.keys() >= texts.keys():
@@ -93,15 +118,15 @@ def _unknown(sent: Iterable[str], known: Mapping[str, Parameter], operation: Ope
     return [unknown_field(place, name, known) for name in sent if name not in known]
 
 
-def _take(
+def _decode(
     texts: Mapping[str, list[str]], known: Mapping[str, Parameter], arguments: dict[str, Any], *, place: Place, lenient: Sequence[str]
 ) -> list[FieldError]:
-    """Add the values of known names to the arguments; return what is wrong with the others."""
+    """Add the values of known names to the arguments; returns the errors of values that cannot be read or stored."""
     errors = []
-    for wire, spelled in texts.items():
+    for wire, sent in texts.items():
         if parameter := known.get(wire):
             try:
-                value = arguments[parameter.name] = parameter.decoder.read(spelled)
+                value = arguments[parameter.name] = parameter.decoder.decode(sent)
             except ValueError as error:
                 errors.append(FieldError(pointer_to(place, wire), "repeated", str(error)))
                 continue
@@ -115,7 +140,7 @@ def _take(
 
 
 def _refuse_body(headers: Headers) -> None:
-    """What was sent where nobody looks would be silently ignored, a secret or a condition for one."""
+    """A body that nobody reads would be ignored silently, even if it held a secret or a condition."""
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         raise Problem(400, "unexpected_body", "DELETE takes its arguments in the query string; send them there, without a body")
 

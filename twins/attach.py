@@ -1,7 +1,7 @@
-"""Opening a server's twins, and the one line that puts them beside its MCP endpoint: the only module that does I/O."""
+"""Opens a server's HTTP twins, and serves them with its MCP endpoint in one ASGI app. The only module that does I/O."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +13,8 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from twins.call import Gate, Way
-from twins.endpoint import Twin
+from twins.argument_checks import ArgumentChecker
+from twins.call import ONE_MEBIBYTE, Gate, Twin
 from twins.fastmcp_internals import every_tool, serve_schemas
 from twins.openapi import openapi
 from twins.operation import Operation, operation_of
@@ -22,13 +22,32 @@ from twins.problems import NO_TYPE
 from twins.responses import json_answer, or_not_modified, send_answer
 from twins.routes import RouteEntry, RouteTable
 
-ONE_MEBIBYTE = 1 << 20
 DOCUMENT = "/openapi.json"
+
+
+async def operations_of(server: FastMCP[Any], *, name: str | None = None, default_prefix: str | None = None) -> tuple[Operation, ...]:
+    """The operations of all tools that a server lists.
+
+    `name` is the server's name in routes and documents (default: its own, as a slug). A tool without a route is served
+    at `{default_prefix}/<tool>` (default: /v1/<name>).
+
+    Raises ValueError, with a sentence that names the tool, if one cannot be served.
+    """
+    name = name or slug(server.name)
+    tools = await every_tool(server)
+    for tool in tools:
+        _check(tool)
+    return tuple(operation_of(tool, server=name, default_prefix=default_prefix or f"/v1/{name}") for tool in tools)
+
+
+def is_cached(operation: Operation) -> bool:
+    """True if others may store the operation's answers."""
+    return operation.cache is not None
 
 
 @dataclass(frozen=True)
 class Twins:
-    """The HTTP twins of one server's tools."""
+    """The HTTP twins of one server's tools: their operations, and the table of their routes."""
 
     operations: tuple[Operation, ...] = ()
     table: RouteTable = field(default_factory=RouteTable)
@@ -38,64 +57,71 @@ class Twins:
         cls,
         server: FastMCP[Any],
         *,
-        gate: Gate | None = None,
-        listed: Sequence[Tool] | None = None,
-        tools: Callable[[Tool], Tool | None] = lambda tool: tool,
-        links: Callable[[Operation], bool] = lambda operation: operation.cache is not None,
         name: str | None = None,
         default_prefix: str | None = None,
+        gate: Gate | None = None,
+        is_link: Callable[[Operation], bool] = is_cached,
         problem_types: str = NO_TYPE,
         body_limit: int = ONE_MEBIBYTE,
     ) -> "Twins":
-        """Make the twins of a server's tools, of those that are `listed` or else of all.
+        """The twins of all tools that a server lists: `operations_of` and `Twins.of` in one step."""
+        operations = await operations_of(server, name=name, default_prefix=default_prefix)
+        return cls.of(server, operations, gate=gate, is_link=is_link, problem_types=problem_types, body_limit=body_limit)
 
-        `gate` stands before every call. `tools` sees each tool first: it gives the tool to serve (a copy with other
-        meta, say) or None to leave it out. `links` says whose addresses are shared as links: query parameters that
-        advertising and mailing services add (utm_source, fbclid and the like) are ignored there, and refused elsewhere like
-        any unknown name (default: where answers may be cached). `name` stands for the server in routes and documents (default: its own, as
-        a slug); a tool that says no route is served at `{default_prefix}/<tool>` (default: /v1/<name>).
-        `problem_types` is the address under which codes are explained, such as "/errors/". `body_limit` is in bytes.
+    @classmethod
+    def of(
+        cls,
+        server: FastMCP[Any],
+        operations: Iterable[Operation],
+        *,
+        gate: Gate | None = None,
+        checkers: Mapping[str, ArgumentChecker] | None = None,
+        is_link: Callable[[Operation], bool] = is_cached,
+        problem_types: str = NO_TYPE,
+        body_limit: int = ONE_MEBIBYTE,
+    ) -> "Twins":
+        """The twins of these operations. The server's middleware must be complete: later changes make calls slower.
 
-        Raises ValueError, in a sentence that names the tool, where one cannot be served.
+        `gate` runs before every call. `checkers` are the operations' argument checkers by tool name, if the MCP side uses
+        them too. `is_link` decides which addresses are shared as links: query parameters that advertising and mailing
+        services add (utm_source, fbclid and the like) are ignored there, and rejected elsewhere like any unknown name
+        (default: where answers may be cached). `problem_types` is the address under which problem codes are explained, such
+        as "/errors/". `body_limit` is in bytes.
+
+        Raises ValueError if the server requires a login and there is no gate, or if two operations use one route.
         """
         if server.auth is not None and gate is None:
             raise ValueError(f"the server {server.name!r} requires a login (auth=), which its HTTP routes would bypass; pass gate=")
-        name = name or slug(server.name)
-        operations, entries = [], []
-        for registered in listed if listed is not None else await every_tool(server):
-            tool = tools(registered)
-            if tool is None:
-                continue
-            _check(registered)
-            operation = operation_of(tool, server=name, default_prefix=default_prefix or f"/v1/{name}")
-            way = Way(server, operation, registered=registered, body_limit=body_limit, is_link=links(operation))
-            twin = Twin(way, gate=gate, problem_types=problem_types)
-            operations.append(operation)
-            entries.append(RouteEntry(operation.served, operation.path, twin, f"the tool {tool.name!r} of {name!r}"))
-        return cls(tuple(operations), RouteTable(entries, problem_types=problem_types))
+        operations, entries = tuple(operations), []
+        for operation in operations:
+            checker = checkers[operation.name] if checkers is not None else ArgumentChecker(server, operation)
+            link = is_link(operation)
+            twin = Twin(server, checker, gate=gate, body_limit=body_limit, is_link=link, problem_types=problem_types)
+            entries.append(RouteEntry(operation.served_methods, operation.path, twin, f"the tool {operation.name} ({operation.server})"))
+        return cls(operations, RouteTable(entries, problem_types=problem_types))
 
 
 def slug(text: str) -> str:
-    """A name as a part of a path: lower case, a dash for everything else."""
+    """A name as a part of a path: lower case, with a dash for every other character."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "server"
 
 
 def _check(tool: Tool) -> None:
     if tool.auth is not None:
-        raise ValueError(f"tool {tool.name!r} has auth=, which hides it from callers instead of telling them; use a gate")
+        raise ValueError(f"tool {tool.name!r} has auth=, which hides it from callers without a reason; use a gate instead")
     if tool.task_config.mode == "required":
-        raise ValueError(f"tool {tool.name!r} runs as a background task only, which HTTP has no twin of")
+        raise ValueError(f"tool {tool.name!r} runs only as a background task, which cannot be called over HTTP")
 
 
 class _TwinsFirst:
-    """ASGI middleware: twins and the document where a path is theirs, the rest of the app otherwise."""
+    """ASGI middleware: the twins and the document at their paths, the rest of the app at all others."""
 
-    def __init__(self, app: ASGIApp, served: "_Served") -> None:
+    def __init__(self, app: ASGIApp, attached: "_Attached") -> None:
         self._app = app
-        self._served = served
+        self._attached = attached
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._served.table.find(scope["path"]) if scope["type"] == "http" else None
+        found = self._attached.table.find(scope["path"]) if scope["type"] == "http" else None
         if found is None:
             await self._app(scope, receive, send)
         else:
@@ -104,8 +130,8 @@ class _TwinsFirst:
 
 
 @dataclass
-class _Served:
-    """What an attached app serves: nothing before its lifespan begins."""
+class _Attached:
+    """The routes of an attached app: none before its lifespan begins."""
 
     table: RouteTable = field(default_factory=RouteTable)
 
@@ -115,8 +141,8 @@ def attach(server: FastMCP[Any], *, name: str | None = None, mcp_path: str = "/m
 
     `uvicorn.run(attach(mcp))`. The tools are listed when the app starts.
     """
-    served = _Served()
-    app = server.http_app(path=mcp_path, middleware=[Middleware(_TwinsFirst, served)])
+    attached = _Attached()
+    app = server.http_app(path=mcp_path, middleware=[Middleware(_TwinsFirst, attached)])
     start = app.router.lifespan_context
 
     @asynccontextmanager
@@ -124,7 +150,7 @@ def attach(server: FastMCP[Any], *, name: str | None = None, mcp_path: str = "/m
         async with start(app) as state:
             await serve_schemas(server)
             twins = await Twins.open(server, name=name)
-            served.table = RouteTable.merged([twins.table, RouteTable([_document(server, twins)])])
+            attached.table = RouteTable.merged([twins.table, RouteTable([_document(server, twins)])])
             yield state
 
     app.router.lifespan_context = lifespan
@@ -133,7 +159,7 @@ def attach(server: FastMCP[Any], *, name: str | None = None, mcp_path: str = "/m
 
 def _document(server: FastMCP[Any], twins: Twins) -> RouteEntry:
     document = openapi(twins.operations, title=server.name, version=server.version or "0", description=server.instructions or "")
-    answer = json_answer(to_json(document), cache="no-cache")  # kept, and asked for again each time
+    answer = json_answer(to_json(document), cache="no-cache")  # may be stored, and is revalidated each time
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         await send_answer(send, or_not_modified(answer, scope), with_body=scope["method"] != "HEAD")

@@ -1,4 +1,4 @@
-"""One call of a tool over HTTP: what a gate sees of it, and the way by which the tool is reached."""
+"""A call of a tool over HTTP: the endpoint of one tool, the gate that admits a call, and how the tool is run."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -7,156 +7,164 @@ from typing import Any
 from fastmcp import FastMCP
 from fastmcp.exceptions import AuthorizationError, DisabledError, NotFoundError, ToolError
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
-from fastmcp.tools import Tool
 from pydantic import ValidationError
 from starlette.requests import Request
-from starlette.types import Receive, Scope
+from starlette.types import Receive, Scope, Send
 
 from twins.argument_checks import ArgumentChecker
-from twins.arguments import UnreadableArgumentsError, read_arguments
-from twins.fastmcp_internals import DirectCallGuard, ToolContext, is_crash, is_proxied, reset
+from twins.arguments import ClientDisconnectedError, UnreadableArgumentsError, read_arguments
+from twins.fastmcp_internals import DirectCallGuard, ToolContext, is_crash, reset
 from twins.operation import Operation
-from twins.problems import Problem
-from twins.responses import Answer, or_not_modified
-from twins.results import Results
-from twins.validation_errors import invalid_arguments, timeout_problem, upstream_failed
+from twins.problems import NO_TYPE, Problem
+from twins.responses import Answer, or_not_modified, problem_answer, send_answer
+from twins.results import ResultEncoder
+from twins.tool_errors import problem_of_failure, timeout_problem
 
+ONE_MEBIBYTE = 1 << 20
 logger = logging.getLogger(__name__)
 
 
-class Way:
-    """How one operation's tool is reached: directly where nothing is skipped by it, through its server otherwise."""
-
-    def __init__(self, server: FastMCP[Any], operation: Operation, *, registered: Tool, body_limit: int, is_link: bool = False) -> None:
-        self.operation = operation
-        self.body_limit = body_limit
-        self._is_link = is_link
-        self._server = server
-        self._surroundings = ToolContext(server)
-        self._results = Results(operation)
-        self._standing = DirectCallGuard(server, registered)
-        self._input = ArgumentChecker(server, operation)
-        self._direct = self._input.direct
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether calls go straight to the tool's function, at this moment."""
-        return self._direct is not None and self._standing.holds()
-
-    def reading(self, scope: Scope, receive: Receive) -> Awaitable[dict[str, Any]]:
-        """The arguments as they were sent, not validated; raises as `read_arguments`. Not a coroutine itself: that saves one per call."""
-        is_link = self._is_link and scope["method"] in ("GET", "HEAD")
-        return read_arguments(self.operation, scope, receive, body_limit=self.body_limit, is_link=is_link)
-
-    def refused(self, misfit: UnreadableArgumentsError, *, method: str) -> Problem:
-        """The Problem of arguments that cannot be read: it names everything that is wrong with them."""
-        return self._input.refusal(misfit.arguments, method, found=misfit.errors)
-
-    def validated(self, sent: dict[str, Any], *, method: str) -> dict[str, Any]:
-        """The arguments as the tool takes them; as they were sent, where the server is to validate them."""
-        return self._input.check(sent, method)
-
-    def canonical(self, sent: dict[str, Any], *, method: str) -> dict[str, Any]:
-        """The call in one form; where the server is to validate it, as it was sent without nulls."""
-        return self._input.canonical(sent, method)
-
-    async def answer(self, sent: dict[str, Any], arguments: dict[str, Any], scope: Scope) -> Answer:
-        if self._direct is not None and self._standing.holds():
-            answer = self._results.answer(await self._direct.run(arguments, scope))
-        else:
-            answer = await self._through_server(sent, scope)
-        return answer if self.operation.cache is None else or_not_modified(answer, scope)
-
-    async def _through_server(self, sent: dict[str, Any], scope: Scope) -> Answer:
-        tool = self.operation.tool
-        entered = self._surroundings.enter(scope)
-        try:
-            result = await self._server.call_tool(tool.name, sent)
-        except FastMCPValidationError as error:
-            if isinstance(error.__cause__, ValidationError):
-                raise invalid_arguments(error.__cause__, self.operation, scope["method"], sent) from None
-            raise
-        except ToolError as error:
-            if is_crash(error):
-                raise _fault(error.__cause__, tool) from error.__cause__
-            raise
-        finally:
-            reset(entered)
-        return self._results.answer_of_server(result)
-
-
 class ToolFailedError(Exception):
-    """A tool called through its server failed in a way that it did not foresee."""
-
-
-def _fault(cause: BaseException | None, tool: Tool) -> Exception:
-    return timeout_problem(cause, tool) or ToolFailedError(tool.name)
+    """A tool that was called through its server raised an exception that it did not raise on purpose."""
 
 
 class Call:
-    """One call in flight. A gate may refuse it by raising a Problem, look at its arguments, and let it be answered."""
+    """One call in progress. A gate may refuse it by raising a Problem, read its arguments, and have it answered."""
 
-    __slots__ = ("_arguments", "_receive", "_sent", "_way", "scope")
+    __slots__ = ("_arguments", "_receive", "_sent", "_twin", "scope")
 
-    def __init__(self, way: Way, scope: Scope, receive: Receive) -> None:
+    def __init__(self, twin: "Twin", scope: Scope, receive: Receive) -> None:
         self.scope = scope
-        self._way = way
+        self._twin = twin
         self._receive = receive
         self._sent: dict[str, Any] | None = None
         self._arguments: dict[str, Any] | None = None
 
     @property
     def operation(self) -> Operation:
-        return self._way.operation
+        """The tool that is called, with its route."""
+        return self._twin.operation
 
     @property
     def request(self) -> Request:
-        """The request, without its body: that is read as arguments."""
+        """The request without its body, which is read as arguments."""
         return Request(self.scope)
 
     async def sent(self) -> dict[str, Any] | None:
-        """The arguments as they were sent, not validated, for a gate that names them as it refuses; None where they cannot be read."""
+        """The arguments as they were sent, not validated; None when they cannot be read. For a gate that quotes them in a refusal."""
         try:
             return await self._read()
         except Problem:
             return None
 
     async def arguments(self) -> dict[str, Any]:
-        """The tool's arguments, read and validated once. Raises the Problem of arguments that do not fit."""
+        """The tool's arguments, read and validated once. Raises a Problem for arguments that are not valid."""
         if self._arguments is None:
-            way = self._way
-            if self._sent is None:  # as in _read, and one coroutine less for every call
+            if self._sent is None:  # as in _read, with one coroutine fewer for every call
                 try:
-                    self._sent = await way.reading(self.scope, self._receive)
-                except UnreadableArgumentsError as misfit:
-                    raise way.refused(misfit, method=self.scope["method"]) from None
-            self._arguments = way.validated(self._sent, method=self.scope["method"])
+                    self._sent = await self._twin.read(self.scope, self._receive)
+                except UnreadableArgumentsError as error:
+                    raise self._unreadable(error) from None
+            self._arguments = self._twin.checker.check(self._sent, self.scope["method"])
         return self._arguments
+
+    async def canonical(self) -> dict[str, Any]:
+        """The arguments in canonical form: equal calls are equal, however they are written. Raises a Problem for invalid arguments."""
+        return self._twin.checker.canonical(await self._read(), self.scope["method"])
+
+    async def answer(self) -> Answer:
+        """Run the tool. Raises a Problem, or any exception of the tool: the call must not be charged then."""
+        twin, arguments = self._twin, await self.arguments()
+        if twin.direct is not None and twin.guard.holds():
+            answer = twin.encoder.encode(await twin.direct.run(arguments, self.scope))
+        else:
+            answer = await self._run_on_server(self._sent or {})
+        return answer if twin.operation.cache is None else or_not_modified(answer, self.scope)
 
     async def _read(self) -> dict[str, Any]:
         if self._sent is None:
             try:
-                self._sent = await self._way.reading(self.scope, self._receive)
-            except UnreadableArgumentsError as misfit:
-                raise self._way.refused(misfit, method=self.scope["method"]) from None
+                self._sent = await self._twin.read(self.scope, self._receive)
+            except UnreadableArgumentsError as error:
+                raise self._unreadable(error) from None
         return self._sent
 
-    async def canonical(self) -> dict[str, Any]:
-        """The arguments in one form, however they were spelled. Raises the Problem of arguments that do not fit."""
-        return self._way.canonical(await self._read(), method=self.scope["method"])
+    def _unreadable(self, error: UnreadableArgumentsError) -> Problem:
+        return self._twin.checker.invalid(error.arguments, self.scope["method"], found=error.errors)
 
-    async def answer(self) -> Answer:
-        """Run the tool. Raises a Problem, or whatever else the tool raises: nothing then is to be charged."""
-        arguments = await self.arguments()
-        return await self._way.answer(self._sent or {}, arguments, self.scope)
+    async def _run_on_server(self, sent: dict[str, Any]) -> Answer:
+        twin, tool = self._twin, self.operation.tool
+        entered = twin.context.enter(self.scope)
+        try:
+            result = await twin.server.call_tool(tool.name, sent)
+        except FastMCPValidationError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise twin.checker.rejected(error.__cause__, sent, self.scope["method"]) from None
+            raise
+        except ToolError as error:
+            if is_crash(error):
+                cause = error.__cause__
+                raise timeout_problem(cause, tool) or ToolFailedError(tool.name) from cause
+            raise
+        finally:
+            reset(entered)
+        return twin.encoder.encode_server_result(result)
 
 
 Gate = Callable[[Call], Awaitable[Answer]]
-"""Stands before every call of a server: it refuses by raising a Problem, answers itself, or awaits `call.answer()`."""
+"""Runs before every call of a server: it raises a Problem to refuse, returns an answer of its own, or returns `await call.answer()`."""
+
+
+class Twin:
+    """One tool as an ASGI app: through the gate to the tool. Every exception becomes a problem.
+
+    `scope["twins.call"]` is the call while it runs. Middleware of the MCP server, which runs when the tool is called
+    through its server, finds it there and knows that the gate was passed.
+    """
+
+    def __init__(
+        self,
+        server: FastMCP[Any],
+        checker: ArgumentChecker,
+        *,
+        gate: Gate | None = None,
+        body_limit: int = ONE_MEBIBYTE,
+        is_link: bool = False,
+        problem_types: str = NO_TYPE,
+    ) -> None:
+        """`body_limit` is in bytes. With `is_link`, GET ignores query parameters that other services add to shared links."""
+        self.server = server
+        self.operation = checker.operation
+        self.checker = checker
+        self.direct = checker.direct
+        self.guard = DirectCallGuard(server, checker.operation.tool)
+        self.context = ToolContext(server)
+        self.encoder = ResultEncoder(checker.operation)
+        self._gate = gate
+        self._body_limit = body_limit
+        self._is_link = is_link
+        self._problem_types = problem_types
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call = scope["twins.call"] = Call(self, scope, receive)
+        try:
+            answer = await (call.answer() if self._gate is None else self._gate(call))
+        except ClientDisconnectedError:
+            return
+        except Exception as error:  # the border: any exception of a tool or a gate becomes an answer, and unforeseen ones are logged
+            answer = problem_answer(problem_of(error, call), types=self._problem_types, request_id=scope.get("request_id"))
+        finally:
+            del scope["twins.call"]  # the two would refer to each other until the garbage collector runs
+        await send_answer(send, answer, with_body=scope["method"] != "HEAD")
+
+    def read(self, scope: Scope, receive: Receive) -> Awaitable[dict[str, Any]]:
+        """The arguments as they were sent, not validated; raises as `read_arguments`. Not a coroutine itself: that saves one per call."""
+        is_link = self._is_link and scope["method"] in ("GET", "HEAD")
+        return read_arguments(self.operation, scope, receive, body_limit=self._body_limit, is_link=is_link)
 
 
 def problem_of(error: Exception, call: Call) -> Problem:
-    """What the caller is told of an error. A fault is logged here, and its text never leaves the server."""
+    """The problem for an exception. An unforeseen one is logged here, and its text is not sent to the caller."""
     match error:
         case Problem():
             return error
@@ -168,11 +176,7 @@ def problem_of(error: Exception, call: Call) -> Problem:
             return Problem(422, "invalid_request", str(error))
         case ToolError() if not is_crash(error):
             return Problem(400, "tool_error", str(error))
-    logger.error(
-        "a tool failed",
-        exc_info=error,
-        extra={"tool": call.operation.name, "path": call.operation.path, "request_id": call.scope.get("request_id")},
-    )
-    if is_proxied(call.operation.tool):
-        return upstream_failed()
-    return Problem(500, "internal_error", "the call failed on the server; the cause is in its log")
+    operation = call.operation
+    extra = {"tool": operation.name, "path": operation.path, "request_id": call.scope.get("request_id")}
+    logger.error("a tool failed", exc_info=error, extra=extra)
+    return problem_of_failure(None, operation.tool)

@@ -1,4 +1,4 @@
-"""One call in one form, however its arguments were spelled: validated, and without what says no more than its default. Pure."""
+"""The canonical form of a call's arguments: equal calls are equal, however they are written. Validated, without defaults. Pure."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -9,21 +9,21 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 
-def canonical_call(
+def canonical_arguments(
     sent: Mapping[str, Any], validated: Mapping[str, Any], defaults: Mapping[str, Any], *, required: Collection[str]
 ) -> dict[str, Any]:
-    """The arguments that were sent, as JSON values: `validated` as the tool takes them, without those that are as in `defaults`."""
-    said = {name: _plain_or(sent[name], validated[name]) for name in sent if name in validated}
-    return {name: value for name, value in said.items() if name in required or not _is_default(name, value, defaults)}
+    """The arguments that were sent, as JSON values of their `validated` form, without those that equal their default."""
+    values = {name: _plain_or(sent[name], validated[name]) for name in sent if name in validated}
+    return {name: value for name, value in values.items() if name in required or not _is_default(name, value, defaults)}
 
 
 def without_nulls(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """The same where nobody but the server can validate the arguments: null is what most defaults are."""
+    """The arguments without nulls, for a tool whose server validates them: most defaults are null."""
     return {name: value for name, value in sent.items() if value is not None}
 
 
 def plain(value: Any) -> Any:
-    """A validated value as JSON values: the same for equal values, in whichever order a set holds them and whatever 5.0 was written as."""
+    """A validated value as JSON values: the same for equal values, for sets in any order and for 5.0 as for 5."""
     match value:
         case BaseModel():
             return plain(dict(value))
@@ -45,7 +45,7 @@ def plain(value: Any) -> Any:
 def _plain_or(sent: Any, validated: Any) -> Any:
     try:
         return plain(validated)
-    except PydanticSerializationError:  # an object of the author's own, which JSON has no form for
+    except PydanticSerializationError:  # an object of the author's own class, which has no JSON form
         return sent
 
 

@@ -1,7 +1,7 @@
-"""The quick way into a tool: its function, called with validated arguments within FastMCP's surroundings.
+"""Calls a tool's function directly, without its server: validated arguments, and the context variables that FastMCP sets.
 
 Arguments are validated against the function's visible signature before anything runs, so that a caller's mistake
-(422) never mixes with a fault of the body (500).
+(422) is never confused with a fault of the function (500).
 """
 
 import functools
@@ -19,17 +19,17 @@ from pydantic_core import to_json
 from starlette.types import Scope
 from uncalled_for import get_dependency_parameters
 
-from twins.canonical import canonical_call
+from twins.canonical import canonical_arguments
 from twins.fastmcp_internals import ToolContext, reset, shared_scope
 from twins.injection import RequestDependency
-from twins.validation_errors import timed_out
+from twins.tool_errors import timed_out
 
 
-class Direct:
+class DirectTool:
     """One function tool of one server, called without the server."""
 
     def __init__(self, server: FastMCP[Any], tool: FunctionTool) -> None:
-        self._surroundings = ToolContext(server)
+        self._context = ToolContext(server)
         self._tool = tool
         self._function = tool.fn
         injected = get_dependency_parameters(tool.fn)
@@ -42,26 +42,26 @@ class Direct:
         self._in_thread = not self._is_async and tool.run_in_thread and not inspect.isasyncgenfunction(tool.fn)
 
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments as the function takes them, defaults filled in. Raises pydantic's ValidationError, or a validator's Problem."""
+        """The arguments for the function, with defaults. Raises pydantic's ValidationError, or the Problem of a validator."""
         if self._strict:
-            # Strict mode takes the JSON spelling of a date or an enum from JSON only, as FastMCP has it too.
+            # In strict mode pydantic accepts the JSON form of a date or an enum only from JSON, as in FastMCP.
             return dict(self._validator.validate_json(to_json(arguments), strict=True))
         validated: dict[str, Any] = self._validator.validate_python(arguments)
         return validated
 
     def canonical(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """The call in one form, as JSON values: two that the function cannot tell apart are the same. Raises as `validate` does."""
+        """The arguments in canonical form, as JSON values: equal for calls that the function cannot tell apart. Raises as `validate`."""
         needed = {name: value for name, value in sent.items() if name in self._required}
         validated = self.validate(sent)
         defaults = validated if len(needed) == len(sent) else self.validate(needed)
-        return canonical_call(sent, validated, defaults, required=self._required)
+        return canonical_arguments(sent, validated, defaults, required=self._required)
 
     async def run(self, arguments: Mapping[str, Any], scope: Scope) -> Any:
-        """What the function returns for validated arguments, generators consumed.
+        """The function's return value for validated arguments; a generator's items as a list.
 
-        Raises whatever the function raises, and Problem 504 `timeout` at the tool's timeout.
+        Raises any exception of the function, and Problem 504 `timeout` at the tool's timeout.
         """
-        entered = self._surroundings.enter(scope, shares=self._needs_resolution)
+        entered = self._context.enter(scope, shares=self._needs_resolution)
         try:
             if self._tool.timeout is None:
                 return await self._injected(arguments, scope)
@@ -73,7 +73,7 @@ class Direct:
         late = timed_out(seconds)
         with anyio.move_on_after(seconds) as limit:
             value = await self._injected(arguments, scope)
-            # What never awaits cannot be stopped: it may come back after its time.
+            # A function that never awaits cannot be stopped: it may return after its time.
             if anyio.current_time() >= limit.deadline:
                 raise late
             return value
@@ -83,11 +83,11 @@ class Direct:
         """Not a coroutine itself: that saves one per call."""
         if self._needs_resolution:
             return self._resolved(arguments)
-        instants = {name: each.from_scope(scope) for name, each in self._request_dependencies.items()}
+        values = {name: each.from_scope(scope) for name, each in self._request_dependencies.items()}
         if self._is_async:
-            called: Awaitable[Any] = self._function(**arguments, **instants)
+            called: Awaitable[Any] = self._function(**arguments, **values)
             return called
-        return self._called({**arguments, **instants})
+        return self._called({**arguments, **values})
 
     async def _resolved(self, arguments: Mapping[str, Any]) -> Any:
         async with shared_scope(), resolve_dependencies(self._function, dict(arguments)) as resolved:
@@ -106,7 +106,7 @@ class Direct:
 
 
 def argument_adapter(function: Callable[..., Any], *, without: Mapping[str, Any]) -> TypeAdapter[dict[str, Any]]:
-    """A validator that returns the keyword arguments of `function`, but for the injected ones, instead of calling it."""
+    """A validator that returns the keyword arguments of `function`, except injected ones, instead of calling it."""
     visible = [each for name, each in inspect.signature(function).parameters.items() if name not in without]
     hints = get_type_hints(_innermost(function), include_extras=True)
 
@@ -120,7 +120,7 @@ def argument_adapter(function: Callable[..., Any], *, without: Mapping[str, Any]
 
 
 def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function within partials: it carries the type hints."""
+    """The function within partials: it has the type hints."""
     while isinstance(function, functools.partial):
         function = function.func
     return function

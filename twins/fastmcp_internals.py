@@ -1,12 +1,11 @@
-"""Every private name of FastMCP and mcp that twins touches, each with its reason.
+"""Every private name of FastMCP and mcp that twins uses, each with its reason.
 
-What is here was read in FastMCP 4.1.2 and mcp 2.3. Tests hold it: an upgrade that changes one of these names fails
-there, not in front of a caller.
+Written against FastMCP 4.1.2 and mcp 2.3. tests/twins/test_fastmcp_internals.py fails if an upgrade changes one of them.
 """
 
 import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from contextvars import Token
 from typing import Any, cast
 from uuid import uuid4
@@ -26,7 +25,6 @@ from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.exceptions import NoBackChannelError
 from mcp_types.version import LATEST_MODERN_VERSION
 from starlette.requests import Request
-from starlette.routing import BaseRoute
 from starlette.types import Scope
 from uncalled_for import SharedContext
 
@@ -34,14 +32,14 @@ CALL_HOOKS = ("__call__", "_dispatch_handler", "on_message", "on_request", "on_c
 
 
 async def every_tool(server: FastMCP[Any]) -> Sequence[Tool]:
-    """The tools that a client would be shown, in their newest version, and those with `auth=` as well.
+    """The tools that a client would be shown, in their newest version, and those with `auth=` too.
 
-    FastMCP leaves a tool out of a list when its `auth=` refuses the caller, and at start there is no caller. On
-    stdio it asks nobody, so the list is taken as if on stdio: twins must see such a tool to refuse it aloud.
-    The author's own middleware has its say in what is listed; the tools themselves are taken unchanged by it. Where there
-    is none, FastMCP's own is left out too: it resolves references in copies, and loads some fifty modules for that.
+    FastMCP leaves a tool out of a list when its `auth=` rejects the caller, and at start there is no caller. On
+    stdio it checks nobody, so the list is made as if on stdio: twins must see such a tool to reject it with a reason.
+    The author's own middleware decides what is listed; the tools are taken without its changes. If there is no such
+    middleware, FastMCP's own is skipped too: it resolves references in copies, and loads some fifty modules for that.
     """
-    middleware = bool(author_middleware(server))
+    middleware = any(type(each) is not DereferenceRefsMiddleware for each in server.middleware)
     token = set_transport("stdio")
     try:
         names = dict.fromkeys(tool.name for tool in await server.list_tools(run_middleware=middleware))
@@ -52,21 +50,21 @@ async def every_tool(server: FastMCP[Any]) -> Sequence[Tool]:
 
 
 async def serve_schemas(server: FastMCP[Any]) -> None:
-    """Give mcp the tools' input schemas, so that it stops listing all tools before each call.
+    """Give mcp the tools' input schemas, so that it does not list all tools before each call.
 
-    `_mcp_server.get_tool_input_schema`: for every `tools/call` with arguments of the 2026-07-28 revision, mcp looks
-    the schema up to check `Mcp-Param-*` headers; FastMCP sets no look-up, and then mcp runs a whole `tools/list`,
-    middleware included. With 30 tools that costs 13-17 times the call.
+    `_mcp_server.get_tool_input_schema`: for every `tools/call` of the 2026-07-28 revision, mcp needs the schema to check
+    `Mcp-Param-*` headers. FastMCP does not set it, and then mcp runs a whole `tools/list`, middleware included. With 30
+    tools that costs 13-17 times the call.
     """
     schemas: dict[str, Mapping[str, Any]] = {tool.name: tool.parameters for tool in await server.list_tools(run_middleware=False)}
     server._mcp_server.get_tool_input_schema = schemas.get
 
 
 def allows_direct_calls(server: FastMCP[Any]) -> bool:
-    """Whether a tool may be called without the server: nothing of its author's stands around a call.
+    """True if a tool may be called without the server: no code of its author runs around a call.
 
-    `_extensions` may intercept calls. Of middleware, what overrides a hook that runs around a call counts, unless its
-    class says `twin_safe = True`: the MCP side of a gate, whose other side the twins' gate is.
+    `_extensions` may intercept calls, and so may middleware that overrides one of the hooks around a call. Middleware
+    whose class has `twin_safe = True` is excepted: it is the MCP side of a gate, and the twins' gate is the HTTP side.
     """
     return not server._extensions and not any(_wraps_calls(each) for each in server.middleware)
 
@@ -80,15 +78,15 @@ def _wraps_calls(middleware: Middleware) -> bool:
 
 
 def is_proxied(tool: Tool) -> bool:
-    """Whether a tool is another server's, reached by a proxy. To import its class would take a quarter of a second."""
+    """True if a tool belongs to another server that is reached by a proxy. Importing its class would take a quarter of a second."""
     return any(kind.__module__ == "fastmcp.server.providers.proxy" for kind in type(tool).__mro__)
 
 
 class DirectCallGuard:
-    """Whether a tool still stands as it stood when its twin was opened.
+    """Allows direct calls of a tool while its server is as it was when the twin was opened.
 
-    Disabling, renaming and adding middleware all lengthen one of these lists; `_components` holds a tool until it
-    is removed or replaced. Asking the server itself (`get_tool`) would cost 43 µs a call.
+    Disabling, renaming and adding middleware all lengthen one of these lists; `_components` contains a tool until it
+    is removed or replaced. `server.get_tool` would cost 43 µs a call.
     """
 
     def __init__(self, server: FastMCP[Any], tool: Tool) -> None:
@@ -100,6 +98,7 @@ class DirectCallGuard:
         self._then = self._lengths()
 
     def holds(self) -> bool:
+        """True if neither the tool nor what runs around it has changed."""
         return self._lengths() == self._then and (self._holder is None or self._holder._components.get(self._key) is self._held)
 
     def _lengths(self) -> tuple[int, int, int, int]:
@@ -108,7 +107,7 @@ class DirectCallGuard:
 
 
 class _Nobody:
-    """The back-channel to a caller over plain HTTP: what is told is dropped, what is asked is refused."""
+    """The back-channel to a caller over plain HTTP: notifications are dropped, requests raise an error."""
 
     can_send_request = False
     message_metadata = None
@@ -119,24 +118,24 @@ class _Nobody:
         raise NoBackChannelError(method)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> None:
-        """Nobody listens."""
+        """Dropped: nobody listens."""
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Nobody listens."""
+        """Dropped: nobody listens."""
 
 
 class _SilentSession(ServerSession):
-    """A session with nobody at its other end. mcp's own would drop log messages too, with a warning each."""
+    """A session without a client. mcp's own session would drop log messages too, with a warning for each."""
 
     async def send_log_message(self, *_: Any, **__: Any) -> None:
-        """Nobody listens."""
+        """Dropped: nobody listens."""
 
 
 class TwinRequestContext(FastMCPRequestContext):
-    """What FastMCP knows of a request, for one that came by a twin: most of it is made only when a tool asks for it.
+    """FastMCP's request context for a call over HTTP; most of its attributes are made when a tool first reads them.
 
-    Without it `ctx.info`, `ctx.request_id`, `ctx.get_state` and `get_http_request()` raise. The revision without
-    back-channel is named, so that `ctx.elicit` and its like refuse with FastMCP's own sentence.
+    Without it `ctx.info`, `ctx.request_id`, `ctx.get_state` and `get_http_request()` raise. Its protocol version is the
+    one without a back-channel, so that `ctx.elicit` and its like raise FastMCP's own error.
     """
 
     meta = None
@@ -174,11 +173,11 @@ class TwinRequestContext(FastMCPRequestContext):
 
 
 class ToolContext:
-    """What a tool's function finds around it in a call that did not come by MCP.
+    """Sets FastMCP's context variables for a call that did not come over MCP.
 
-    `entered = surroundings.enter(scope)`, and `reset(entered)` whatever comes of the call. The context variables are set
-    directly: `async with Context(…)` does the same in several times the time, opens a new scope for `Shared()` in each call,
-    and knows no request.
+    `entered = context.enter(scope)`, and `reset(entered)` after the call, also after an exception. The variables are set
+    directly: `async with Context(…)` takes several times as long, opens a new scope for `Shared()` in each call, and has
+    no request.
     """
 
     def __init__(self, server: FastMCP[Any]) -> None:
@@ -186,10 +185,9 @@ class ToolContext:
         self._reference = weakref.ref(server)
 
     def enter(self, scope: Scope, *, shares: bool = True) -> list[Token[Any]]:
-        """`shares` is for functions that have something resolved by FastMCP.
+        """Set the variables; returns what `reset` needs. `shares` is for functions with dependencies that FastMCP resolves.
 
-        `_shared_context_snapshot` is the server's own scope for `Shared()`, kept for this very purpose: FastMCP's MCP side
-        applies it likewise.
+        `_shared_context_snapshot` is the server's own scope for `Shared()`; FastMCP's MCP side applies it in the same way.
         """
         server = self._server
         entered: list[Token[Any]] = [
@@ -203,14 +201,14 @@ class ToolContext:
 
 
 def reset(entered: Sequence[Token[Any]]) -> None:
-    """Give the context variables back what they held before."""
+    """Give the context variables their previous values."""
     for token in reversed(entered):
         token.var.reset(token)
 
 
 @asynccontextmanager
 async def shared_scope() -> AsyncIterator[None]:
-    """A scope for `Shared()` where the server's lifespan, which would have opened one, is not running."""
+    """A scope for `Shared()` when the server's lifespan, which opens one, is not running."""
     try:
         SharedContext.resolved.get()
     except LookupError:
@@ -221,24 +219,9 @@ async def shared_scope() -> AsyncIterator[None]:
 
 
 def is_crash(error: ToolError) -> bool:
-    """Whether a ToolError out of `server.call_tool` wraps a fault of the tool, as opposed to one that the tool raised.
+    """True if a ToolError from `server.call_tool` wraps another exception of the tool; False if the tool raised it itself.
 
     FastMCP wraps every other exception in a ToolError whose text repeats it, with the exception as its cause.
     """
     wrapped = ("Error calling tool ", "Upstream request timed out", "Rate limited by upstream API")
     return type(error) is ToolError and error.__cause__ is not None and str(error).startswith(wrapped)
-
-
-def author_lifespan(server: FastMCP[Any]) -> AbstractAsyncContextManager[Any]:
-    """The lifespan that a server's author gave it, for another server that is opened over the same providers."""
-    return server._lifespan(server)
-
-
-def author_middleware(server: FastMCP[Any]) -> list[Middleware]:
-    """The middleware that a server's author gave it; the one that every FastMCP server carries is left out."""
-    return [each for each in server.middleware if type(each) is not DereferenceRefsMiddleware]
-
-
-def author_routes(server: FastMCP[Any]) -> list[BaseRoute]:
-    """The custom routes that a server's author gave it (`_additional_http_routes`: FastMCP offers no way to list them)."""
-    return list(server._additional_http_routes)

@@ -1,4 +1,4 @@
-"""Injected tool parameters whose value is known at once, without awaiting."""
+"""Tool parameters that are injected from the HTTP request, without awaiting. Authors subclass RequestDependency."""
 
 from abc import abstractmethod
 from types import TracebackType
@@ -13,10 +13,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class RequestDependency(Dependency[T_co]):
-    """A parameter's default that is replaced, per call, by `from_scope(scope)`.
+    """The default of a tool's parameter; in each call `from_scope(scope)` replaces it.
 
-    FastMCP resolves it like any other dependency; a twin calls `from_scope` itself, which is some twenty times quicker.
-    A caller can never supply such a parameter.
+    FastMCP resolves it like any other dependency. A twin calls `from_scope` itself, which is some twenty times faster.
+    A caller can never set such a parameter.
     """
 
     @abstractmethod
@@ -24,8 +24,8 @@ class RequestDependency(Dependency[T_co]):
         """The value for the HTTP request with this ASGI scope. May raise a Problem."""
 
     def without_request(self) -> T_co:
-        """The value where no HTTP request is in flight (stdio, an in-memory client): refused unless overridden."""
-        raise ToolError(f"{type(self).__name__} is known within an HTTP request only; call this tool over HTTP")
+        """The value without an HTTP request (stdio, an in-memory client): raises ToolError unless overridden."""
+        raise ToolError(f"{type(self).__name__} is known only in an HTTP request; call this tool over HTTP")
 
     async def __aenter__(self) -> T_co:
         try:
@@ -37,4 +37,4 @@ class RequestDependency(Dependency[T_co]):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Nothing was opened."""
+        """There is nothing to close."""

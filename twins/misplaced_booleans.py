@@ -1,22 +1,22 @@
-"""Where a tool takes numbers, by its input schema: `true` and `false` are no numbers, though Python counts them as 1 and 0. Pure."""
+"""Finds `true` and `false` where a tool's input schema takes a number: Python, and so pydantic, would count them as 1 and 0. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from twins.operation import Operation
-from twins.parameter_decoding import NAMES, Schema, alternatives_of, resolve_reference
+from twins.parameter_decoding import TYPE_NAMES, Schema, alternatives_of, resolve_reference
 
 NUMERIC = frozenset(("integer", "number"))
 SUSPECTS = frozenset((bool, dict, list))
-"""The kinds of values that are a boolean, or may hold one."""
-OPEN = frozenset(("boolean",))
-"""What an alternative that says nothing of types takes among others."""
-SAYS_TYPE = ("type", "enum", "const", "properties", "additionalProperties", "items", "prefixItems")
+"""The types of values that are a boolean, or may contain one."""
+ANY_TYPE = frozenset(("boolean",))
+"""An alternative that names no type accepts booleans, among everything else."""
+TYPE_KEYWORDS = ("type", "enum", "const", "properties", "additionalProperties", "items", "prefixItems")
 Steps = tuple[str | int, ...]
 
 
 class MisplacedBooleans:
-    """The arguments of one operation that are numbers, or hold some."""
+    """The search in the arguments of one operation. It is false if the operation takes no numbers."""
 
     def __init__(self, operation: Operation) -> None:
         self._root: Schema = operation.tool.parameters
@@ -25,17 +25,17 @@ class MisplacedBooleans:
     def __bool__(self) -> bool:
         return bool(self._schemas)
 
-    def booleans(self, arguments: Mapping[str, Any]) -> list[Steps]:
+    def find(self, arguments: Mapping[str, Any]) -> list[Steps]:
         """The paths of all booleans that were sent where a number belongs."""
         found: list[Steps] = []
         for name, value in arguments.items():
-            if type(value) in SUSPECTS and name in self._schemas and (type(value) is bool or _holds_boolean(value)):
+            if type(value) in SUSPECTS and name in self._schemas and (type(value) is bool or _contains_boolean(value)):
                 found += ((name, *steps) for steps in _misplaced(value, self._schemas[name], self._root))
         return found
 
 
-def _holds_boolean(value: Any) -> bool:
-    """Whether a boolean is anywhere in an object or a list; a long list of plain values costs one pass in C."""
+def _contains_boolean(value: Any) -> bool:
+    """True if a boolean is anywhere in an object or a list. A long list of plain values costs one pass in C."""
     waiting = [value]
     while waiting:
         node = waiting.pop()
@@ -52,42 +52,42 @@ def _misplaced(value: Any, schema: Schema, root: Schema) -> Iterator[Steps]:
     """The paths to booleans in a value where its schema takes numbers and no booleans."""
     arms = list(alternatives_of(schema, root))
     if isinstance(value, bool):
-        kinds = frozenset[str]().union(*map(_kinds_of, arms))
+        kinds = frozenset[str]().union(*map(_types_of, arms))
         if not kinds.isdisjoint(NUMERIC) and "boolean" not in kinds:
             yield ()
         return
     members: Iterator[tuple[str | int, Any]]
     members = iter(value.items()) if isinstance(value, dict) else iter(enumerate(value)) if isinstance(value, list) else iter(())
     for step, member in members:
-        if below := [part for arm in arms for part in _part_of(arm, step)]:
+        if below := [part for arm in arms for part in _member_schemas(arm, step)]:
             yield from ((step, *steps) for steps in _misplaced(member, {"anyOf": below}, root))
 
 
-def _part_of(arm: Schema, step: str | int) -> list[Schema]:
-    """What an alternative says of one member or item."""
+def _member_schemas(arm: Schema, step: str | int) -> list[Schema]:
+    """The schema of one member or item in an alternative, if it has one."""
     if isinstance(step, int):
         first = arm.get("prefixItems", ())
-        said = first[step] if step < len(first) else arm.get("items")
+        found = first[step] if step < len(first) else arm.get("items")
     else:
-        said = arm.get("properties", {}).get(step, arm.get("additionalProperties"))
-    return [said] if isinstance(said, Mapping) else []
+        found = arm.get("properties", {}).get(step, arm.get("additionalProperties"))
+    return [found] if isinstance(found, Mapping) else []
 
 
-def _kinds_of(arm: Schema) -> frozenset[str]:
-    """JSON's names of the types that an alternative takes; a length of time is taken as a number of seconds too."""
-    if not any(word in arm for word in SAYS_TYPE):
-        return OPEN
+def _types_of(arm: Schema) -> frozenset[str]:
+    """JSON Schema's names of the types that an alternative accepts; a duration may also be a number of seconds."""
+    if not any(keyword in arm for keyword in TYPE_KEYWORDS):
+        return ANY_TYPE
     if arm.get("format") == "duration":
         return NUMERIC
-    said = arm.get("type")
-    if said is not None:
-        return frozenset((said,) if isinstance(said, str) else said)
+    declared = arm.get("type")
+    if declared is not None:
+        return frozenset((declared,) if isinstance(declared, str) else declared)
     values = [*arm.get("enum", ()), *([arm["const"]] if "const" in arm else ())]
-    return frozenset(NAMES[type(value)] for value in values)
+    return frozenset(TYPE_NAMES[type(value)] for value in values)
 
 
 def _reaches_number(node: Any, root: Schema, seen: set[str]) -> bool:
-    """Whether a number is taken anywhere within a schema."""
+    """True if a number is accepted anywhere within a schema."""
     if isinstance(node, list | tuple):
         return any(_reaches_number(each, root, seen) for each in node)
     if not isinstance(node, Mapping):
@@ -97,7 +97,7 @@ def _reaches_number(node: Any, root: Schema, seen: set[str]) -> bool:
         seen.add(reference)
         if _reaches_number(resolve_reference(reference, root), root, seen):
             return True
-    if not _kinds_of(node).isdisjoint(NUMERIC):
+    if not _types_of(node).isdisjoint(NUMERIC):
         return True
-    below = [node.get(word) for word in ("anyOf", "oneOf", "allOf", "items", "prefixItems", "additionalProperties")]
+    below = [node.get(keyword) for keyword in ("anyOf", "oneOf", "allOf", "items", "prefixItems", "additionalProperties")]
     return _reaches_number([*below, *node.get("properties", {}).values()], root, seen)

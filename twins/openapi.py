@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from twins.openapi_components import PROBLEM, Components, in_capitals
 from twins.openapi_schema import Schema, without_null, without_own_title
-from twins.operation import IN_QUERY, Operation, Parameter
+from twins.operation import QUERY_METHODS, Operation, Parameter
 from twins.problems import PROBLEM_JSON, title_of
 
 JSON = "application/json"
@@ -80,7 +80,7 @@ def _operation(operation: Operation, method: str, book: Components) -> dict[str,
         said["summary"] = summary
     if text:
         said["description"] = text
-    in_query = method in IN_QUERY
+    in_query = method in QUERY_METHODS
     if parameters := [_parameter(each, operation, book) for each in operation.parameters if each.in_path or in_query]:
         said["parameters"] = parameters
     sent_in_body = [each for each in operation.parameters if not each.in_path]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from twins.parameter_decoding import NAMES
+from twins.parameter_decoding import TYPE_NAMES
 
 Schema = dict[str, Any]
 # What OpenAPI 3.0 takes as it is; whatever else a schema says is left out, but for extensions (x-…).
@@ -46,7 +46,7 @@ def _convert_values(converted: Schema, schema: Mapping[str, Any]) -> None:
         converted["enum"] = [schema["const"]]
     values = converted.get("enum", ())
     if values and "type" not in converted:
-        converted["type"] = sorted({NAMES[type(value)] for value in values})
+        converted["type"] = sorted({TYPE_NAMES[type(value)] for value in values})
     if examples := schema.get("examples"):
         converted.setdefault("example", examples[0])
 

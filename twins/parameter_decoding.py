@@ -1,8 +1,8 @@
-"""How a JSON value is spelled in a path or a query, by its schema. Pure.
+"""How the text of a path or query parameter becomes a JSON value, by the parameter's JSON schema. Pure.
 
-A text stays a text wherever the schema takes one (anything takes one). Otherwise numbers, booleans and null are read
-as JSON, a list is a repeated name, an object is one JSON text. What is none of these is handed on as it came, for the
-validator to refuse.
+A text stays a text if the schema accepts one (a schema that names no type accepts anything). Otherwise numbers, booleans
+and null are read as JSON, a list is a repeated name, and an object is one JSON text. A text that is none of these is
+passed on unchanged, for the validator to reject.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,16 +12,17 @@ from typing import Any
 from pydantic_core import from_json
 
 Schema = Mapping[str, Any]
-NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
-# A number is a number: whether 1e3 will do where an integer is asked for is the validator's to say.
-TAKEN_AS = {kind: ("integer", "number") if name in ("integer", "number") else (name,) for kind, name in NAMES.items()}
+TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
+"""JSON Schema's name of each Python type."""
+# A number is a number: the validator decides whether 1e3 is acceptable as an integer.
+ACCEPTED_AS = {kind: ("integer", "number") if name in ("integer", "number") else (name,) for kind, name in TYPE_NAMES.items()}
 
 
 @dataclass(frozen=True)
 class ParameterDecoder:
-    """What a value may be: JSON's names of types, with the only texts taken where these are few.
+    """The types that a value may have, as JSON Schema names them; `words` are the only texts accepted, if there are few.
 
-    `items` is what each one may be where the name may be repeated.
+    `items` decodes each text of a parameter that may be repeated.
     """
 
     types: frozenset[str]
@@ -30,52 +31,53 @@ class ParameterDecoder:
 
     @property
     def as_json(self) -> bool:
-        """Whether a value is written as one JSON text."""
+        """True if a value is written as one JSON text."""
         return "string" not in self.types and not self.types.isdisjoint(("object", "array"))
 
-    def read(self, texts: Sequence[str]) -> Any:
-        """The value of these texts, one per time that the name was sent; ValueError where one value was sent twice."""
+    def decode(self, texts: Sequence[str]) -> Any:
+        """The value of these texts, one for each time that the name was sent. ValueError if a single value was sent twice."""
         if self.items is not None and (len(texts) > 1 or not self.types - {"null"}):
-            return [self.items.read_one(text) for text in texts]
+            return [self.items.decode_one(text) for text in texts]
         if len(texts) > 1:
             raise ValueError("is sent more than once; it takes one value")
-        return self.read_one(texts[0])
+        return self.decode_one(texts[0])
 
-    def read_one(self, text: str) -> Any:
+    def decode_one(self, text: str) -> Any:
+        """The value of one text."""
         if "string" in self.types and (self.words is None or text in self.words):
             return text
         try:
             value = from_json(text.encode(), allow_inf_nan=False)
         except ValueError:
             return text
-        return text if self.types.isdisjoint(TAKEN_AS[type(value)]) else value
+        return text if self.types.isdisjoint(ACCEPTED_AS[type(value)]) else value
 
 
 def decoder_of(schema: Schema, root: Schema) -> ParameterDecoder:
-    """How values of `schema` are spelled; `root` is the document that its references point into."""
+    """The decoder for values of `schema`; `root` is the document that its references point into."""
     types: set[str] = set()
     words: set[str] | None = set()
     items: ParameterDecoder | None = None
     for arm in alternatives_of(schema, root):
         names = _types_of(arm)
         if "array" in names:
-            items = _spelling_of_items(arm, root)
+            items = _decoder_of_items(arm, root)
         if "string" in names:
-            said = _values_of(arm)
-            words = words | {value for value in said if isinstance(value, str)} if said and words is not None else None
+            values = _values_of(arm)
+            words = words | {value for value in values if isinstance(value, str)} if values and words is not None else None
         types |= names - {"array"}
     return ParameterDecoder(frozenset(types), None if words is None else frozenset(words), items)
 
 
-def _spelling_of_items(arm: Schema, root: Schema) -> ParameterDecoder:
+def _decoder_of_items(arm: Schema, root: Schema) -> ParameterDecoder:
     among = [each for each in (*arm.get("prefixItems", ()), arm.get("items")) if isinstance(each, Mapping)]
     item = decoder_of({"anyOf": among or [{}]}, root)
-    # A list within a list cannot be spelled by repeating: each is one JSON text.
+    # A list within a list cannot be written by repeating a name: each inner list is one JSON text.
     return ParameterDecoder(item.types | {"array"}, item.words) if item.items else item
 
 
 def alternatives_of(schema: Schema, root: Schema, seen: tuple[str, ...] = ()) -> Iterator[Schema]:
-    """The alternatives of a schema, references followed (a circle of them once)."""
+    """The alternatives of a schema, with references resolved (each of a circle once)."""
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference not in seen:
         yield from alternatives_of(resolve_reference(reference, root), root, (*seen, reference))
@@ -88,7 +90,7 @@ def alternatives_of(schema: Schema, root: Schema, seen: tuple[str, ...] = ()) ->
 
 
 def resolve_reference(reference: str, root: Schema) -> Schema:
-    """What a reference within the document points at, such as `#/$defs/Name`; {} where it points elsewhere."""
+    """The schema that a reference within the document `root` points at, such as `#/$defs/Name`; {} if it points elsewhere."""
     node: Any = root
     for part in reference.removeprefix("#/").split("/"):
         key = part.replace("~1", "/").replace("~0", "~")
@@ -103,9 +105,9 @@ def _values_of(arm: Schema) -> list[Any]:
 
 
 def _types_of(arm: Schema) -> set[str]:
-    said = arm.get("type")
-    if said is not None:
-        return {said} if isinstance(said, str) else set(said)
+    declared = arm.get("type")
+    if declared is not None:
+        return {declared} if isinstance(declared, str) else set(declared)
     if values := _values_of(arm):
-        return {NAMES[type(value)] for value in values}
+        return {TYPE_NAMES[type(value)] for value in values}
     return {"object"} if "properties" in arm else {"array"} if "items" in arm else {"string"}

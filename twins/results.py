@@ -1,4 +1,4 @@
-"""A tool's return value as an answer: the JSON that MCP would carry as structuredContent, straight to bytes."""
+"""A tool's return value as an HTTP answer: the JSON that MCP sends as structuredContent, directly as bytes."""
 
 from typing import Any
 
@@ -16,17 +16,17 @@ from twins.problems import Problem
 from twins.responses import Answer, json_answer
 
 CONTENT = (ContentBlock, Image, Audio, File, bytes)
-# Members of a problem that its HTTP side makes itself.
-MADE_ANEW = ("type", "title", "request_id", "headers")
+# Members of a problem that the HTTP side makes itself.
+OWN_MEMBERS = ("type", "title", "request_id", "headers")
 FINISHED = (ToolResult, CallToolResult, InputRequiredResult)
 
 
-class Results:
-    """How one operation's results become answers.
+class ResultEncoder:
+    """Makes answers of one operation's results.
 
-    It keeps the answer made of the last object that the tool returned, and gives it again for the very same object:
-    only for a frozen pydantic model all of whose values can be hashed, for such an object cannot change. The object
-    is kept as well, so that no other can take its identity.
+    It stores the answer of the last object that the tool returned, and returns it again for the very same object:
+    only for a frozen pydantic model whose values can all be hashed, since such an object cannot change. The object
+    is stored too, so that no other object can get its identity.
     """
 
     def __init__(self, operation: Operation) -> None:
@@ -38,49 +38,49 @@ class Results:
         self._serializer = _adapter_of(operation.tool).serializer
         self._write = writer_of(operation.tool.return_type) if self._typed else None
         self._last: Any = None
-        self._kept: Answer | None = None
+        self._last_answer: Answer | None = None
 
-    def answer(self, value: Any) -> Answer:
-        """The answer for what the tool's function returned. Raises Problem for a result that is an error."""
+    def encode(self, value: Any) -> Answer:
+        """The answer for the return value of the tool's function. Raises Problem for a result that is an error."""
         if value is not self._last:
-            self._last, self._kept = value if _is_frozen(value) else None, None
-            return self._made(value)
-        if self._kept is None:
-            made = self._made(value)
+            self._last, self._last_answer = value if _is_frozen(value) else None, None
+            return self._encode(value)
+        if self._last_answer is None:
+            answer = self._encode(value)
             if value is None or not _can_be_hashed(value):
-                return made
-            self._kept = made
-        return self._kept
+                return answer
+            self._last_answer = answer
+        return self._last_answer
 
-    def answer_of_server(self, result: ToolResult) -> Answer:
-        """The answer for what the server made of it: an untyped text comes back out of its wrapping."""
+    def encode_server_result(self, result: ToolResult) -> Answer:
+        """The answer for the result of the tool's server; a text that the server wrapped as content is unwrapped."""
         untyped = isinstance(self._tool, FunctionTool) and not self._typed and result.structured_content is None
         if untyped and not result.is_error and len(result.content) == 1 and isinstance(result.content[0], TextContent):
-            return self._json(_wrapped(to_json(_read_or_text(result.content[0].text))))
+            return self._json(_wrapped(to_json(_json_or_text(result.content[0].text))))
         return self._finished(result)
 
-    def _made(self, value: Any) -> Answer:
+    def _encode(self, value: Any) -> Answer:
         if isinstance(value, FINISHED):
             return self._finished(value)
         if not self._typed and _is_content(value):
             return self._finished(self._tool.convert_result(value))
         try:
-            body = self._written(value)
+            body = self._serialized(value)
         except PydanticSerializationError:
             if self._typed:
                 raise
             return self._finished(self._tool.convert_result(value))
         is_object = body.startswith(b"{")
         if self._typed and not (is_object or self._wraps):
-            raise TypeError(f"tool {self._tool.name!r} returned no object, which its output schema promises")
+            raise TypeError(f"tool {self._tool.name!r} returned no object, although its output schema is one")
         return self._json(_wrapped(body) if self._wraps or not is_object else body)
 
-    def _written(self, value: Any) -> bytes:
+    def _serialized(self, value: Any) -> bytes:
         if self._write is not None:
             try:
                 return self._write(value)
             except orjson.JSONEncodeError:
-                pass  # not what its type says: pydantic knows what to make of it
+                pass  # the value is not of its declared type: only pydantic can write it
         return self._serializer.to_json(value)
 
     def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult) -> Answer:
@@ -90,17 +90,17 @@ class Results:
                 409, "input_required", "this tool asks its caller a question, which only an MCP client can answer; call it over MCP"
             )
         if result.is_error:
-            raise self._failure(result)
+            raise self._problem_of(result)
         if result.structured_content is not None:
             return self._json(to_json(result.structured_content, inf_nan_mode="null"))
         content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
         return self._json(to_json({"content": content}))
 
-    def _failure(self, result: ToolResult) -> Problem:
-        """The problem that an error result stands for: its own, where it is one (a gate's refusal, say)."""
+    def _problem_of(self, result: ToolResult) -> Problem:
+        """The problem of an error result; the problem that it contains, if it contains one."""
         match result.structured_content:
             case {"status": int(status), "code": str(code), "detail": str(detail), **more} if 400 <= status <= 599:
-                members: dict[str, Any] = {str(name): value for name, value in more.items() if name not in MADE_ANEW}
+                members: dict[str, Any] = {str(name): value for name, value in more.items() if name not in OWN_MEMBERS}
                 return Problem(status, code, detail, **members)
         text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
         status = 500 if isinstance(self._tool, FunctionTool) else 502
@@ -111,7 +111,7 @@ class Results:
 
 
 def _adapter_of(tool: Tool) -> TypeAdapter[Any]:
-    """The adapter by which FastMCP serializes a tool's results, so that both fronts write the same."""
+    """The adapter with which FastMCP serializes a tool's results, so that both frames send the same."""
     annotation = tool.return_type
     if annotation in (None, ...) or isinstance(annotation, str):
         return get_cached_typeadapter(Any)
@@ -123,7 +123,7 @@ def _adapter_of(tool: Tool) -> TypeAdapter[Any]:
 
 
 def _is_content(value: Any) -> bool:
-    """Whether a value is for eyes and ears: MCP carries it as content, not as data."""
+    """True for images, audio and the like, which MCP sends as content and not as data."""
     return isinstance(value, CONTENT) or (isinstance(value, list | tuple) and any(isinstance(item, CONTENT) for item in value))
 
 
@@ -143,7 +143,7 @@ def _wrapped(body: bytes) -> bytes:
     return b'{"result":%b}' % body
 
 
-def _read_or_text(text: str) -> Any:
+def _json_or_text(text: str) -> Any:
     try:
         return from_json(text)
     except ValueError:

@@ -1,19 +1,19 @@
-"""Which path leads where: literal paths from a dict, then patterns, the most particular first."""
+"""The table of routes: literal paths from a dict, then patterns, the most specific first; and the methods of one path."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from twins.annotation import PLACEHOLDER
-from twins.endpoint import Methods
-from twins.problems import NO_TYPE
+from twins.problems import NO_TYPE, Problem
+from twins.responses import Answer, problem_answer, raw_headers, send_answer
 
 
 @dataclass(frozen=True)
 class RouteEntry:
-    """One thing served: its methods, its path with {placeholders}, its ASGI app, and its name in sentences."""
+    """One route: its methods, its path with {placeholders}, its ASGI app, and its name in error messages."""
 
     methods: tuple[str, ...]
     path: str
@@ -21,23 +21,51 @@ class RouteEntry:
     name: str
 
 
+@dataclass(frozen=True)
+class MethodTable:
+    """One path as an ASGI app: the app of each method, OPTIONS, and 405 for the rest."""
+
+    path: str
+    apps: Mapping[str, ASGIApp]
+    problem_types: str = NO_TYPE
+
+    @property
+    def allowed(self) -> str:
+        """The Allow header."""
+        return ", ".join([*self.apps, "OPTIONS"])
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Not a coroutine itself: that saves one per call."""
+        app = self.apps.get(scope["method"])
+        if app is not None:
+            return app(scope, receive, send)
+        return send_answer(send, self._without_app(scope), with_body=scope["method"] != "HEAD")
+
+    def _without_app(self, scope: Scope) -> Answer:
+        headers = {"Allow": self.allowed}
+        if scope["method"] == "OPTIONS":
+            return Answer(204, b"", raw_headers(headers))
+        problem = Problem(405, "method_not_allowed", f"this path takes {self.allowed}", headers=headers)
+        return problem_answer(problem, types=self.problem_types, request_id=scope.get("request_id"))
+
+
 class RouteTable:
-    """Paths and where they lead. Raises ValueError where two entries claim one route."""
+    """Paths and their endpoints. Raises ValueError if two entries use one route."""
 
     def __init__(self, entries: Iterable[RouteEntry] = (), *, problem_types: str = NO_TYPE) -> None:
         self.entries = tuple(entries)
         self.problem_types = problem_types
-        self._literal: dict[str, Methods] = {}
-        self._patterns: dict[int, list[tuple[re.Pattern[str], Methods]]] = {}  # by slashes: a placeholder holds none
+        self._literal: dict[str, MethodTable] = {}
+        self._patterns: dict[int, list[tuple[re.Pattern[str], MethodTable]]] = {}  # by slashes: a placeholder matches none
         for path, group in _by_path(self.entries).items():
-            endpoint = Methods(path, _apps(group), problem_types)
+            endpoint = MethodTable(path, _apps(group), problem_types)
             if PLACEHOLDER.search(path):
                 self._patterns.setdefault(path.count("/"), []).append((_pattern(path), endpoint))
             else:
                 self._literal[path] = endpoint
 
-    def find(self, path: str) -> tuple[Methods, dict[str, str]] | None:
-        """The ASGI endpoint of a decoded path, and the texts of its placeholders; None where nothing is served.
+    def find(self, path: str) -> tuple[MethodTable, dict[str, str]] | None:
+        """The ASGI endpoint of a decoded path, and the texts of its placeholders; None if no route has this path.
 
         The caller puts the texts into `scope["path_params"]` before it calls the endpoint.
         """
@@ -50,21 +78,23 @@ class RouteTable:
 
     @classmethod
     def merged(cls, tables: Iterable["RouteTable"]) -> "RouteTable":
-        """One table of all entries; problems of no method are explained where the first table's are."""
+        """One table of all entries; it takes `problem_types` from the first table."""
         all_tables = list(tables)
         types = all_tables[0].problem_types if all_tables else NO_TYPE
         return cls((entry for table in all_tables for entry in table.entries), problem_types=types)
 
 
 def _by_path(entries: Iterable[RouteEntry]) -> dict[str, list[RouteEntry]]:
-    """Entries by path, the most particular path first: a literal part goes before a placeholder at the same place."""
+    """Entries by path, the most specific path first: a literal part goes before a placeholder at the same place."""
     grouped: dict[str, list[RouteEntry]] = {}
-    spelled: dict[str, str] = {}
-    for entry in sorted(entries, key=lambda entry: _particularity(entry.path)):
-        path = spelled.setdefault(PLACEHOLDER.sub("{}", entry.path), entry.path)
+    first_spelling: dict[str, str] = {}
+    for entry in sorted(entries, key=lambda entry: _specificity(entry.path)):
+        path = first_spelling.setdefault(PLACEHOLDER.sub("{}", entry.path), entry.path)
         if path != entry.path:
             first = grouped[path][0]
-            raise ValueError(f"{first.name} and {entry.name} name the placeholders of one path differently: {path} and {entry.path}")
+            raise ValueError(
+                f"{first.name} and {entry.name} have one path with different placeholder names, {path} and {entry.path}; use the same names"
+            )
         grouped.setdefault(path, []).append(entry)
     return grouped
 
@@ -74,17 +104,18 @@ def _apps(entries: Iterable[RouteEntry]) -> dict[str, ASGIApp]:
     for entry in entries:
         for method in entry.methods:
             if method in taken:
-                raise ValueError(f"{taken[method].name} and {entry.name} are both served at {method} {entry.path}; give one another route")
+                both = f"{taken[method].name} and {entry.name}"
+                raise ValueError(f'route "{method} {entry.path}" is used by {both}; give one of them a different route')
             taken[method] = entry
     return {method: entry.app for method, entry in taken.items()}
 
 
-def _particularity(path: str) -> list[tuple[bool, int]]:
+def _specificity(path: str) -> list[tuple[bool, int]]:
     return [("{" in part, -len(PLACEHOLDER.sub("", part))) for part in path.split("/")]
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """A path as an expression: a placeholder is any text without a slash, at least one character."""
+    """A path as a regular expression: a placeholder matches any text without a slash, of at least one character."""
     literals = PLACEHOLDER.split(path)
     parts = [re.escape(part) if index % 2 == 0 else f"(?P<{part}>[^/]+)" for index, part in enumerate(literals)]
     return re.compile("".join(parts))

@@ -1,6 +1,6 @@
-"""A building's entry in the directory, made from its tools, their routes and what is sold."""
+"""The directory's entries: buildings, tools, products and payment, made from what is open and what is sold."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from fastmcp.tools import Tool
 
@@ -14,34 +14,31 @@ from campus.tool_access import Offer
 from twins import Operation
 
 
-def product_entries(products: Mapping[str, ProductTable], counter: str | None = None) -> list[ProductEntry]:
-    """What can be bought, as callers are told; `counter` says which tool sells it, where one does."""
+def product_entries(products: Mapping[str, ProductTable], seller: str | None = None) -> list[ProductEntry]:
+    """The products, as callers see them; `seller` says which tool sells it, if one does."""
     return [
-        ProductEntry(name=name, scope=table.scope, price=table.price, term=table.term, get=_where(table, counter))
+        ProductEntry(name=name, scope=table.scope, price=table.price, term=table.term, get=_where_sold(table, seller))
         for name, table in products.items()
     ]
 
 
-def _where(table: ProductTable, counter: str | None) -> str:
-    return "; or ".join(way for way in (counter, table.url) if way) or "from the operator of this service"
+def _where_sold(table: ProductTable, seller: str | None) -> str:
+    return "; or ".join(way for way in (seller, table.url) if way) or "from the operator of this service"
 
 
-def seller_of(opened: Sequence[OpenBuilding], operations: Mapping[str, Sequence[Operation]], *, url: str) -> str | None:
-    """Where keys are sold for a payment by x402: the first tool that says so, over both frames."""
+def seller_of(opened: Sequence[OpenBuilding], *, url: str) -> str | None:
+    """Where keys are sold for a payment by x402: the route and the MCP endpoint of the first tool that sells them."""
     for one in opened:
-        for operation in operations[one.name]:
-            if one.offers[operation.name].access.sells:
+        for name, operation in one.operations.items():
+            if one.offers[name].access.sells:
                 twin = f"{operation.methods[0]} {url}{operation.path}"
                 return f"{twin}, paid by x402; over MCP the tool {operation.name} at {url}{one.mcp_path}"
     return None
 
 
-def building_entry(
-    opened: OpenBuilding, operations: Iterable[Operation], *, url: str, products: Sequence[ProductEntry], per_call: bool
-) -> BuildingEntry:
-    """One building; `per_call` says whether payments are taken here."""
-    routes = {operation.name: tuple(f"{method} {url}{operation.path}" for method in operation.methods) for operation in operations}
-    tools = tuple(_tool_entry(tool, opened.offers[name], routes.get(name, ()), per_call=per_call) for name, tool in opened.tools.items())
+def building_entry(opened: OpenBuilding, *, url: str, products: Sequence[ProductEntry], per_call: bool) -> BuildingEntry:
+    """One building's entry; `per_call` says whether payments are accepted here."""
+    tools = tuple(_tool_entry(each, opened.offers[name], url=url, per_call=per_call) for name, each in opened.operations.items())
     unlockable = any(tool.key_scope for tool in tools)
     return BuildingEntry(
         name=opened.name,
@@ -57,16 +54,16 @@ def building_entry(
     )
 
 
-def _tool_entry(tool: Tool, offer: Offer, routes: tuple[str, ...], *, per_call: bool) -> ToolEntry:
+def _tool_entry(operation: Operation, offer: Offer, *, url: str, per_call: bool) -> ToolEntry:
     return ToolEntry(
-        name=tool.name,
-        summary=summary_of(tool),
+        name=operation.name,
+        summary=summary_of(operation.tool),
         tier=offer.tier(per_call=per_call),
         free=offer.access.is_free,
         price=str(offer.price) if offer.price and per_call else None,
         sells=offer.access.sells,
         key_scope=None if offer.access.key == "never" else offer.scope,
-        http=routes,
+        http=tuple(f"{method} {url}{operation.path}" for method in operation.methods),
     )
 
 
@@ -85,6 +82,6 @@ def _free_tier(tools: Sequence[ToolEntry]) -> str:
 
 
 def payment_entry(pricing: Pricing) -> PaymentEntry:
-    """How calls are paid for, as callers are told."""
+    """How calls are paid for, as callers see it."""
     network = pricing.payee.network
     return PaymentEntry(scheme=SCHEME, network=network.id, network_name=network.title, asset=network.asset, pay_to=pricing.payee.address)

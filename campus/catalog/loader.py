@@ -1,4 +1,4 @@
-"""From a table of campus.toml to a Building: found by entry point, or any FastMCP server by its address."""
+"""Loads the building of each table in campus.toml: an installed entry point, a module's FastMCP server, or a remote server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ REMOTE_FORMS = '"module:server", {command = "…"} or {url = "https://…/mcp"}'
 
 
 class Installed(Protocol):
-    """An entry point, or what stands for one in tests."""
+    """An entry point, or a replacement for one in tests."""
 
     @property
     def name(self) -> str:
@@ -35,29 +35,29 @@ class Installed(Protocol):
 
 
 class RemoteServer(Protocol):
-    """A server that is not of this process: see campus.catalog.remotes, which is imported only where there is one."""
+    """A server outside this process: see campus.catalog.remotes, which is imported only when there is one."""
 
     name: str
     address: str
     server: FastMCP[Any]
-    refusal: str | None
+    rejection: str | None
 
     def findings(self) -> Sequence[str]:
-        """Why it cannot be reached or served; nothing while all is well."""
+        """Why it cannot be reached or served; empty while all is well."""
         ...
 
     async def open(self, *, seconds: float) -> None:
-        """List its tools; Unreachable when it does not answer in time."""
+        """List its tools; raises Unreachable when it does not answer in time."""
         ...
 
     async def watch(self) -> None:
-        """Ask now and then whether it answers, until cancelled."""
+        """Probe it from time to time, until cancelled."""
         ...
 
 
 @dataclass(frozen=True)
 class LoadedBuilding:
-    """A building that campus.toml names, with its settings, not yet opened."""
+    """A building of campus.toml with its settings, not yet opened."""
 
     name: str
     table: BuildingTable
@@ -65,18 +65,18 @@ class LoadedBuilding:
     settings: Any
     server: FastMCP[Any]
     remote: RemoteServer | None = None
-    """The server elsewhere, where the tools are another server's."""
+    """The remote server, if the tools belong to one."""
 
 
 def installed_buildings() -> Sequence[Installed]:
-    """Every building that an installed distribution offers."""
+    """The building entry points of all installed distributions."""
     return tuple(entry_points(group=GROUP))
 
 
 def load(name: str, table: BuildingTable, secrets: Mapping[str, SecretStr], installed: Sequence[Installed]) -> LoadedBuilding:
-    """Find one building and read its settings; ConfigError or LoadError says what is wrong and what there is."""
+    """Find one building and read its settings; ConfigError or LoadError says what is wrong and which choices there are."""
     if name in RESERVED:
-        raise ConfigError(f"a building cannot be called {name!r}: campus keeps that name for itself")
+        raise ConfigError(f"a building cannot have the name {name!r}, which campus uses itself; choose another name")
     if isinstance(table.server, dict):
         remote = _remote(name, table, table.server)
         return LoadedBuilding(name, table, Building(remote.server), Settings(), remote.server, remote)
@@ -84,7 +84,9 @@ def load(name: str, table: BuildingTable, secrets: Mapping[str, SecretStr], inst
         return LoadedBuilding(name, table, Building(server := wrapped(name, table)), Settings(), server)
     building = find(name, installed)
     if clash := building.settings.model_fields.keys() & BuildingTable.model_fields.keys():
-        raise LoadError(f"building {name!r} has a setting {min(clash)!r}, which is a key of campus itself in its table; call it otherwise")
+        raise LoadError(
+            f"building {name!r} has a setting {min(clash)!r}, which campus itself uses as a key of the building's table; rename it"
+        )
     settings = read_settings(name, building.settings, table.settings, secrets)
     return LoadedBuilding(name, table, building, settings, made_server(name, building, settings))
 
@@ -94,10 +96,12 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
     found = [one for one in installed if one.name == name]
     if not found:
         there = ", ".join(sorted({one.name for one in installed})) or "none"
-        raise LoadError(f"no building {name!r} is installed; there are: {there}. Any FastMCP server opens with server = {REMOTE_FORMS}")
+        raise LoadError(
+            f"no building {name!r} is installed; the installed buildings are: {there}. For any server, write server = {REMOTE_FORMS}"
+        )
     try:
         target = found[0].load()
-    except Exception as error:  # whatever a plugin raises at import is one_line to the operator
+    except Exception as error:  # whatever a plugin raises at import is reported to the operator
         raise LoadError(f"building {name!r} cannot be imported: {one_line(error)}") from error
     if isinstance(target, FastMCP):
         return Building(target)
@@ -107,21 +111,21 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
 
 
 def made_server(name: str, building: Building, settings: Settings) -> FastMCP[Any]:
-    """The author's server: as it is, or from the factory with its settings."""
+    """The author's server: as it is, or made by the factory from the settings."""
     if isinstance(building.server, FastMCP):
         return building.server
     return _server_from(name, building.server, settings)
 
 
 def wrapped(name: str, table: BuildingTable) -> FastMCP[Any]:
-    """Any FastMCP server of an installed module."""
+    """The FastMCP server, or factory, that `server = "module:name"` names."""
     target = table.server
     module, _, attribute = str(target).partition(":")
     if not attribute:
-        raise ConfigError(f"buildings.{name}.server = {target!r} names no server of a module; write {REMOTE_FORMS}")
+        raise ConfigError(f"buildings.{name}.server = {target!r} is not of the form module:server; write {REMOTE_FORMS}")
     try:
         found = getattr(import_module(module), attribute)
-    except Exception as error:  # whatever a stranger's module raises at import is one_line to the operator
+    except Exception as error:  # whatever a stranger's module raises at import is reported to the operator
         raise LoadError(f"buildings.{name}.server = {target!r} cannot be imported: {one_line(error)}; write {REMOTE_FORMS}") from error
     if isinstance(found, FastMCP) and table.settings:
         raise ConfigError(f"{target} is a server, not a factory: it takes no keys, but [buildings.{name}] has {min(table.settings)!r}")
@@ -129,49 +133,53 @@ def wrapped(name: str, table: BuildingTable) -> FastMCP[Any]:
 
 
 def _remote(name: str, table: BuildingTable, target: Mapping[str, Any]) -> RemoteServer:
-    """A server elsewhere: a command's, or one with an address."""
-    from campus.catalog.remotes import ProxiedServer  # a quarter of a second, spared where no such building is opened
+    """A remote server: a command, or an address."""
+    from campus.catalog.remotes import ProxiedServer  # a quarter of a second, not spent when there is no such building
 
     if not target.keys() & {"command", "url"}:
         raise ConfigError(f"buildings.{name}.server has neither command nor url; write {REMOTE_FORMS}")
     if table.settings:
-        raise ConfigError(f"unknown key {min(table.settings)!r} in [buildings.{name}]; there are: {', '.join(BuildingTable.model_fields)}")
+        raise ConfigError(
+            f"unknown key {min(table.settings)!r} in [buildings.{name}]; the keys are: {', '.join(BuildingTable.model_fields)}"
+        )
     _check_remote(name, target)
     return ProxiedServer(name, target)
 
 
 def _check_remote(name: str, target: Mapping[str, Any]) -> None:
-    """FastMCP takes any key, and fails only when it connects."""
-    from fastmcp.mcp_config import RemoteMCPServer, StdioMCPServer  # spared where no such building is opened
+    """FastMCP accepts any key, and fails only when it connects."""
+    from fastmcp.mcp_config import RemoteMCPServer, StdioMCPServer  # not imported when there is no such building
 
     if len(target.keys() & {"command", "url"}) > 1:
         raise ConfigError(f"buildings.{name}.server has both command and url; write one of them")
     known = RemoteMCPServer.model_fields if "url" in target else StdioMCPServer.model_fields
     if unknown := sorted(target.keys() - known.keys()):
-        raise ConfigError(f"unknown key {unknown[0]!r} in buildings.{name}.server; there are: {', '.join(known)}")
+        raise ConfigError(f"unknown key {unknown[0]!r} in buildings.{name}.server; the keys are: {', '.join(known)}")
     if "url" in target and not is_web_address(str(target["url"])):
-        raise ConfigError(f"buildings.{name}.server.url ({origin_of(str(target['url']))}) is no address of a server; write https://…/mcp")
+        raise ConfigError(
+            f"buildings.{name}.server.url ({origin_of(str(target['url']))}) is not the address of a server; write https://…/mcp"
+        )
 
 
 def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastMCP[Any]:
     try:
         server = factory(*args, **kwargs)
-    except Exception as error:  # an author's factory may raise anything; the operator is one_line
+    except Exception as error:  # an author's factory may raise anything; the operator is told
         raise LoadError(f"the server of building {name!r} cannot be made: {one_line(error)}") from error
     if not isinstance(server, FastMCP):
-        raise LoadError(f"the factory of building {name!r} gave a {type(server).__name__}; it must give a FastMCP server")
+        raise LoadError(f"the factory of building {name!r} returned a {type(server).__name__}; it must return a FastMCP server")
     return server
 
 
 def one_line(error: Exception) -> str:
-    """What an author's code raised, and where, in one line."""
+    """An exception of an author's code in one line, with the place that raised it."""
     frames = extract_tb(error.__traceback__)
     where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {redacted(' '.join(str(error).split()))[:300]}{where}"
 
 
 def read_settings(name: str, model: type[Settings], keys: Mapping[str, Any], secrets: Mapping[str, SecretStr]) -> Settings:
-    """A building's settings from its table; its secrets from the environment."""
+    """A building's settings: keys from its table, secrets from the environment."""
     secret_fields = {field: f"CAMPUS_{name}_{field}".upper() for field in model.model_fields if is_secret(model, field)}
     if written := secret_fields.keys() & keys.keys():
         field = min(written)
@@ -181,14 +189,16 @@ def read_settings(name: str, model: type[Settings], keys: Mapping[str, Any], sec
         return model.model_validate({**keys, **given})
     except ValidationError as error:
         if (missing := error.errors()[0])["type"] == "missing" and (field := str(missing["loc"][0])) in secret_fields:
-            raise ConfigError(f"building {name!r} wants its secret {field}: set {secret_fields[field]} in the environment") from None
+            raise ConfigError(f"building {name!r} needs its secret {field}: set {secret_fields[field]} in the environment") from None
         if error.errors()[0]["type"] == "extra_forbidden" and len(error.errors()[0]["loc"]) == 1:
             there = sorted({*known_keys(model, ()), *BuildingTable.model_fields} - secret_fields.keys())
-            raise ConfigError(f"unknown key {error.errors()[0]['loc'][0]!r} in [buildings.{name}]; there are: {', '.join(there)}") from None
+            raise ConfigError(
+                f"unknown key {error.errors()[0]['loc'][0]!r} in [buildings.{name}]; the keys are: {', '.join(there)}"
+            ) from None
         raise ConfigError(explain(error, model, under=("buildings", name))) from None
 
 
 def is_secret(model: type[Settings], field: str) -> bool:
-    """Whether a field of the settings is read from the environment only."""
+    """True if a field of the settings is read only from the environment."""
     annotation = model.model_fields[field].annotation
     return annotation is SecretStr or SecretStr in get_args(annotation)

@@ -1,15 +1,18 @@
-"""What campus adds to twins' OpenAPI documents: 402 and 403, the key, the price per call; and the document of payment terms."""
+"""The documents: OpenAPI of every building and of all, with keys, prices and 402; and /.well-known/x402, the payment terms."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from campus.catalog.server import HOW_TO_HIDE, OpenBuilding
+from campus.config import Config
+from campus.errors import ConfigError, LoadError
 from campus.payments.pricing import PaidTool, Pricing
 from campus.tool_access import Offer
-from twins import Operation
-from twins.openapi import problem_response
+from twins import Operation, openapi, problem_response
 
 OPENAPI_VERSION = "0.2.0"
 Offers = Mapping[str, Mapping[str, Offer]]
+Operations = Iterable[Operation] | Mapping[str, Iterable[Operation]]
 
 NO_KEY = "No valid key was sent. The body lists the keys that unlock the tool, their prices, and where to buy them."
 NO_PAYMENT = "No valid key and no acceptable payment was sent. The body lists the keys that unlock the tool, and the price of this call."
@@ -50,13 +53,42 @@ INSTRUCTIONS = (
 KEYS_ONLY = "Payments per call are not available here. A paid resource returns which keys unlock it, and where to buy them."
 
 
-def components(pricing: Pricing | None) -> dict[str, Any]:
-    """The key, and the shape of a refusal that asks for payment."""
+def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricing | None) -> dict[str, dict[str, Any]]:
+    """The documents by path: OpenAPI of each building, of all, and of the one that campus.toml names; and the payment terms."""
+    offers = {one.name: one.offers for one in opened}
+    parts: dict[str, Any] = {
+        "servers": [config.url],
+        "responses": _responses(offers, pricing),
+        "extras": _extras(offers, pricing),
+        "components": _components(pricing),
+    }
+
+    def document(operations: Operations, title: str, description: str) -> dict[str, Any]:
+        try:
+            return openapi(operations, title=title, version=OPENAPI_VERSION, description=description, **parts)
+        except (LookupError, AttributeError, TypeError) as error:  # the schemas of another server's tools may be anything
+            raise LoadError(f"{title!r}: the schemas of its tools cannot be read ({error!r}); {HOW_TO_HIDE}") from None
+
+    operations = {one.name: tuple(one.operations.values()) for one in opened}
+    by_name = {one.name: document(operations[one.name], one.server.name, one.server.instructions or "") for one in opened}
+    documents = {f"/{name}/openapi.json": found for name, found in by_name.items()}
+    documents["/.well-known/x402"] = _payment_terms(config.server.name, config.url, pricing)
+    documents["/v1/openapi.json"] = document(operations, config.server.name, "Every tool of every building.")
+    if config.server.openapi in by_name:
+        documents["/openapi.json"] = by_name[config.server.openapi]
+    elif "openapi" in config.server.model_fields_set and config.server.openapi not in config.buildings:
+        names = ", ".join(by_name)
+        raise ConfigError(f"[server] openapi = {config.server.openapi!r} is not an open building; the open buildings are: {names}")
+    return documents
+
+
+def _components(pricing: Pricing | None) -> dict[str, Any]:
+    """The key, and the schema of a 402 that asks for payment."""
     return {"securitySchemes": {"key": KEY}} | ({} if pricing is None else {"schemas": {"PaymentRequired": TERMS}})
 
 
-def responses(offers: Offers, pricing: Pricing | None) -> Callable[[Operation], dict[str, Any]]:
-    """402 where a tool is not free; every other refusal is the document's default response."""
+def _responses(offers: Offers, pricing: Pricing | None) -> Callable[[Operation], dict[str, Any]]:
+    """402 for a tool that is not free; every other problem is the document's default response."""
 
     def of(operation: Operation) -> dict[str, Any]:
         offer = offers[operation.server][operation.name]
@@ -67,10 +99,10 @@ def responses(offers: Offers, pricing: Pricing | None) -> Callable[[Operation], 
     return of
 
 
-def extras(offers: Offers, pricing: Pricing | None) -> Callable[[Operation], dict[str, Any]]:
-    """How a tool is unlocked, where it is not free, and what a call costs where it can be paid for.
+def _extras(offers: Offers, pricing: Pricing | None) -> Callable[[Operation], dict[str, Any]]:
+    """How a tool that is not free is unlocked, and what a call costs if it can be paid for.
 
-    A payment is no `security`, and needs none beside it: so crawlers read `x-payment-info`.
+    A payment is not a `security` scheme and needs none: crawlers read `x-payment-info`.
     """
 
     def of(operation: Operation) -> dict[str, Any]:
@@ -89,15 +121,15 @@ def _payment_info(offer: Offer, pricing: Pricing) -> dict[str, Any]:
 
 
 def _price(offer: Offer, pricing: Pricing) -> dict[str, str]:
-    """The price as crawlers read it: US dollars, decimal."""
+    """The price in the form that crawlers read: US dollars, decimal."""
     if offer.price:
         return {"mode": "fixed", "currency": "USD", "amount": str(offer.price)}
     prices = pricing.prices(offer)
     return {"mode": "dynamic", "currency": "USD", "min": str(prices[0]), "max": str(prices[-1])}
 
 
-def payment_terms(name: str, url: str, pricing: Pricing | None) -> dict[str, Any]:
-    """/.well-known/x402: every resource that can be paid for, and its terms. A placeholder stands as `:name`."""
+def _payment_terms(name: str, url: str, pricing: Pricing | None) -> dict[str, Any]:
+    """/.well-known/x402: every resource that can be paid for, and its terms. A placeholder is written as `:name`."""
     if pricing is None:
         return {"version": 1, "name": name, "url": url, "resources": [], "terms": [], "instructions": KEYS_ONLY}
     terms = [entry for paid_tool in pricing.paid_tools() for entry in _terms(paid_tool, pricing)]
@@ -107,7 +139,7 @@ def payment_terms(name: str, url: str, pricing: Pricing | None) -> dict[str, Any
 
 def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
     """One entry for each price that a call can have."""
-    said = {
+    shared = {
         "resource": pricing.resource(paid_tool.offer, None),
         "methods": list(paid_tool.operation.methods),
         "tool": paid_tool.offer.tool,
@@ -115,5 +147,5 @@ def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
         "description": paid_tool.description,
     }
     return [
-        {**said, "price": str(price), "currency": "USD", **pricing.payee.requirements(price)} for price in pricing.prices(paid_tool.offer)
+        {**shared, "price": str(price), "currency": "USD", **pricing.payee.requirements(price)} for price in pricing.prices(paid_tool.offer)
     ]

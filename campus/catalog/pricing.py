@@ -1,6 +1,6 @@
-"""From campus.toml and the open tools to the pricing; what cannot be sold is refused at start."""
+"""The prices of all paid tools, from campus.toml and the tools' declarations; a tool that cannot be sold stops the start."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 from campus.catalog.entries import summary_of
@@ -16,34 +16,30 @@ from twins import Operation
 NEEDED = ("x402", "web3")
 
 
-def open_pricing(config: Config, opened: Sequence[OpenBuilding], operations: Mapping[str, Sequence[Operation]]) -> Pricing | None:
-    """The pricing of everything that is sold per call; None where campus.toml has no [payments].
+def open_pricing(config: Config, opened: Sequence[OpenBuilding]) -> Pricing | None:
+    """The pricing of every tool that is sold per call; None when campus.toml has no [payments].
 
-    ConfigError where payments cannot be taken, LoadError where a tool cannot be sold as it says.
+    ConfigError when payments cannot be accepted, LoadError when a tool cannot be sold as it declares.
     """
     for one in opened:
         _check_grant(config, one)
-        for operation in operations[one.name]:
-            _check_seller(one.offers[operation.name], operation)
+        for name, operation in one.operations.items():
+            _check_seller(one.offers[name], operation)
     if (payments := config.payments) is None:
         return None
     if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise ConfigError(f"[payments] needs {' and '.join(missing)}, not installed here; run: pip install 'campus[payments]'")
+        raise ConfigError(f"[payments] needs {' and '.join(missing)}, which is not installed; run: pip install 'campus[payments]'")
     network = network_of(payments.network)
     _check_spelling(payments.pay_to)
     products = {name: Price.parse(table.price) for name, table in config.products.items()}
-    paid_tools = {
-        (paid_tool.offer.building, paid_tool.offer.tool): paid_tool
-        for one in opened
-        for paid_tool in _paid_tools(one, operations[one.name])
-    }
+    paid_tools = {(paid_tool.offer.building, paid_tool.offer.tool): paid_tool for one in opened for paid_tool in _paid_tools(one)}
     if not products and any(paid_tool.offer.access.sells for paid_tool in paid_tools.values()):
         raise ConfigError("a building sells keys, and campus.toml has no product; add a table such as [products.NAME]")
     return Pricing(Payee(network, payments.pay_to), url=config.url, paid_tools=paid_tools, products=products)
 
 
-def _paid_tools(opened: OpenBuilding, operations: Sequence[Operation]) -> list[PaidTool]:
-    sold = [operation for operation in operations if opened.offers[operation.name].is_sold_per_call]
+def _paid_tools(opened: OpenBuilding) -> list[PaidTool]:
+    sold = [operation for name, operation in opened.operations.items() if opened.offers[name].is_sold_per_call]
     return [paid_tool_of(opened.offers[one.name], one, summary_of(one.tool)) for one in sold]
 
 

@@ -1,4 +1,4 @@
-"""A building that is another server's, reached by its address or as a command: its tools, as last listed, while it is away too."""
+"""A building whose tools belong to another server, with an address or as a command. Its tools stay listed while it is away."""
 
 import logging
 import re
@@ -27,73 +27,73 @@ from twins import Problem
 FIRST_SECONDS = 10.0
 """How long the start of a campus waits for another server."""
 PROBE_SECONDS = 60.0
-"""How long it is waited for while the rest is served: a command may have to fetch itself first."""
+"""How long a later attempt waits: a command may have to download itself first."""
 BETWEEN_PROBES = 15.0
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
-MISFIT = re.compile(r"\d+ validation errors? for |Input validation error|MCP error -32602")
-"""How servers of FastMCP, the Python SDK and the TypeScript SDK begin the text of a call whose arguments do not fit."""
+INVALID_ARGUMENTS = re.compile(r"\d+ validation errors? for |Input validation error|MCP error -32602")
+"""How servers of FastMCP, the Python SDK and the TypeScript SDK begin the text of an error for invalid arguments."""
 log = logging.getLogger(__name__)
 
 
 class ProxiedServer:
-    """One server elsewhere, and whether it answered the last time. `address` says where, without what may be secret."""
+    """One remote server, and whether it answered the last time. `address` is where it is, without parts that may be secret."""
 
     def __init__(self, name: str, target: Mapping[str, Any]) -> None:
         self.name = name
         self.address = origin_of(str(target["url"])) if "url" in target else f"the command {target['command']!r}"
-        self.is_probed = "url" in target  # a command would be started each time
-        self.trouble: str | None = None
-        self.refusal: str | None = None
-        """Why what it offers cannot be served, though it answers."""
-        # a caller's key, payment and other headers are for campus, and are not passed on
+        self.is_probed = "url" in target  # probing a command would start it each time
+        self.failure: str | None = None
+        self.rejection: str | None = None
+        """Why its tools cannot be served although it answers."""
+        # a caller's key, payment and other headers are meant for campus, and are not passed on
         backend: ProxyClient[Any] = ProxyClient({"mcpServers": {name: dict(target)}}, mode="auto", forward_incoming_headers=False)
         self.tools = RemoteTools(create_proxy(backend, name=name).client_factory, self)
         self.server: FastMCP[Any] = FastMCP(name, providers=[self.tools])
 
     def findings(self) -> Sequence[str]:
-        """That it cannot be reached, and why, or that its tools cannot be served; nothing while all is well."""
-        found = [f"{self.address} cannot be reached ({self.trouble}); it is tried again by itself"] if self.trouble else []
-        return [*found, *([self.refusal] if self.refusal else [])]
+        """Why it cannot be reached, or why its tools cannot be served; empty while all is well."""
+        found = [f"{self.address} cannot be reached ({self.failure}); campus keeps trying"] if self.failure else []
+        return [*found, *([self.rejection] if self.rejection else [])]
 
-    def lost(self, error: BaseException) -> None:
-        """It did not answer."""
-        if self.trouble is None:
+    def mark_unreachable(self, error: BaseException) -> None:
+        """Note that it did not answer, and log the change."""
+        if self.failure is None:
             log.warning("server cannot be reached", extra={"building": self.name, "address": self.address})
-        self.trouble = reason_of(error)
+        self.failure = reason_of(error)
 
-    def found(self) -> None:
-        """It answered."""
-        if self.trouble is not None:
+    def mark_reachable(self) -> None:
+        """Note that it answered, and log the change."""
+        if self.failure is not None:
             log.info("server answers again", extra={"building": self.name, "address": self.address})
-        self.trouble = None
+        self.failure = None
 
     async def open(self, *, seconds: float) -> None:
         """List its tools for the first time; Unreachable when it does not answer in time."""
         try:
             with anyio.fail_after(seconds):
                 await self.tools.refresh()
-        except Exception as error:  # transports raise whatever their libraries do
-            self.lost(error)
-            raise Unreachable(f"building {self.name!r}: {self.address} cannot be reached ({self.trouble})") from error
-        self.found()
+        except Exception as error:  # transports may raise any exception of their libraries
+            self.mark_unreachable(error)
+            raise Unreachable(f"building {self.name!r}: {self.address} cannot be reached ({self.failure})") from error
+        self.mark_reachable()
 
     async def watch(self) -> None:
-        """Ask now and then whether it answers, until cancelled."""
+        """Probe it from time to time, until cancelled."""
         wait = FIRST_WAIT
         while True:
-            await anyio.sleep(wait if self.trouble else BETWEEN_PROBES)
-            if self.trouble or self.is_probed:
+            await anyio.sleep(wait if self.failure else BETWEEN_PROBES)
+            if self.failure or self.is_probed:
                 try:
                     with anyio.fail_after(PROBE_SECONDS):
                         await self.tools.listed()
-                    self.found()
+                    self.mark_reachable()
                 except Exception as error:  # as above
-                    self.lost(error)
-            wait = min(2 * wait, LONGEST_WAIT) if self.trouble else FIRST_WAIT
+                    self.mark_unreachable(error)
+            wait = min(2 * wait, LONGEST_WAIT) if self.failure else FIRST_WAIT
 
 
 class RemoteTools(ProxyProvider):
-    """The tools as they were when the building was opened: those that campus has priced, routed and documented."""
+    """The tools as they were when the building was opened: campus has priced, routed and documented these."""
 
     def __init__(self, connect: Callable[[], Client[Any] | Awaitable[Client[Any]]], remote: ProxiedServer) -> None:
         super().__init__(connect)  # type: ignore[arg-type]  # the same two forms
@@ -112,7 +112,7 @@ class RemoteTools(ProxyProvider):
             raise
 
     async def refresh(self) -> None:
-        """Take the tools that the server lists now."""
+        """Store the tools that the server lists now."""
         self._known = tuple(self._tool_of(one) for one in await self.listed())
 
     async def _list_tools(self) -> Sequence[Tool]:
@@ -132,54 +132,54 @@ class RemoteTools(ProxyProvider):
 
 
 class RemoteTool(ProxyTool):
-    """A tool elsewhere; what can be refused without asking is, and what goes wrong is told as a problem of its own kind."""
+    """A tool of a remote server. Arguments are checked before they are sent, and every failure becomes a problem."""
 
     _remote: Any = None
 
     async def run(self, arguments: dict[str, Any], context: Context | None = None) -> ToolResult:
-        if misfits := schema_errors(arguments, self.parameters):
-            raise Problem(422, "invalid_request", "; ".join(misfits))
+        if errors := schema_errors(arguments, self.parameters):
+            raise Problem(422, "invalid_request", "; ".join(errors))
         try:
             result = await super().run(arguments, context)
         except MCPError as error:
-            raise self._refused(error) from error
-        except Exception as error:  # transports raise whatever their libraries do
-            self._remote.lost(error)
+            raise self._problem_of(error) from error
+        except Exception as error:  # transports may raise any exception of their libraries
+            self._remote.mark_unreachable(error)
             raise upstream_unavailable() from error
-        self._remote.found()
+        self._remote.mark_reachable()
         if result.is_error:
             raise problem_of_result(result)
         return result
 
-    def _refused(self, error: MCPError) -> Problem:
+    def _problem_of(self, error: MCPError) -> Problem:
         if error.error.code == mcp_types.INVALID_PARAMS:
-            return Problem(422, "invalid_request", "the arguments do not fit the tool's input schema")
+            return Problem(422, "invalid_request", "the arguments do not match the tool's input schema")
         log.warning("server failed", extra={"building": self._remote.name, "address": self._remote.address, "reason": reason_of(error)})
         if error.error.code == mcp_types.CONNECTION_CLOSED:
-            self._remote.lost(error)
+            self._remote.mark_unreachable(error)
             return upstream_unavailable()
-        return Problem(502, "upstream_failed", "the server behind this tool did not answer as it should; try again later")
+        return Problem(502, "upstream_failed", "the server behind this tool did not return a valid answer; try again later")
 
 
 def problem_of_result(result: ToolResult) -> Problem:
-    """An error result as a problem: its own where it is one, 422 for arguments that do not fit, else 400 with its text."""
+    """The problem of an error result: the problem that it contains, 422 for invalid arguments, else 400 with its text."""
     match result.structured_content:
         case {"status": int(status), "code": str(code), "detail": str(detail)} if 400 <= status <= 599:
             return Problem(status, code, detail)
     text = "\n".join(block.text for block in result.content if isinstance(block, mcp_types.TextContent)).strip()
-    if MISFIT.match(text):
-        return Problem(422, "invalid_request", "the arguments do not fit the tool's input schema")
+    if INVALID_ARGUMENTS.match(text):
+        return Problem(422, "invalid_request", "the arguments do not match the tool's input schema")
     return Problem(400, "tool_error", text or "the tool could not answer")
 
 
 def schema_errors(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the arguments by the tool's own schema, a sentence each, in which no value is repeated.
+    """What the tool's own schema finds wrong with the arguments: a sentence for each error, without any value.
 
-    Nothing where the schema cannot be applied here, as with a pattern that only JavaScript reads: the server checks them itself.
+    Empty if the schema cannot be applied here, as with a pattern that only JavaScript can read: the server checks them itself.
     """
     try:
         return [_sentence(error) for error in Draft202012Validator(schema, registry=Registry()).iter_errors(dict(arguments))][:10]
-    except Exception as error:  # the border to another server's schemas: jsonschema raises whatever its parts do
+    except Exception as error:  # the border to another server's schemas: jsonschema may raise anything
         log.info("arguments are not checked here", extra={"reason": reason_of(error)})
         return []
 
@@ -192,12 +192,12 @@ def _sentence(error: Any) -> str:
     if error.validator == "additionalProperties" and not where:
         known = error.schema.get("properties", {})
         unknown = ", ".join(sorted(set(error.instance) - set(known)))
-        return f"there is no argument {unknown}; there are: {', '.join(known) or 'none'}"
-    return f"argument {where or 'list'} does not fit its schema: {error.validator} must be {error.validator_value!r}"
+        return f"there is no argument {unknown}; the arguments are: {', '.join(known) or 'none'}"
+    return f"argument {where or 'list'} does not match its schema: {error.validator} must be {error.validator_value!r}"
 
 
 def reason_of(error: BaseException) -> str:
-    """Why, in a few words: of nested errors the innermost."""
+    """Why, in a few words: the innermost of nested errors."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):

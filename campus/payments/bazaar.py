@@ -5,9 +5,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from twins import Operation, Parameter
-from twins.operation import IN_QUERY
-from twins.parameter_decoding import resolve_reference
+from twins import QUERY_METHODS, Operation, Parameter, resolve_reference
 
 BAZAAR = "bazaar"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -40,7 +38,7 @@ def http_extension(operation: Operation, method: str) -> dict[str, Any]:
     call: dict[str, Any] = {"type": "http", "method": method}
     properties: dict[str, Any] = {"type": {"const": "http"}, "method": {"const": method}}
     required = ["type", "method"]
-    if method in IN_QUERY:
+    if method in QUERY_METHODS:
         # crawlers skip a tool without it, even one without arguments
         properties["queryParams"] = _object(others, operation, name=lambda each: each.wire)
     else:

@@ -10,9 +10,7 @@ from campus.payments.bazaar import http_extension, mcp_extension
 from campus.payments.payment import Sale
 from campus.payments.terms import Payee, PaymentRequired, PaymentTerms, RenderedTerms, resource_of
 from campus.tool_access import Offer, Price
-from twins import FieldError, Operation, Problem
-from twins.field_errors import pointer_to
-from twins.problems import invalid_request
+from twins import FieldError, Operation, Problem, invalid_request, pointer_to
 
 MCP = "mcp"
 KEY_ARGUMENT = "idempotency_key"

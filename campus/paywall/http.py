@@ -12,8 +12,7 @@ from campus.paywall.payment_gate import PaymentGate
 from campus.problems import storage_unavailable
 from campus.site import ROUTE, SITE, Site
 from campus.tool_access import Offer
-from twins import Answer, Call, Gate, Problem
-from twins.responses import json_answer
+from twins import Answer, Call, Gate, Problem, json_answer
 
 log = logging.getLogger(__name__)
 

@@ -14,13 +14,12 @@ from starlette.types import Scope
 from campus.errors import StorageUnavailable
 from campus.paywall.admission import ADMISSION, Paywall
 from campus.paywall.mcp_payments import PaidCalls
-from campus.paywall.mcp_problems import as_invalid, as_problem, refusal, without_hostile
+from campus.paywall.mcp_problems import as_problem, refusal
 from campus.paywall.output_schemas import with_refusals
 from campus.problems import storage_unavailable
 from campus.site import ROUTE, SITE, Site
 from campus.tool_access import Offer
-from twins import Operation, Problem, unstorable_reason
-from twins.argument_checks import ArgumentChecker
+from twins import ArgumentChecker, Problem, unstorable_reason
 
 
 class PaywallMiddleware(Middleware):
@@ -32,15 +31,13 @@ class PaywallMiddleware(Middleware):
         self,
         site: Site[Any, Any],
         offers: Mapping[str, Offer],
-        operations: Mapping[str, Operation],
-        inputs: Mapping[str, ArgumentChecker],
+        checkers: Mapping[str, ArgumentChecker],
         paywall: Paywall,
         paid: PaidCalls | None = None,
     ) -> None:
         self._site = site
         self._offers = offers
-        self._operations = operations
-        self._inputs = inputs
+        self._checkers = checkers
         self._paywall = paywall
         self._paid = paid
 
@@ -73,14 +70,15 @@ class PaywallMiddleware(Middleware):
                     raise
                 return await self._paid.answer(offer, refused, context, call_next, scope)
             if unstorable_reason(context.message.arguments) is not None:
-                context = context.copy(message=without_hostile(context.message, self._operations[name]))
+                storable = self._checkers[name].storable(context.message.arguments or {})
+                context = context.copy(message=context.message.model_copy(update={"arguments": storable}))
             result = await self._checked(context, call_next)
         except StorageUnavailable:  # while the key was looked up or a payment was stored
             return refusal(storage_unavailable(), scope)
         except ToolError as error:
-            return refusal(as_problem(error, self._operations[name].tool), scope)
+            return refusal(as_problem(error, self._checkers[name].operation.tool), scope)
         except ValidationError as error:
-            return refusal(as_invalid(error, self._operations[name], context.message.arguments or {}), scope)
+            return refusal(self._checkers[name].rejected(error.__cause__, context.message.arguments or {}), scope)
         if admission.key_ignored is not None:
             result.meta = {**(result.meta or {}), "key_ignored": admission.key_ignored}
         return result
@@ -89,12 +87,12 @@ class PaywallMiddleware(Middleware):
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
     ) -> ToolResult:
         """The tool's result. Raises a Problem that names everything that is wrong with the arguments, as far as campus can check them."""
-        takes, arguments = self._inputs[context.message.name], context.message.arguments or {}
-        takes.screen(arguments)
+        checker, arguments = self._checkers[context.message.name], context.message.arguments or {}
+        checker.precheck(arguments)
         try:
             return await call_next(context)
         except Problem as problem:
-            raise takes.completed(problem, arguments) from None
+            raise checker.with_wrong_names(problem, arguments) from None
 
 
 def current_scope() -> Scope:

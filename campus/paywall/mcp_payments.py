@@ -13,11 +13,9 @@ from starlette.types import Scope
 
 from campus.payments.payment import PaidAnswer, StoredAnswer
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
-from campus.paywall.mcp_problems import refuse_hostile
 from campus.paywall.payment_gate import PaymentGate
 from campus.tool_access import Offer
-from twins import Operation, Problem, unstorable_reason
-from twins.argument_checks import ArgumentChecker
+from twins import ArgumentChecker, Problem, require_storable, unstorable_reason
 
 Context = MiddlewareContext[mcp_types.CallToolRequestParams]
 Next = CallNext[mcp_types.CallToolRequestParams, ToolResult]
@@ -33,19 +31,18 @@ class Unanswered(Exception):
 
 
 class PaidCalls:
-    """The paid calls of one building. `inputs` check the arguments before anything is reserved."""
+    """The paid calls of one building. `checkers` check the arguments before anything is reserved."""
 
-    def __init__(self, payment_gate: PaymentGate, operations: Mapping[str, Operation], inputs: Mapping[str, ArgumentChecker]) -> None:
+    def __init__(self, payment_gate: PaymentGate, checkers: Mapping[str, ArgumentChecker]) -> None:
         self._payment_gate = payment_gate
-        self._operations = operations
-        self._inputs = inputs
+        self._checkers = checkers
 
     async def answer(self, offer: Offer, refused: Problem, context: Context, call_next: Next, scope: Scope) -> ToolResult:
         """The answer that the payment in the request's `_meta` buys. Raises the refusal with its terms if there is no payment."""
         if not self._payment_gate.pricing.sells(offer):
             raise refused
         meta, arguments = _meta_of(context), context.message.arguments or {}
-        method = self._operations[offer.tool].methods[0]
+        method = self._checkers[offer.tool].operation.methods[0]
         payment = payment_in_meta(meta)
         if payment is None:
             readable = None if unstorable_reason(arguments) else arguments
@@ -55,10 +52,10 @@ class PaidCalls:
             if again is not None:
                 return self._delivered(again, offer)
             raise self._payment_gate.terms(refused, offer, said, frame="mcp", method=method, idempotency_key=key)
-        refuse_hostile(arguments)
+        require_storable(arguments)
         key = idempotency_key_in(scope, meta, arguments)
         sale = self._payment_gate.sale(
-            offer, self._inputs[offer.tool].canonical(arguments), scope=scope, frame="mcp", method=method, idempotency_key=key
+            offer, self._checkers[offer.tool].canonical(arguments), scope=scope, frame="mcp", method=method, idempotency_key=key
         )
         made: list[ToolResult] = []
 
@@ -77,13 +74,13 @@ class PaidCalls:
 
     def _delivered(self, sold: PaidAnswer, offer: Offer, made: ToolResult | None = None) -> ToolResult:
         """A bought answer with its receipt: the tool's own result, or the stored one."""
-        result = made or result_of(sold.answer, self._operations[offer.tool].tool)
+        result = made or result_of(sold.answer, self._checkers[offer.tool].operation.tool)
         result.meta = {**(result.meta or {}), RECEIPT_META: dict(sold.receipt)}
         return result
 
     def _as_far_as_valid(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self._inputs[tool].canonical(arguments)
+            return self._checkers[tool].canonical(arguments)
         except Problem:
             return arguments
 

@@ -195,7 +195,7 @@ class TestCampus:
         return Reply(response.status_code, said, response.headers, terms, receipt)
 
     def _operation(self, building: str, tool: str) -> Operation:
-        its = {one.name: one for one in self.service.plan.operations.get(building, ())}
+        its = next((one.operations for one in self.service.plan.opened if one.name == building), {})
         if tool not in its:
             raise LookupError(f"building {building!r} has no tool {tool!r}; there are: {', '.join(its) or 'none, for it is not open'}")
         return its[tool]

@@ -57,7 +57,9 @@ async def test_a_checkout_that_could_sell_nothing_is_refused_at_start_with_what_
 @pytest.mark.parametrize("word", [{"price": "0.01"}, {"free": True}, {"key": "opens"}])
 @pytest.mark.parametrize("pattern", ["buy_key", "*"])
 async def test_a_price_of_a_call_cannot_take_the_place_of_the_products_price(pattern: str, word: Mapping[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"'buy_key' a price or key rule, and it sells what \[products\] price; write buy_key = {}"):
+    with pytest.raises(
+        ConfigError, match=r"'buy_key' a price or a key rule, but it sells products at the prices of \[products\]; write buy_key = {}"
+    ):
         await open_servers(config(buildings={"checkout": {"grants": ["keys"], "tools": {pattern: word}}}))
 
 

@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastmcp import FastMCP
+from fastmcp import Client, FastMCP
+from fastmcp.server.middleware.timing import TimingMiddleware
 from fastmcp.tools import Tool
 from pydantic import SecretStr
 from sqlmodel import Field, SQLModel
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from campus import Building, Job, Page, Settings, access, free, registry, route
 from campus.catalog.plan import Plan, make_plan
+from campus.catalog.server import custom_routes
 from campus.config import Config
 from campus.errors import CampusError
 from campus.testing import Built, open_campus
@@ -78,63 +83,67 @@ async def nothing(site: object) -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "a building that is not installed": ({"zoo": None}, {}, "no building 'zoo' is installed; there are: none"),
-    "a name that campus keeps": ({"errors": server(None)}, {}, "campus keeps that name for itself"),
+    "a building that is not installed": ({"zoo": None}, {}, "no building 'zoo' is installed; the installed buildings are: none"),
+    "a name that campus keeps": ({"errors": server(None)}, {}, "which campus uses itself"),
     "an entry point of another kind": ({"a": 42}, {}, "names a int; it must be a Building or a FastMCP server"),
     "an unknown setting": (
         {"a": Building(server(None), settings=Strict)},
         {"feed_url": "x", "speed": 1},
-        "unknown key 'speed' in [buildings.a]; there are: ",
+        "unknown key 'speed' in [buildings.a]; the keys are: ",
     ),
     "a setting that campus has itself": (
         {"a": Building(server(None), settings=Pathed)},
         {},
-        "has a setting 'path', which is a key of campus",
+        "has a setting 'path', which campus itself uses",
     ),
     "a missing setting": ({"a": Building(server(None), settings=Strict)}, {}, "buildings.a.feed_url is missing"),
     "a missing secret": (
         {"a": Building(server(None), settings=Sealed)},
         {},
-        "building 'a' wants its secret token: set CAMPUS_A_TOKEN in the environment",
+        "building 'a' needs its secret token: set CAMPUS_A_TOKEN in the environment",
     ),
     "a secret in the file": (
         {"a": Building(server(None), settings=Strict)},
         {"feed_url": "x", "token": "y"},
         "put it into the environment as CAMPUS_A_TOKEN",
     ),
-    "a tool that says nothing among paid ones": ({"a": server(access(price="1"), None)}, {}, "tool_1 say neither access() nor free()"),
+    "a tool that says nothing among paid ones": ({"a": server(access(price="1"), None)}, {}, "tool_1 declare neither access() nor free()"),
     "two tools on one route": (
         {"a": server(route("GET /v1/x")), "b": server(route("GET /v1/x"))},
         {},
-        "have the route GET /v1/x: the tool tool_0 of a, and the tool tool_0 of b",
+        'route "GET /v1/x" is used by two tools, tool_0 (a) and tool_0 (b); give one of them a different route',
     ),
-    "a route that campus serves": ({"a": server(route("GET /healthz"))}, {}, "is one that campus itself serves"),
-    "a description's route": ({"a": server(route("GET /v1/a"))}, {}, "is one that campus itself serves"),
-    "a document's route": ({"a": server(route("GET /a/openapi.json"))}, {}, "is one that campus itself serves"),
-    "the main document's route": ({"a": server(route("GET /openapi.json"))}, {}, "is one that campus itself serves"),
+    "a route that campus serves": ({"a": server(route("GET /healthz"))}, {}, "is used by campus itself"),
+    "a description's route": ({"a": server(route("GET /v1/a"))}, {}, "is used by campus itself"),
+    "a document's route": ({"a": server(route("GET /a/openapi.json"))}, {}, "is used by campus itself"),
+    "the main document's route": ({"a": server(route("GET /openapi.json"))}, {}, "is used by campus itself"),
     "a route that is none": ({"a": server(route("FETCH /v1/x"))}, {}, "'FETCH'"),
-    "a route of an argument that is none": ({"a": server(route("GET /v1/x/{id}"))}, {}, "'id' is none of its arguments"),
+    "a route of an argument that is none": ({"a": server(route("GET /v1/x/{id}"))}, {}, "'id' is not one of its arguments"),
     "a server without tools": ({"a": server()}, {}, "has no tools"),
     "a factory that fails": ({"a": Building(lambda settings: 1 / 0)}, {}, "ZeroDivisionError"),
-    "a factory of another kind": ({"a": Building(lambda settings: 1)}, {}, "gave a int"),  # type: ignore[arg-type, return-value]  # on purpose
+    "a factory of another kind": ({"a": Building(lambda settings: 1)}, {}, "returned a int"),  # type: ignore[arg-type, return-value]  # on purpose
     "a wrapped server that is not there": ({"a": None}, {"server": "json:nothing"}, "cannot be imported"),
     "a wrapped address that is none": ({"a": None}, {"server": {"cmd": "x"}}, "neither command nor url"),
-    "a wrapped server without a name": ({"a": None}, {"server": "json"}, "names no server of a module"),
+    "a wrapped server without a name": ({"a": None}, {"server": "json"}, "is not of the form module:server"),
     "a wrapped address that is none of the web": (
         {"a": None},
         {"server": {"url": "hello"}},
-        "buildings.a.server.url (an address without a host) is no address of a server",
+        "buildings.a.server.url (an address without a host) is not the address of a server",
     ),
     "a wrapped address that cannot be read": (
         {"a": None},
         {"server": {"url": "https://[::1/mcp"}},
-        "buildings.a.server.url (an address that cannot be read) is no address of a server",
+        "buildings.a.server.url (an address that cannot be read) is not the address of a server",
     ),
-    "a wrapped address without a host": ({"a": None}, {"server": {"url": "https:///mcp"}}, "(an address without a host) is no address"),
+    "a wrapped address without a host": (
+        {"a": None},
+        {"server": {"url": "https:///mcp"}},
+        "(an address without a host) is not the address",
+    ),
     "a command with an address": ({"a": None}, {"server": {"command": "x", "url": "https://x.example/mcp"}}, "both command and url"),
     "an unknown key of a command": ({"a": None}, {"server": {"command": "x", "argz": []}}, "unknown key 'argz' in buildings.a.server"),
     "a schema that refers to nothing": ({"a": odd_server({"$ref": "#/$defs/missing"})}, {}, "the schemas of its tools cannot be read"),
-    "a schema that is no object": ({"a": odd_server(True)}, {}, "the schemas of 'roll' cannot be read"),
+    "a schema that is no object": ({"a": odd_server(True)}, {}, "tool 'roll': its schemas cannot be read"),
     "a job at no time of day": ({"a": Building(server(None), jobs=[Job(nothing, daily_at="25:00")])}, {}, "building 'a': job nothing: "),
     "a job with two schedules": (
         {"a": Building(server(None), jobs=[Job(nothing, every=__import__("datetime").timedelta(seconds=1), daily_at="01:00")])},
@@ -209,7 +218,34 @@ async def test_the_operator_prices_hides_and_routes_tools() -> None:
         "tool_0": ("0.50", False, "pass"),
         "tool_1": ("None", True, "pass"),
     }
-    assert {operation.name: operation.path for operation in made.operations["a"]} == {"tool_0": "/v1/a/tool_0", "tool_1": "/v1/second"}
+    assert {operation.name: operation.path for operation in made.opened[0].operations.values()} == {
+        "tool_0": "/v1/a/tool_0",
+        "tool_1": "/v1/second",
+    }
+
+
+async def test_the_server_over_an_authors_has_its_middleware_lifespan_and_routes() -> None:
+    entered: list[FastMCP[Any]] = []
+    timing = TimingMiddleware()
+
+    @asynccontextmanager
+    async def lifespan(mcp: FastMCP[Any]) -> AsyncIterator[dict[str, int]]:
+        entered.append(mcp)
+        yield {"answer": 42}
+
+    author = server(None, middleware=[timing], lifespan=lifespan)
+    author.custom_route("/status", methods=["GET"])(status)
+    (opened,) = (await plan(a=author)).opened
+    assert opened.server.middleware[0] is timing
+    assert len(opened.server.middleware) == len(author.middleware)
+    async with Client(opened.server):
+        assert entered == [author]
+    assert [route.path for route in custom_routes(author) if isinstance(route, Route)] == ["/status"]
+
+
+async def status(request: Request) -> Response:
+    """A page of the author's own."""
+    return Response("up")
 
 
 async def test_the_authors_server_stays_as_it_was() -> None:
@@ -246,8 +282,8 @@ def tides() -> None:
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ({"jobs": [nothing]}, r"jobs= takes Job\(…\) only, and was given <function nothing"),
-        ({"jobs": [Job(nothing), Job(nothing)]}, "two jobs are called nothing"),
+        ({"jobs": [nothing]}, r"jobs= takes Job\(…\) only, not <function nothing"),
+        ({"jobs": [Job(nothing), Job(nothing)]}, "two jobs have the name nothing"),
         ({"pages": ["GET /v1/x"]}, r"pages= takes Page\(…\) only"),
         ({"tables": SQLModel}, r"class Tables\(SQLModel, registry=registry\(\)\)"),
     ],
@@ -261,7 +297,7 @@ def test_a_job_or_a_page_that_cannot_be_served_is_told_to_its_author() -> None:
     with pytest.raises(TypeError, match=r"write async def tides\(site\)"):
         Job(tides)  # type: ignore[arg-type]  # on purpose
     for route_of_page in ("GET v1/x", "FETCH /v1/x"):
-        with pytest.raises(ValueError, match=f"'{route_of_page}' is no route of a page"):
+        with pytest.raises(ValueError, match=f"'{route_of_page}' is not the route of a page"):
             Page(route_of_page, nothing)  # type: ignore[arg-type]  # on purpose
 
 

@@ -6,7 +6,7 @@ import pytest
 from fastmcp import FastMCP
 from fastmcp.utilities.tasks import TaskConfig
 
-from twins import Twins, route
+from twins import Twins, operation_of, operations_of, route
 
 pytestmark = pytest.mark.anyio
 
@@ -51,16 +51,16 @@ async def test_a_tool_is_served_where_it_says_or_by_the_default_rule(options: An
         (route("GET /a/{cage}"), ["'feed'", "cage", "animal, food, secret"]),
         (route("GET /a/{animal}/{animal}"), ["'feed'", "{animal} twice"]),
         (route("FETCH /a"), ["FETCH", "GET, POST, PUT, PATCH, DELETE"]),
-        (route("HEAD /a"), ["HEAD", "without being said"]),
+        (route("HEAD /a"), ["HEAD", "leave HEAD out"]),
         (route("GET|GET /a"), ["twice"]),
         (route("get /a"), ["'get'"]),
-        (route("a"), ["'a'", "starts with a slash"]),
+        (route("a"), ["'a'", "start it with a slash"]),
         (route("GET /a/{animal"), ["/a/{animal"]),
         (route("GET /a?x=1"), ["/a?x=1"]),
         (route("GET /a b"), ["cannot be read"]),
         (route("GET /a", query={"weapon": "w"}), ["weapon", "animal, food, secret"]),
         (route("GET /a", query={"secret": "food"}), ["two of its arguments", "'food'"]),
-        (route("GET /a/{animal}", query={"animal": "a"}), ["travels in the path"]),
+        (route("GET /a/{animal}", query={"animal": "a"}), ["which is sent in the path"]),
         ({"twins": {"route": "GET /a", "querry": {}}}, ["querry"]),
     ],
 )
@@ -87,7 +87,7 @@ async def test_two_tools_on_one_route_are_refused_by_name() -> None:
         """Pet an animal."""
         return animal
 
-    with pytest.raises(ValueError, match=r"'feed' of 'zoo' and the tool 'pet' of 'zoo' are both served at GET /a/"):
+    with pytest.raises(ValueError, match=r'route "GET /a/{animal}" is used by the tool feed \(zoo\) and the tool pet \(zoo\)'):
         await Twins.open(server)
 
 
@@ -99,7 +99,7 @@ async def test_one_path_with_two_names_for_its_placeholder_is_refused() -> None:
         """Pet an animal."""
         return beast
 
-    with pytest.raises(ValueError, match="name the placeholders of one path differently"):
+    with pytest.raises(ValueError, match="have one path with different placeholder names"):
         await Twins.open(server)
 
 
@@ -109,14 +109,15 @@ async def test_a_tool_with_auth_is_refused_since_it_would_be_hidden() -> None:
 
 
 async def test_a_tool_that_only_runs_in_the_background_is_refused() -> None:
-    with pytest.raises(ValueError, match="'feed' runs as a background task only"):
+    with pytest.raises(ValueError, match="'feed' runs only as a background task"):
         await Twins.open(one_tool(feed, task=TaskConfig(mode="required")))
 
 
 async def test_the_caller_chooses_which_tools_are_served_and_as_what() -> None:
     server = one_tool(feed)
     server.tool(name="other")(feed)
-    twins = await Twins.open(server, tools=lambda tool: tool.model_copy(update={"meta": route("/fed")}) if tool.name == "feed" else None)
+    tool = (await operations_of(server))[0].tool.model_copy(update={"meta": route("/fed")})
+    twins = Twins.of(server, [operation_of(tool, server="zoo", default_prefix="/v1/zoo")])
     assert [operation.path for operation in twins.operations] == ["/fed"]
 
 

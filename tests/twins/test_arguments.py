@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from twins import Problem, Twins, Unstorable, route
 from twins.operation import operation_of
-from twins.validation_errors import invalid_arguments
+from twins.tool_errors import invalid_arguments
 
 pytestmark = pytest.mark.anyio
 
@@ -295,7 +295,7 @@ async def test_a_lenient_argument_that_cannot_be_stored_reaches_the_tool_as_such
             assert answer.status_code == (400 if reason is None else 200), body
         assert (await each.http.get("/take?value=%00")).json()["result"] == "a text holds the character NUL"
         assert (await each.http.get("/take?other=%00")).status_code == 422
-    with pytest.raises(ValueError, match="lenient= 'nothing' is none of its arguments"):
+    with pytest.raises(ValueError, match="lenient= 'nothing' is not one of its arguments"):
         operation_of(Tool.from_function(take_none, meta=route("/x", lenient=["nothing"])), server="s", default_prefix="/v1/s")
 
 

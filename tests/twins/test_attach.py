@@ -88,4 +88,4 @@ async def test_a_server_whose_tools_cannot_be_served_does_not_start() -> None:
     with pytest.raises(BaseExceptionGroup) as refused:
         async with app.router.lifespan_context(app):
             pytest.fail("it started")
-    assert refused.group_contains(ValueError, match="'missing' is none of its arguments; there are: none")
+    assert refused.group_contains(ValueError, match="'missing' is not one of its arguments; the arguments are: none")

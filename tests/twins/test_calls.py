@@ -13,6 +13,7 @@ from fastmcp.tools import Tool
 from pydantic import BaseModel
 
 from twins import Problem, Twins, route
+from twins.call import Twin
 
 pytestmark = pytest.mark.anyio
 
@@ -28,9 +29,10 @@ def one_tool(function: Any, **options: Any) -> FastMCP[Any]:
 
 
 async def is_direct(server: FastMCP[Any]) -> bool:
-    """Whether the server's one twin goes straight to its function."""
-    twins = await Twins.open(server)
-    return bool(twins.table.entries[0].app.way.is_direct)  # type: ignore[attr-defined]  # a Twin
+    """True if the server's one twin calls its function without the server."""
+    twin = (await Twins.open(server)).table.entries[0].app
+    assert isinstance(twin, Twin)
+    return twin.direct is not None and twin.guard.holds()
 
 
 @pytest.mark.parametrize("in_thread", [True, False])

@@ -1,4 +1,4 @@
-"""When a twin goes through its server, so that nothing of its author's is skipped, and that answers stay the same."""
+"""When a twin calls a tool through its server, so that none of its author's code is skipped; the answers are the same."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +16,7 @@ from fastmcp.tools.tool_transform import ArgTransform
 from pydantic import BaseModel
 
 from twins import Problem, Twins, route
+from twins.call import Twin
 from twins.fastmcp_internals import every_tool, is_proxied
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +56,7 @@ class Found(BaseModel):
 
 
 def server(*middleware: Middleware) -> FastMCP[Any]:
-    mcp: FastMCP[Any] = FastMCP("slow", middleware=list(middleware))
+    mcp: FastMCP[Any] = FastMCP("guarded", middleware=list(middleware))
 
     @mcp.tool(meta=route("GET|POST /tool"))
     async def tool(what: str = "typed", number: int = 1) -> Found:
@@ -79,23 +80,23 @@ def server(*middleware: Middleware) -> FastMCP[Any]:
     return mcp
 
 
-async def ways(mcp: FastMCP[Any]) -> dict[str, bool]:
-    """For each tool, whether its twin goes straight to the function."""
-    twins = await Twins.open(mcp)
-    return {operation.name: entry.app.way.is_direct for operation, entry in zip(twins.operations, twins.table.entries, strict=True)}  # type: ignore[attr-defined]
+async def direct_calls(mcp: FastMCP[Any]) -> dict[str, bool]:
+    """For each tool, whether its twin calls the function without the server."""
+    twins = [entry.app for entry in (await Twins.open(mcp)).table.entries if isinstance(entry.app, Twin)]
+    return {twin.operation.name: twin.direct is not None and twin.guard.holds() for twin in twins}
 
 
 @pytest.mark.parametrize(
     ("middleware", "direct"), [([], True), ([OnList()], True), ([GateSide()], True), ([Counting()], False), ([OnMessage()], False)]
 )
-async def test_middleware_around_calls_is_what_makes_the_way_slow(middleware: list[Middleware], direct: bool) -> None:
-    assert await ways(server(*middleware)) == {"tool": direct, "untyped": direct}
+async def test_middleware_around_calls_makes_calls_go_through_the_server(middleware: list[Middleware], direct: bool) -> None:
+    assert await direct_calls(server(*middleware)) == {"tool": direct, "untyped": direct}
 
 
 async def test_middleware_that_was_given_a_hook_later_counts_too() -> None:
     patched = OnList()
     patched.on_call_tool = Counting().on_call_tool  # type: ignore[method-assign]
-    assert await ways(server(patched)) == {"tool": False, "untyped": False}
+    assert await direct_calls(server(patched)) == {"tool": False, "untyped": False}
 
 
 async def test_an_authors_middleware_sees_every_call(fronts: Any) -> None:
@@ -137,7 +138,7 @@ async def test_both_ways_answer_the_same_without_a_type(fronts: Any, text: str) 
     assert answers[0] == answers[1]
 
 
-async def test_a_timeout_is_a_timeout_on_the_slow_way_too(fronts: Any) -> None:
+async def test_a_timeout_is_a_timeout_through_the_server_too(fronts: Any) -> None:
     mcp = server(Counting())
 
     @mcp.tool(timeout=0.05, meta=route("GET /sleep"))
@@ -188,7 +189,7 @@ async def test_the_gates_own_middleware_finds_the_call_that_it_need_not_guard_ag
 async def test_a_mounted_servers_tools_are_reached(fronts: Any) -> None:
     outer: FastMCP[Any] = FastMCP("outer")
     outer.mount(server(), namespace="inner")
-    assert (await ways(outer)) == {"inner_tool": False, "inner_untyped": False}
+    assert (await direct_calls(outer)) == {"inner_tool": False, "inner_untyped": False}
     async with fronts(outer) as each:
         assert (await each.http.get("/tool?number=6")).json() == {"count": 6}
         assert (await each.http.get("/tool?number=x")).status_code == 422
@@ -199,7 +200,7 @@ async def test_a_mounted_servers_tools_are_reached(fronts: Any) -> None:
 async def test_the_tools_of_a_server_elsewhere_are_reached(fronts: Any) -> None:
     proxy = create_proxy(Client(server()), name="proxy")
     assert [is_proxied(tool) for each in (proxy, server()) for tool in await every_tool(each)] == [True, True, False, False]
-    assert await ways(proxy) == {"tool": False, "untyped": False}
+    assert await direct_calls(proxy) == {"tool": False, "untyped": False}
     async with fronts(proxy) as each:
         assert (await each.http.get("/tool?number=6")).json() == {"count": 6}
         for wrong in ("number=x", "nubmer=1", "what=refusal", "what=crash"):

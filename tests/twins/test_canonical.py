@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from twins.canonical import plain
-from twins.direct_call import Direct
+from twins.direct_call import DirectTool
 from twins.fastmcp_internals import every_tool
 
 pytestmark = pytest.mark.anyio
@@ -56,12 +56,12 @@ async def order(
 
 
 @pytest.fixture
-async def direct() -> Direct:
+async def direct() -> DirectTool:
     server: FastMCP[Any] = FastMCP("Orders")
     server.tool(order)
     [tool] = await every_tool(server)
     assert isinstance(tool, FunctionTool)
-    return Direct(server, tool)
+    return DirectTool(server, tool)
 
 
 DAY = {"day": "2026-01-02"}
@@ -90,7 +90,7 @@ DAY = {"day": "2026-01-02"}
     ids=str,
 )
 async def test_what_is_as_its_default_is_left_out_and_the_rest_is_as_the_tool_takes_it(
-    direct: Direct, sent: dict[str, Any], said: dict[str, Any]
+    direct: DirectTool, sent: dict[str, Any], said: dict[str, Any]
 ) -> None:
     assert direct.canonical(DAY | sent) == DAY | said
 
@@ -112,7 +112,7 @@ async def test_two_calls_have_one_form_exactly_where_the_tool_is_given_the_same(
     server.tool(order)
     [tool] = await every_tool(server)
     assert isinstance(tool, FunctionTool)
-    direct = Direct(server, tool)
+    direct = DirectTool(server, tool)
     assert (direct.canonical(one) == direct.canonical(other)) == (direct.validate(one) == direct.validate(other))
 
 

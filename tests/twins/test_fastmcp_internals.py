@@ -1,11 +1,11 @@
 """FastMCP's private names do what twins takes them for; an upgrade that changes one fails here."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-from fastmcp import Client, FastMCP
+from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server.context import _current_context
 from fastmcp.server.dependencies import _current_server, fastmcp_request_ctx, get_context, get_http_headers, get_server
@@ -17,8 +17,6 @@ from twins.fastmcp_internals import (
     DirectCallGuard,
     ToolContext,
     allows_direct_calls,
-    author_lifespan,
-    author_middleware,
     every_tool,
     is_crash,
     reset,
@@ -191,20 +189,3 @@ async def test_a_crash_is_told_from_a_refusal_by_what_fastmcp_makes_of_it() -> N
         with pytest.raises(ToolError) as raised:
             await mcp.call_tool("fail", {"kind": kind})
         assert is_crash(raised.value) is crashed
-
-
-async def test_an_authors_middleware_and_lifespan_can_be_carried_over() -> None:
-    listings = Listings()
-    entered: list[Any] = []
-
-    @asynccontextmanager
-    async def lifespan(mcp: FastMCP[Any]) -> AsyncIterator[dict[str, int]]:
-        entered.append(mcp)
-        yield {"answer": 42}
-
-    author: FastMCP[Any] = FastMCP("author", middleware=[listings], lifespan=lifespan)
-    assert author_middleware(author) == [listings]
-    async with author_lifespan(author) as result:
-        assert (result, entered) == ({"answer": 42}, [author])
-    async with Client(author):
-        assert len(entered) == 2

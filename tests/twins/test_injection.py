@@ -68,13 +68,13 @@ async def test_an_instant_beside_other_dependencies_and_over_mcp_is_the_same(fro
         assert await each.over_mcp("who") == {"result": ["the operator", "db"]}
 
 
-async def test_an_instant_without_a_request_refuses_unless_it_knows_better(fronts: Any) -> None:
+async def test_a_dependency_without_a_request_raises_unless_it_has_a_value(fronts: Any) -> None:
     async def who(caller: str = Caller()) -> str:  # type: ignore[assignment]
         return caller
 
     async with fronts(one_tool(who)) as each:
         refused = await each.mcp.call_tool_mcp("who", {})
-        assert "Caller is known within an HTTP request only" in refused.content[0].text
+        assert "Caller is known only in an HTTP request" in refused.content[0].text
 
 
 async def test_an_instant_may_refuse_the_call(fronts: Any) -> None:

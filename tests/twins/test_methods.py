@@ -136,11 +136,11 @@ def test_tables_are_joined_and_a_route_that_two_claim_is_refused_by_both_names()
     found = joined.find("/a/1")
     assert found is not None
     assert (set(found[0].apps), found[1], joined.problem_types) == ({"GET", "POST"}, {"x": "1"}, "/e/")
-    with pytest.raises(ValueError, match="one and three are both served at GET /a/"):
+    with pytest.raises(ValueError, match=r'"GET /a/\{x\}" is used by one and three'):
         RouteTable.merged([joined, RouteTable([entry("GET /a/{x}", "three")])])
 
 
 async def test_two_servers_with_one_route_cannot_be_joined() -> None:
     one, two = await Twins.open(server(), name="one"), await Twins.open(server(), name="two")
-    with pytest.raises(ValueError, match="the tool 'first' of 'one' and the tool 'first' of 'two' are both served at GET /things/first"):
+    with pytest.raises(ValueError, match=r'route "GET /things/first" is used by the tool first \(one\) and the tool first \(two\)'):
         RouteTable.merged([one.table, two.table])

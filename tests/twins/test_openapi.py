@@ -17,15 +17,15 @@ pytestmark = pytest.mark.anyio
 def two_entries() -> tuple[type[BaseModel], type[BaseModel]]:
     """Two classes of one name, as two authors may have them."""
 
-    class RouteEntry(BaseModel):
+    class Entry(BaseModel):
         rank: int
 
-    first = RouteEntry
+    first = Entry
 
-    class RouteEntry(BaseModel):  # type: ignore[no-redef]
+    class Entry(BaseModel):  # type: ignore[no-redef]
         title: str
 
-    return first, RouteEntry
+    return first, Entry
 
 
 ONE, OTHER = two_entries()
@@ -94,7 +94,7 @@ async def test_an_operation_says_what_its_tool_says() -> None:
             "name": "where",
             "in": "query",
             "required": False,
-            "content": {"application/json": {"schema": {"anyOf": [{"$ref": "#/components/schemas/RouteEntry"}, NULL], "default": None}}},
+            "content": {"application/json": {"schema": {"anyOf": [{"$ref": "#/components/schemas/Entry"}, NULL], "default": None}}},
         },
         {"name": "tags", "in": "query", "required": False, "schema": {"type": "array", "items": {"type": "string"}}},
     ]
@@ -125,8 +125,8 @@ async def test_head_is_not_listed_and_a_title_is_the_summary() -> None:
 
 async def test_results_are_components_and_two_schemas_of_one_name_have_two_telling_names() -> None:
     schemas = (await document())["components"]["schemas"]
-    assert set(schemas) == {"Brief", "News", "RouteEntry", "NewsStandEntry", "Problem"}
-    assert (set(schemas["RouteEntry"]["properties"]), set(schemas["NewsStandEntry"]["properties"])) == ({"title"}, {"rank"})
+    assert set(schemas) == {"Brief", "News", "Entry", "NewsStandEntry", "Problem"}
+    assert (set(schemas["Entry"]["properties"]), set(schemas["NewsStandEntry"]["properties"])) == ({"title"}, {"rank"})
     assert schemas["Brief"]["properties"]["day"]["description"] == "The day, YYYY-MM-DD."
     validate(await document())
 
@@ -180,7 +180,7 @@ async def test_a_rule_about_an_argument_that_is_none_is_refused() -> None:
     async def send(street: str) -> None:
         """Send a letter."""
 
-    with pytest.raises(ValueError, match="tool 'send': any_of= 'campus' is none of its arguments; there are: street"):
+    with pytest.raises(ValueError, match="tool 'send': any_of= 'campus' is not one of its arguments; the arguments are: street"):
         await Twins.open(mcp)
 
 

@@ -70,5 +70,5 @@ async def test_only_links_ignore_them(fronts: Any, method: str, path: str) -> No
 
 
 async def test_which_addresses_are_links_can_be_said() -> None:
-    opened = await Twins.open(server(), links=lambda operation: False)
+    opened = await Twins.open(server(), is_link=lambda operation: False)
     assert {operation.name for operation in opened.operations} == {"teaser", "private", "beat"}

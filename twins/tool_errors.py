@@ -1,4 +1,4 @@
-"""What a caller is told when its arguments do not validate, without any value sent, and when its tool did not answer."""
+"""From errors to problems: arguments that pydantic rejects, named without their values; tools that time out or fail."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,15 +10,16 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_core.core_schema import ErrorType
 
+from twins.fastmcp_internals import is_proxied
 from twins.field_errors import FieldError, pointer_to, unknown_field, visible
 from twins.operation import Operation
 from twins.problems import Problem, invalid_request
 
-# The messages of these kinds are pydantic's own and name no value; all others were written by a validator's author, or quote.
+# Messages of these kinds are written by pydantic and contain no value; all others may quote what was sent.
 SAFE_KINDS = frozenset(get_args(ErrorType)) - {"value_error", "assertion_error", "union_tag_invalid"}
 CODES = {"missing_argument": "missing", "missing_keyword_only_argument": "missing", "value_error": "invalid", "assertion_error": "invalid"}
 SUBJECT = re.compile(r"^[A-Z]\w*(?: input| items)? (?=should )")
-# Where pydantic speaks of Python's types.
+# Messages in which pydantic names Python's types, and the words for JSON instead.
 IN_JSON = {
     **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type", "dict_type", "mapping_type"), "should be an object"),
     **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type"), "should be a list"),
@@ -27,30 +28,38 @@ IN_JSON = {
 
 
 def invalid_arguments(error: ValidationError, operation: Operation, method: str | None, arguments: Mapping[str, Any]) -> Problem:
-    """422 `invalid_request` for arguments that the tool's signature does not take; a `method` of None means MCP."""
+    """422 `invalid_request` for arguments that do not match the tool's signature; a `method` of None means MCP."""
     return invalid_request(field_errors(error, operation, method, arguments), known=operation.accepted_names(method))
 
 
 def field_errors(error: ValidationError, operation: Operation, method: str | None, arguments: Mapping[str, Any]) -> list[FieldError]:
-    """What a validator found, each by where the caller sent it."""
+    """Each error that pydantic found, at the place where the caller sent the value."""
     found = error.errors(include_url=False, include_context=False)
     return [_field_error(each, operation, method, arguments) for each in found]
+
+
+def problem_of_failure(cause: BaseException | None, tool: Tool) -> Problem:
+    """The problem for a failure that the tool did not raise on purpose. The text of its `cause` is for the log only.
+
+    504 `timeout` when FastMCP stopped the tool at its timeout, 502 `upstream_failed` for a tool of another server, and
+    500 `internal_error` otherwise.
+    """
+    if timeout := timeout_problem(cause, tool):
+        return timeout
+    if is_proxied(tool):
+        return Problem(502, "upstream_failed", "the server behind this tool did not return a valid answer; try again later")
+    return Problem(500, "internal_error", "the call failed on the server; the cause is in its log")
+
+
+def timeout_problem(cause: BaseException | None, tool: Tool) -> Problem | None:
+    """504 `timeout` when FastMCP stopped the tool at its timeout, which only the text of an mcp error shows; None otherwise."""
+    is_timeout = isinstance(cause, MCPError) and "timed out" in cause.error.message
+    return timed_out(tool.timeout) if is_timeout and tool.timeout is not None else None
 
 
 def timed_out(seconds: float) -> Problem:
     """504 `timeout`."""
     return Problem(504, "timeout", f"the tool did not answer within {seconds:g} seconds")
-
-
-def upstream_failed() -> Problem:
-    """502 `upstream_failed`: a tool of another server, which cannot be reached or did not answer."""
-    return Problem(502, "upstream_failed", "the server behind this tool did not return a valid answer; try again later")
-
-
-def timeout_problem(cause: BaseException | None, tool: Tool) -> Problem | None:
-    """504, where FastMCP stopped the tool at its timeout: only the words of an mcp error tell."""
-    late = isinstance(cause, MCPError) and "timed out" in cause.error.message
-    return timed_out(tool.timeout) if late and tool.timeout is not None else None
 
 
 def _field_error(error: ErrorDetails, operation: Operation, method: str | None, arguments: Mapping[str, Any]) -> FieldError:
@@ -66,7 +75,7 @@ def _field_error(error: ErrorDetails, operation: Operation, method: str | None, 
 
 
 def _steps(location: list[str | int], value: Any) -> Iterator[str | int]:
-    """The parts of a location that lead through what was sent; pydantic puts names of union arms between them."""
+    """The steps of a location that exist in the value that was sent; pydantic adds names of union members between them."""
     for step in location:
         try:
             value = value[step]
@@ -76,7 +85,7 @@ def _steps(location: list[str | int], value: Any) -> Iterator[str | int]:
 
 
 def _sentence(error: ErrorDetails) -> str:
-    """The finding in words; a validator's own words are withheld where they repeat the value."""
+    """The error in words; a validator's own words are left out if they repeat the value."""
     if error["type"] not in SAFE_KINDS and any(text in error["msg"] for text in _texts(error["input"])):
         return "is not valid"
     if error["type"] in IN_JSON:
@@ -86,7 +95,7 @@ def _sentence(error: ErrorDetails) -> str:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text and number within a value, as it would be printed."""
+    """Every text and number within a value, as text."""
     if isinstance(value, Mapping):
         for member in value.values():
             yield from _texts(member)
