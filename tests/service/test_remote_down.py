@@ -12,7 +12,7 @@ from fastmcp import Client
 from patience import patience
 from serving import Served, asked, free_port, serving, write_config
 
-from tests.house.test_remote_building import CONFIG, REMOTE, remote
+from tests.service.test_remote_building import CONFIG, REMOTE, remote
 
 pytestmark = pytest.mark.anyio
 
