@@ -22,7 +22,7 @@ MISTAKES = {
     "an operator's port that is none": ('[server]\nadmin = "[::1]:70000"\n', "write it as 127.0.0.1:9100 or [::1]:9100"),
     "a proxy by name": ('[server]\ntrusted_proxies = ["proxy"]\n', "'proxy' is neither an address nor a network such as 10.0.0.0/8"),
     "a network with host bits": ('[server]\ntrusted_proxies = ["10.0.0.5/8"]\n', "10.0.0.5/8 has host bits set"),
-    "a price that is none": ('[products.x]\nscope = "x"\nprice = "much"\nterm = "30 days"\n', "'much' is no price"),
+    "a price that is none": ('[products.x]\nscope = "x"\nprice = "much"\nterm = "30 days"\n', "'much' is not a price"),
     "a price of nothing": ('[buildings.a.tools]\nt = { price = "0" }\n', "not above zero"),
     "a price that rounds to nothing": ('[buildings.a.tools]\nt = { price = "0.0000001" }\n', "finer than 0.000001"),
     "a term that is none": ('[products.x]\nscope = "x"\nprice = "1"\nterm = "soon"\n', "30 days"),
