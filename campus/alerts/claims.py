@@ -17,13 +17,13 @@ from campus.alerts.message import AlertContents, Message
 from campus.alerts.outbox import Outbox
 from campus.alerts.tables import CONFIRM
 from campus.alerts.turns import Turns
-from campus.storage import Entropy, Moment, among, random_id
+from campus.storage import Entropy, Lease, Moment, among, random_id
 
 ALONE = 5
 """So many waiting alerts are sent one by one; more become a digest."""
 LARGEST_DIGEST = 100
 LARGEST_ID = 2**62
-LEASE = timedelta(seconds=45)
+LEASE = Lease(timedelta(seconds=45))
 """Longer than any try takes."""
 CANDIDATES = 500
 """Targets of a kind from which the next are chosen: more would cost more than it makes fairer, for full senders are left out."""
@@ -178,7 +178,7 @@ def _lease(connection: Connection, outbox: Outbox, chosen: Sequence[Chosen], now
         connection.execute(update(target).where(among(connection, target.c.id, idle)).values(next_try_at=None, message_id=None))
     if not (sent := [one for one in chosen if one.alerts]):
         return
-    leased = update(target).where(target.c.id == bindparam("key")).values(message_id=bindparam("message"), leased_until=now + LEASE)
+    leased = update(target).where(target.c.id == bindparam("key")).values(message_id=bindparam("message"), leased_until=LEASE.end(now))
     connection.execute(leased, [{"key": one.lane.target_id, "message": one.message_id} for one in sent])
     named = update(alert).where(alert.c.id == bindparam("key")).values(message_id=bindparam("message"))
     connection.execute(named, [{"key": row.id, "message": one.message_id} for one in sent for row in one.alerts])

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from campus.storage import Backoff
+
 WAITS = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 2 * 60, 10 * 60, 30 * 60, 2 * 3600, 6 * 3600, 12 * 3600, 24 * 3600))
-"""After the first try, the second, and so on; the last wait goes on."""
-SPREAD = 0.2
+RETRIES = Backoff(WAITS, spread=0.2)
 LONGEST_FAILING = timedelta(days=5)
 LONGEST_HOLD = timedelta(hours=24)
 
@@ -38,7 +39,7 @@ def step_after(outcome: Outcome, *, attempts: int, failing_since: datetime | Non
         return NextStep(None, disabled_because=outcome.reason)
     if failing_since is not None and now - failing_since >= LONGEST_FAILING:
         return NextStep(None, disabled_because=f"it failed for {LONGEST_FAILING.days} days: {outcome.reason}")
-    wait = WAITS[min(attempts, len(WAITS)) - 1] * (1 - SPREAD + 2 * SPREAD * chance)
+    wait = RETRIES.wait(attempts, chance=chance)
     if outcome.retry_after is None:
         return NextStep(now + wait)
     # a target may ask for more time than WAITS gives it, and never for less: it would be sent the same again and again

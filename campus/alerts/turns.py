@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from campus.alerts.fair_shares import Health, Lane, UnderWay
-from campus.alerts.retry_policy import WAITS
+from campus.alerts.retry_policy import RETRIES
 from campus.alerts.token_buckets import NAMES, TokenBuckets
 
 FIRST_TRIES = 5
@@ -103,7 +103,7 @@ class Pace:
 
 
 def _wait(state: Unanswered) -> timedelta:
-    return WAITS[min(max(state.failures - FIRST_TRIES, 0), len(WAITS) - 1)]
+    return RETRIES.wait(state.failures - FIRST_TRIES + 1)
 
 
 class Turns:
