@@ -11,7 +11,7 @@ from campus import Problem, ProductEntry, TargetRefused
 MONITORS_PER_KEY = 20
 
 PROBLEMS: Mapping[str, str] = {
-    "monitor_not_found": "No monitor has this id, or it is not yours. The two are not told apart. Check monitor_id and secret, or the key.",
+    "monitor_not_found": "No monitor has this id, or it is not yours; both get the same answer. Check monitor_id and secret, or the key.",
     "taken_over": "Another agent has taken over this monitor, and its old secret is invalid. Stop your work.",
     "stale_seq": "A capsule with a higher seq was stored before; this one was not.",
     "seq_reused": "A capsule with this seq and another content was stored before; give each capsule a seq above the last.",
@@ -25,8 +25,8 @@ PROBLEMS: Mapping[str, str] = {
     "too_many_confirmations": "The key has had the maximum number of confirmation e-mails sent today. Continue tomorrow.",
     "badge_not_found": "No badge has this address. register_monitor and fleet_status return it as badge_url.",
     "link_not_found": "The link is not valid. Check that it was copied completely.",
-    "capsule_too_large": "A capsule is at most 32,768 bytes of compact JSON. The heartbeat was recorded; the last capsule is kept.",
-    "capsule_not_storable": "The capsule cannot be stored; `detail` says why. The heartbeat was recorded; the last capsule is kept.",
+    "capsule_too_large": "A capsule is at most 32,768 bytes of compact JSON. The heartbeat was recorded; the stored capsules are unchanged.",
+    "capsule_not_storable": "The capsule cannot be stored; `detail` says why. The heartbeat was recorded; the stored capsules are unchanged.",
 }
 
 
@@ -72,7 +72,7 @@ def seq_reused(seq: int) -> Problem:
 
 def capsule_not_stored(unstored: Unstored, beaten: Beaten) -> Problem:
     """For a capsule that cannot be stored. Its beat is recorded, and the problem has the members of the beat's result."""
-    detail = f"heartbeat recorded; capsule not stored: {unstored.reason}. The last stored capsule is kept."
+    detail = f"heartbeat recorded; capsule not stored: {unstored.reason}. The last stored capsule is unchanged."
     recorded = {"heartbeat_recorded": True, **beaten.model_dump(mode="json", exclude={"ok", "note"})}
     if unstored.is_too_large:
         advice = "Send only what the next agent needs to continue, and store the rest where it can fetch it."

@@ -1,4 +1,4 @@
-"""The MCP server of the recorder: eight tools, and their HTTP routes."""
+"""The MCP server of the recorder: its eight tools with their HTTP routes, prices and descriptions."""
 
 from functools import partial
 from typing import cast
@@ -82,8 +82,8 @@ async def register_monitor(
     """
     webhook, email = _targets(alert_webhook, alert_email, site, caller)
     by, now, entropy = _registrant(site, caller), site.state.time.now(), site.state.entropy
-    asked = to_json([name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None])
-    idempotent = IdempotentRequest(by.sender, repeat_key, asked) if repeat_key else None
+    arguments = to_json([name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None])
+    idempotent = IdempotentRequest(by.sender, repeat_key, arguments) if repeat_key else None
     if (before := await in_snapshot(site.storage, partial(stored_answer, request=idempotent, now=now))) is not None:
         return Registered.model_validate_json(before)
     request = RegistrationRequest(
@@ -122,7 +122,7 @@ def _registrant(site: Here, caller: Caller) -> Registrant:
 
 
 def _targets(webhook: str | None, email: str | None, site: Here, caller: Caller) -> tuple[Address | None, Address | None]:
-    """Where alerts are to go; Problem with what to send when they cannot."""
+    """The addresses of a registration: webhook and e-mail. Problem 402 or 422, which says what to send, for those that cannot be used."""
     if not webhook and not email:
         raise neither_target()
     if email and caller.key is None:
@@ -249,7 +249,7 @@ async def pause_monitor(
 
     Use it before planned downtime. Pass the monitor's secret, or call with the key that owns it. Returns its state.
     """
-    return await _set(Credentials(monitor_id, lineage_of(caller), secret), site, pause=True)
+    return await _pause_or_resume(Credentials(monitor_id, lineage_of(caller), secret), site, pause=True)
 
 
 @mcp.tool(title="Resume a monitor", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/resume") | access(key="optional"))
@@ -260,19 +260,19 @@ async def resume_monitor(
 
     Pass the monitor's secret, or call with the key that owns it. Returns its state and the new deadline_at.
     """
-    return await _set(Credentials(monitor_id, lineage_of(caller), secret), site, pause=False)
+    return await _pause_or_resume(Credentials(monitor_id, lineage_of(caller), secret), site, pause=False)
 
 
-async def _set(credentials: Credentials, site: Here, *, pause: bool) -> Watched:
+async def _pause_or_resume(credentials: Credentials, site: Here, *, pause: bool) -> Watched:
     now = site.state.time.now()
     work = partial(pause_or_resume, credentials=credentials, event="pause" if pause else "resume", now=now)
     state = await in_transaction(site.storage, work)
-    still = state.mode in UNWATCHED
+    is_unwatched = state.mode in UNWATCHED
     return Watched(
         monitor_id=credentials.monitor_id,
         state=shown_state(state, now),
-        paused=still,
-        deadline_at=None if still else state.deadline_at,
+        paused=is_unwatched,
+        deadline_at=None if is_unwatched else state.deadline_at,
     )
 
 

@@ -1,0 +1,60 @@
+"""Faults: a killed process, an outage among clients that retry, and a database that refuses writes. `make faults` has the long runs."""
+
+from pathlib import Path
+
+import pytest
+from recorder.kills import Scene, beat_until_killed, hooks
+from recorder.outages import only_dead_agents_are_reported
+from recorder.receivers import Authority
+from recorder.recorders import Recorder
+from sqlalchemy import text
+
+
+def test_killed_at_two_points_it_reports_every_death_under_one_id(tmp_path: Path, authority: Authority) -> None:
+    with hooks(authority) as receiver:
+        scene = Scene(tmp_path, f"sqlite:{tmp_path}/data", authority, receiver, 20)
+        scene.fill()
+        for point in ("outbox", "mark"):
+            scene.round(point)
+        assert scene.verdict()["deaths"] == 2 * scene.count
+
+
+def test_killed_while_beats_arrive_it_loses_no_acknowledged_beat(tmp_path: Path, authority: Authority) -> None:
+    with hooks(authority) as receiver:
+        scene = Scene(tmp_path, f"sqlite:{tmp_path}/data", authority, receiver, 1)
+        scene.fill()
+        scene.give_key()
+        acknowledged, _ = beat_until_killed(scene, first=1, seconds=0.4, rate=200)
+        assert acknowledged > 4
+
+
+@pytest.mark.parametrize("outage", [60.0, 600.0])
+@pytest.mark.anyio
+async def test_an_outage_leads_to_alerts_about_dead_agents_only(recorder: Recorder, outage: float) -> None:
+    await only_dead_agents_are_reported(recorder, count=60, outage=outage)
+
+
+async def refuse_writes(recorder: Recorder) -> None:
+    """Let both writers of the building refuse writes: that of sessions and that of batches."""
+    storage = recorder.campus.site.storage
+    async with storage.write() as session:
+        await (await session.connection()).execute(text("PRAGMA query_only = ON"))
+    async with storage.batch(
+        lambda connection, items: [connection.exec_driver_sql("PRAGMA query_only = ON") and None for _ in items]
+    ) as put:
+        await put(None)
+
+
+@pytest.mark.anyio
+async def test_what_cannot_be_stored_is_not_acknowledged(both_ways: Recorder) -> None:
+    key = await both_ways.campus.key("recorder")
+    monitor = await both_ways.register(key=key)
+    await refuse_writes(both_ways)
+    beaten = await both_ways.beat(monitor)
+    assert (beaten.status, beaten.code) == (503, "storage_unavailable"), beaten.data
+    registered = await both_ways.call("register_monitor", name="b", alert_webhook="https://localhost/b")
+    assert (registered.status, registered.code) == (503, "storage_unavailable"), registered.data
+    if both_ways.campus.frame == "http":
+        assert beaten.headers["retry-after"]
+    (entry,) = (await both_ways.call("fleet_status", key=key)).data["monitors"]
+    assert entry["beats"] == 0
