@@ -1,4 +1,4 @@
-"""What each paid call costs and how its terms read: made from configuration alone, so that a 402 waits for nobody. Pure."""
+"""Pricing: what each paid call costs, and its payment terms. Pure, from configuration alone, so that a 402 needs no request."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from twins import FieldError, Operation, Problem, invalid_request, pointer_to
 
 MCP = "mcp"
 KEY_ARGUMENT = "idempotency_key"
-AGAIN_SECONDS = {"payment_unverified": "5"}
-"""After which codes the very same payment is to be sent again, and when."""
+RETRY_AFTER = {"payment_unverified": "5"}
+"""Seconds after which the same payment is to be sent again, by problem code."""
 
 
 @dataclass(frozen=True)
 class PaidTool:
-    """One tool that is sold per call. `extensions` are x402's, by HTTP method, and for MCP."""
+    """A tool that is sold per call. `extensions` are those of x402, by HTTP method, and one for MCP."""
 
     offer: Offer
     operation: Operation
@@ -29,47 +29,47 @@ class PaidTool:
 
 
 def paid_tool_of(offer: Offer, operation: Operation, description: str) -> PaidTool:
-    """A tool as it is sold."""
+    """The paid tool, with the extensions of its terms."""
     by_method = {method: http_extension(operation, method) for method in operation.methods}
     return PaidTool(offer, operation, description, {**by_method, MCP: mcp_extension(operation, description)})
 
 
 class Pricing:
-    """Knows every paid_tool and its price; `products` are the prices of what campus.toml sells, `url` the public address."""
+    """Knows every paid tool and its price. `products` are the prices of the products in campus.toml, `url` is the public address."""
 
     def __init__(self, payee: Payee, *, url: str, paid_tools: Mapping[tuple[str, str], PaidTool], products: Mapping[str, Price]) -> None:
         self.payee = payee
         self.url = url
         self._paid_tools = paid_tools
         self._products = products
-        self._kept: dict[tuple[str, str, Frame, str, str], RenderedTerms] = {}  # as long as there are tools, methods and reasons to refuse
+        self._rendered: dict[tuple[str, str, Frame, str, str], RenderedTerms] = {}  # bounded by tools, methods and problem codes
 
     def sells(self, offer: Offer) -> bool:
         """Whether a call of the tool can be paid for."""
         return (offer.building, offer.tool) in self._paid_tools
 
     def paid_tools(self) -> Iterator[PaidTool]:
-        """Everything that is sold per call."""
+        """Every tool that is sold per call."""
         return iter(self._paid_tools.values())
 
     def names_purchase(self, offer: Offer, arguments: Mapping[str, Any]) -> bool:
-        """Whether the arguments say what is bought, as far as its price depends on them."""
+        """Whether the price is known: it does not depend on the arguments, or they name a product."""
         return offer.access.sells is None or str(arguments.get(offer.access.sells)) in self._products
 
     def prices(self, offer: Offer, arguments: Mapping[str, Any] | None = None) -> list[Price]:
-        """What a call costs; where it depends on a product that the arguments do not name, each that it can cost, the lowest first."""
+        """What a call costs. If that depends on a product that the arguments do not name, every possible price, the lowest first."""
         if offer.price:
             return [offer.price]
         named = self._products.get(str((arguments or {}).get(offer.access.sells or "")))
         return [named] if named else sorted(set(self._products.values()))
 
     def resource(self, offer: Offer, arguments: Mapping[str, Any] | None) -> str:
-        """The canonical URL of a call. The caller's Idempotency-Key is a secret, and no part of what is bought."""
+        """The canonical URL of a call, without the caller's Idempotency-Key, which is a secret."""
         paid_tool = self._paid_tools[offer.building, offer.tool]
         return resource_of(paid_tool.operation, self.url, arguments, without=(KEY_ARGUMENT,) if offer.access.sells else ())
 
     def terms(self, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str) -> PaymentTerms:
-        """The terms of a call whose arguments are these; None where they cannot be read. `method` is HTTP's."""
+        """The terms of a call. `arguments` is None if they cannot be read; `method` is the HTTP method."""
         paid_tool = self._paid_tools[offer.building, offer.tool]
         network = self.payee.network
         return PaymentTerms(
@@ -82,12 +82,12 @@ class Pricing:
         )
 
     def refusal(self, refusal: Problem, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str) -> PaymentRequired:
-        """The paywall's refusal with the terms; those of a call without arguments are the same for everybody, and made once."""
+        """The paywall's refusal with the terms. Those of a call without arguments are the same for every caller, and made once."""
         if arguments:
             return PaymentRequired(refusal, self.terms(offer, arguments, frame=frame, method=method).rendered(refusal.code))
         key = offer.building, offer.tool, frame, method, refusal.code
-        if (rendered := self._kept.get(key)) is None:
-            rendered = self._kept[key] = self.terms(offer, None, frame=frame, method=method).rendered(refusal.code)
+        if (rendered := self._rendered.get(key)) is None:
+            rendered = self._rendered[key] = self.terms(offer, None, frame=frame, method=method).rendered(refusal.code)
         return PaymentRequired(refusal, rendered)
 
     def sale(
@@ -100,10 +100,10 @@ class Pricing:
         idempotency_key: str | None = None,
         client: str = "",
     ) -> Sale:
-        """A call from the address `client` that is being paid for.
+        """The sale of a call that came with a payment from the address `client`. Its answer can be found again by the `idempotency_key`.
 
-        Its answer can be found again by the `idempotency_key`. Problem 400 `idempotency_key_required` where the answer is a secret and
-        there is none, `weak_idempotency_key` for one that others may send too; 422 where the product that it costs is not named.
+        Problem 400 `idempotency_key_required` if the answer is a secret and there is no key, `weak_idempotency_key` for one that others may
+        send too; Problem 422 if the arguments name no product.
         """
         if offer.access.sells:
             self._check_product(offer.access.sells, arguments, frame)
@@ -114,7 +114,7 @@ class Pricing:
         terms = self.terms(offer, arguments, frame=frame, method=method)
 
         def refused(code: str, reason: str) -> PaymentRequired:
-            headers = {"Retry-After": AGAIN_SECONDS[code]} if code in AGAIN_SECONDS else {}
+            headers = {"Retry-After": RETRY_AFTER[code]} if code in RETRY_AFTER else {}
             return PaymentRequired(Problem(402, code, reason, headers=headers), terms.rendered(reason))
 
         requirements = terms.accepts[0]
@@ -142,7 +142,7 @@ class Pricing:
 
 
 def key_required() -> Problem:
-    """400: the answer could be had by whoever reads the payment on chain."""
+    """400: without a key, anyone who reads the payment on the chain could get the answer."""
     return Problem(
         400,
         "idempotency_key_required",

@@ -1,4 +1,4 @@
-"""The queue before the facilitator: everybody can have worthless payments checked, so that addresses, and wallets at each, take turns."""
+"""The queue before the facilitator: client addresses take turns, so that nobody's worthless payments delay the others'."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How many payments are checked at once and wait for it: in all, of one client address, and of one wallet at an address.
+    """How many payments may be checked at once, and how many may wait: in all, per client address, and per wallet at an address.
 
-    The limits of one leave room for others: four addresses that hang in a slow facilitator fill it, three do not. A wallet is
-    counted at each address by itself, because everybody can name another's wallet as the payer of a worthless payment.
+    The limits per address leave places for others: four addresses that hang in a slow facilitator fill it, three do not. A wallet is
+    counted per address, because everybody can name another's wallet as the payer of a worthless payment.
     """
 
     at_once: int = 64
@@ -26,7 +26,7 @@ class QueueLimits:
     at_once_per_payer: int = 8
     waiting: int = 1_024
     waiting_per_client: int = 128
-    patience_seconds: float = 10.0
+    wait_seconds: float = 10.0
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +38,7 @@ class _Place:
 
 
 class FairQueue:
-    """Turns, given in rounds: one to each client address that waits, and of each address to one wallet after the other."""
+    """Grants turns in rounds: each waiting client address gets one per round, and the wallets at an address take turns."""
 
     def __init__(self, limits: QueueLimits | None = None) -> None:
         self._limits = limits or QueueLimits()
@@ -46,16 +46,16 @@ class FairQueue:
         self._waiting_in_all = 0
         self._of_client: Counter[str] = Counter()
         self._of_payer: Counter[tuple[str, str]] = Counter()
-        self._waiting: dict[str, dict[str, list[_Place]]] = {}  # whoever is first in order has the next turn
+        self._waiting: dict[str, dict[str, list[_Place]]] = {}  # in the order of the next turns
 
     @asynccontextmanager
     async def turn(self, client: str, payer: str) -> AsyncIterator[None]:
-        """A turn, once it has come. Problem 429 where too many of the address wait, 503 where its turn did not come in time."""
+        """Wait for a turn. Problem 429 if too many of the address wait, 503 if the turn does not come in time."""
         place = _Place(client, payer)
         self._enter(place)
         self._admit()
         try:
-            with anyio.move_on_after(self._limits.patience_seconds):
+            with anyio.move_on_after(self._limits.wait_seconds):
                 await place.decided.wait()
             if not place.admitted:
                 raise too_many_payments()
@@ -68,12 +68,12 @@ class FairQueue:
         if own >= self._limits.waiting_per_client:
             raise too_many_of_one()
         if self._waiting_in_all >= self._limits.waiting:
-            self._make_room(own)
+            self._evict_for(own)
         self._waiting.setdefault(place.client, {}).setdefault(place.payer, []).append(place)
         self._waiting_in_all += 1
 
-    def _make_room(self, own: int) -> None:
-        """Who came last of the address that has most waiting gives way to an address that has fewer."""
+    def _evict_for(self, own: int) -> None:
+        """Remove the newest place of the address with the most waiting, for the sake of an address with fewer."""
         longest = max(self._waiting, key=self._waiting_of)
         if self._waiting_of(longest) <= own + 1:
             raise too_many_payments()
@@ -100,7 +100,7 @@ class FairQueue:
         return None
 
     def _to_the_end(self, place: _Place) -> None:
-        """The address, and the wallet of its wallets, have had their turn of this round."""
+        """Move the address, and the wallet among its wallets, to the end: they have had their turn in this round."""
         if (payers := self._waiting.pop(place.client, None)) is not None:
             self._waiting[place.client] = payers
             if (places := payers.pop(place.payer, None)) is not None:

@@ -1,4 +1,4 @@
-"""The states of a payment, and what to do with one that is presented. Pure: no clock, no network, no database.
+"""The states of a payment, and what to do with one that is presented. Pure: no clock, no network, no database access.
 
     (none) ──► reserved ──► settling ──► settled ──► reversed
                 │  ▲         │   │          ▲
@@ -7,19 +7,19 @@
 
 reserved    its tool may be running; nothing was sent to be charged
 settling    its answer is stored, and it was, or is about to be, sent to be charged
-settled     it was charged, and its answer is given to whoever presents it again; the chain shows it, or will (unproven.py)
-unknown     it was sent, and nobody could say what became of it: its answer is kept, and the chain is asked again and again
-released    it was not charged, and may be reserved again; what was sent to be charged is released by the chain's word alone (proof.py)
-reversed    it counted as charged, and the chain does not have it, or not any more
+settled     it was charged, and its answer is returned to a resend; the chain shows it, or is expected to (reconciler.py)
+unknown     it was sent to be charged, and the outcome is unknown: its answer is kept, and the chain is asked again and again
+released    it was not charged, and may be reserved again; once it was sent to be charged, only the chain can release it (chain.py)
+reversed    it counted as charged, and the chain does not show it, or no longer
 
-A reserved or settling payment is worked on by the process that keeps its lease. One whose lease is past belongs to nobody: when it was
-reserved it is as good as released, when it was settling it is unknown.
+The process that holds its lease works on a reserved or settling payment. After the end of the lease nobody does: a reserved payment then
+counts as released, a settling one as unknown.
 
-A purchase with an Idempotency-Key is known by that key too: sent again with another payment of its payer, from anywhere, or without a
-payment from the address that it came from, it is the same purchase. Two payers who send the same key make two purchases.
+A purchase with an Idempotency-Key is also found by that key. Sent again with another payment of the same payer from any address, or without
+a payment from the same address, it is the same purchase. Two payers who send the same key make two purchases.
 
-Without a key the payment alone finds its answer, and a settled payment can be read on the chain by everybody. So it is given again only
-to the address that it came from.
+Without a key only the payment finds its answer, and everybody can read a settled payment on the chain. So the answer is returned again only
+to the address that the payment came from.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,16 +41,16 @@ TRANSITIONS: Mapping[str, tuple[State, ...]] = {
     "reversed": (),
     "released": ("reserved",),
 }
-"""Which states may follow; whoever comes too late changes nothing."""
+"""Which states may follow each state. A change that comes too late is none of these, and is not made."""
 
 CLOCK_SKEW = 300
 LONGEST_WINDOW = 600
-"""Seconds beyond the terms' own that a payment may stay valid: for so long its outcome might stay unknown."""
+"""Seconds that a payment may stay valid beyond the terms' own limit. Its outcome could stay unknown for so long."""
 
 
 def next_step(rows: Iterable[PaymentRow], payment: Payment | None, sale: Sale, *, now: datetime) -> tuple[Step, PaymentRow | None]:
-    """What to do with a payment, or with a purchase that came with none, given all that is known of the two; and the row that decides."""
-    if payment is None:  # the key alone is no proof of who bought: agents make up the same keys
+    """What to do with a payment, or with a purchase without one, by the rows that are stored of both; and the row that decides."""
+    if payment is None:  # the key alone does not prove who bought: agents invent the same keys
         rows = [row for row in rows if row.client == sale.client]
     steps: list[tuple[Step, PaymentRow | None]] = [(step_for(row, payment, sale, now=now), row) for row in rows]
     deciding = [found for found in steps if found[0] != "reserve"]
@@ -60,7 +60,7 @@ def next_step(rows: Iterable[PaymentRow], payment: Payment | None, sale: Sale, *
 
 
 def step_for(row: PaymentRow | None, payment: Payment | None, sale: Sale, *, now: datetime) -> Step:
-    """What one row says. `resolve` may have the payment charged once more; `look` only asks, for that payment is not at hand."""
+    """What one row says. `resolve` may charge the payment once more; `look` only asks the chain, because the caller did not send it."""
     if row is None or row.state == "released":
         return "reserve"
     is_worked_on = is_held(row.lease_until, now)
@@ -85,7 +85,7 @@ def step_for(row: PaymentRow | None, payment: Payment | None, sale: Sale, *, now
 
 
 def mismatch_of(payment: Payment, sale: Sale, *, now: datetime) -> str | None:
-    """Why a payment cannot buy this, as far as it shows without asking anybody; None when nothing is wrong with it."""
+    """Why a payment cannot buy this call, as far as can be told without asking anybody; None if nothing is wrong with it."""
     wanted, seconds = sale.requirements, int(now.timestamp())
     if payment.network != wanted["network"]:
         return f"it pays on the network {payment.network}; pay on {wanted['network']}"
@@ -97,10 +97,10 @@ def mismatch_of(payment: Payment, sale: Sale, *, now: datetime) -> str | None:
         return f"it pays {payment.value}, and the price is {sale.amount}, in the smallest unit of the asset"
     if payment.resource is not None and payment.resource != sale.resource:
         return f"it was signed for another call; this one is {sale.resource}"
-    return _untimely(payment, seconds, longest=int(wanted["maxTimeoutSeconds"]) + LONGEST_WINDOW)
+    return _time_mismatch(payment, seconds, longest=int(wanted["maxTimeoutSeconds"]) + LONGEST_WINDOW)
 
 
-def _untimely(payment: Payment, seconds: int, *, longest: int) -> str | None:
+def _time_mismatch(payment: Payment, seconds: int, *, longest: int) -> str | None:
     if payment.valid_before <= seconds:
         return "its authorization has expired (validBefore); sign a new one"
     if payment.valid_after > seconds + CLOCK_SKEW:

@@ -1,4 +1,4 @@
-"""The tables of payments: a row per authorization, and the ledger, which can only grow."""
+"""The tables of payments: one row per authorization, and the ledger, to which rows can only be added."""
 
 from datetime import datetime
 
@@ -8,14 +8,13 @@ from campus.storage import CoreTables, UtcDateTime
 
 
 class PaymentRow(CoreTables, table=True):
-    """One authorization, reserved before the tool runs; its answer is kept for as long as it may be asked for again.
+    """One authorization, reserved before the tool runs. Its answer is kept as long as it may be asked for again.
 
-    `state`: see states.py. `holder` and `lease_until` say which process works on it; each reservation has an `id` of its own.
-    `payment` and `resource` are SHA-256 digests of what was sent and of what it buys; `answer` is sealed where it is a secret,
-    and wiped when `answer_until` is past. `purchase` is what a payer's purchase is found by for so long, where it has an
-    Idempotency-Key; `client` is the address that it came from, kept as long.
-    `block` is where the chain showed the transfer. `unproven_since` is set while a settled payment counts as charged and the chain does
-    not show it, `overdue_at` when that went on for too long, until the operator accepts it (unproven.py).
+    `state`: see states.py. `holder` and `lease_until` say which process works on it. Each reservation has its own `id`.
+    `payment` and `resource` are SHA-256 digests of the payment and of what it buys. `answer` is encrypted if `sealed`, and deleted after
+    `answer_until`, together with `purchase`, by which a purchase with an Idempotency-Key is found, and `client`, the caller's address.
+    `block` is where the chain showed the transfer. `unproven_since` is set while a settled payment has no proof, `overdue_at` when that
+    lasted too long, until the operator accepts it (reconciler.py).
     """
 
     __tablename__ = "payments"
@@ -55,10 +54,9 @@ class PaymentRow(CoreTables, table=True):
 
 
 class LedgerRow(CoreTables, table=True):
-    """What happened, when, to which call and payment. The database refuses to change or delete a row (triggers of the migration).
+    """What happened, when, to which call and payment. Triggers in the database refuse to change or delete a row.
 
-    `event`: offered (a 402 was shown, `quantity` times), admitted, settled, unproven, proven, replayed, failed, refused, unknown,
-    released, reversed or accepted. `amount` is in the token's smallest unit.
+    `event` is one of ledger.Event; `quantity` counts events that share a row. `amount` is in the token's smallest unit.
     """
 
     __tablename__ = "ledger"

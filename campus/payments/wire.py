@@ -1,4 +1,4 @@
-"""Payments and receipts as they travel: in headers over HTTP (x402 v1 and v2), in `_meta` over MCP."""
+"""Payments and receipts on the wire: in headers over HTTP (x402 v1 and v2), in `_meta` over MCP."""
 
 import binascii
 import json
@@ -19,14 +19,14 @@ from twins import Problem, read_json, unstorable_reason
 PAYMENT_HEADERS = {b"payment-signature": 2, b"x-payment": 1}
 PAYMENT_META = "x402/payment"
 RECEIPT_META = "x402/payment-response"
-IDEMPOTENCY = "idempotency-key"
+IDEMPOTENCY_KEY = "idempotency-key"
 LARGEST_PAYMENT = 16 * 1024
 LARGEST_NUMBER = 2**63 - 1
-"""More is no amount of dollars and no time, and no database could hold it."""
+"""What a database can hold; far above any amount or time."""
 
 
 class Part(BaseModel):
-    """Base of what is read of a payment; members that are not named here are passed over."""
+    """Base of the models of a payment. Unknown members are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -51,14 +51,14 @@ class Authorization(Part):
 
 
 class Signed(Part):
-    """What the payer signed, and the signature: 65 bytes of an account, more of a contract's wallet."""
+    """What the payer signed, and the signature: 65 bytes for an account, more for a contract wallet."""
 
     signature: str = Field(pattern=r"^0x([0-9a-fA-F]{2})+$")
     authorization: Authorization
 
 
 class Accepted(Part):
-    """The terms that a payment says it accepts; the processor compares all of them."""
+    """The terms that a payment says it accepts. Only these two members are read here; the facilitator compares all of them."""
 
     scheme: Literal["exact"]
     network: str = Field(max_length=64)
@@ -89,7 +89,7 @@ class PaymentV2(Part):
 
 
 def payment_in_headers(scope: Scope) -> Payment | None:
-    """The payment that a request carries; None without one, and for HEAD. Problem 400 `invalid_payment` for what is none."""
+    """The payment in a request's headers; None if there is none, and for HEAD. Problem 400 `invalid_payment` if it cannot be read."""
     found = [(PAYMENT_HEADERS[name], value) for name, value in scope["headers"] if name in PAYMENT_HEADERS]
     if not found or scope["method"] == "HEAD":
         return None
@@ -104,14 +104,14 @@ def payment_in_headers(scope: Scope) -> Payment | None:
 
 
 def payment_in_meta(meta: Mapping[str, Any] | None) -> Payment | None:
-    """The payment in a request's `_meta`, an object or its JSON; None without one. Problem 400 `invalid_payment` for what is none."""
+    """The payment in a request's `_meta`, an object or its JSON; None if there is none. Problem 400 `invalid_payment` if unreadable."""
     sent = (meta or {}).get(PAYMENT_META)
     if sent is None:
         return None
     if isinstance(sent, str):
         sent = _json_object(sent.encode(errors="replace"))
     if not isinstance(sent, dict):
-        raise invalid("it is no JSON object")
+        raise invalid("it is not a JSON object")
     if (reason := unstorable_reason(sent)) is not None:
         raise invalid(reason)
     if len(to_json(sent)) > LARGEST_PAYMENT:
@@ -120,30 +120,30 @@ def payment_in_meta(meta: Mapping[str, Any] | None) -> Payment | None:
 
 
 def idempotency_key_in(scope: Scope, *more: Mapping[str, Any] | None) -> str | None:
-    """The caller's Idempotency-Key: the header's, else the first that stands in one of `more`, under either spelling."""
+    """The caller's Idempotency-Key: from the header, else the first in one of `more`, in either spelling."""
     for name, value in scope["headers"]:
-        if name == IDEMPOTENCY.encode():
+        if name == IDEMPOTENCY_KEY.encode():
             key: str = value.decode("latin-1")
             return key
-    names = (IDEMPOTENCY, IDEMPOTENCY.replace("-", "_"))
+    names = (IDEMPOTENCY_KEY, IDEMPOTENCY_KEY.replace("-", "_"))
     found = (members[name] for members in more if members for name in names if isinstance(members.get(name), str))
     return next(found, None)
 
 
 def receipt_headers(receipt: Mapping[str, Any]) -> dict[str, str]:
-    """x402's receipt as both versions' clients look for it."""
+    """x402's receipt in the headers that clients of both versions read."""
     text = encoded(receipt)
     return {"PAYMENT-RESPONSE": text, "X-PAYMENT-RESPONSE": text}
 
 
 def encoded(data: Mapping[str, Any]) -> str:
-    """An object as the value of a header."""
+    """An object as the value of a header: base64 of its JSON."""
     return b64encode(orjson.dumps(data)).decode()
 
 
 def invalid(reason: str) -> Problem:
-    """400: what was sent as a payment cannot be read as one."""
-    return Problem(400, "invalid_payment", f"The payment cannot be taken: {reason}. Nothing is charged.")
+    """400: the payment cannot be read."""
+    return Problem(400, "invalid_payment", f"The payment cannot be accepted: {reason}. Nothing is charged.")
 
 
 def _read(value: bytes) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _json_object(text: bytes) -> dict[str, Any]:
     except Problem as problem:
         raise invalid(problem.detail) from None
     if not isinstance(data, dict):
-        raise invalid("it is no JSON object")
+        raise invalid("it is not a JSON object")
     return data
 
 

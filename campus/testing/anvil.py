@@ -1,4 +1,4 @@
-"""A chain as a process beside this one: anvil, where it is installed."""
+"""A chain in a process of its own: anvil, if it is installed."""
 
 import os
 import shutil
@@ -18,30 +18,30 @@ PAUSE_SECONDS = 0.01
 
 
 def program() -> str | None:
-    """Where anvil is: the environment's CAMPUS_ANVIL, else the PATH."""
+    """The path of anvil: CAMPUS_ANVIL in the environment, else found on the PATH."""
     return os.environ.get("CAMPUS_ANVIL") or shutil.which("anvil")
 
 
 @contextmanager
 def running() -> Iterator[str]:
-    """The address of a new chain with the token on it; the process ends with the block."""
+    """Start a chain that has the token; yields its URL. The process ends with the block."""
     found = program()
     if found is None:
         raise FileNotFoundError("anvil is not installed: put it on the PATH or name it in CAMPUS_ANVIL, or use eth-tester")
     port = _free_port()
     command = [found, "--host", HOST, "--port", str(port), "--chain-id", str(token.CHAIN_ID), "--silent"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603 the tester names it
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  # the tester names the program
     try:
         url = f"http://{HOST}:{port}"
-        _plant(url, process)
+        _install_token(url, process)
         yield url
     finally:
         process.terminate()
         process.wait()
 
 
-def _plant(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Put the token in its place, as soon as the chain answers."""
+def _install_token(url: str, process: subprocess.Popen[bytes]) -> None:
+    """Install the token at its address, as soon as the chain answers."""
     call = {"jsonrpc": "2.0", "id": 1, "method": "anvil_setCode", "params": [token.ADDRESS, token.code()]}
     deadline = time.monotonic() + READY_SECONDS
     with httpx.Client(trust_env=False) as client:

@@ -1,4 +1,4 @@
-"""A real chain for a test, Base in all but its size: chain id 8453, with a dollar that anybody mints where USD Coin's is."""
+"""A real local chain for tests. Like Base it has chain id 8453, with a token at the address of USD Coin that anybody can mint."""
 
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -12,7 +12,7 @@ from eth_abi.abi import decode
 from eth_utils.address import to_checksum_address
 
 from campus.testing import anvil, evm, token
-from campus.testing.wallet import Wallet
+from campus.testing.token import Wallet
 
 GAS = 500_000
 ChainKind = Literal["eth-tester", "anvil"]
@@ -26,7 +26,7 @@ class ChainError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Money that moved, in atomic units; `sender` is the zero address where it was minted."""
+    """A transfer of the token, in atomic units. `sender` is the zero address if it was minted."""
 
     sender: str
     receiver: str
@@ -36,7 +36,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Chain:
-    """The chain, and the token at `asset`. Every call may be made from any event loop."""
+    """The chain and its token, at the address `asset`. All methods work on any event loop."""
 
     kind: ChainKind
     rpc_url: str
@@ -45,20 +45,20 @@ class Chain:
     network: str = token.NETWORK
 
     async def mint(self, address: str, atomic: int) -> None:
-        """Give somebody money: 1_000_000 is a dollar."""
+        """Mint tokens for an address: 1_000_000 is a dollar."""
         await self._submit("mint", ("address", "uint256"), address, atomic)
 
     async def balance(self, address: str) -> int:
-        """What somebody has, in atomic units."""
+        """The token balance of an address, in atomic units."""
         found = await self.rpc("eth_call", self._to_token("balanceOf", ("address",), address), "latest")
         return int(found, 16)
 
     async def gas(self, address: str) -> int:
-        """What somebody has to pay transactions with, in wei."""
+        """The balance of an address for gas, in wei."""
         return int(await self.rpc("eth_getBalance", address, "latest"), 16)
 
     async def fund(self, address: str, wei: int) -> None:
-        """Give somebody something to pay transactions with."""
+        """Send an address wei for gas."""
         await self._mined({"to": address, "value": hex(wei)})
 
     async def time(self) -> int:
@@ -67,7 +67,7 @@ class Chain:
         return int(block["timestamp"], 16)
 
     async def mine(self, blocks: int = 1) -> None:
-        """Empty blocks."""
+        """Mine empty blocks."""
         for _ in range(blocks):
             await self.rpc("evm_mine")
 
@@ -77,26 +77,26 @@ class Chain:
         await self.mine()
 
     async def transfers(self, *, sender: str | None = None, receiver: str | None = None) -> list[Transfer]:
-        """All the token's transfers since the chain began, in order, from `sender` and to `receiver` where given."""
+        """All transfers of the token in order, only those from `sender` and to `receiver` if given."""
         topics = [token.TRANSFER, *(None if each is None else "0x" + each[2:].lower().rjust(64, "0") for each in (sender, receiver))]
         return [_transfer(log) for log in await self.logs(topics)]
 
     async def logs(self, topics: list[str | None] | None = None) -> list[dict[str, Any]]:
-        """The token's events since the chain began, as the node gives them."""
+        """All events of the token, as the node returns them."""
         found: list[dict[str, Any]] = await self.rpc(
             "eth_getLogs", {"fromBlock": "0x0", "toBlock": "latest", "address": self.asset, "topics": topics or []}
         )
         return found
 
     async def is_used(self, authorizer: str, nonce: str) -> bool:
-        """Whether an authorization was spent or withdrawn."""
+        """Whether an authorization was used or cancelled."""
         call = self._to_token("authorizationState", ("address", "bytes32"), authorizer, bytes.fromhex(nonce[2:]))
         return bool(int(await self.rpc("eth_call", call, "latest"), 16))
 
     async def transfer_with_authorization(self, payment: Mapping[str, Any], *, in_one_piece: bool = False) -> str:
-        """Submit what a payment authorizes, as anybody may who saw it, past every facilitator. The transaction.
+        """Submit the transfer that a payment authorizes, without a facilitator, as anybody can. Returns the transaction.
 
-        The token takes the signature as three numbers, or in one piece. Raises ChainError with the token's reason.
+        The token takes the signature as three numbers, or with `in_one_piece` as bytes. Raises ChainError with the token's reason.
         """
         signature = bytes.fromhex(payment["payload"]["signature"][2:])
         signed = token.authorization(payment["payload"]["authorization"])
@@ -105,7 +105,7 @@ class Chain:
         return await self._submit("transferWithAuthorization", (*token.AUTHORIZATION, *token.PARTS), *signed, *token.parts(signature))
 
     async def cancel_authorization(self, wallet: Wallet, nonce: str) -> str:
-        """Withdraw an authorization that was not spent, signed by who gave it. The transaction."""
+        """Cancel an unused authorization with its payer's signature. Returns the transaction."""
         return await self._submit(
             "cancelAuthorization",
             ("address", "bytes32", *token.PARTS),
@@ -115,7 +115,7 @@ class Chain:
         )
 
     async def rpc(self, method: str, *params: Any) -> Any:
-        """Any call of the node. Raises ChainError with what it says."""
+        """Any JSON-RPC call. Raises ChainError with the node's message."""
         return await anyio.to_thread.run_sync(self._ask, method, *params)
 
     async def _submit(self, function: str, types: tuple[str, ...], *arguments: Any) -> str:
@@ -130,7 +130,7 @@ class Chain:
         while (receipt := self._ask("eth_getTransactionReceipt", sent)) is None:
             time.sleep(PAUSE_SECONDS)
         if int(receipt["status"], 16) != 1:
-            # the reason is not kept with the transaction: the node finds it again
+            # the receipt has no reason: calling the same once more finds it
             self._ask("eth_call", funded, "latest")
             raise ChainError("the transaction was reverted; the chain does not say why")
         return sent
@@ -154,13 +154,13 @@ def _transfer(log: Mapping[str, Any]) -> Transfer:
 
 @asynccontextmanager
 async def open_chain(*, kind: ChainKind | None = None) -> AsyncIterator[Chain]:
-    """A chain of its own, until the block ends.
+    """A new chain, until the block ends.
 
-    `anvil` is a program of its own, and quicker; None: anvil where CAMPUS_ANVIL names it or it is on the PATH,
-    else eth-tester, which needs nothing but `campus[testing]`. Its clock is the machine's, but gains where blocks come
-    quicker than one a second: after a few hundred payments, open another.
+    `anvil` is a separate program, and faster. The default is anvil if CAMPUS_ANVIL names it or it is on the PATH, otherwise eth-tester,
+    which needs only `campus[chain]`. The chain's clock starts with the machine's and runs ahead if more than one block is mined in a
+    second: after a few hundred payments, open another chain.
     """
     kind = kind or ("anvil" if anvil.program() else "eth-tester")
-    way: AbstractContextManager[str] = anvil.running() if kind == "anvil" else evm.running()
-    with way as rpc_url, httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False) as client:
+    running: AbstractContextManager[str] = anvil.running() if kind == "anvil" else evm.running()
+    with running as rpc_url, httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False) as client:
         yield Chain(kind, rpc_url, client)

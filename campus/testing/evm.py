@@ -1,4 +1,4 @@
-"""A chain in this process: eth-tester, behind the JSON-RPC that nodes speak. It mines a block for every transaction."""
+"""A chain in this process: eth-tester behind JSON-RPC. It mines a block for every transaction."""
 
 import re
 import threading
@@ -23,19 +23,19 @@ AHEAD = re.compile(r"nonce: Expected (?P<expected>\d+), but got (?P<got>\d+)")
 
 
 class Node:
-    """The chain. eth-tester is one for all threads, so that calls go one at a time."""
+    """Answers JSON-RPC calls. All threads share one eth-tester, so calls run one at a time."""
 
     def __init__(self) -> None:
         self._provider = EthereumTesterProvider(_Tester(backend=_backend(), auto_mine_transactions=True))
         web3 = Web3(self._provider)
-        # its own middleware is for callers, not for nodes: it takes a list of addresses for a name
+        # web3's middleware is for callers, not for nodes: it would read a list of addresses as a name
         web3.middleware_onion.clear()
         self._request = self._provider.request_func(web3, web3.middleware_onion)
         self._waiting: list[str] = []
         self._lock = threading.Lock()
 
     def answer(self, asked: Asked) -> Answered:
-        """One call, or a batch of them."""
+        """Answer one call, or a batch of them."""
         if isinstance(asked.body, list):
             return Answered(200, [self._answer(call) for call in asked.body])
         return Answered(200, self._answer(asked.body))
@@ -46,7 +46,7 @@ class Node:
             return envelope | self._outcome(call["method"], call.get("params") or [])
         except TransactionFailed as error:
             return envelope | {"error": {"code": REVERTED, "message": str(error)}}
-        except Exception as error:  # the border to whoever calls: what eth-tester raises is an error's message here
+        except Exception as error:  # the border to the caller: whatever eth-tester raises becomes the message of an error
             return envelope | {"error": {"code": FAILED, "message": f"{type(error).__name__}: {error}"}}
 
     def _outcome(self, method: str, params: Sequence[Any]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Node:
         return self._call("testing_timeTravel", [max(int(latest["timestamp"], 16), int(time.time())) + seconds])
 
     def _send(self, raw: str) -> str:
-        """Submit a transaction. One whose nonce is ahead of its account's waits, as it does in a node's pool."""
+        """Submit a transaction. If its nonce is too high for its account, it waits, as in a node's pool."""
         try:
             self._call("eth_sendRawTransaction", [raw])
         except Exception as error:
@@ -91,7 +91,7 @@ class Node:
 
 
 class _Tester(EthereumTester):  # type: ignore[misc]  # it ships no types
-    """eth-tester makes receipts anew whenever it looks for events: these are made once, for what was mined stays, but for a revert."""
+    """Keeps receipts, which eth-tester makes again for each search of events. Only a revert changes what was mined."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -112,7 +112,7 @@ class _Tester(EthereumTester):  # type: ignore[misc]  # it ships no types
 
 @contextmanager
 def running() -> Iterator[str]:
-    """The address of a new chain with the token on it."""
+    """Start a chain that has the token; yields its URL."""
     listener = Listener(Node().answer, keep_alive=True)
     listener.open()
     try:
@@ -125,13 +125,13 @@ def _backend() -> Any:
     state = PyEVMBackend.generate_genesis_state(num_accounts=ACCOUNTS)
     state[to_canonical_address(token.ADDRESS)] = {"balance": 0, "nonce": 1, "storage": {}, "code": bytes.fromhex(token.code()[2:])}
     backend = PyEVMBackend(genesis_state=state)
-    # each backend makes a class of its own for its chain, whose id eth-tester has no parameter for
+    # eth-tester has no parameter for the chain id; each backend makes its own class for its chain
     type(backend.chain).chain_id = token.CHAIN_ID
     return backend
 
 
 def _plain(value: Any) -> Any:
-    """A result of web3's as JSON-RPC spells it: numbers and bytes are hexadecimal."""
+    """A result of web3 as JSON-RPC spells it: numbers and bytes are hexadecimal."""
     match value:
         case bool() | None | str():
             return value

@@ -1,4 +1,4 @@
-"""A facilitator for a test: x402's own, on the test's chain, behind HTTP on 127.0.0.1. It pays the gas."""
+"""A facilitator for tests: that of x402, on the local chain, over HTTP on 127.0.0.1, with faults that a test switches on."""
 
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
@@ -15,14 +15,14 @@ from x402.schemas import parse_payment_payload, parse_payment_requirements
 from campus.testing.chain import Chain
 from campus.testing.faults import Faults, Hold, Operation, Point
 from campus.testing.listener import Answered, Asked, Listener
-from campus.testing.wallet import Wallet, new_wallet
+from campus.testing.token import Wallet, new_wallet
 
 GAS_WEI = 10**20
 PAGE = b"<!doctype html><title>Bad gateway</title>"
 
 
 class Call(NamedTuple):
-    """A call that was answered or faulted; `outcome` is `valid`, `settled`, the facilitator's reason, or a fault's status."""
+    """A call that was answered. `outcome` is `valid`, `settled`, the facilitator's reason, or the status of a fault."""
 
     operation: Operation
     payer: str
@@ -32,7 +32,7 @@ class Call(NamedTuple):
 
 @dataclass
 class Facilitator:
-    """Where it is, what it was asked so far (`bodies` as they came), and the switches of its faults."""
+    """The running facilitator: its calls so far, with their `bodies`, and the switches of its `faults`. It pays the gas."""
 
     chain: Chain
     wallet: Wallet
@@ -46,28 +46,28 @@ class Facilitator:
         self._holds: dict[Point, Hold] = {}
         self._held_payers: Collection[str] | None = None
         self._closing = threading.Event()
-        self._engine = x402FacilitatorSync()
+        self._facilitator = x402FacilitatorSync()
         signer = FacilitatorWeb3Signer(private_key=self.wallet.key, rpc_url=self.chain.rpc_url)
-        register_exact_evm_facilitator(self._engine, signer, networks=self.chain.network)
+        register_exact_evm_facilitator(self._facilitator, signer, networks=self.chain.network)
 
     @property
     def url(self) -> str:
-        """Its address, the same while it is down."""
+        """Its URL, which stays the same while it is down."""
         return self._listener.url
 
     def table(self, pay_to: str) -> dict[str, Any]:
-        """The table [payments] of a campus.toml that is paid over this chain and facilitator."""
+        """The table [payments] of a campus.toml that uses this chain and facilitator."""
         return {"network": self.chain.network, "pay_to": pay_to, "facilitator_url": self.url, "rpc_url": self.chain.rpc_url}
 
     def outcomes(self, operation: Operation) -> list[str]:
-        """How the calls of an operation ended, in order."""
+        """The outcomes of the calls of an operation, in order."""
         return [call.outcome for call in self.calls if call.operation == operation]
 
     @contextmanager
     def hold(self, point: Point, *, payers: Collection[str] | None = None) -> Iterator[Hold]:
-        """Hold every call that comes to a point inside the block; at its end all that are there go on.
+        """Hold every call that reaches a point, until the block ends.
 
-        At `verify`, `payers` are the addresses whose payments are held; the others' go on.
+        At `verify`, only payments of the addresses in `payers` are held, if given.
         """
         hold = self._holds[point] = Hold()
         self._held_payers = payers
@@ -79,11 +79,11 @@ class Facilitator:
             hold.release()
 
     def open(self) -> None:
-        """Take calls."""
+        """Accept calls."""
         self._listener.open()
 
     def close(self) -> None:
-        """Take no more calls; what hangs or is held ends without an answer."""
+        """Accept no more calls. Calls that hang or are held end without an answer."""
         self._closing.set()
         for hold in self._holds.values():
             hold.drop()
@@ -95,14 +95,14 @@ class Facilitator:
         try:
             match asked.path:
                 case "/supported":
-                    return self._said("supported", _plain(self._engine.get_supported()))
+                    return self._answered("supported", _plain(self._facilitator.get_supported()))
                 case "/verify":
                     return self._verify(asked.body)
                 case "/settle":
                     return self._settle(asked.body)
         except (ValueError, LookupError, TypeError) as error:
-            return Answered(400, {"error": f"not a payment and its terms: {error}"})
-        return Answered(404, {"error": "there are /supported, /verify and /settle"})
+            return Answered(400, {"error": f"not a payment with its terms: {error}"})
+        return Answered(404, {"error": "the paths are /supported, /verify and /settle"})
 
     def _verify(self, body: Mapping[str, Any]) -> Answered | None:
         if self.faults.verify_status is not None:
@@ -110,11 +110,11 @@ class Facilitator:
         payer = body["paymentPayload"]["payload"]["authorization"]["from"]
         if (self._held_payers is None or payer in self._held_payers) and not self._passes("verify"):
             return None
-        result = _plain(self._engine.verify(*_parsed(body)))
+        result = _plain(self._facilitator.verify(*_parsed(body)))
         self._record("verify", body, "valid" if result["isValid"] else result["invalidReason"])
         if not self._passes("verified"):
             return None
-        return self._said("verify", {**result, **(self.faults.verify_lie or {})})
+        return self._answered("verify", {**result, **(self.faults.verify_lie or {})})
 
     def _settle(self, body: Mapping[str, Any]) -> Answered | None:
         if self.faults.settle_status_before is not None:
@@ -123,18 +123,18 @@ class Facilitator:
             return None
         if self.faults.unsent is not None:
             self._record("settle", body, "unsent")
-            return self._said("settle", self.faults.unsent)
-        result = _plain(self._engine.settle(*_parsed(body)))
+            return self._answered("settle", self.faults.unsent)
+        result = _plain(self._facilitator.settle(*_parsed(body)))
         self._record("settle", body, "settled" if result["success"] else result["errorReason"])
         if not self._passes("settled"):
             return None
-        return self._said("settle", {**result, **(self.faults.lie or {})}, status=self.faults.settle_status)
+        return self._answered("settle", {**result, **(self.faults.lie or {})}, status=self.faults.settle_status)
 
     def _passes(self, point: Point) -> bool:
         hold = self._holds.get(point)
         return hold is None or hold.passes()
 
-    def _said(self, operation: Operation, result: Mapping[str, Any], *, status: int | None = None) -> Answered | None:
+    def _answered(self, operation: Operation, result: Mapping[str, Any], *, status: int | None = None) -> Answered | None:
         faults = self.faults
         if faults.hang_seconds and operation in faults.hang_on and self._closing.wait(faults.hang_seconds):
             return None
@@ -144,7 +144,7 @@ class Facilitator:
 
     def _failed(self, operation: Operation, body: Mapping[str, Any], status: int) -> Answered | None:
         self._record(operation, body, str(status))
-        return self._said(operation, {}, status=status)
+        return self._answered(operation, {}, status=status)
 
     def _record(self, operation: Operation, body: Mapping[str, Any], outcome: str) -> None:
         authorization = body["paymentPayload"]["payload"]["authorization"]
@@ -163,7 +163,7 @@ def _plain(result: BaseModel) -> dict[str, Any]:
 
 @asynccontextmanager
 async def open_facilitator(chain: Chain, *, token: str | None = None) -> AsyncIterator[Facilitator]:
-    """A facilitator on a chain until the block ends; with a token, callers have to show it as a bearer's."""
+    """A facilitator on a chain, until the block ends. With a `token`, callers must send it as a bearer token."""
     wallet = new_wallet()
     await chain.fund(wallet.address, GAS_WEI)
     facilitator = Facilitator(chain, wallet, token)

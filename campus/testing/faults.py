@@ -1,4 +1,4 @@
-"""What goes wrong with a facilitator when a test says so: faults that are switched, and points where its calls are held."""
+"""Faults of the test facilitator: switches, and points where a test holds calls."""
 
 import threading
 from collections.abc import Collection, Mapping
@@ -11,33 +11,33 @@ from campus.testing.listener import Listener
 
 Operation = Literal["supported", "verify", "settle"]
 Point = Literal["verify", "verified", "settle", "settled"]
-"""Before and after the work of a call: at `settled` the money has moved, and nobody was told."""
+"""Before and after the work of a call. At `settled` the transfer is on the chain, and the caller has no answer yet."""
 WAIT_SECONDS = 30
 
 
 @dataclass
 class Faults:
-    """Switches; each holds until it is set back. None of them: a facilitator that works."""
+    """Switches; each stays on until it is reset. Without any, the facilitator works."""
 
     listener: Listener = field(repr=False)
     hang_seconds: float = 0
-    """How long every answer waits, its work done."""
+    """How long every answer is delayed after its work is done."""
     hang_on: Collection[Operation] = ("supported", "verify", "settle")
-    """Which operations wait."""
+    """Which operations are delayed."""
     verify_status: int | None = None
-    """Answer this instead of verifying."""
+    """Answer this status instead of verifying."""
     settle_status_before: int | None = None
-    """Answer this instead of settling."""
+    """Answer this status instead of settling."""
     unsent: Mapping[str, Any] | None = None
-    """Send nothing to the chain, and answer this: {"success": True, …}."""
+    """Submit nothing to the chain, and answer this: {"success": True, …}."""
     settle_status: int | None = None
-    """Settle, then answer this."""
+    """Settle, then answer this status."""
     lie: Mapping[str, Any] | None = None
-    """Settle, then lay these members over the answer: {"network": "eip155:1"}."""
+    """Settle, then override these members of the answer: {"network": "eip155:1"}."""
     verify_lie: Mapping[str, Any] | None = None
     """The same for verifying: {"isValid": True}."""
     garbled: Collection[Operation] = ()
-    """Which operations answer 200 with a page instead of JSON, their work done."""
+    """Which operations do their work and then answer 200 with an HTML page instead of JSON."""
 
     @property
     def down(self) -> bool:
@@ -52,7 +52,7 @@ class Faults:
             self.listener.open()
 
     def clear(self) -> None:
-        """Set all switches back."""
+        """Reset all switches."""
         self.down = False
         for each in fields(self):
             if each.name != "listener":
@@ -60,41 +60,41 @@ class Faults:
 
 
 class Hold:
-    """A point where calls wait until the test lets them go, and how many came there."""
+    """A point where calls wait until the test releases them. `hits` counts the calls that reached it."""
 
     def __init__(self) -> None:
         self.hits = 0
-        self._goes_on: bool | None = None
+        self._continues: bool | None = None
         self._changed = threading.Condition()
 
     def release(self) -> None:
-        """Let all go on, those that come later too, whether or not their callers still live."""
-        self._decide(goes_on=True)
+        """Let all calls continue, also later ones, whether or not their callers are still there."""
+        self._decide(continues=True)
 
     def drop(self) -> None:
-        """End the connections of all without work or answer, of those that come later too."""
-        self._decide(goes_on=False)
+        """Close the connections of all calls, also later ones, without doing their work."""
+        self._decide(continues=False)
 
     def wait(self, times: int = 1, *, seconds: float = WAIT_SECONDS) -> None:
-        """Wait until so many calls came here. Raises TimeoutError."""
+        """Wait until so many calls have reached the point. Raises TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.hits >= times, seconds):
-                raise TimeoutError(f"{self.hits} calls of {times} came to the point in {seconds} s")
+                raise TimeoutError(f"{self.hits} calls of {times} reached the point in {seconds} s")
 
     async def reached(self, times: int = 1, *, seconds: float = WAIT_SECONDS) -> None:
         """The same, for a test on an event loop."""
         await anyio.to_thread.run_sync(lambda: self.wait(times, seconds=seconds))
 
     def passes(self) -> bool:
-        """A call comes here: wait; then whether it goes on."""
+        """Wait at the point; then return whether the call continues."""
         with self._changed:
             self.hits += 1
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._goes_on is not None)
-            return bool(self._goes_on)
+            self._changed.wait_for(lambda: self._continues is not None)
+            return bool(self._continues)
 
-    def _decide(self, *, goes_on: bool) -> None:
+    def _decide(self, *, continues: bool) -> None:
         with self._changed:
-            if self._goes_on is None:
-                self._goes_on = goes_on
+            if self._continues is None:
+                self._continues = continues
                 self._changed.notify_all()

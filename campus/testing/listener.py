@@ -1,4 +1,4 @@
-"""A small HTTP server on 127.0.0.1 that speaks JSON, in threads of this process: it answers while the test's own loop waits."""
+"""A small HTTP server for JSON on 127.0.0.1, in threads of this process, so that it answers while the test's event loop waits."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request; `body` is None where there is none."""
+    """One request. `body` is None if it has none."""
 
     path: str
     authorization: str | None
@@ -23,14 +23,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One answer: JSON, or bytes that are sent as they are."""
+    """One answer: JSON, or bytes that are sent unchanged."""
 
     status: int
     body: Any
 
 
 Answer = Callable[[Asked], Answered | None]
-"""None: the connection ends without an answer."""
+"""Returns None to close the connection without an answer."""
 
 
 class _Server(ThreadingTCPServer):
@@ -45,7 +45,7 @@ class _Server(ThreadingTCPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # an answer in two pieces waits for the peer's delayed acknowledgement
+    # with Nagle's algorithm, an answer in two pieces waits for the peer's delayed acknowledgement
     disable_nagle_algorithm = True
     wbufsize = -1
     server: _Server
@@ -72,14 +72,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def handle(self) -> None:
-        """As ever; a peer that is gone, killed in the middle of a test, is no error."""
+        """Handle the connection; ignore a peer that is gone, such as a process that the test killed."""
         try:
             super().handle()
         except ConnectionError:
             self.close_connection = True
 
     def finish(self) -> None:
-        """As ever; what is left to send to a peer that is gone is not sent."""
+        """Finish the connection; drop what a peer that is gone was to receive."""
         try:
             super().finish()
         except ConnectionError:
@@ -87,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Listener:
-    """The server's door: closed, connections to its port are refused; opened again, it is the same port."""
+    """The server, which can be closed and opened again on the same port. While it is closed, connections are refused."""
 
     def __init__(self, answer: Answer, *, keep_alive: bool) -> None:
         self._answer, self._keep_alive = answer, keep_alive
@@ -96,23 +96,23 @@ class Listener:
 
     @property
     def url(self) -> str:
-        """Where it listens, once it was opened."""
+        """Its URL, once it was opened."""
         return f"http://{HOST}:{self._port}"
 
     @property
     def is_open(self) -> bool:
-        """Whether connections are taken."""
+        """Whether connections are accepted."""
         return self._server is not None
 
     def open(self) -> None:
-        """Listen, on the port of before if there was one."""
+        """Listen, on the same port as before if there was one."""
         if self._server is None:
             server = self._server = _Server(self._port, self._answer, keep_alive=self._keep_alive)
             self._port = server.server_address[1]
             threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), daemon=True).start()
 
     def close(self) -> None:
-        """Refuse connections from now on; what is being answered goes on."""
+        """Refuse new connections; requests in progress are still answered."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

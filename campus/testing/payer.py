@@ -1,4 +1,4 @@
-"""Who pays in a test: x402's own clients over HTTP, the same payments over MCP, and payments that no honest client would sign."""
+"""A payer for tests: x402's clients over HTTP, the same payments over MCP, and payments that no honest client would sign."""
 
 from base64 import b64decode
 from collections.abc import Mapping
@@ -14,22 +14,22 @@ from x402.http import encode_payment_signature_header
 from x402.http.clients.httpx import x402_httpx_transport
 from x402.mechanisms.evm.exact import register_exact_evm_client
 
-from campus.testing.wallet import Wallet
+from campus.testing.token import Wallet
 
 PAYMENT, RECEIPT = "x402/payment", "x402/payment-response"
 HEADERS = {1: "X-PAYMENT", 2: "PAYMENT-SIGNATURE"}
 SIGNED = {"sender": "from", "to": "to", "value": "value", "valid_after": "validAfter", "valid_before": "validBefore", "nonce": "nonce"}
-"""What is signed, and how the wire spells it."""
+"""What is signed, by its name on the wire."""
 ACCEPTED = {"scheme": "scheme", "network": "network", "asset": "asset", "amount": "amount", "pay_to": "payTo", "extra": "extra"}
-"""What the payment says that it accepts."""
+"""What the payment says that it accepts, by its name on the wire."""
 OTHERS = ("resource", "signature")
-CAP = "$1"
-"""Per payment, of the stock clients."""
+SPEND_LIMIT = "$1"
+"""Per payment: the default of x402's clients."""
 AnyClient = TypeVar("AnyClient", x402Client, x402ClientSync)
 
 
 class Payer:
-    """A client with a wallet. As the stock ones do it refuses to pay more than a dollar at once, unless `max_dollars` says more."""
+    """A client with a wallet. Like x402's clients it refuses to pay more than a dollar per payment unless `max_dollars` is set."""
 
     def __init__(self, wallet: Wallet, *, max_dollars: int | None = None) -> None:
         self.wallet = wallet
@@ -37,11 +37,11 @@ class Payer:
         self._max_dollars = max_dollars
 
     def payload(self, payment_required: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-        """A payment for a 402's terms, of version 2 or 1, signed with the changes: what a hostile payer sends.
+        """A payment for the terms of a 402, version 2 or 1; with `changes`, what a hostile payer would sign and send.
 
-        Of what is signed: sender, to, value, valid_after, valid_before, nonce. Of what the payment says that it accepts: scheme,
-        network, asset, amount, pay_to, extra; network, asset and extra (name and version) are signed as well. `resource` is the
-        address that it says it pays for. `signature` stands as it is given.
+        Changes of what is signed: sender, to, value, valid_after, valid_before, nonce. Changes of what the payment says that it accepts:
+        scheme, network, asset, amount, pay_to, extra; network, asset and extra (name and version) are signed too. `resource` is the URL
+        that the payment says it is for. `signature` is sent unchanged.
         """
         payment = self._client.create_payment_payload(parse_payment_required(dict(payment_required)))
         plain: dict[str, Any] = payment.model_dump(by_alias=True, exclude_none=True)
@@ -54,23 +54,23 @@ class Payer:
     def http(
         self, base_url: str = "", *, transport: httpx.AsyncBaseTransport | None = None, max_dollars: int | None = None, **options: Any
     ) -> httpx.AsyncClient:
-        """x402's own HTTP client, which pays whatever answers 402. `transport` for an app in this process; `options` are httpx's."""
+        """x402's HTTP client, which pays when it receives a 402. `transport` is for an app in this process; `options` are for httpx."""
         client = self._ready(x402Client(), max_dollars or self._max_dollars)
         return httpx.AsyncClient(base_url=base_url, transport=x402_httpx_transport(client, transport), **options)
 
     async def call_mcp(
         self, client: Client[Any], tool: str, arguments: Mapping[str, Any] | None = None, *, meta: Mapping[str, Any] | None = None
     ) -> CallToolResult:
-        """Call a tool and, if it answers with its terms, call it again with a payment. The receipt is in the result's `meta`."""
-        given, told = dict(arguments or {}), dict(meta or {})
-        first = await client.call_tool(tool, given, meta=told, raise_on_error=False)
+        """Call a tool; if it returns payment terms, call it again with a payment. The receipt is in the result's `meta`."""
+        given, sent_meta = dict(arguments or {}), dict(meta or {})
+        first = await client.call_tool(tool, given, meta=sent_meta, raise_on_error=False)
         terms = first.structured_content or {}
         if not first.is_error or "accepts" not in terms:
             return first
-        return await client.call_tool(tool, given, meta={**told, PAYMENT: self.payload(terms)}, raise_on_error=False)
+        return await client.call_tool(tool, given, meta={**sent_meta, PAYMENT: self.payload(terms)}, raise_on_error=False)
 
     def _ready(self, client: AnyClient, max_dollars: int | None) -> AnyClient:
-        client.set_spend_controls({"max_amount_per_payment": CAP if max_dollars is None else f"${max_dollars}"})
+        client.set_spend_controls({"max_amount_per_payment": SPEND_LIMIT if max_dollars is None else f"${max_dollars}"})
         return register_exact_evm_client(client, Account.from_key(self.wallet.key))
 
     def _changed(self, payment: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _header(response: httpx.Response, name: str) -> dict[str, Any]:
 
 
 def _domain(accepted: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the signing domain the terms say; those of version 1 are not in the payment, so that the token's own is signed."""
+    """The members of the signing domain that the accepted terms name. Payments of version 1 have none, so the token's own are signed."""
     if "asset" not in accepted:
         return {}
     extra = {name: value for name, value in accepted.get("extra", {}).items() if name in ("name", "version")}

@@ -1,4 +1,4 @@
-"""A node of a test's chain that passes on what the chain's own node says, and lies or lags when the test says so."""
+"""A node before the local chain's own: forwards its answers, and lies or lags when a test switches a fault on."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,27 +15,27 @@ STRANGER = "0x" + "5a" * 20
 
 @dataclass
 class NodeFaults:
-    """Switches; each holds until it is set back. None of them: the node is as good as the chain's own."""
+    """Switches; each stays on until it is reset. Without any, the node answers as the chain's own."""
 
     listener: Listener = field(repr=False)
     hides_logs: bool = False
     """Answer eth_getLogs with nothing."""
     hides_receipts: bool = False
-    """Know no transaction."""
+    """Answer that every transaction is unknown."""
     says_unused: bool = False
-    """Call every nonce unused."""
+    """Answer that every nonce is unused."""
     behind: int = 0
-    """How many of the newest blocks it does not have."""
+    """How many of the newest blocks are missing."""
     ahead_seconds: int = 0
-    """How far its blocks' times are in the future."""
+    """How far the times of blocks are in the future."""
     removed: bool = False
-    """Every log, in receipts too, is marked as removed."""
+    """Mark every log as removed, also in receipts."""
     failed: bool = False
-    """Every transaction failed."""
+    """Answer that every transaction failed."""
     foreign: bool = False
-    """Every log is another contract's."""
+    """Every log comes from another contract."""
     empty: bool = False
-    """Every log is without data."""
+    """Every log has no data."""
 
     @property
     def down(self) -> bool:
@@ -50,7 +50,7 @@ class NodeFaults:
             self.listener.open()
 
     def clear(self) -> None:
-        """Set all switches back."""
+        """Reset all switches."""
         self.down = False
         for each in fields(self):
             if each.name != "listener":
@@ -58,7 +58,7 @@ class NodeFaults:
 
 
 class Relay:
-    """Where it is, the methods that it was asked, and the switches of its faults."""
+    """The running node: the methods it was asked for, and the switches of its faults."""
 
     def __init__(self, chain: Chain) -> None:
         self._listener = Listener(self._answer, keep_alive=False)
@@ -69,15 +69,15 @@ class Relay:
 
     @property
     def url(self) -> str:
-        """Its address, the same while it is down."""
+        """Its URL, which stays the same while it is down."""
         return self._listener.url
 
     def open(self) -> None:
-        """Take calls."""
+        """Accept calls."""
         self._listener.open()
 
     def close(self) -> None:
-        """Take no more."""
+        """Accept no more calls."""
         self._listener.close()
         self._client.close()
 
@@ -101,7 +101,7 @@ class Relay:
         return self._ask(method, *params)
 
     def _known(self, block: str) -> str:
-        """The block that is meant, or the newest that it has."""
+        """The block that is asked for, or the newest that this node has."""
         return hex(self._head() if block == "latest" else min(int(block, 16), self._head()))
 
     def _head(self) -> int:
@@ -129,7 +129,7 @@ class Relay:
 
 @asynccontextmanager
 async def open_relay(chain: Chain) -> AsyncIterator[Relay]:
-    """A node before the chain's own, until the block ends: give its `url` as rpc_url."""
+    """A node before the chain's own, until the block ends. Use its `url` as rpc_url."""
     relay = Relay(chain)
     relay.open()
     try:

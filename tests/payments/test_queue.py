@@ -16,7 +16,7 @@ class Turns:
     """Whose turns came, in order, and how each caller's wait ended."""
 
     def __init__(self, **limits: Any) -> None:
-        self.queue = FairQueue(QueueLimits(**{"patience_seconds": 60.0, **limits}))
+        self.queue = FairQueue(QueueLimits(**{"wait_seconds": 60.0, **limits}))
         self.turns: list[str] = []
         self.refused: list[str] = []
         self.most: Counter[str] = Counter()
@@ -105,7 +105,7 @@ async def test_where_nobody_more_can_wait_the_address_with_most_gives_way_and_it
 
 
 async def test_who_waits_too_long_or_goes_away_leaves_no_trace() -> None:
-    seen = Turns(at_once=1, patience_seconds=0.05)
+    seen = Turns(at_once=1, wait_seconds=0.05)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(seen.check, "a")
         await settled()
