@@ -1,4 +1,4 @@
-"""The MCP server of the checkout: what is for sale, and the purchase; both with HTTP twins under /v1/checkout."""
+"""The MCP server of the checkout: the tools that list the keys for sale and sell them, with HTTP routes under /v1/checkout."""
 
 import re
 from decimal import Decimal
@@ -7,8 +7,8 @@ from typing import Annotated
 from fastmcp import FastMCP
 from pydantic import AfterValidator, Field
 
-from buildings.checkout.answers import Bought, Opens, ProductForSale, Products, Usage
 from buildings.checkout.guidance import BEFORE_PAYING, FINAL, RENEWAL, how_to_buy
+from buildings.checkout.results import Bought, Opens, ProductForSale, Products, Usage
 from campus import BuildingEntry, Caller, CurrentCaller, CurrentSite, KeyRefused, Problem, Site, access, free, route
 
 PURCHASE = "/v1/checkout/keys"
@@ -24,7 +24,7 @@ mcp = FastMCP(
 
 
 def is_key_id(text: str | None) -> str | None:
-    """Refuse anything else, a key above all, with what to send."""
+    """The text if it is a key id; ValueError for anything else, such as the key itself, with what to send instead."""
     if text is not None and not re.fullmatch(KEY_ID, text):
         raise ValueError("is not a key id: a key id is key_ and 12 characters, as returned by buy_key; never send the key itself here")
     return text
@@ -44,7 +44,7 @@ IdempotencyKey = Annotated[
     Field(
         max_length=255,
         description="Required with a payment: a secret of at least 128 random bits that you made for this purchase, 22 to 255 characters. "
-        "Over HTTP the header Idempotency-Key takes its place.",
+        "Over HTTP, send it as the header Idempotency-Key instead.",
     ),
 ]
 
@@ -79,11 +79,11 @@ async def buy_key(
     site: Site = CurrentSite(),
     caller: Caller = CurrentCaller(),
 ) -> Bought:
-    """Buy a key with one x402 payment in USDC, or give more time to the key whose id is `renew`. The answer shows the key once.
+    """Buy a key with one x402 payment in USDC, or extend the key whose id is `renew`. The key is shown only once, in the answer.
 
     Costs the product's price, once. x402 clients refuse more than $1 per payment until you raise their limit: list_products shows
     prices and how. A payment needs an Idempotency-Key, a secret of at least 128 random bits that you make and keep: with it the same
-    call gives a lost answer again for 24 hours and charges nothing, without it never. Sales are final; a refused call costs nothing.
+    call returns a lost answer again within 24 hours and charges nothing. Sales are final; a refused call costs nothing.
     """
     if caller.payment is None:
         raise Problem(402, "access_required", "buy_key needs a payment (x402), and this call contained none.")
@@ -106,7 +106,7 @@ async def buy_key(
 
 
 def usage_of(product: str, site: Site) -> Usage:
-    """How a key of the product is sent, and where."""
+    """How to send a key of the product, and to which servers."""
     return Usage(
         header="Authorization: Bearer KEY",
         http="Send this header with every request to the routes of the servers below.",
@@ -116,5 +116,5 @@ def usage_of(product: str, site: Site) -> Usage:
 
 
 def opened_by(product: str, site: Site) -> list[BuildingEntry]:
-    """The servers that have something which a key of the product unlocks."""
+    """The servers with tools that a key of the product unlocks."""
     return [one for one in site.directory.buildings() if product in one.unlocked_by]

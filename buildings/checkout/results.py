@@ -1,4 +1,4 @@
-"""What the checkout answers: frozen models, every field described for the agent that reads it."""
+"""The results of the checkout's tools: frozen models, with every field described for the agent that reads it."""
 
 from datetime import datetime
 from typing import Literal
@@ -6,13 +6,13 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class Part(BaseModel):
-    """Base of everything that is answered."""
+class Result(BaseModel):
+    """Base of all results."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class ProductForSale(Part):
+class ProductForSale(Result):
     """A key that can be bought here."""
 
     name: str = Field(description="Name of the product; pass it to buy_key as `product`.")
@@ -22,8 +22,8 @@ class ProductForSale(Part):
     opens: tuple[str, ...] = Field(description="Names of the servers whose paid tools it unlocks now.")
 
 
-class Products(Part):
-    """Everything that is for sale."""
+class Products(Result):
+    """All keys for sale."""
 
     ok: Literal[True] = Field(default=True, description="Always true: a refused call returns an error instead.")
     count: int = Field(description="Number of products.")
@@ -33,7 +33,7 @@ class Products(Part):
     terms: str = Field(description="Terms of a purchase.")
 
 
-class Opens(Part):
+class Opens(Result):
     """A server that the key unlocks."""
 
     name: str = Field(description="Name of the server.")
@@ -41,7 +41,7 @@ class Opens(Part):
     openapi: str = Field(description="Address of the OpenAPI document of its HTTP routes.")
 
 
-class Usage(Part):
+class Usage(Result):
     """How a key is sent."""
 
     header: str = Field(description="Header of every request; replace KEY with the key.")
@@ -52,7 +52,7 @@ class Usage(Part):
     )
 
 
-class Bought(Part):
+class Bought(Result):
     """A key that has been paid for."""
 
     ok: Literal[True] = Field(default=True, description="Always true: the key is paid for and valid.")
