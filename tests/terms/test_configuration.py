@@ -131,7 +131,7 @@ async def test_who_sells_keys_wants_the_grant_and_something_to_sell() -> None:
 
 def test_words_of_a_seller_that_make_no_sense_are_refused() -> None:
     for words in ({"price": "1", "key": "never"}, {"key": "opens"}, {"key": "optional"}):
-        with pytest.raises(ValueError, match="sells wants key"):
+        with pytest.raises(ValueError, match="sells needs key"):
             access(sells="product", **words)  # type: ignore[arg-type]  # as somebody might write it
 
 
