@@ -38,10 +38,14 @@ TARGETS = f"""
 SELECT 'tgt_' || n, 'webhook', :hook || n, CAST('identity ' || n AS BLOB), randomblob(32), :now, 0, 'localhost', 'net:' || n FROM numbers
 """
 FILL = f"""
-{NUMBERS} INSERT INTO monitor (id, secret_digest, badge_id, name, webhook, period, grace, registered_at, mode, since, alive_at,
+{NUMBERS} INSERT INTO monitor (id, secret_digest, badge_id, name, period, grace, registered_at, mode, since, alive_at,
     expected_at, deadline_at, epoch, failures, down, still, unverified, last_beat_at, beats, history, minute, minute_beats, capsules, fence)
-SELECT printf('mon_%016d', n), :digest, 'badge_' || n, 'agent ' || n, 'tgt_' || (n / {PER_TARGET}), :period, :grace, :now, 'up', :now, :now,
+SELECT printf('mon_%016d', n), :digest, 'badge_' || n, 'agent ' || n, :period, :grace, :now, 'up', :now, :now,
     :now + :period, :now + :period + :grace + n, 0, 0, 0, 0, 0, :now, 20, zeroblob({ENTRY.size * BEATS_IN_HISTORY}), 0, 0, 0, 0 FROM numbers
+"""
+LINKS = f"""
+{NUMBERS} INSERT INTO monitor_target (monitor_id, target_id, place)
+SELECT printf('mon_%016d', n), 'tgt_' || (n / {PER_TARGET}), 0 FROM numbers
 """
 DUE = "SELECT count(*) FROM monitor WHERE mode = 'up' AND deadline_at <= ?"
 ARM = "UPDATE monitor SET deadline_at = ? WHERE id BETWEEN ? AND ?"
@@ -92,6 +96,7 @@ def fill(folder: Path, count: int, *, hook: str = "https://localhost:1/") -> Non
         connection.execute("BEGIN")
         connection.execute(TARGETS, {"count": -(-count // PER_TARGET), "hook": hook, "now": now})
         connection.execute(FILL, {"count": count, "now": now, "digest": digest_of(SECRET), **terms})
+        connection.execute(LINKS, {"count": count})
         connection.execute("COMMIT")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

@@ -1,22 +1,21 @@
 """Raising alerts: into the outbox, in the transaction of the change that they tell of."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from sqlalchemy import Connection, insert, literal, select
 
-from buildings.recorder.tables import ALERTS, MONITORS, OUTBOX, TARGETS
+from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, MONITORS, OUTBOX, TARGETS
 from campus import Moment, among
 
 
 class Notice(NamedTuple):
-    """An alert for each of a monitor's targets; `since` is when the downtime began and `until` when it ended.
+    """An alert for each of `targets`, None for those of the monitor; `since` is when the downtime began and `until` when it ended.
 
     `kind` is a state_machine.Kind, `expiring` for one that will be removed, or `blind` for what concerns the recorder itself.
     """
 
-    targets: Sequence[str]
     monitor_id: str | None
     epoch: int
     kind: str
@@ -25,31 +24,50 @@ class Notice(NamedTuple):
     until: datetime | None
     reason: str
     last_beat_at: datetime | None
+    targets: Sequence[str] | None = None
 
 
-def raise_alerts(connection: Connection, notices: Iterable[Notice], *, now: datetime) -> None:
+def raise_alerts(connection: Connection, notices: Sequence[Notice], *, now: datetime) -> None:
     """Put them into the outbox, and wake their targets."""
-    rows = [{"target_id": target_id, **_columns(notice)} for notice in notices for target_id in notice.targets]
+    if not notices:
+        return
+    of_monitors = targets_of(connection, {notice.monitor_id for notice in notices if notice.targets is None and notice.monitor_id})
+    rows = [
+        {"target_id": target_id, **_columns(notice)}
+        for notice in notices
+        for target_id in (of_monitors.get(notice.monitor_id or "", ()) if notice.targets is None else notice.targets)
+    ]
     OUTBOX.raise_alerts(connection, rows, now=now)
+
+
+def targets_of(connection: Connection, monitor_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
+    """The ids of monitors' targets, in their order."""
+    if not monitor_ids:
+        return {}
+    found: dict[str, list[str]] = {}
+    link = MONITOR_TARGETS.c
+    chosen = select(link.monitor_id, link.target_id).where(among(connection, link.monitor_id, monitor_ids)).order_by(link.place)
+    for monitor_id, target_id in connection.execute(chosen):
+        found.setdefault(monitor_id, []).append(target_id)
+    return found
 
 
 def raise_deaths(connection: Connection, ids: Sequence[str], *, now: datetime) -> None:
     """The same for monitors that have missed their deadlines, however many: the database makes the alerts of what it holds."""
-    named = among(connection, MONITORS.c.id, ids)
-    for target in (MONITORS.c.webhook, MONITORS.c.email):
-        values = {
-            "target_id": target,
-            "monitor_id": MONITORS.c.id,
-            "epoch": MONITORS.c.epoch,
-            "kind": literal("dead"),
-            "at": literal(now, Moment()),
-            "since": MONITORS.c.since,
-            "reason": literal("timeout"),
-            "last_beat_at": MONITORS.c.last_beat_at,
-        }
-        dead = select(*values.values()).where(named, target.is_not(None))
-        connection.execute(insert(ALERTS).from_select(list(values), dead))
-        OUTBOX.wake(connection, TARGETS.c.id.in_(select(target).where(named)), now=now)
+    link, monitor, named = MONITOR_TARGETS.c, MONITORS.c, among(connection, MONITOR_TARGETS.c.monitor_id, ids)
+    values = {
+        "target_id": link.target_id,
+        "monitor_id": monitor.id,
+        "epoch": monitor.epoch,
+        "kind": literal("dead"),
+        "at": literal(now, Moment()),
+        "since": monitor.since,
+        "reason": literal("timeout"),
+        "last_beat_at": monitor.last_beat_at,
+    }
+    dead = select(*values.values()).select_from(MONITOR_TARGETS.join(MONITORS, monitor.id == link.monitor_id)).where(named)
+    connection.execute(insert(ALERTS).from_select(list(values), dead))
+    OUTBOX.wake(connection, TARGETS.c.id.in_(select(link.target_id).where(named)), now=now)
 
 
 def _columns(notice: Notice) -> dict[str, object]:

@@ -90,7 +90,7 @@ def _in_sqlite(most: int, count: int) -> str:
     return RECORD_BEATS.format(beats=f"VALUES {', '.join([row] * count)}", history=history, named="", most=most)
 
 
-REGISTERED = ("id", "secret_digest", "owner", "webhook", "email", "period", "grace")
+REGISTERED = ("id", "secret_digest", "owner", "period", "grace")
 STATE = MonitorState._fields
 COUNTED = ("unverified", "last_beat_at", "beats", "history", "minute", "minute_beats", "capsules", "last_seq")
 LOAD = (
@@ -117,7 +117,6 @@ class LoadedMonitor:
     id: str
     secret_digest: bytes
     owner: str | None
-    targets: tuple[str, ...]
     schedule: Schedule
     state: MonitorState
     unverified: bool
@@ -157,7 +156,7 @@ def load_last_capsules(connection: Connection, monitors: Sequence[LoadedMonitor]
 
 
 def _loaded(row: Sequence[Any]) -> LoadedMonitor:
-    name, digest, owner, webhook, email, period, grace, *rest = row
+    name, digest, owner, period, grace, *rest = row
     mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still, *beside = rest
     unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, ends_at = beside
     state = MonitorState(
@@ -176,7 +175,6 @@ def _loaded(row: Sequence[Any]) -> LoadedMonitor:
         id=name,
         secret_digest=digest,
         owner=owner,
-        targets=tuple(target for target in (webhook, email) if target),
         schedule=Schedule(period * MICROSECOND, grace * MICROSECOND),
         state=state,
         unverified=bool(unverified),

@@ -111,7 +111,6 @@ def _notice(monitor: LoadedMonitor, before: MonitorState, kind: Kind, beat: Beat
     recovered = kind == "recovered"
     reason = "beat" if recovered else "fail" if isinstance(beat.status, str) else f"exit code {beat.status}"
     return Notice(
-        targets=monitor.targets,
         monitor_id=monitor.id,
         epoch=monitor.state.epoch,
         kind=kind,

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from sqlalchemy import select
+from sqlalchemy import exists, select
 
 from buildings.recorder.runtime import Here
 from buildings.recorder.sweep import last_tick
-from buildings.recorder.tables import MONITORS, OUTBOX
+from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OUTBOX
 from campus import in_snapshot
 
 SWEEP_IS_LATE = timedelta(seconds=30)
@@ -37,7 +37,7 @@ async def targets_are_reached(site: Here) -> Sequence[str]:
 async def outbox_adds_up(site: Here) -> Sequence[str]:
     """Whether every target with undelivered alerts is due at some time, and every monitor has a target."""
     forgotten = await OUTBOX.forgotten_targets(site.storage)
-    without_target = MONITORS.c.webhook.is_(None) & MONITORS.c.email.is_(None)
+    without_target = ~exists().where(MONITOR_TARGETS.c.monitor_id == MONITORS.c.id)
     monitors = await in_snapshot(site.storage, lambda connection: connection.scalars(select(MONITORS.c.id).where(without_target)).all())
     return [
         *(f"target {one} has undelivered alerts and no time for the next try; restore a backup" for one in forgotten),

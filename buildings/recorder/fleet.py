@@ -1,6 +1,6 @@
 """The fleet: the monitors of a key with their current state, page by page."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,10 +10,10 @@ from sqlalchemy import Connection, Row, func, select
 
 from buildings.recorder.beat import past_beats
 from buildings.recorder.capsule import preview
-from buildings.recorder.monitors import stored_state, targets_of
+from buildings.recorder.monitors import stored_state
 from buildings.recorder.results import BeatView, Entry, Fleet, Preview, TargetView
 from buildings.recorder.state_machine import UNWATCHED, shown_state, uptime
-from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, TARGETS
+from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, TARGETS
 from buildings.recorder.urls import MonitorUrls, badge_url
 from campus import among
 from campus.alerts import masked_address
@@ -25,7 +25,7 @@ MINUTE = timedelta(minutes=1)
 class Related:
     """The rows of other tables for one page of monitors: targets, last capsules, undelivered alerts by monitor and target."""
 
-    targets: Mapping[str, Row[Any]]
+    targets: Mapping[str, Sequence[Row[Any]]]
     capsules: Mapping[str, Row[Any]]
     undelivered: Mapping[tuple[str, str], int]
 
@@ -45,11 +45,15 @@ def read_fleet(connection: Connection, lineage: str, *, after: str, limit: int, 
 
 def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:
     ids = [row.id for row in rows]
-    targets = connection.execute(select(TARGETS).where(among(connection, TARGETS.c.id, {one for row in rows for one in targets_of(row)})))
+    link, targets = MONITOR_TARGETS.c, defaultdict(list)
+    joined = MONITOR_TARGETS.join(TARGETS, TARGETS.c.id == link.target_id)
+    used = select(link.monitor_id, TARGETS).select_from(joined).where(among(connection, link.monitor_id, ids)).order_by(link.place)
+    for one in connection.execute(used):
+        targets[one.monitor_id].append(one)
     capsules = connection.execute(select(CAPSULES).where(among(connection, CAPSULES.c.monitor_id, ids)).order_by(CAPSULES.c.number))
     waiting = connection.execute(select(ALERTS.c.monitor_id, ALERTS.c.target_id).where(among(connection, ALERTS.c.monitor_id, ids)))
     return Related(
-        targets={one.id: one for one in targets},
+        targets=targets,
         capsules={one.monitor_id: one for one in capsules},  # the last one of each remains
         undelivered=Counter((one.monitor_id, one.target_id) for one in waiting),
     )
@@ -58,7 +62,7 @@ def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:
 def _entry(row: Row[Any], related: Related, *, url: str, now: datetime) -> Entry:
     stored = stored_state(row)
     state = shown_state(stored, now)
-    targets = tuple(_target_view(related.targets[one], related.undelivered.get((row.id, one), 0)) for one in targets_of(row))
+    targets = tuple(_target_view(one, related.undelivered.get((row.id, one.id), 0)) for one in related.targets.get(row.id, ()))
     return Entry(
         monitor_id=row.id,
         name=row.name,

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, or_, select, upd
 from buildings.recorder.alerts import Notice, raise_alerts
 from buildings.recorder.events import WATCHED_ON
 from buildings.recorder.idempotency import ANSWER_RETENTION
-from buildings.recorder.monitors import apply_key_event, delete_all, targets_of
+from buildings.recorder.monitors import apply_key_event, delete_all
 from buildings.recorder.runtime import Here
 from buildings.recorder.tables import ALERTS, MONITORS, OWNERS, REPLIES, TARGETS
 from campus import among, in_snapshot, in_transaction
@@ -81,9 +81,7 @@ def announce_deletion(connection: Connection, now: datetime) -> int:
     told = MONITORS.c.expiry_told_at
     is_new = or_(told.is_(None), told <= MONITORS.c.deadline_at, told > now)
     rows = connection.execute(select(MONITORS).where(_is_inactive(now), is_new, ~_is_waiting()).limit(MONITORS_PER_TRANSACTION)).all()
-    notices = [
-        Notice(targets_of(row), row.id, row.epoch, "expiring", now, row.deadline_at, None, "silent", row.last_beat_at) for row in rows
-    ]
+    notices = [Notice(row.id, row.epoch, "expiring", now, row.deadline_at, None, "silent", row.last_beat_at) for row in rows]
     raise_alerts(connection, notices, now=now)
     connection.execute(update(MONITORS).where(among(connection, MONITORS.c.id, [row.id for row in rows])).values(expiry_told_at=now))
     return len(rows)

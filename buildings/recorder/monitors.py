@@ -7,10 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
+from buildings.recorder.alerts import targets_of
 from buildings.recorder.problems import monitor_not_found
 from buildings.recorder.secrets import NO_DIGEST, digest_matches, digest_of
 from buildings.recorder.state_machine import Change, Event, MonitorState, Schedule, apply_event
-from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, RETIRED_SECRETS
+from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
 from buildings.recorder.targets import release_targets
 from campus import Caller
 
@@ -54,11 +55,6 @@ def stored_schedule(row: Row[Any]) -> Schedule:
     return Schedule(row.period, row.grace)
 
 
-def targets_of(row: Row[Any]) -> tuple[str, ...]:
-    """The ids of the targets of the monitor in a row."""
-    return tuple(target for target in (row.webhook, row.email) if target)
-
-
 def pause_or_resume(connection: Connection, credentials: Credentials, event: Event, *, now: datetime) -> MonitorState:
     """Pause or resume a monitor; returns its new state."""
     row = authorized_monitor(connection, credentials)
@@ -72,13 +68,14 @@ def delete(connection: Connection, credentials: Credentials) -> None:
 
 def delete_all(connection: Connection, rows: Sequence[Row[Any]]) -> None:
     """Delete monitors with their capsules, retired secrets, undelivered alerts, and targets that no other monitor uses."""
+    targets = targets_of(connection, [row.id for row in rows])
     for row in rows:
-        for table in (CAPSULES, RETIRED_SECRETS, ALERTS):
+        for table in (CAPSULES, RETIRED_SECRETS, ALERTS, MONITOR_TARGETS):
             connection.execute(table.delete().where(table.c.monitor_id == row.id))
         connection.execute(MONITORS.delete().where(MONITORS.c.id == row.id))
         if row.owner is not None:
             connection.execute(update(OWNERS).where(OWNERS.c.lineage == row.owner).values(monitors=OWNERS.c.monitors - 1))
-        release_targets(connection, targets_of(row))
+        release_targets(connection, targets.get(row.id, ()))
 
 
 def apply_key_event(connection: Connection, lineage: str, event: Event, *, now: datetime) -> int:

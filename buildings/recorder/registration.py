@@ -17,7 +17,7 @@ from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached,
 from buildings.recorder.results import Registered
 from buildings.recorder.secrets import digest_of, new_secret
 from buildings.recorder.state_machine import Schedule, initial_state
-from buildings.recorder.tables import MONITORS, OWNERS
+from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS
 from buildings.recorder.targets import ask_to_confirm, claim_target
 from buildings.recorder.urls import MonitorUrls, badge_url
 from campus import Entropy, Key, random_id
@@ -98,11 +98,13 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     connection.execute(
         insert(MONITORS).values(
             **{"id": monitor_id, "secret_digest": digest_of(secret), "badge_id": badge_id, "owner": request.owner, "name": request.name},
-            **{"webhook": webhook and webhook.id, "email": email and email.id, "registered_at": now},
-            **{**request.schedule._asdict(), **state._asdict()},
+            **{**request.schedule._asdict(), **state._asdict(), "registered_at": now},
             **{"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0},
         )
     )
+    targets = [one.id for one in (webhook, email) if one is not None]
+    links = [{"monitor_id": monitor_id, "target_id": target_id, "place": place} for place, target_id in enumerate(targets)]
+    connection.execute(insert(MONITOR_TARGETS), links)
     if email is not None and not email.confirmed and request.owner:
         ask_to_confirm(connection, email.id, request.owner, monitor_id=monitor_id, now=now)
     return _result(request, monitor_id, secret, badge_id, webhook, email, deadline_at=state.deadline_at)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import Connection, and_, case, func, insert, literal, select, union, update
+from sqlalchemy import Connection, and_, case, func, insert, literal, select, update
 
 from buildings.recorder.alerts import Notice, raise_alerts, raise_deaths
 from buildings.recorder.clock import ClockReading, move_times
 from buildings.recorder.state_machine import LEAST_GRACE, LONGEST_GAP, TICK_EVERY, Outage, outage_between
-from buildings.recorder.tables import MONITORS, ONLY, TICKS
+from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, ONLY, TICKS
 from campus import Moment, Span
 
 MONITORS_PER_TRANSACTION = 1_000
@@ -105,10 +105,9 @@ def apply_outage(connection: Connection, outage: Outage, *, moved: timedelta = t
 
 def _alert_all_targets(connection: Connection, outage: Outage) -> None:
     up = MONITORS.c.mode == "up"
-    targets = connection.scalars(
-        union(*(select(column).where(up, column.is_not(None)) for column in (MONITORS.c.webhook, MONITORS.c.email)))
-    )
-    notice = Notice(targets.all(), None, 0, "blind", outage.end, outage.start, outage.end, "the recorder was down", None)
+    joined = MONITOR_TARGETS.join(MONITORS, MONITORS.c.id == MONITOR_TARGETS.c.monitor_id)
+    targets = connection.scalars(select(MONITOR_TARGETS.c.target_id).distinct().select_from(joined).where(up)).all()
+    notice = Notice(None, 0, "blind", outage.end, outage.start, outage.end, "the recorder was down", None, targets)
     raise_alerts(connection, [notice], now=outage.end)
 
 

@@ -53,8 +53,6 @@ class Monitor(Tables, table=True):
     badge_id: str = Field(unique=True)
     owner: str | None = Field(default=None, foreign_key="owner.lineage")
     name: str
-    webhook: str | None = Field(default=None, foreign_key="target.id", index=True)
-    email: str | None = Field(default=None, foreign_key="target.id", index=True)
     period: timedelta = Field(sa_type=Span)
     grace: timedelta = Field(sa_type=Span)
     registered_at: datetime = Field(sa_type=Moment)
@@ -78,6 +76,16 @@ class Monitor(Tables, table=True):
     last_seq: int | None = Field(default=None, sa_type=BigInteger)
     fence: int = 0
     expiry_told_at: datetime | None = Field(default=None, sa_type=Moment)
+
+
+class MonitorTarget(Tables, table=True):
+    """Where a monitor's alerts go: any number of targets, each used by any number of monitors; `place` is their order."""
+
+    __tablename__ = "monitor_target"
+
+    monitor_id: str = Field(primary_key=True, foreign_key="monitor.id", ondelete="CASCADE")
+    target_id: str = Field(primary_key=True, foreign_key="target.id", index=True)
+    place: int = 0
 
 
 class Capsule(Tables, table=True):
@@ -141,4 +149,5 @@ class Reply(Tables, table=True):
 _BY_NAME = Tables.metadata.tables
 OWNERS, TARGETS, MONITORS, CAPSULES = _BY_NAME["owner"], _BY_NAME["target"], _BY_NAME["monitor"], _BY_NAME["capsule"]
 RETIRED_SECRETS, ALERTS, TICKS, REPLIES = _BY_NAME["retired_secret"], _BY_NAME["alert"], _BY_NAME["tick"], _BY_NAME["reply"]
+MONITOR_TARGETS = _BY_NAME["monitor_target"]
 OUTBOX = Outbox(Target, Alert)

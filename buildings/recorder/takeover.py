@@ -8,7 +8,7 @@ from pydantic_core import from_json
 from sqlalchemy import Connection, Row, insert, select
 
 from buildings.recorder.alerts import Notice, raise_alerts
-from buildings.recorder.monitors import Credentials, authorized_monitor, store_change, stored_schedule, stored_state, targets_of
+from buildings.recorder.monitors import Credentials, authorized_monitor, store_change, stored_schedule, stored_state
 from buildings.recorder.problems import not_dead
 from buildings.recorder.results import Call, CapsuleAnswer, CapsuleView, Resume, Taken
 from buildings.recorder.secrets import digest_of, new_secret
@@ -86,7 +86,7 @@ def _raise_alert(
     connection: Connection, row: Row[Any], change: Change, *, since: datetime, until: datetime | None, reason: str, now: datetime
 ) -> None:
     if change.alert is not None:
-        notice = Notice(targets_of(row), row.id, change.state.epoch, change.alert, now, since, until, reason, row.last_beat_at)
+        notice = Notice(row.id, change.state.epoch, change.alert, now, since, until, reason, row.last_beat_at)
         raise_alerts(connection, [notice], now=now)
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import httpx
-from sqlalchemy import Connection, and_, or_, select, update
+from sqlalchemy import Connection, and_, select, update
 
 from buildings.recorder.problems import host_limit_reached, target_in_use, target_refused
-from buildings.recorder.tables import MONITORS, OUTBOX, OWNERS
+from buildings.recorder.tables import MONITOR_TARGETS, OUTBOX, OWNERS
 from campus import Entropy, GuardedClient, Problem, TargetRefused, alerts
 from campus.alerts import Address, Channel, ClaimedTarget, Registrant, address_of, may_be_asked, remove_target
 
@@ -85,6 +85,6 @@ def ask_to_confirm(connection: Connection, target_id: str, owner: str, *, monito
 def release_targets(connection: Connection, target_ids: Sequence[str]) -> None:
     """Delete those that no monitor uses any more."""
     for target_id in target_ids:
-        users = select(MONITORS.c.id).where(or_(MONITORS.c.webhook == target_id, MONITORS.c.email == target_id)).limit(1)
+        users = select(MONITOR_TARGETS.c.monitor_id).where(MONITOR_TARGETS.c.target_id == target_id).limit(1)
         if connection.execute(users).first() is None:
             remove_target(connection, OUTBOX, target_id)

@@ -30,7 +30,7 @@ from sqlalchemy import Connection, insert
 
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.state_machine import initial_state
-from buildings.recorder.tables import MONITORS, OWNERS, TARGETS
+from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, TARGETS
 from campus import in_transaction
 from campus.outbound.callers_urls import guarded_client
 from campus.testing import ORIGIN, Clock
@@ -123,11 +123,12 @@ def fill(connection: Connection, rows: Sequence[Row]) -> None:
         **plain,
     }
     monitors = [
-        {**agreed, "id": f"mon_{row.name}", "badge_id": f"badge_{row.name}", "name": row.name, "webhook": f"tgt_{row.name}"}
-        | {"owner": row.target(now)["owner"]}
+        {**agreed, "id": f"mon_{row.name}", "badge_id": f"badge_{row.name}", "name": row.name} | {"owner": row.target(now)["owner"]}
         for row in rows
     ]
     connection.execute(insert(MONITORS), monitors)
+    links = [{"monitor_id": f"mon_{row.name}", "target_id": f"tgt_{row.name}", "place": 0} for row in rows]
+    connection.execute(insert(MONITOR_TARGETS), links)
 
 
 def rows_of(ports: Mapping[str, int]) -> list[Row]:

@@ -27,7 +27,7 @@ from sqlalchemy import Connection, insert, select, text, update
 
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.state_machine import Schedule, initial_state
-from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS, TICKS, Tables
+from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, TARGETS, TICKS, Tables
 from campus import in_transaction
 from campus.storage import Databases
 from tests.patience import patience
@@ -256,8 +256,10 @@ def fill(connection: Connection, *, count: int, url: Callable[[str], str]) -> No
         **initial_state(SCHEDULE, now)._asdict(),
     }
     plain = {"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0}
-    rows = [{"id": f"mon_{number}", "badge_id": f"badge_{number}", "webhook": f"tgt_{number}", **fixed, **plain} for number in range(count)]
+    rows = [{"id": f"mon_{number}", "badge_id": f"badge_{number}", **fixed, **plain} for number in range(count)]
     connection.execute(insert(MONITORS), rows)
+    links = [{"monitor_id": f"mon_{number}", "target_id": f"tgt_{number}", "place": 0} for number in range(count)]
+    connection.execute(insert(MONITOR_TARGETS), links)
 
 
 def _arm(connection: Connection, *, due: datetime) -> None:

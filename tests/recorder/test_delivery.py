@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recorder.receivers import Receiver
+from recorder.recorders import Recorder
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from buildings.recorder.tables import MONITOR_TARGETS
+from campus import in_transaction
 from campus.alerts.channels.discord import pause_of
 from campus.alerts.channels.webhook import retry_after
 from campus.alerts.retry_policy import WAITS, Outcome, step_after
@@ -233,6 +237,26 @@ async def test_a_lease_that_lapsed_is_taken_over_and_a_live_one_is_not(anywhere:
     await anywhere.pass_time(seconds=46)
     (again,) = await dispatcher.claim()
     assert again.id == message.id
+
+
+async def test_a_monitor_may_have_several_targets_and_each_gets_every_alert(anywhere: Recorder, receiver: Receiver) -> None:
+    key = await anywhere.campus.key("recorder")
+    monitor, other = [await anywhere.register(receiver.url(f"/{name}"), key=key) for name in ("one", "two")]
+    (_, second) = sorted(await anywhere.targets(), key=lambda target: target.address)
+    link = {"monitor_id": monitor["monitor_id"], "target_id": second.id, "place": 1}
+    await in_transaction(anywhere.campus.site.storage, lambda connection: connection.execute(MONITOR_TARGETS.insert(), [link]) and None)
+    await anywhere.beat(monitor, status="fail")
+    assert await anywhere.deliver() == 2
+    await anywhere.pass_time(hours=2)
+    assert await anywhere.sweep() == 1, "the other monitor; the one that failed is dead already"
+    assert await anywhere.deliver() == 1
+    assert sorted(one.path for one in receiver.requests) == ["/one", "/two", "/two"]
+    entries = {one["monitor_id"]: one for one in (await anywhere.call("fleet_status", key=key)).data["monitors"]}
+    assert len(entries[monitor["monitor_id"]]["targets"]) == 2
+    await anywhere.call("delete_monitor", monitor_id=other["monitor_id"], key=key)
+    assert len(await anywhere.targets()) == 2, "the other monitor still uses it"
+    await anywhere.call("delete_monitor", monitor_id=monitor["monitor_id"], key=key)
+    assert await anywhere.targets() == []
 
 
 async def test_what_a_target_answers_reaches_nobody(recorder: Any, receiver: Any) -> None:

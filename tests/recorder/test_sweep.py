@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorder.receivers import Receiver
 from recorder.recorders import OpenRecorder, Recorder
-from sqlalchemy import NullPool, select, text
+from sqlalchemy import Connection, NullPool, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from buildings.recorder.beat import Beat
@@ -21,7 +21,7 @@ from buildings.recorder.monitors import stored_schedule, stored_state
 from buildings.recorder.secrets import digest_of
 from buildings.recorder.state_machine import Outage, apply_event, deadline_after_outage, outage_between
 from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, apply_outage, sweep
-from buildings.recorder.tables import ALERTS, MONITORS
+from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, MONITORS
 from campus import in_snapshot, in_transaction
 from campus.alerts import WakeUp
 
@@ -172,7 +172,14 @@ async def test_nothing_is_delivered_while_deaths_are_still_being_found() -> None
 async def test_a_thousand_deaths_at_once_each_raise_an_alert(anywhere: Recorder) -> None:
     template = await anywhere.row(await anywhere.register())
     copies = [{**template._asdict(), "id": f"mon_{number}", "badge_id": f"badge_{number}"} for number in range(1_203)]
-    await in_transaction(anywhere.campus.site.storage, lambda connection: connection.execute(MONITORS.insert(), copies) and None)
+    (target,) = await anywhere.targets()
+    links = [{"monitor_id": one["id"], "target_id": target.id, "place": 0} for one in copies]
+
+    def insert_all(connection: Connection) -> None:
+        connection.execute(MONITORS.insert(), copies)
+        connection.execute(MONITOR_TARGETS.insert(), links)
+
+    await in_transaction(anywhere.campus.site.storage, insert_all)
     await anywhere.pass_time(hours=2)
     assert await anywhere.sweep() == 1_204
     counted = await in_snapshot(anywhere.campus.site.storage, lambda connection: connection.execute(select(ALERTS.c.monitor_id)).all())
