@@ -18,9 +18,10 @@ serve: $(STAMP)           ## serve this campus; ARGS="--port 9000" and the like 
 
 test: lint types tests    ## everything that must hold before a change lands
 
-lint: $(STAMP)            ## style
+lint: $(STAMP)            ## style, and the layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
 
 types: $(STAMP)           ## mypy --strict
 	$(BIN)/mypy
