@@ -30,6 +30,7 @@ from campus.keys.building_keys import BuildingKeys
 from campus.keys.keyring import KeyRing
 from campus.observability.metrics import Counters
 from campus.outbound.callers_urls import GuardedClient, guarded_client
+from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail, open_mail
 from campus.outbound.operators_urls import feeds_client
 from campus.payments.payment import PaymentService
@@ -119,7 +120,10 @@ async def assemble(
     """
     with ThreadPoolExecutor(max_workers=1) as beside:
         trusting = beside.submit(httpx.create_ssl_context)  # once for all clients: it takes 20 ms
-        plan, mail = plan or await make_plan(config, installed or installed_buildings()), open_mail(config, clock)
+        plan, mail = (
+            plan or await make_plan(config, installed or installed_buildings()),
+            open_mail(config.mail, config.secrets.get(MAIL_PASSWORD), clock),
+        )
     trust = trusting.result()
     tables = {one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}
     async with AsyncExitStack() as stack:
@@ -153,7 +157,7 @@ def payment_service(
         return nullcontext()
     from campus.payments.setup import payments_of  # 30 ms, spared where campus.toml has no [payments]
 
-    return payments_of(config.payments, core, token=config.facilitator_token, now=now, elapsed=elapsed, trust=trust)
+    return payments_of(config.payments, core.storage, core.keys, token=config.facilitator_token, now=now, elapsed=elapsed, trust=trust)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from twins.fastmcp_internals import serve_schemas
 from twins.field_errors import FieldError, pointer_to
 from twins.injection import RequestDependency
 from twins.json_reader import Unstorable, read_json, require_storable, unstorable_reason
-from twins.openapi import openapi, problem_response
+from twins.openapi_document import openapi, problem_response
 from twins.operation import QUERY_METHODS, Operation, Parameter, operation_of
 from twins.parameter_decoding import resolve_reference
 from twins.problems import Problem, invalid_request

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from twins.argument_checks import ArgumentChecker
 from twins.call import ONE_MEBIBYTE, Gate, Twin
 from twins.fastmcp_internals import every_tool, serve_schemas
-from twins.openapi import openapi
+from twins.openapi_document import openapi
 from twins.operation import Operation, operation_of
 from twins.problems import NO_TYPE
 from twins.responses import json_answer, or_not_modified, send_answer

@@ -195,7 +195,10 @@ def accept_unproven(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False
 async def _payments(config: Config) -> AsyncIterator[Payments]:
     if config.payments is None:
         raise ConfigError("campus.toml has no table [payments], so there is no chain to look at; add it, or take back the marks before it")
-    async with open_core(config) as core, payments_of(config.payments, core, token=config.facilitator_token, now=utc_now) as payments:
+    async with (
+        open_core(config) as core,
+        payments_of(config.payments, core.storage, core.keys, token=config.facilitator_token, now=utc_now) as payments,
+    ):
         yield payments
 
 

@@ -12,7 +12,7 @@ from email.message import Message
 from email.policy import compat32
 from email.utils import format_datetime, formataddr, parseaddr
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from uuid import uuid4
 
 import anyio
@@ -20,7 +20,6 @@ from aiosmtplib import SMTP, SMTPException, SMTPRecipientsRefused
 from anyio import CapacityLimiter
 from pydantic import SecretStr
 
-from campus.config import Config
 from campus.errors import ConfigError, MailRefused, MailUnavailable
 
 Tls = Literal["implicit", "starttls", "offered", "none"]
@@ -170,14 +169,41 @@ def quoted_utf8() -> Charset:
     return charset
 
 
-def open_mail(config: Config, now: Callable[[], datetime]) -> Mail | None:
-    """The mail of campus.toml, None when it has none; ConfigError when it cannot work. Nothing is connected."""
-    table = config.mail
+class MailSettings(Protocol):
+    """What mail needs of campus.toml: its table [mail]."""
+
+    @property
+    def host(self) -> str:
+        """The SMTP server's name or address."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """Its port."""
+        ...
+
+    @property
+    def sender(self) -> str:
+        """An address, or `Name <address>`."""
+        ...
+
+    @property
+    def username(self) -> str | None:
+        """Default: the sender's address, if there is a password."""
+        ...
+
+    @property
+    def tls(self) -> Tls | None:
+        """Default: implicit on port 465, starttls with a password, otherwise whatever the server offers."""
+        ...
+
+
+def open_mail(table: MailSettings | None, password: SecretStr | None, now: Callable[[], datetime]) -> Mail | None:
+    """The mail of campus.toml, or None without a table. Raises ConfigError if it cannot work. Nothing is connected."""
     if table is None:
         return None
     if not table.sender.isprintable() or not ADDRESS.fullmatch(parseaddr(table.sender)[1]):
         raise ConfigError(f"[mail] sender = {table.sender!r} is no address; write it as alerts@host.example, or Name <alerts@host.example>")
-    password = config.secrets.get(PASSWORD)
     if password and table.tls == "none":
         raise ConfigError(f"[mail] tls = 'none' would send {PASSWORD} in the clear; leave tls out, or unset the password")
     if table.username and not password:

@@ -16,10 +16,10 @@ import anyio
 import httpx
 from anyio.to_thread import run_sync
 
-from campus.core import Core
 from campus.errors import CampusError, StorageError
 from campus.jobs import Task
 from campus.jobs.scheduler import process_name
+from campus.keys.keyring import KeyRing
 from campus.payments.audit import Audit, Wallet
 from campus.payments.chain import Chain
 from campus.payments.jobs import UNCLAIMED_EXPLAINED, ClockSteps, tasks_of
@@ -193,7 +193,8 @@ class Payments:
 
 def payments_of(
     settings: PaymentSettings,
-    core: Core,
+    storage: Storage,
+    keys: KeyRing,
     *,
     token: str | None,
     now: Callable[[], datetime],
@@ -201,10 +202,9 @@ def payments_of(
     trust: ssl.SSLContext | None = None,
 ) -> AbstractAsyncContextManager[Payments]:
     """The payments of a campus, to be opened. The keys that a payment buys are delivered or dropped in its own transaction."""
-    keys = core.keys
     return open_payments(
         settings,
-        core.storage,
+        storage,
         token=token,
         now=now,
         elapsed=elapsed,

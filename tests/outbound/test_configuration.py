@@ -15,7 +15,7 @@ from campus.config import Config, read_config
 from campus.core import utc_now
 from campus.errors import ConfigError
 from campus.outbound.callers_urls import guarded_client
-from campus.outbound.mail import PASSWORD, Mail, open_mail
+from campus.outbound.mail import Mail, open_mail
 
 pytestmark = pytest.mark.anyio
 MAIL = {"host": "smtp.example", "sender": "alerts@x.example"}
@@ -37,8 +37,8 @@ MISTAKES = {
 
 
 def mail_of(password: str | None = None, **table: Any) -> Mail | None:
-    secrets = {PASSWORD: SecretStr(password)} if password else {}
-    return open_mail(Config.model_validate({"mail": MAIL | table, "secrets": secrets}), utc_now)
+    secret = SecretStr(password) if password else None
+    return open_mail(Config.model_validate({"mail": MAIL | table}).mail, secret, utc_now)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=str)
@@ -51,7 +51,7 @@ def test_a_mistake_is_told_in_one_sentence(mistake: str, tmp_path: Path) -> None
 
 
 def test_without_the_table_there_is_no_mail() -> None:
-    assert open_mail(Config(), utc_now) is None
+    assert open_mail(Config().mail, None, utc_now) is None
 
 
 @pytest.mark.parametrize(("table", "password", "tls"), [
