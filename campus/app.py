@@ -15,7 +15,7 @@ import httpx
 from starlette.types import ASGIApp
 
 from campus.addresses import Listen
-from campus.catalog.loader import Installed, LoadedBuilding, installed_buildings, one_line
+from campus.catalog.loader import Installed, LoadedBuilding, error_with_place, installed_buildings
 from campus.catalog.plan import Plan, make_plan
 from campus.catalog.server import OpenBuilding
 from campus.checks import Findings, campus_findings, free_write_findings, readiness, run_checks, table_findings
@@ -215,7 +215,7 @@ async def _state_of(loaded: LoadedBuilding, site: Site[Any, Any], stack: AsyncEx
     except CampusError:
         raise
     except Exception as error:  # the border to an author's code: the operator is told whose it is
-        raise LoadError(f"building {loaded.name!r} cannot make its state: {one_line(error)}") from error
+        raise LoadError(f"building {loaded.name!r} cannot make its state: {error_with_place(error)}") from error
 
 
 def open_admin(campus: Campus) -> ASGIApp:

@@ -102,7 +102,7 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
     try:
         target = found[0].load()
     except Exception as error:  # whatever a plugin raises at import is reported to the operator
-        raise LoadError(f"building {name!r} cannot be imported: {one_line(error)}") from error
+        raise LoadError(f"building {name!r} cannot be imported: {error_with_place(error)}") from error
     if isinstance(target, FastMCP):
         return Building(target)
     if not isinstance(target, Building):
@@ -126,7 +126,9 @@ def wrapped(name: str, table: BuildingTable) -> FastMCP[Any]:
     try:
         found = getattr(import_module(module), attribute)
     except Exception as error:  # whatever a stranger's module raises at import is reported to the operator
-        raise LoadError(f"buildings.{name}.server = {target!r} cannot be imported: {one_line(error)}; write {REMOTE_FORMS}") from error
+        raise LoadError(
+            f"buildings.{name}.server = {target!r} cannot be imported: {error_with_place(error)}; write {REMOTE_FORMS}"
+        ) from error
     if isinstance(found, FastMCP) and table.settings:
         raise ConfigError(f"{target} is a server, not a factory: it takes no keys, but [buildings.{name}] has {min(table.settings)!r}")
     return found if isinstance(found, FastMCP) else _server_from(name, found, **table.settings)
@@ -165,13 +167,13 @@ def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastM
     try:
         server = factory(*args, **kwargs)
     except Exception as error:  # an author's factory may raise anything; the operator is told
-        raise LoadError(f"the server of building {name!r} cannot be made: {one_line(error)}") from error
+        raise LoadError(f"the server of building {name!r} cannot be made: {error_with_place(error)}") from error
     if not isinstance(server, FastMCP):
         raise LoadError(f"the factory of building {name!r} returned a {type(server).__name__}; it must return a FastMCP server")
     return server
 
 
-def one_line(error: Exception) -> str:
+def error_with_place(error: Exception) -> str:
     """An exception of an author's code in one line, with the place that raised it."""
     frames = extract_tb(error.__traceback__)
     where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""

@@ -35,10 +35,10 @@ class JobRecord:
         latest = now + SKEW
         return replace(
             self,
-            last_started=_until(self.last_started, latest),
-            last_success=_until(self.last_success, latest),
-            retry_at=_until(self.retry_at, latest + RETRIES.longest),
-            lease_until=_until(self.lease_until, latest + LEASE.length),
+            last_started=_unless_later(self.last_started, latest),
+            last_success=_unless_later(self.last_success, latest),
+            retry_at=_unless_later(self.retry_at, latest + RETRIES.longest),
+            lease_until=_unless_later(self.lease_until, latest + LEASE.length),
         )
 
     def is_leased(self, now: datetime) -> bool:
@@ -60,18 +60,18 @@ class JobRecord:
 
     def failed(self, error: Exception, *, now: datetime, chance: float) -> "JobRecord":
         """The run raised."""
-        return replace(self, holder=None, lease_until=None)._with_failure(one_line(error), now, chance)
+        return replace(self, holder=None, lease_until=None)._with_failure(describe_error(error), now, chance)
 
     def _with_failure(self, text: str, now: datetime, chance: float) -> "JobRecord":
         failures = self.failures + 1
         return replace(self, last_error=text, failures=failures, retry_at=now + RETRIES.wait(failures, chance=chance))
 
 
-def _until(moment: datetime | None, latest: datetime) -> datetime | None:
+def _unless_later(moment: datetime | None, latest: datetime) -> datetime | None:
     return None if moment is not None and moment > latest else moment
 
 
-def one_line(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """An error in one line, without secrets; a group of one error is that error."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from campus.errors import CampusError, JobRefused
-from campus.jobs.record import JobRecord, one_line
+from campus.jobs.record import JobRecord, describe_error
 from campus.jobs.run import Runner
 from campus.jobs.schedule import due_at
 from campus.jobs.store import JobStore, ProcessJobStore, SharedJobStore
@@ -131,7 +131,7 @@ class Scheduler:
             yield
             self._errors.pop(what, None)
         except Exception as error:  # any error: the other jobs go on
-            sentence = f"{what}: {one_line(error)}"
+            sentence = f"{what}: {describe_error(error)}"
             if self._errors.get(what) != sentence:
                 log.exception("scheduler in trouble", extra={"reason": what})
             self._errors[what] = sentence

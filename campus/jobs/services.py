@@ -1,4 +1,4 @@
-"""Services: what a building runs all the time while the process serves. One that fails is started again, later each time."""
+"""Services: what a building runs all the time while the process serves. A failed service is restarted after a growing wait."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -8,14 +8,14 @@ from datetime import timedelta
 import anyio
 
 from campus.errors import CampusError
-from campus.jobs.record import one_line
+from campus.jobs.record import describe_error
 from campus.storage import Backoff
 
 log = logging.getLogger(__name__)
 
 RESTARTS = Backoff([timedelta(seconds=seconds) for seconds in (1, 2, 5, 15, 60)])
 STEADY_SECONDS = 60.0
-"""A service that has run for so long is well again: it is no finding any more, and its next failure counts as the first."""
+"""After running for so long a service counts as healthy: its finding ends, and its next failure counts as the first."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ async def _run_until_it_ends(task: ServiceTask) -> str:
     about = {"building": task.building, "service": task.name}
     try:
         await task.run()
-    except CampusError as error:  # its sentence says all
+    except CampusError as error:  # its sentence needs no traceback
         log.error("service failed", extra={**about, "reason": error})
         return str(error)
     except Exception as error:  # the border to a building's code
         log.exception("service failed", extra=about)
-        return one_line(error)
+        return describe_error(error)
     log.error("service ended", extra=about)
     return "it returned, and a service runs until it is cancelled"

@@ -1,4 +1,4 @@
-"""Schedulers as processes have them: each with a databases of its own on one database, on clocks that the test moves."""
+"""Schedulers like those of several processes: each opens the test's database by itself; the test moves their clocks."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -18,14 +18,14 @@ from campus.testing import Clock
 PACE = 0.005
 QUIET_LOOKS = 20
 PATIENCE = patience(100)
-"""Seconds after which a wait is given up: a bound, not an expectation."""
+"""Seconds after which a wait fails."""
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
 
 @dataclass
 class Watch:
-    """What a scheduler does: how often it read its clock since it last used its database, and whether it uses that now."""
+    """How often a scheduler read its clock since it last used its database, and whether it uses that now."""
 
     clock: Clock
     storage: Storage
@@ -62,13 +62,13 @@ class Watch:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it looked at its clock again and again, and found nothing to do."""
+        """Whether it read its clock several times and found nothing to do."""
         return not self.runs or (not self.busy and self.reads >= QUIET_LOOKS)
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process's scheduler, its house storage and its clock."""
+    """One process's scheduler, its storage and its clock."""
 
     scheduler: Scheduler
     storage: Storage
@@ -76,7 +76,7 @@ class Process:
     watch: Watch
 
     async def status(self, name: str = "job") -> JobStatus:
-        """How a job fares, looked up now."""
+        """The status of a job, read now."""
         await self.scheduler.read_records()
         return next(one for one in self.scheduler.status() if one.name == name)
 
@@ -97,7 +97,7 @@ def watches() -> list[Watch]:
 
 @pytest.fixture
 def open_process(storage_url: str, clock: Clock, watches: list[Watch]) -> Open:
-    """Open a scheduler on the test's database; `clock` gives it one of its own."""
+    """Open a scheduler on the test's database; `clock` replaces the shared one."""
 
     @asynccontextmanager
     async def open_one(*tasks: Task, holder: str | None = None, clock: Clock = clock) -> AsyncIterator[Process]:

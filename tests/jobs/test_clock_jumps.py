@@ -1,4 +1,4 @@
-"""A clock that was ahead for a moment stops no job: what was written meanwhile lies in the future, and does not count."""
+"""A clock that was ahead for a moment stops no job: times that were stored meanwhile are in the future, and are ignored."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -43,7 +43,7 @@ def test_the_clock_of_another_process_may_be_a_little_ahead() -> None:
     assert due_at(Periodic(timedelta(minutes=5)), leased, NOW) == LEASE.end(soon)
 
 
-async def test_a_scheduler_that_rests_looks_again_when_the_clock_is_set_back(
+async def test_a_waiting_scheduler_reads_the_records_again_when_the_clock_is_set_back(
     open_process: Open, clock: Clock, until: Until, settle: Settle
 ) -> None:
     work = Work()

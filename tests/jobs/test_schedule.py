@@ -43,7 +43,7 @@ def test_a_run_that_began_exactly_at_the_slot_counts_for_it() -> None:
 
 
 @pytest.mark.parametrize("schedule", [Daily(12, 0), Periodic(6 * HOUR)])
-def test_nothing_of_a_failure_is_left_after_a_success(schedule: Daily | Periodic) -> None:
+def test_a_success_clears_the_failures_before_it(schedule: Daily | Periodic) -> None:
     failed = JobRecord().claimed("a", now=NOON, chance=0.5).failed(ValueError("no"), now=NOON, chance=0.5)
     assert failed.retry_at is not None
     again = failed.claimed("a", now=failed.retry_at, chance=0.5).succeeded()
@@ -55,7 +55,7 @@ def test_nothing_of_a_failure_is_left_after_a_success(schedule: Daily | Periodic
 
 @pytest.mark.parametrize("schedule", [Daily(12, 0), Periodic(timedelta(minutes=1))])
 @given(failures=st.integers(1, 50), chance=st.floats(0, 1))
-def test_a_failure_puts_a_job_off_by_its_own_wait_and_no_longer(schedule: Daily | Periodic, failures: int, chance: float) -> None:
+def test_a_failure_postpones_a_job_by_its_wait_and_no_longer(schedule: Daily | Periodic, failures: int, chance: float) -> None:
     record = JobRecord(failures=failures - 1).failed(ValueError("no"), now=NOON, chance=chance)
     assert record.retry_at == due_at(schedule, record, NOON) == NOON + RETRIES.wait(failures, chance=chance)
     assert record.retry_at <= NOON + RETRIES.longest
@@ -88,12 +88,12 @@ def test_waits_double_from_a_minute_to_an_hour() -> None:
 
 
 @given(st.integers(1, 10_000), st.floats(0, 1))
-def test_chance_moves_a_wait_by_a_tenth_at_most(failures: int, chance: float) -> None:
+def test_a_wait_is_spread_by_a_tenth_at_most(failures: int, chance: float) -> None:
     middle = RETRIES.wait(failures)
     assert timedelta(seconds=54) <= middle * 0.9 <= RETRIES.wait(failures, chance=chance) <= middle * 1.1 <= RETRIES.longest
 
 
-def test_a_process_that_went_away_counts_as_a_failure_so_that_a_deadly_job_rests() -> None:
+def test_a_lapsed_lease_counts_as_a_failure_so_that_a_job_that_kills_its_process_waits() -> None:
     record, now, waits = JobRecord(), NOON, []
     for _ in range(8):
         record = record.claimed("process", now=now, chance=0.5)
@@ -105,7 +105,7 @@ def test_a_process_that_went_away_counts_as_a_failure_so_that_a_deadly_job_rests
     assert record.last_error == "process went away while it ran the job"
 
 
-def test_an_error_is_told_in_one_short_line() -> None:
+def test_an_error_is_described_in_one_short_line() -> None:
     record = JobRecord().failed(ValueError("many\n  lines " + "x" * 1000), now=NOON, chance=0)
     assert record.last_error is not None
     assert record.last_error.startswith("ValueError: many lines xxx")
@@ -115,12 +115,12 @@ def test_an_error_is_told_in_one_short_line() -> None:
 
 
 @pytest.mark.parametrize("text", ["24:00", "12:60", "9:00", "12", "noon", "12:00:00", "12:00Z", "", "１２:00"])
-def test_what_is_no_time_of_day_is_refused_with_the_form(text: str) -> None:
+def test_a_wrong_time_of_day_is_refused_with_the_right_form(text: str) -> None:
     with pytest.raises(ValueError, match='is not a time of day; write it in UTC as "13:00"'):
         Task("job", nothing, daily_at=text)
 
 
-def test_a_schedule_that_makes_no_sense_is_refused() -> None:
+def test_a_contradictory_schedule_is_refused() -> None:
     with pytest.raises(ValueError, match="job is both periodic and daily; pass every= or daily_at="):
         Task("job", nothing, every=HOUR, daily_at="13:00")
     with pytest.raises(ValueError, match=r"a period of 0:00:00 is too short; use one above zero"):

@@ -1,4 +1,4 @@
-"""The scheduler on a real database: one runner among many processes, made-up runs, retries, leases."""
+"""The scheduler on a real database: one runner among many processes, missed runs, retries, leases."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -27,7 +27,7 @@ STUCK_RUNNER = Path(__file__).with_name("stuck_runner.py")
 
 
 class Work:
-    """A job that counts its runs, and does in them what the test says."""
+    """A job that counts its runs and does what the test sets."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -68,7 +68,7 @@ async def test_of_eight_processes_one_runs_a_daily_job(open_process: Open, clock
         tasks.cancel_scope.cancel()
 
 
-async def test_a_missed_daily_run_is_made_up_for_at_once(open_process: Open, clock: Clock, until: Until, settle: Settle) -> None:
+async def test_a_missed_daily_run_starts_at_once(open_process: Open, clock: Clock, until: Until, settle: Settle) -> None:
     work = Work()
     async with open_process(work.daily()) as process:
         await process.scheduler.run_now("job")
@@ -81,7 +81,7 @@ async def test_a_missed_daily_run_is_made_up_for_at_once(open_process: Open, clo
     assert work.runs == 2, "three slots were missed; the latest one counts"
 
 
-async def test_a_daily_job_whose_slot_was_served_waits_for_the_next(open_process: Open, clock: Clock, until: Until, settle: Settle) -> None:
+async def test_a_daily_job_that_ran_in_its_slot_waits_for_the_next(open_process: Open, clock: Clock, until: Until, settle: Settle) -> None:
     work = Work()
     async with open_process(work.daily()) as process, anyio.create_task_group() as tasks:
         await process.scheduler.run_now("job")
@@ -122,7 +122,7 @@ async def test_a_job_on_each_runs_in_every_process(open_process: Open, clock: Cl
         tasks.cancel_scope.cancel()
 
 
-async def test_a_failing_job_backs_off_is_told_of_and_recovers(open_process: Open, clock: Clock, until: Until, settle: Settle) -> None:
+async def test_a_failing_job_backs_off_is_a_finding_and_recovers(open_process: Open, clock: Clock, until: Until, settle: Settle) -> None:
     work = Work()
     work.error = OSError("the feed is away")
     async with open_process(work.daily()) as process, anyio.create_task_group() as tasks:
@@ -161,7 +161,7 @@ async def test_a_scheduled_run_that_fails_is_logged_once(open_process: Open, unt
     assert [(record.message, vars(record)["reason"], record.exc_info) for record in one_line] == [("job failed", "the feed is away", None)]
 
 
-async def test_a_job_that_fails_stops_no_other(open_process: Open, until: Until) -> None:
+async def test_a_failing_job_does_not_stop_the_others(open_process: Open, until: Until) -> None:
     bad, good = Work(), Work()
     bad.error = ValueError("no")
     async with open_process(bad.daily(), Task("good", good, daily_at="13:00")) as process, anyio.create_task_group() as tasks:
@@ -228,7 +228,7 @@ async def test_a_run_whose_lease_another_took_is_stopped_and_changes_nothing(
         tasks.cancel_scope.cancel()
 
 
-async def test_a_scheduler_that_is_cancelled_gives_its_lease_back(open_process: Open, until: Until) -> None:
+async def test_a_scheduler_that_is_cancelled_releases_its_lease(open_process: Open, until: Until) -> None:
     stopped, next_one = Work(), Work()
     stopped.hold = True
     async with open_process(stopped.daily()) as process, anyio.create_task_group() as tasks:
@@ -244,7 +244,7 @@ async def test_a_scheduler_that_is_cancelled_gives_its_lease_back(open_process: 
         tasks.cancel_scope.cancel()
 
 
-async def test_a_run_by_hand_takes_the_lease_and_says_who_has_it(open_process: Open, until: Until) -> None:
+async def test_a_run_by_hand_takes_the_lease_and_names_its_holder(open_process: Open, until: Until) -> None:
     work = Work()
     work.hold = True
     async with open_process(work.daily(), holder="web-1:77") as one, open_process(work.daily()) as other:
@@ -274,7 +274,7 @@ async def test_a_run_by_hand_with_options_gets_them_and_leaves_the_scheduled_one
         tasks.cancel_scope.cancel()
 
 
-async def test_a_run_by_hand_raises_what_the_job_raises_and_notes_it(open_process: Open) -> None:
+async def test_a_run_by_hand_raises_what_the_job_raises_and_stores_it(open_process: Open) -> None:
     work = Work()
     work.error = OSError("the feed is away")
     async with open_process(work.daily()) as process:
@@ -284,7 +284,7 @@ async def test_a_run_by_hand_raises_what_the_job_raises_and_notes_it(open_proces
         assert (status.failures, status.running) == (1, False)
 
 
-async def test_an_unknown_job_is_refused_with_those_there_are(open_process: Open) -> None:
+async def test_an_unknown_job_is_refused_with_the_known_ones(open_process: Open) -> None:
     async with open_process(Work().daily(), Task("by_hand", Work())) as process:
         with pytest.raises(JobRefused, match="there is no job 'zoo'; the jobs are: by_hand, job"):
             await process.scheduler.run_now("zoo")
@@ -303,7 +303,7 @@ async def test_a_job_by_hand_runs_by_hand_only(open_process: Open, clock: Clock,
     assert work.runs == 1
 
 
-async def test_status_tells_of_a_run_while_it_lasts(open_process: Open, clock: Clock, until: Until) -> None:
+async def test_the_status_shows_a_run_while_it_lasts(open_process: Open, clock: Clock, until: Until) -> None:
     work = Work()
     work.hold = True
     async with open_process(work.daily()) as process, open_process(work.daily()) as other, anyio.create_task_group() as tasks:
@@ -329,7 +329,7 @@ class Locked:
         return self._storage.write()
 
 
-async def test_a_database_that_takes_no_writes_is_told_and_the_job_runs_when_it_does(
+async def test_a_database_that_refuses_writes_is_a_finding_and_the_job_runs_when_it_recovers(
     open_process: Open, clock: Clock, until: Until, settle: Settle
 ) -> None:
     work = Work()
@@ -392,7 +392,7 @@ async def test_a_storage_that_fails_after_a_renewal_stops_the_run_only_when_that
         tasks.cancel_scope.cancel()
 
 
-async def test_a_scheduler_that_looks_no_more_is_a_finding(open_process: Open, clock: Clock) -> None:
+async def test_a_scheduler_that_stopped_reading_is_a_finding(open_process: Open, clock: Clock) -> None:
     async with open_process() as process:
         await process.scheduler.read_records()
         clock.move(MINUTE)

@@ -1,4 +1,4 @@
-"""What can be done with a key: each change, and what refuses it."""
+"""Every change of a key, and why it is refused."""
 
 import logging
 from collections.abc import Mapping
@@ -52,18 +52,18 @@ async def test_the_token_is_nowhere_in_the_database(ring: KeyRing, storage: Stor
     assert secret[12:] not in stored
 
 
-async def test_an_unknown_product_is_refused_with_those_for_sale(ring: KeyRing, storage: Storage) -> None:
+async def test_an_unknown_product_is_refused_with_the_known_ones(ring: KeyRing, storage: Storage) -> None:
     with pytest.raises(KeyRefused, match="no product 'zoo' is for sale; the products are: campus-pass, campus-pass-year, cve, recorder"):
         await ring.issue("zoo")
     assert await events_of(storage) == []
 
 
-async def test_without_products_the_refusal_names_the_table_to_write(storage: Storage, clock: Clock) -> None:
+async def test_without_products_the_refusal_names_the_table_to_add(storage: Storage, clock: Clock) -> None:
     with pytest.raises(KeyRefused, match=r"campus.toml has no table \[products.NAME\]"):
         await KeyRing(storage, {}, now=clock).issue("cve")
 
 
-async def test_a_key_is_valid_until_its_end_and_not_at_it(ring: KeyRing, clock: Clock) -> None:
+async def test_a_key_is_valid_before_its_end_and_not_at_it(ring: KeyRing, clock: Clock) -> None:
     key, token = await ring.issue("cve")
     clock.time = key.expires_at - INSTANT
     assert await ring.find(token) == Credential("valid", key)
@@ -72,7 +72,7 @@ async def test_a_key_is_valid_until_its_end_and_not_at_it(ring: KeyRing, clock: 
     assert await ring.find(token) == Credential("expired", key)
 
 
-async def test_a_rotated_key_lives_a_day_beside_its_heir(ring: KeyRing, clock: Clock) -> None:
+async def test_a_rotated_key_is_valid_for_one_more_day(ring: KeyRing, clock: Clock) -> None:
     old, old_token = await ring.issue("cve", note="the scanner's")
     clock.move(DAY)
     new, new_token = await ring.rotate(old.id)
@@ -88,7 +88,7 @@ async def test_a_rotated_key_lives_a_day_beside_its_heir(ring: KeyRing, clock: C
     assert await ring.find(new_token) == Credential("valid", new)
 
 
-async def test_a_rotation_lengthens_no_key(ring: KeyRing, clock: Clock) -> None:
+async def test_a_rotation_does_not_extend_a_key(ring: KeyRing, clock: Clock) -> None:
     old, old_token = await ring.issue("cve")
     clock.time = old.expires_at - timedelta(hours=1)
     new, new_token = await ring.rotate(old.id)
@@ -120,7 +120,7 @@ async def test_a_key_that_ended_is_not_rotated(ring: KeyRing, clock: Clock) -> N
         await ring.rotate(key.id)
 
 
-async def test_a_renewal_begins_at_the_end_of_a_key_that_lives(ring: KeyRing, clock: Clock) -> None:
+async def test_a_renewal_of_a_valid_key_begins_at_its_end(ring: KeyRing, clock: Clock) -> None:
     key, token = await ring.issue("cve")
     clock.move(DAY)
     await ring.find(token)
@@ -130,7 +130,7 @@ async def test_a_renewal_begins_at_the_end_of_a_key_that_lives(ring: KeyRing, cl
     assert await ring.find(token) == Credential("valid", renewed)
 
 
-async def test_a_renewal_begins_now_for_a_key_that_ended(ring: KeyRing, clock: Clock) -> None:
+async def test_a_renewal_of_an_expired_key_begins_now(ring: KeyRing, clock: Clock) -> None:
     key, token = await ring.issue("cve")
     clock.time = key.expires_at + 100 * DAY
     assert (await ring.find(token)).state == "expired"
@@ -150,7 +150,7 @@ async def test_a_renewal_may_be_by_another_product_of_the_same_scope_only(ring: 
         await ring.renew(key.id, "zoo")
 
 
-async def test_a_revocation_bites_at_once_here_and_within_five_seconds_elsewhere(ring: KeyRing, other_ring: KeyRing, clock: Clock) -> None:
+async def test_a_revocation_holds_at_once_here_and_in_five_seconds_elsewhere(ring: KeyRing, other_ring: KeyRing, clock: Clock) -> None:
     key, token = await ring.issue("cve")
     await ring.find(token)
     await other_ring.find(token)
@@ -162,7 +162,7 @@ async def test_a_revocation_bites_at_once_here_and_within_five_seconds_elsewhere
     assert await other_ring.find(token) == Credential("revoked", key)
 
 
-async def test_a_revoked_key_changes_no_more(ring: KeyRing, storage: Storage, clock: Clock) -> None:
+async def test_a_revoked_key_cannot_be_changed(ring: KeyRing, storage: Storage, clock: Clock) -> None:
     key, _ = await ring.issue("cve")
     await ring.revoke(key.id)
     for change in (ring.rotate, ring.renew):
@@ -215,7 +215,7 @@ async def test_an_ambiguous_beginning_is_refused_with_the_ids(storage: Storage, 
     assert (await ring.revoke(one.id)).id == one.id
 
 
-async def test_the_list_shows_how_each_key_stands(ring: KeyRing, clock: Clock) -> None:
+async def test_the_list_shows_the_state_of_each_key(ring: KeyRing, clock: Clock) -> None:
     expired, _ = await ring.issue("cve")
     clock.move(30 * DAY)
     revoked, _ = await ring.issue("recorder", note="lost")
@@ -250,7 +250,7 @@ async def test_every_change_is_in_the_log_with_who_made_it(ring: KeyRing, storag
     ]
 
 
-async def test_of_rotations_at_once_one_is_done(ring: KeyRing, other_ring: KeyRing, storage: Storage) -> None:
+async def test_one_of_simultaneous_rotations_succeeds(ring: KeyRing, other_ring: KeyRing, storage: Storage) -> None:
     key, _ = await ring.issue("cve")
     heirs: list[str] = []
     refusals: list[str] = []
@@ -269,7 +269,7 @@ async def test_of_rotations_at_once_one_is_done(ring: KeyRing, other_ring: KeyRi
     assert [action for _, action, _ in await events_of(storage)] == ["issued", "issued", "rotated"]
 
 
-async def test_of_renewals_at_once_each_counts(ring: KeyRing, other_ring: KeyRing) -> None:
+async def test_all_simultaneous_renewals_count(ring: KeyRing, other_ring: KeyRing) -> None:
     key, _ = await ring.issue("cve")
     async with anyio.create_task_group() as tasks:
         for keys in (ring, other_ring) * 4:
@@ -279,7 +279,7 @@ async def test_of_renewals_at_once_each_counts(ring: KeyRing, other_ring: KeyRin
     assert renewed.expires_at == key.expires_at + 8 * 30 * DAY
 
 
-async def test_of_revocations_at_once_one_is_logged(ring: KeyRing, other_ring: KeyRing, storage: Storage) -> None:
+async def test_one_of_simultaneous_revocations_is_logged(ring: KeyRing, other_ring: KeyRing, storage: Storage) -> None:
     key, _ = await ring.issue("cve")
     async with anyio.create_task_group() as tasks:
         for keys in (ring, other_ring) * 4:

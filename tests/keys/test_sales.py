@@ -1,4 +1,4 @@
-"""Keys that a payment buys: what is true before the payment settles, after it, and when it is released."""
+"""Keys that a payment buys: their state before the payment settles, after it, and when it is released."""
 
 import logging
 from collections.abc import Mapping
@@ -70,9 +70,7 @@ async def test_the_term_counts_from_the_call_and_not_from_the_settlement(
     assert await ring.get(sold.key.id) == sold.key
 
 
-async def test_a_key_is_delivered_as_it_was_sold_though_the_operator_sells_it_no_more(
-    keys: BuildingKeys, storage: Storage, clock: Clock
-) -> None:
+async def test_a_key_is_delivered_as_it_was_sold_though_the_product_is_gone(keys: BuildingKeys, storage: Storage, clock: Clock) -> None:
     sold = await keys.sell("cve", payment="pay_1")
     after_a_restart = KeyRing(storage, {}, now=clock)
     await settle(storage, after_a_restart, "pay_1")
@@ -80,7 +78,7 @@ async def test_a_key_is_delivered_as_it_was_sold_though_the_operator_sells_it_no
     assert await after_a_restart.find(sold.token) == Credential("valid", sold.key)
 
 
-async def test_a_settlement_that_is_told_twice_delivers_once(keys: BuildingKeys, ring: KeyRing, storage: Storage, clock: Clock) -> None:
+async def test_a_settlement_that_is_reported_twice_delivers_once(keys: BuildingKeys, ring: KeyRing, storage: Storage, clock: Clock) -> None:
     key, _ = await ring.issue("cve")
     await keys.sell("cve", payment="pay_1", renew=key.id)
     await settle(storage, ring, "pay_1")
@@ -98,7 +96,7 @@ async def test_a_payment_that_bought_no_key_changes_none(ring: KeyRing, storage:
     assert await events_of(storage) == []
 
 
-async def test_a_sale_whose_payment_is_released_opens_nothing_ever(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
+async def test_a_sale_whose_payment_is_released_never_opens_anything(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
     sold = await keys.sell("cve", payment="pay_1")
     await release(storage, ring, "pay_1")
     await settle(storage, ring, "pay_1")
@@ -107,7 +105,7 @@ async def test_a_sale_whose_payment_is_released_opens_nothing_ever(keys: Buildin
     assert await sales_of(storage) == []
 
 
-async def test_a_release_takes_nothing_from_a_key_that_was_paid_for(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
+async def test_a_release_changes_no_key_that_was_paid_for(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
     sold = await keys.sell("cve", payment="pay_1")
     await settle(storage, ring, "pay_1")
     await release(storage, ring, "pay_1")
@@ -116,7 +114,7 @@ async def test_a_release_takes_nothing_from_a_key_that_was_paid_for(keys: Buildi
     assert [sale.key_id for sale in await sales_of(storage)] == [sold.key.id]
 
 
-async def test_a_call_that_ran_again_sells_its_last_key_only(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
+async def test_a_repeated_call_sells_its_last_key_only(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
     first = await keys.sell("cve", payment="pay_1")
     second = await keys.sell("cve", payment="pay_1")
     await settle(storage, ring, "pay_1")
@@ -158,7 +156,7 @@ async def test_a_renewal_extends_the_key_when_it_is_paid_and_not_before(
     assert await ring.find(token) == Credential("valid", sold.key)
 
 
-async def test_a_key_that_ended_opens_again_the_moment_its_renewal_is_paid(
+async def test_an_expired_key_is_valid_as_soon_as_its_renewal_is_paid(
     keys: BuildingKeys, ring: KeyRing, storage: Storage, clock: Clock
 ) -> None:
     key, token = await ring.issue("cve")
@@ -171,7 +169,7 @@ async def test_a_key_that_ended_opens_again_the_moment_its_renewal_is_paid(
     assert await ring.find(token) == Credential("valid", sold.key)
 
 
-async def test_of_renewals_at_once_each_counts(keys: BuildingKeys, ring: KeyRing, other_ring: KeyRing, storage: Storage) -> None:
+async def test_all_simultaneous_renewals_count(keys: BuildingKeys, ring: KeyRing, other_ring: KeyRing, storage: Storage) -> None:
     key, _ = await ring.issue("cve")
     payments = [f"pay_{number}" for number in range(6)]
     for payment in payments:
@@ -199,9 +197,7 @@ async def take_back(storage: Storage, ring: KeyRing, payment: str) -> None:
         await ring.take_back(session, payment)
 
 
-async def test_a_key_whose_payment_was_reversed_is_revoked_with_those_that_took_its_place(
-    keys: BuildingKeys, ring: KeyRing, storage: Storage
-) -> None:
+async def test_a_key_whose_payment_was_reversed_is_revoked_with_its_successors(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
     sold = await keys.sell("cve", payment="pay_1")
     await take_back(storage, ring, "pay_1")  # it has not settled
     await settle(storage, ring, "pay_1")
@@ -215,7 +211,7 @@ async def test_a_key_whose_payment_was_reversed_is_revoked_with_those_that_took_
     assert revocations == [(sold.key.id, "campus"), (heir.id, "campus")]
 
 
-async def test_a_renewal_whose_payment_was_reversed_is_taken_off_and_the_key_stays(
+async def test_a_renewal_whose_payment_was_reversed_is_subtracted_and_the_key_stays(
     keys: BuildingKeys, ring: KeyRing, other_ring: KeyRing, storage: Storage
 ) -> None:
     key, token = await ring.issue("cve")
@@ -261,14 +257,14 @@ async def test_what_cannot_be_renewed_is_refused_before_it_is_paid(keys: Buildin
     assert await sales_of(storage) == []
 
 
-async def test_a_building_without_the_grant_sells_nothing_and_is_told_what_to_write(ring: KeyRing, storage: Storage) -> None:
+async def test_a_building_without_the_grant_sells_nothing_and_the_error_names_the_grant(ring: KeyRing, storage: Storage) -> None:
     keys = BuildingKeys(ring, building="kiosk", may_sell=False)
     with pytest.raises(KeyRefused, match=r'kiosk may not sell keys; write grants = \["keys"\] into \[buildings.kiosk\] of campus.toml'):
         await keys.sell("cve", payment="pay_1")
     assert await sales_of(storage) == []
 
 
-async def test_a_desk_finds_keys_for_every_building(ring: KeyRing) -> None:
+async def test_every_building_may_look_keys_up(ring: KeyRing) -> None:
     keys = BuildingKeys(ring, building="wiki", may_sell=False)
     key, token = await ring.issue("cve")
     assert await keys.find(token) == Credential("valid", key)

@@ -1,4 +1,4 @@
-"""The tables of keys: the migration makes what the code expects, and their log cannot be rewritten."""
+"""The tables of keys: the migration creates what the code declares, and the log cannot be rewritten."""
 
 from typing import Any
 
@@ -27,13 +27,13 @@ def differences(connection: Connection) -> list[Any]:
     return compare_metadata(context, KeyRow.metadata)
 
 
-async def test_the_migration_makes_the_tables_that_the_code_expects(storage: Storage) -> None:
+async def test_the_migration_creates_the_tables_that_the_code_declares(storage: Storage) -> None:
     async with storage.read() as session:
         assert await (await session.connection()).run_sync(differences) == []
 
 
 @pytest.mark.parametrize("statement", ["UPDATE key_events SET action = 'issued'", "DELETE FROM key_events"])
-async def test_the_log_cannot_be_changed_nor_shortened(ring: KeyRing, storage: Storage, statement: str) -> None:
+async def test_the_log_only_grows(ring: KeyRing, storage: Storage, statement: str) -> None:
     key, _ = await ring.issue("cve")
     await ring.revoke(key.id)
     with pytest.raises(DBAPIError, match="key_events only grows"):

@@ -1,4 +1,4 @@
-"""The token's form: what is made is well-formed, what was mistyped is not."""
+"""The form of a token: every token is well-formed, and a mistyped one is not."""
 
 import secrets
 
@@ -31,12 +31,12 @@ def test_two_characters_that_changed_places_are_noticed(token: str, place: int) 
 
 
 @given(st.text())
-def test_chance_text_is_not_well_formed(text: str) -> None:
+def test_random_text_is_not_well_formed(text: str) -> None:
     assert not is_well_formed(text)
 
 
 @given(tokens, st.sampled_from(["\n", " ", "0", "\x00", "é"]))
-def test_nothing_may_stand_around_a_token(token: str, extra: str) -> None:
+def test_a_token_with_anything_around_it_is_not_well_formed(token: str, extra: str) -> None:
     assert not is_well_formed(token + extra)
     assert not is_well_formed(extra + token)
 

@@ -1,4 +1,4 @@
-"""Finding a token's key: what is remembered, for how long, and what a flood of tokens can do."""
+"""The token cache: what is kept, for how long, and what many tokens at once do to it."""
 
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -25,7 +25,7 @@ UNKNOWN = Credential("unknown")
 
 
 class CountedStorage:
-    """The house's storage, counting how often it is read; with `on_full` set its disk is full, and that is called at each try."""
+    """Storage that counts how often it is read; with `on_full` set its disk is full, and that is called at each try."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -61,14 +61,14 @@ def ring(counted: CountedStorage, products: Mapping[str, Product], clock: Clock)
     return KeyRing(counted, products, now=clock, monotonic=lambda: clock().timestamp())
 
 
-async def test_text_that_cannot_be_a_token_needs_no_look_at_the_database(ring: KeyRing, counted: CountedStorage) -> None:
+async def test_text_that_cannot_be_a_token_is_not_looked_up(ring: KeyRing, counted: CountedStorage) -> None:
     for text in ("", "x", "campus_live_", "campus_live_" + "0" * 38, "é" * 50, "\ud800" * 50, "0" * 100_000):
         assert ring.peek(text) == UNKNOWN
         assert await ring.find(text) == UNKNOWN
     assert counted.reads == 0
 
 
-async def test_what_was_found_serves_for_five_seconds(ring: KeyRing, counted: CountedStorage, clock: Clock) -> None:
+async def test_a_key_is_cached_for_five_seconds(ring: KeyRing, counted: CountedStorage, clock: Clock) -> None:
     key, token = await ring.issue("cve")
     assert ring.peek(token) is None
     assert await ring.find(token) == ring.peek(token) == Credential("valid", key)
@@ -81,7 +81,7 @@ async def test_what_was_found_serves_for_five_seconds(ring: KeyRing, counted: Co
     assert counted.reads == 2
 
 
-async def test_that_a_token_is_unknown_is_remembered_too(ring: KeyRing, counted: CountedStorage) -> None:
+async def test_an_unknown_token_is_cached_too(ring: KeyRing, counted: CountedStorage) -> None:
     token = new_token(secrets.token_bytes)
     assert ring.peek(token) is None
     for _ in range(3):
@@ -89,7 +89,7 @@ async def test_that_a_token_is_unknown_is_remembered_too(ring: KeyRing, counted:
     assert counted.reads == 1
 
 
-async def test_calls_at_once_share_one_look_at_the_database(ring: KeyRing, counted: CountedStorage) -> None:
+async def test_simultaneous_calls_share_one_read(ring: KeyRing, counted: CountedStorage) -> None:
     key, token = await ring.issue("cve")
     found: list[Credential] = []
 
@@ -103,7 +103,7 @@ async def test_calls_at_once_share_one_look_at_the_database(ring: KeyRing, count
     assert counted.reads == 1
 
 
-async def test_the_five_seconds_count_from_the_question_and_not_from_the_answer(
+async def test_the_five_seconds_count_from_the_start_of_the_read(
     ring: KeyRing, other_ring: KeyRing, counted: CountedStorage, clock: Clock
 ) -> None:
     key, token = await ring.issue("cve")
@@ -120,8 +120,8 @@ async def test_the_five_seconds_count_from_the_question_and_not_from_the_answer(
     assert (await ring.find(token)).state == "revoked"
 
 
-async def test_of_two_questions_that_overlap_the_later_one_is_still_shared(ring: KeyRing, counted: CountedStorage, clock: Clock) -> None:
-    """Each answer is older than five seconds when it comes, so whoever waited for it asks anew."""
+async def test_the_later_of_two_overlapping_reads_is_shared(ring: KeyRing, counted: CountedStorage, clock: Clock) -> None:
+    """Each read takes longer than five seconds, so its waiting callers read again."""
     _, token = await ring.issue("cve")
     counted.gates |= {number: anyio.Event() for number in (1, 2, 3)}
 
@@ -146,7 +146,7 @@ async def test_of_two_questions_that_overlap_the_later_one_is_still_shared(ring:
         counted.gates[3].set()
 
 
-async def test_a_caller_who_hangs_up_takes_nobody_with_him(ring: KeyRing) -> None:
+async def test_a_caller_who_hangs_up_fails_no_other_caller(ring: KeyRing) -> None:
     key, token = await ring.issue("cve")
     found: list[Credential] = []
 
@@ -162,7 +162,7 @@ async def test_a_caller_who_hangs_up_takes_nobody_with_him(ring: KeyRing) -> Non
     assert found == [Credential("valid", key)] * 2
 
 
-async def test_of_too_many_tokens_the_one_unused_for_longest_is_forgotten(ring: KeyRing, counted: CountedStorage, clock: Clock) -> None:
+async def test_of_too_many_tokens_the_least_recently_used_is_dropped(ring: KeyRing, counted: CountedStorage, clock: Clock) -> None:
     lookup = TokenCache(counted, now=clock, monotonic=lambda: clock().timestamp(), size=2)
     tokens = [(await ring.issue("cve"))[1] for _ in range(3)]
     await lookup.find(tokens[0])
@@ -172,7 +172,7 @@ async def test_of_too_many_tokens_the_one_unused_for_longest_is_forgotten(ring: 
     assert [lookup.peek(token) is None for token in tokens] == [False, True, False]
 
 
-async def test_the_last_use_is_written_by_the_flush(ring: KeyRing, clock: Clock) -> None:
+async def test_the_flush_stores_the_last_use(ring: KeyRing, clock: Clock) -> None:
     _, token = await ring.issue("cve")
     _, unused = await ring.issue("recorder")
     await ring.find(token)
@@ -195,7 +195,7 @@ async def test_a_last_use_never_goes_back(ring: KeyRing, other_ring: KeyRing, cl
     assert [record.last_used_at for record in await ring.list()] == [clock()]
 
 
-async def test_a_key_that_opens_nothing_is_not_used(ring: KeyRing, clock: Clock) -> None:
+async def test_an_invalid_key_counts_as_unused(ring: KeyRing, clock: Clock) -> None:
     key, token = await ring.issue("cve")
     clock.time = key.expires_at
     await ring.find(token)

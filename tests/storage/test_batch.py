@@ -133,7 +133,7 @@ async def test_an_awaiter_that_is_cancelled_breaks_nothing(bank: Storage) -> Non
     assert await names_in(bank) == {"impatient", "a"}
 
 
-async def test_what_was_accepted_is_written_when_the_batch_is_left(bank: Storage) -> None:
+async def test_accepted_items_are_written_when_the_batch_is_left(bank: Storage) -> None:
     async with anyio.create_task_group() as tasks, bank.batch(Ledger()) as put:
         for name in ("a", "b", "c"):
             tasks.start_soon(put, name)
@@ -143,7 +143,7 @@ async def test_what_was_accepted_is_written_when_the_batch_is_left(bank: Storage
         await put("late")
 
 
-async def test_what_was_accepted_is_written_when_the_whole_is_cancelled(bank: Storage) -> None:
+async def test_accepted_items_are_written_when_everything_is_cancelled(bank: Storage) -> None:
     async def run() -> None:
         async with bank.batch(Ledger()) as put, bank.write(), anyio.create_task_group() as tasks:
             tasks.start_soon(put, "a")
@@ -156,13 +156,13 @@ async def test_what_was_accepted_is_written_when_the_whole_is_cancelled(bank: St
     assert await names_in(bank) == {"a"}
 
 
-async def test_when_the_writer_itself_is_stopped_every_awaiter_is_told(bank: Storage) -> None:
-    told: list[str] = []
+async def test_when_the_writer_is_stopped_every_awaiter_gets_an_error(bank: Storage) -> None:
+    failed: list[str] = []
 
     async def ask(put: Callable[[str], Awaitable[str]], name: str) -> None:
         with pytest.raises(StorageUnavailable, match="the writer was stopped"):
             await put(name)
-        told.append(name)
+        failed.append(name)
 
     async def run() -> None:
         tasks_before = asyncio.all_tasks()
@@ -175,11 +175,11 @@ async def test_when_the_writer_itself_is_stopped_every_awaiter_is_told(bank: Sto
 
     with suppress(asyncio.CancelledError):
         await run()
-    assert told == ["a"]
+    assert failed == ["a"]
     assert await names_in(bank) == set()
 
 
-async def test_an_error_in_the_block_comes_out_as_it_is(bank: Storage) -> None:
+async def test_an_error_in_the_block_is_raised_unchanged(bank: Storage) -> None:
     with pytest.raises(ZeroDivisionError):
         async with bank.batch(Ledger()):
             raise ZeroDivisionError
@@ -218,8 +218,8 @@ async def test_batches_and_writes_take_turns(bank: Storage, other_bank: Storage)
         assert (await session.exec(select(Account.balance))).one() == 4 * 40 + 2 * 20
 
 
-async def test_a_full_database_is_unavailable_to_each_awaiter_and_writes_again_when_there_is_room(tmp_path: Path) -> None:
-    """SQLite can be told its greatest size; filling PostgreSQL's disk would fill the machine's."""
+async def test_a_full_database_is_unavailable_to_each_awaiter_and_recovers_when_there_is_space(tmp_path: Path) -> None:
+    """SQLite has a setting for its greatest size; filling PostgreSQL's disk would fill the machine's."""
     async with Databases.open(f"sqlite:{tmp_path}") as databases:
         bank = await databases.storage_of("bank", Tables)
         pages: list[int] = []
@@ -239,7 +239,7 @@ async def test_a_full_database_is_unavailable_to_each_awaiter_and_writes_again_w
             assert await put("b") == "b"
 
 
-async def test_what_was_acknowledged_survives_kill_9(storage_url: str) -> None:
+async def test_acknowledged_items_survive_kill_9(storage_url: str) -> None:
     with forkserver.shared().start(WRITER.read_text(), storage_url, stdout=PIPE) as process:
         assert process.stdout is not None
         acknowledged = [process.stdout.readline() for _ in range(300)]

@@ -32,7 +32,7 @@ async def open_account(storage: Storage, name: str = "a", balance: int = 0) -> N
         session.add(Account(name=name, balance=balance))
 
 
-async def test_of_800_read_then_writes_by_16_tasks_in_two_processes_none_is_lost(bank: Storage, other_bank: Storage) -> None:
+async def test_none_of_800_updates_by_16_tasks_in_two_processes_is_lost(bank: Storage, other_bank: Storage) -> None:
     await open_account(bank)
 
     async def deposit(storage: Storage) -> None:
@@ -89,7 +89,7 @@ async def test_a_write_that_is_cancelled_before_its_commit_is_not_stored(bank: S
     assert await balance_of(bank) is None
 
 
-async def test_a_commit_that_was_begun_is_waited_for(bank: Storage) -> None:
+async def test_a_commit_that_was_begun_is_awaited(bank: Storage) -> None:
     with anyio.CancelScope() as scope:
         async with bank.write() as session:
             session.add(Account(name="a", balance=7))
@@ -188,7 +188,7 @@ async def test_a_read_sees_its_snapshot_while_others_write(bank: Storage) -> Non
         assert (await session.exec(select(Account.balance))).all() == [1], "the snapshot moved"
 
 
-async def test_two_buildings_have_tables_of_one_name(databases: Databases, bank: Storage) -> None:
+async def test_two_buildings_may_have_tables_of_the_same_name(databases: Databases, bank: Storage) -> None:
     shop = await databases.storage_of("shop", Tables)
     await open_account(bank, balance=1)
     await open_account(shop, balance=2)
@@ -199,13 +199,13 @@ async def test_a_database_is_opened_once(databases: Databases, bank: Storage) ->
     assert await databases.storage_of("bank", Tables) is bank
 
 
-async def test_a_row_that_refers_to_nothing_is_refused(bank: Storage) -> None:
+async def test_a_row_with_a_dangling_reference_is_refused(bank: Storage) -> None:
     with pytest.raises(IntegrityError):
         async with bank.write() as session:
             session.add(Entry(account="nobody", amount=1))
 
 
-async def test_rows_go_with_what_they_belong_to(bank: Storage) -> None:
+async def test_a_delete_cascades(bank: Storage) -> None:
     await open_account(bank)
     async with bank.write() as session:
         session.add(Entry(account="a", amount=1))
@@ -215,7 +215,7 @@ async def test_rows_go_with_what_they_belong_to(bank: Storage) -> None:
         assert (await session.exec(select(Entry))).all() == []
 
 
-async def test_moments_come_back_aware_in_utc_and_compare_across_zones(bank: Storage) -> None:
+async def test_times_come_back_aware_in_utc_and_compare_across_zones(bank: Storage) -> None:
     await open_account(bank)
     noon = datetime(2026, 8, 21, 12, 0, 0, 123_456, tzinfo=UTC)
     east = timezone(timedelta(hours=9))
@@ -231,7 +231,7 @@ async def test_moments_come_back_aware_in_utc_and_compare_across_zones(bank: Sto
     assert until == [1]
 
 
-async def test_a_naive_moment_is_refused(bank: Storage) -> None:
+async def test_a_naive_datetime_is_refused(bank: Storage) -> None:
     await open_account(bank)
     with pytest.raises(StatementError, match="2026-08-21T12:00:00 has no time zone"):
         async with bank.write() as session:
@@ -252,7 +252,7 @@ async def test_json_comes_back_as_it_was_with_its_order(bank: Storage, value: ob
     assert repr(found) == repr(value)
 
 
-async def test_no_json_is_null(bank: Storage) -> None:
+async def test_a_missing_json_value_is_null(bank: Storage) -> None:
     await open_account(bank)
     async with bank.write() as session:
         session.add(Entry(account="a", amount=1, detail=None))
@@ -260,7 +260,7 @@ async def test_no_json_is_null(bank: Storage) -> None:
         assert (await session.exec(select(Entry).where(col(Entry.detail).is_(None)))).one().detail is None
 
 
-async def test_json_refuses_what_is_no_number(bank: Storage) -> None:
+async def test_json_refuses_nan_and_infinity(bank: Storage) -> None:
     await open_account(bank)
     with pytest.raises(StatementError, match="not JSON compliant"):
         async with bank.write() as session:

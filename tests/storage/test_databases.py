@@ -57,7 +57,7 @@ async def test_a_directory_is_relative_to_its_folder_and_for_its_owner_only(tmp_
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
 
 
-async def test_what_was_stored_is_there_after_closing(storage_url: str) -> None:
+async def test_stored_rows_are_there_after_reopening(storage_url: str) -> None:
     async with Databases.open(storage_url) as databases, (await databases.storage_of("bank", Tables)).write() as session:
         session.add(Account(name="a"))
     async with Databases.open(storage_url) as databases, (await databases.storage_of("bank", Tables)).read() as session:
@@ -133,7 +133,7 @@ async def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -
     assert contents(tmp_path) == {"data": b"mine"}
 
 
-async def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     said = await refusal("sqlite:no/data", tmp_path)
     assert said.startswith(f"the directory {tmp_path / 'no/data'} cannot be created: No such file or directory; create it")
     assert not contents(tmp_path)
@@ -146,7 +146,7 @@ async def test_a_directory_that_cannot_be_written_is_refused() -> None:
 
 
 def test_a_full_disk_is_refused_and_no_directory_is_left(tmp_path: Path) -> None:
-    """A limit on the size of files stands for the full disk."""
+    """A limit on the size of files simulates the full disk."""
     code = (
         "import anyio, resource, sys; from campus.storage import Databases\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
@@ -159,12 +159,12 @@ def test_a_full_disk_is_refused_and_no_directory_is_left(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("url", ["", "sqlite:", "mysql://root@host/db", "data"])
-async def test_a_url_of_another_kind_is_refused_with_those_there_are(url: str) -> None:
+async def test_a_url_of_another_kind_is_refused_with_the_known_ones(url: str) -> None:
     assert (await refusal(url)).endswith('write "sqlite:DIRECTORY" or "postgresql://user@host/database"')
 
 
 @pytest.mark.parametrize("url", ["postgresql://user:hunter2@host/db", "postgresql://host/db?password=hunter2"])
-async def test_a_password_in_the_url_is_refused_and_not_told(url: str) -> None:
+async def test_a_password_in_the_url_is_refused_and_not_shown(url: str) -> None:
     said = await refusal(url)
     assert said == "[storage] url holds a password; set it in the environment, as CAMPUS_DATABASE_PASSWORD"
 
@@ -174,7 +174,7 @@ async def test_a_postgresql_url_that_cannot_be_read_is_refused_with_its_form(url
     assert (await refusal(url)).endswith('write it as "postgresql://user@host/database"')
 
 
-async def test_a_server_that_is_away_is_told_without_the_password(tmp_path: Path) -> None:
+async def test_an_error_about_an_unreachable_server_has_no_password(tmp_path: Path) -> None:
     for place in (f"db?host={tmp_path}", "db?host=127.0.0.1&port=9"):
         with pytest.raises(StorageUnavailable) as caught:
             async with Databases.open(f"postgresql://user@/{place}", password="hunter2") as databases:
@@ -183,7 +183,7 @@ async def test_a_server_that_is_away_is_told_without_the_password(tmp_path: Path
         assert "hunter2" not in repr(caught.value) + repr(caught.value.__cause__)
 
 
-async def test_a_database_that_is_not_there_is_refused(postgres_url: str) -> None:
+async def test_a_missing_database_is_refused(postgres_url: str) -> None:
     said = await refusal(postgres_url.replace("/postgres?", "/nowhere?"))
     assert said == "the schema bank of the database nowhere does not exist: create it with createdb"
 
@@ -244,13 +244,13 @@ async def test_that_refusal_leaves_the_directory_byte_for_byte(tmp_path: Path, m
     assert contents(tmp_path / "data") == before
 
 
-async def test_nothing_is_made_for_a_check(tmp_path: Path, make_package: MakePackage) -> None:
+async def test_a_check_creates_nothing(tmp_path: Path, make_package: MakePackage) -> None:
     async with Databases.open(f"sqlite:{tmp_path / 'data'}") as databases:
         await databases.check({"bank": make_package("old", FIRST)})
         assert list((tmp_path / "data").iterdir()) == []
 
 
-async def test_a_file_that_is_no_database_is_refused_and_left(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_refused_and_left(tmp_path: Path) -> None:
     (tmp_path / "bank.db").write_text("these are my memoirs, and not a database " * 100)
     before = contents(tmp_path)
     said = await refusal(f"sqlite:{tmp_path}")
@@ -282,7 +282,7 @@ async def test_a_backup_overwrites_nothing(tmp_path: Path) -> None:
     assert contents(tmp_path / "copy") == before
 
 
-async def test_a_backup_that_fails_leaves_no_half(tmp_path: Path) -> None:
+async def test_a_failed_backup_leaves_no_partial_copy(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "bank.db").write_text("no database at all " * 100)
     async with Databases.open(f"sqlite:{tmp_path / 'data'}") as databases:
@@ -297,7 +297,7 @@ async def test_postgresql_has_its_own_backup(postgres_url: str, tmp_path: Path) 
             await databases.backup(tmp_path / "copy")
 
 
-async def test_connections_that_the_server_closed_are_made_anew(postgres: Postgres) -> None:
+async def test_connections_that_the_server_closed_are_replaced(postgres: Postgres) -> None:
     storage_url = postgres.url(postgres.create_database())
     async with Databases.open(storage_url) as databases:
         bank = await databases.storage_of("bank", Tables)

@@ -103,7 +103,7 @@ async def test_a_building_is_upgraded_over_two_steps_and_keeps_its_rows(storage_
         assert await drift(bank, Tables) == []
 
 
-async def test_a_step_that_makes_a_table_anew_keeps_the_rows_that_refer_to_it(storage_url: str, make_package: MakePackage) -> None:
+async def test_a_step_that_rebuilds_a_table_keeps_the_rows_that_refer_to_it(storage_url: str, make_package: MakePackage) -> None:
     async with Databases.open(storage_url) as databases:
         bank = await databases.storage_of("bank", make_package("bank_v2", first(2)))
         async with bank.write() as session:
@@ -130,7 +130,7 @@ async def test_a_step_that_fails_leaves_the_database_as_it_was(storage_url: str,
             assert (await (await session.connection()).execute(text("SELECT * FROM account"))).all() == []
 
 
-async def test_a_step_that_would_leave_loose_rows_is_refused(tmp_path: Path, make_package: MakePackage) -> None:
+async def test_a_step_that_would_leave_dangling_rows_is_refused(tmp_path: Path, make_package: MakePackage) -> None:
     """On SQLite, where foreign keys are off while a step runs; PostgreSQL checks them itself."""
     careless = {"0004_careless.py": "revision = '0004'\ndown_revision = '0003'\ndef upgrade():\n    op.execute('DELETE FROM account')"}
     url = f"sqlite:{tmp_path / 'data'}"
@@ -148,7 +148,7 @@ async def test_a_step_that_would_leave_loose_rows_is_refused(tmp_path: Path, mak
             assert (await session.exec(select(Account.name))).all() == ["a"]
 
 
-async def test_the_steps_make_the_tables_as_they_are_in_code(storage_url: str) -> None:
+async def test_the_steps_create_the_tables_that_the_code_declares(storage_url: str) -> None:
     """The core's, and those of every building that is installed."""
     installed = installed_buildings()
     buildings = {one.name: find(one.name, installed).tables for one in installed}
@@ -210,7 +210,7 @@ def test_steps_are_found_beside_the_module_or_above_it(make_package: MakePackage
     assert core.folder == Path(campus.keys.tables.__file__).parents[1] / "migrations"
 
 
-async def test_the_first_step_is_written_from_the_tables_and_makes_them(storage_url: str, make_package: MakePackage) -> None:
+async def test_the_first_step_is_written_from_the_tables_and_creates_them(storage_url: str, make_package: MakePackage) -> None:
     tables = make_package("shop", {}, SHOP)
     path = write_revision(tables, "items")
     assert path == history_of(tables).folder / "0001_items.py"
@@ -253,7 +253,7 @@ def test_no_step_is_written_when_there_is_nothing_to_do(make_package: MakePackag
     assert history_of(tables).steps == ("0001", "0002", "0003")
 
 
-def test_a_step_needs_words(make_package: MakePackage) -> None:
+def test_a_step_needs_a_description(make_package: MakePackage) -> None:
     tables = make_package("shop", {}, SHOP)
     with pytest.raises(StorageError, match=r"'!' names no file"):
         write_revision(tables, "!")

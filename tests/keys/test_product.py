@@ -1,4 +1,4 @@
-"""The laws of a key's term."""
+"""When a key's term ends, and how a term is written."""
 
 from calendar import monthrange
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ def test_months_are_counted_by_the_calendar(term: Term, start: datetime) -> None
 
 
 @given(terms, moments, moments)
-def test_who_buys_later_keeps_it_at_least_as_long(term: Term, one: datetime, other: datetime) -> None:
+def test_a_later_purchase_ends_no_earlier(term: Term, one: datetime, other: datetime) -> None:
     earlier, later = sorted((one, other))
     assert term.end(earlier) <= term.end(later)
 
@@ -45,7 +45,7 @@ def test_a_term_reads_back_as_it_is_written(term: Term) -> None:
 
 
 @given(st.text(max_size=12).filter(lambda text: "day" not in text and "month" not in text))
-def test_chance_text_is_refused_with_the_two_forms(text: str) -> None:
+def test_random_text_is_refused_with_the_two_forms(text: str) -> None:
     with pytest.raises(ValueError, match='is not a term; write it as "30 days" or "12 months"'):
         Term.parse(text)
 
@@ -57,7 +57,7 @@ def test_chance_text_is_refused_with_the_two_forms(text: str) -> None:
         *("30 days ", " 30 days", "30  days", "30 days\n", "٣ days", "10000 days"),
     ],
 )
-def test_these_are_no_terms(text: str) -> None:
+def test_other_forms_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match='write it as "30 days" or "12 months"'):
         Term.parse(text)
 
@@ -77,5 +77,5 @@ def test_terms_end_on_these_days(text: str, start: str, end: str) -> None:
     assert Term.parse(text).end(datetime.fromisoformat(start)) == datetime.fromisoformat(end)
 
 
-def test_thirty_days_do_not_mind_the_calendar() -> None:
+def test_thirty_days_are_thirty_days_in_any_month() -> None:
     assert Term.parse("30 days").end(datetime(2026, 2, 1, tzinfo=UTC)) == datetime(2026, 2, 1, tzinfo=UTC) + timedelta(hours=720)
