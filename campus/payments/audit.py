@@ -135,20 +135,20 @@ class Audit:
         """What differs since then. At most `most` unclaimed transfers are looked into. JobFailed if the node does not answer."""
         # the chain is read first: a payment that settles after that is proven by its own receipt
         received = [one async for one in self._received(since)]
-        free: Transfers = Counter((one.transaction, one.payer, one.amount) for one in received)
+        unmatched: Transfers = Counter((one.transaction, one.payer, one.amount) for one in received)
         claims = await self._claims(since)
         # if there are more claims than transfers, each claim is looked up by its own receipt
         wanted = Counter(one.transfer for one in claims if one.pay_to == self._wallet.address)
-        certain = {key for key, count in wanted.items() if count <= free[key]}
+        certain = {key for key, count in wanted.items() if count <= unmatched[key]}
         missing = [found for one in claims if one.transfer not in certain and (found := await self._missing(one)) is not None]
-        free.subtract(wanted)
+        unmatched.subtract(wanted)
         for lost in missing:
-            free[lost.transaction, lost.payer, lost.amount] += 1
-        await self._remove_earlier(free, since)
+            unmatched[lost.transaction, lost.payer, lost.amount] += 1
+        await self._remove_earlier(unmatched, since)
         unclaimed: list[Unclaimed | None] = []
         for one in received:
-            if free[one.transaction, one.payer, one.amount] > 0:
-                free[one.transaction, one.payer, one.amount] -= 1
+            if unmatched[one.transaction, one.payer, one.amount] > 0:
+                unmatched[one.transaction, one.payer, one.amount] -= 1
                 unclaimed.append(await self._explained(one) if most is None or len(unclaimed) < most else _unexplained(one))
         return Findings(tuple(missing), tuple(one for one in unclaimed if one is not None))
 
@@ -177,15 +177,15 @@ class Audit:
         await self._unproven.mark_unproven(claim.payment_id, doubt)
         return Missing(claim.payment_id, claim.transaction, claim.payer, claim.amount, doubt)
 
-    async def _remove_earlier(self, free: Transfers, since: datetime) -> None:
+    async def _remove_earlier(self, unmatched: Transfers, since: datetime) -> None:
         """Remove the transfers that payments settled before `since` claim."""
-        hashes = sorted({transaction for (transaction, _, _), count in free.items() if count > 0 and transaction is not None})
+        hashes = sorted({transaction for (transaction, _, _), count in unmatched.items() if count > 0 and transaction is not None})
         for start in range(0, len(hashes), HASHES_PER_QUERY):
             among = col(PaymentRow.transaction).in_(hashes[start : start + HASHES_PER_QUERY])
             earlier = PaymentRow.state == "settled", PaymentRow.network == self._wallet.network, col(PaymentRow.settled_at) < since
             async with self._storage.read() as session:
                 rows = await session.exec(select(PaymentRow.transaction, PaymentRow.payer, PaymentRow.amount).where(among, *earlier))
-                free.subtract(rows.all())
+                unmatched.subtract(rows.all())
 
     async def _explained(self, one: Received) -> Unclaimed | None:
         """What is known about an unclaimed transfer; None if its payment is not concluded yet."""

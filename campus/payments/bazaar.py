@@ -77,22 +77,22 @@ def mcp_extension(operation: Operation, description: str) -> dict[str, Any]:
 
 def _extension(call: Mapping[str, Any], input_schema: Schema, operation: Operation, *, largest: int) -> dict[str, Any]:
     """Input and output. The route template keeps crawlers from listing each value in a path as a resource."""
-    room = largest - len(to_json([call, input_schema]))
-    example, output_schema = _output(operation, room)
+    budget = largest - len(to_json([call, input_schema]))
+    example, output_schema = _output(operation, budget)
     info = {"input": dict(call), "output": {"type": "json", "example": example}}
     document = {"$schema": DIALECT, "type": "object", "properties": {"input": input_schema, "output": output_schema}, "required": ["input"]}
     template = {"routeTemplate": operation.path.replace("{", ":").replace("}", "")} if operation.route.placeholders else {}
     return {BAZAAR: {"info": info, "schema": document, **template}}
 
 
-def _output(operation: Operation, room: int) -> tuple[Any, dict[str, Any]]:
-    """An example answer and its schema, each as complete as fits into `room` bytes; an empty object if nothing fits."""
+def _output(operation: Operation, budget: int) -> tuple[Any, dict[str, Any]]:
+    """An example answer and its schema, each as complete as fits into `budget` bytes; an empty object if nothing fits."""
     root: Schema = operation.tool.output_schema or {"type": "object"}
     schemas = [_slim(root, root, keep=OUTPUT_KEYWORDS), _slim(root, root, keep=("type",)), _shallow(root), {"type": "object"}]
     examples = [example_of(root, root), example_of(root, root, brief=True)]
     for example in examples:
         for schema in schemas:
-            if len(to_json([example, schema])) <= room:
+            if len(to_json([example, schema])) <= budget:
                 return example, _of_answers(schema)
     return {}, _of_answers({"type": "object"})
 
@@ -104,7 +104,7 @@ def _of_answers(schema: Schema) -> dict[str, Any]:
 def _shallow(schema: Schema) -> dict[str, Any]:
     """The members of an answer and their types, without what they contain."""
     members = schema.get("properties", {}).items()
-    return {"type": "object", "properties": {name: {word: part[word] for word in ("type",) if word in part} for name, part in members}}
+    return {"type": "object", "properties": {name: {"type": part["type"]} if "type" in part else {} for name, part in members}}
 
 
 def _object(parameters: Iterable[Parameter], operation: Operation, *, name: Callable[[Parameter], str]) -> dict[str, Any]:
@@ -124,17 +124,17 @@ def _slim(schema: Schema, root: Schema, *, keep: Iterable[str], depth: int = 0) 
     """The schema reduced to some keywords. References are replaced by what they point to, which only the tool's own schema has."""
     if depth > DEEPEST_SCHEMA:
         return {}
-    kept = list(keep)
+    keywords = list(keep)
     if "$ref" in schema:
-        return _slim(resolve_reference(schema["$ref"], root), root, keep=kept, depth=depth + 1)
-    found = {word: schema[word] for word in kept if word in schema}
+        return _slim(resolve_reference(schema["$ref"], root), root, keep=keywords, depth=depth + 1)
+    found = {keyword: schema[keyword] for keyword in keywords if keyword in schema}
     for arms in ("anyOf", "oneOf", "allOf"):
         if arms in schema:
-            found[arms] = [_slim(arm, root, keep=kept, depth=depth + 1) for arm in schema[arms]]
+            found[arms] = [_slim(arm, root, keep=keywords, depth=depth + 1) for arm in schema[arms]]
     if isinstance(schema.get("items"), Mapping):
-        found["items"] = _slim(schema["items"], root, keep=kept, depth=depth + 1)
+        found["items"] = _slim(schema["items"], root, keep=keywords, depth=depth + 1)
     if "properties" in schema:
-        found["properties"] = {name: _slim(part, root, keep=kept, depth=depth + 1) for name, part in schema["properties"].items()}
+        found["properties"] = {name: _slim(part, root, keep=keywords, depth=depth + 1) for name, part in schema["properties"].items()}
     return found
 
 
@@ -149,9 +149,9 @@ def example_of(schema: Schema, root: Schema, *, brief: bool = False, depth: int 
         return example_of({**resolve_reference(schema["$ref"], root), **_without_reference(schema)}, root, brief=brief, depth=depth + 1)
     if brief and _is_nullable(schema):
         return None
-    for said in ("examples", "enum"):
-        if schema.get(said) and not (brief and isinstance(schema[said][0], dict | list)):
-            return schema[said][0]
+    for keyword in ("examples", "enum"):
+        if schema.get(keyword) and not (brief and isinstance(schema[keyword][0], dict | list)):
+            return schema[keyword][0]
     if "const" in schema:
         return schema["const"]
     for arms in ("anyOf", "oneOf"):
@@ -197,16 +197,16 @@ def _number(schema: Schema) -> int | float:
 
 
 def _type_of(schema: Schema) -> str | None:
-    said = schema.get("type")
-    if isinstance(said, list):
-        return next((each for each in said if each != "null"), None)
-    return said or ("object" if schema.get("properties") else None)
+    declared = schema.get("type")
+    if isinstance(declared, list):
+        return next((each for each in declared if each != "null"), None)
+    return declared or ("object" if schema.get("properties") else None)
 
 
 def _is_nullable(schema: Schema) -> bool:
-    said = schema.get("type")
+    declared = schema.get("type")
     arms = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
-    return (isinstance(said, list) and "null" in said) or any(arm.get("type") == "null" for arm in arms)
+    return (isinstance(declared, list) and "null" in declared) or any(arm.get("type") == "null" for arm in arms)
 
 
 def _without_reference(schema: Schema) -> Schema:

@@ -148,5 +148,5 @@ def key_required() -> Problem:
         "idempotency_key_required",
         "The answer to this call is a secret, and its payment can be read on chain by anyone. Send an Idempotency-Key that only you know, "
         "over HTTP as the header Idempotency-Key, over MCP as the argument idempotency_key or in _meta: the same call with the same key "
-        f"gives the answer again if it is lost. {HOW_TO_MAKE_A_KEY}. Nothing is charged.",
+        f"returns the answer again if it is lost. {HOW_TO_MAKE_A_KEY}. Nothing is charged.",
     )

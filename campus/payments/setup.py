@@ -158,7 +158,7 @@ class Payments:
         try:
             rows = await self.unproven.overdue()
         except StorageError as error:
-            return [f"nobody can tell whether payments are unproven: {error}"]
+            return [f"it cannot be checked whether payments are unproven: {error}"]
         if not rows:
             return []
         first = f"{len(rows)}; the first is {rows[0].id}, {rows[0].state}"
@@ -175,7 +175,7 @@ class Payments:
         except httpx.HTTPError as error:
             return [f"the facilitator does not answer: {one_line(error) or type(error).__name__}; see [payments] facilitator_url"]
         except (ValueError, KeyError, TypeError):
-            return ["the facilitator does not say what it supports; see that [payments] facilitator_url is the address of one"]
+            return ["the facilitator does not list what it supports; check that [payments] facilitator_url is the address of a facilitator"]
         if wanted in kinds:
             return []
         served = ", ".join(sorted({network for _, network in kinds})) or "none"
