@@ -51,16 +51,17 @@ async def _run_check(run: Callable[..., Awaitable[Sequence[str]]], site: Site[An
 
 
 async def campus_findings(plan: Plan, databases: Databases, mail: Mail | None, payments: PaymentService | None) -> Findings:
-    """What `campus check` finds wrong outside of the buildings, by table of campus.toml."""
-    found = {
-        "[mail]": await mail.check() if mail else (),
+    """What `campus check` finds wrong outside of the buildings, by table of campus.toml; mail and payments are listed when they are well too."""
+    found: Findings = {
         "[storage]": databases.findings(),
-        "[payments]": await payments.check() if payments else (),
         "[server]": server_findings(plan.config.server),
         "[products]": product_findings(plan, takes_payments=payments is not None),
         "[web]": web_findings(plan.config.web),
     }
-    return {table: sentences for table, sentences in found.items() if sentences}
+    asked: Findings = {"[mail]": await mail.check()} if mail else {}
+    if payments:
+        asked["[payments]"] = await payments.check()
+    return asked | {table: sentences for table, sentences in found.items() if sentences}
 
 
 def server_findings(server: ServerTable) -> Sequence[str]:
