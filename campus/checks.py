@@ -51,7 +51,7 @@ async def _run_check(run: Callable[..., Awaitable[Sequence[str]]], site: Site[An
 
 
 async def campus_findings(plan: Plan, databases: Databases, mail: Mail | None, payments: PaymentService | None) -> Findings:
-    """What `campus check` finds wrong outside of the buildings, by table of campus.toml; mail and payments are listed when they are well too."""
+    """What `campus check` finds wrong outside of the buildings, by table of campus.toml. Mail and payments are always listed."""
     found: Findings = {
         "[storage]": databases.findings(),
         "[server]": server_findings(plan.config.server),
