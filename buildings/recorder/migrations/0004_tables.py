@@ -1,24 +1,25 @@
-"""Monitors, their capsules and owners, the targets of alerts, and the outbox."""
+"""Monitors, their capsules and owners, the targets of alerts, and the outbox. It replaces the steps before the first release."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0001"
+revision = "0004"
 down_revision = None
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
-    """Make the eight tables."""
-    make_what_stands_alone()
-    make_targets()
-    make_monitors()
-    make_what_belongs_to_monitors()
+    """Make the nine tables."""
+    _make_independent_tables()
+    _make_targets()
+    _make_monitors()
+    _make_tables_of_monitors()
+    _make_alerts()
 
 
-def make_what_stands_alone() -> None:
-    """Owners, answers that may be repeated, and the time of the last sweep."""
+def _make_independent_tables() -> None:
+    """Owners, stored answers to registrations, and the time of the last sweep."""
     op.create_table(
         "owner",
         sa.Column("lineage", sa.String(), nullable=False),
@@ -44,8 +45,7 @@ def make_what_stands_alone() -> None:
     )
 
 
-def make_targets() -> None:
-    """The targets of alerts."""
+def _make_targets() -> None:
     op.create_table(
         "target",
         sa.Column("id", sa.String(), nullable=False),
@@ -66,22 +66,21 @@ def make_targets() -> None:
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("failing_since", sa.BigInteger(), nullable=True),
         sa.Column("last_error", sa.String(), nullable=True),
+        sa.Column("host", sa.String(), server_default="", nullable=False),
+        sa.Column("sender", sa.String(), server_default="", nullable=False),
+        sa.Column("health", sa.String(), server_default="new", nullable=False),
+        sa.Column("answered_at", sa.BigInteger(), nullable=True),
+        sa.Column("burst", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("burst_since", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["owner"], ["owner.lineage"], name=op.f("fk_target_owner")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_target")),
         sa.UniqueConstraint("identity", name=op.f("uq_target_identity")),
     )
-    with op.batch_alter_table("target", schema=None) as batch_op:
-        batch_op.create_index(
-            "ix_target_next_try_at",
-            ["next_try_at"],
-            unique=False,
-            sqlite_where=sa.text("next_try_at IS NOT NULL"),
-            postgresql_where=sa.text("next_try_at IS NOT NULL"),
-        )
+    _index_where("ix_target_due", "target", ["health", "next_try_at", "sender", "host"], "next_try_at IS NOT NULL")
+    _index_where("ix_target_sender", "target", ["sender", "host"], "owner IS NULL")
 
 
-def make_monitors() -> None:
-    """The monitors."""
+def _make_monitors() -> None:
     op.create_table(
         "monitor",
         sa.Column("id", sa.String(), nullable=False),
@@ -89,8 +88,6 @@ def make_monitors() -> None:
         sa.Column("badge_id", sa.String(), nullable=False),
         sa.Column("owner", sa.String(), nullable=True),
         sa.Column("name", sa.String(), nullable=False),
-        sa.Column("webhook", sa.String(), nullable=True),
-        sa.Column("email", sa.String(), nullable=True),
         sa.Column("period", sa.BigInteger(), nullable=False),
         sa.Column("grace", sa.BigInteger(), nullable=False),
         sa.Column("registered_at", sa.BigInteger(), nullable=False),
@@ -113,44 +110,27 @@ def make_monitors() -> None:
         sa.Column("capsules", sa.Integer(), nullable=False),
         sa.Column("last_seq", sa.BigInteger(), nullable=True),
         sa.Column("fence", sa.Integer(), nullable=False),
-        sa.ForeignKeyConstraint(["email"], ["target.id"], name=op.f("fk_monitor_email")),
+        sa.Column("expiry_told_at", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["owner"], ["owner.lineage"], name=op.f("fk_monitor_owner")),
-        sa.ForeignKeyConstraint(["webhook"], ["target.id"], name=op.f("fk_monitor_webhook")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_monitor")),
         sa.UniqueConstraint("badge_id", name=op.f("uq_monitor_badge_id")),
     )
-    with op.batch_alter_table("monitor", schema=None) as batch_op:
-        batch_op.create_index(
-            "ix_monitor_due", ["deadline_at"], unique=False, sqlite_where=sa.text("mode = 'up'"), postgresql_where=sa.text("mode = 'up'")
-        )
-        batch_op.create_index(batch_op.f("ix_monitor_email"), ["email"], unique=False)
-        batch_op.create_index("ix_monitor_owner", ["owner", "id"], unique=False)
-        batch_op.create_index(batch_op.f("ix_monitor_webhook"), ["webhook"], unique=False)
+    _index_where("ix_monitor_due", "monitor", ["deadline_at"], "mode = 'up'")
+    op.create_index("ix_monitor_owner", "monitor", ["owner", "id"])
 
 
-def make_what_belongs_to_monitors() -> None:
-    """Alerts, capsules and retired secrets."""
+def _make_tables_of_monitors() -> None:
+    """Which targets a monitor's alerts go to, its last capsules, and the secrets that a takeover retired."""
     op.create_table(
-        "alert",
-        sa.Column("id", sa.Integer(), nullable=False),
+        "monitor_target",
+        sa.Column("monitor_id", sa.String(), nullable=False),
         sa.Column("target_id", sa.String(), nullable=False),
-        sa.Column("monitor_id", sa.String(), nullable=True),
-        sa.Column("epoch", sa.Integer(), nullable=False),
-        sa.Column("kind", sa.String(), nullable=False),
-        sa.Column("at", sa.BigInteger(), nullable=False),
-        sa.Column("since", sa.BigInteger(), nullable=False),
-        sa.Column("until", sa.BigInteger(), nullable=True),
-        sa.Column("reason", sa.String(), nullable=False),
-        sa.Column("last_beat_at", sa.BigInteger(), nullable=True),
-        sa.Column("message_id", sa.String(), nullable=True),
-        sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_alert_monitor_id"), ondelete="CASCADE"),
-        sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_alert_target_id")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_alert")),
-        sa.UniqueConstraint("monitor_id", "epoch", "kind", "target_id", name="uq_alert_monitor_id"),
+        sa.Column("place", sa.Integer(), nullable=False),
+        sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_monitor_target_monitor_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_monitor_target_target_id")),
+        sa.PrimaryKeyConstraint("monitor_id", "target_id", name=op.f("pk_monitor_target")),
     )
-    with op.batch_alter_table("alert", schema=None) as batch_op:
-        batch_op.create_index("ix_alert_target_id", ["target_id", "id"], unique=False)
-
+    op.create_index(op.f("ix_monitor_target_target_id"), "monitor_target", ["target_id"])
     op.create_table(
         "capsule",
         sa.Column("monitor_id", sa.String(), nullable=False),
@@ -169,3 +149,30 @@ def make_what_belongs_to_monitors() -> None:
         sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_retired_secret_monitor_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("monitor_id", "digest", name=op.f("pk_retired_secret")),
     )
+
+
+def _make_alerts() -> None:
+    """The outbox of alerts."""
+    op.create_table(
+        "alert",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("target_id", sa.String(), nullable=False),
+        sa.Column("monitor_id", sa.String(), nullable=True),
+        sa.Column("epoch", sa.Integer(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("since", sa.BigInteger(), nullable=False),
+        sa.Column("until", sa.BigInteger(), nullable=True),
+        sa.Column("reason", sa.String(), nullable=False),
+        sa.Column("last_beat_at", sa.BigInteger(), nullable=True),
+        sa.Column("message_id", sa.String(), nullable=True),
+        sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_alert_monitor_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_alert_target_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_alert")),
+        sa.UniqueConstraint("monitor_id", "epoch", "kind", "target_id", name="uq_alert_monitor_id"),
+    )
+    op.create_index("ix_alert_target_id", "alert", ["target_id", "id"])
+
+
+def _index_where(name: str, table: str, columns: list[str], condition: str) -> None:
+    op.create_index(name, table, columns, sqlite_where=sa.text(condition), postgresql_where=sa.text(condition))
