@@ -1,4 +1,4 @@
-"""Raising alerts: into the outbox, in the transaction of the change that they tell of."""
+"""Where alerts are raised: put into the outbox, in the transaction of the change that they report."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -13,7 +13,7 @@ from campus import Moment, among
 class Notice(NamedTuple):
     """An alert for each of `targets`, None for those of the monitor; `since` is when the downtime began and `until` when it ended.
 
-    `kind` is a state_machine.Kind, `expiring` for one that will be removed, or `blind` for what concerns the recorder itself.
+    `kind` is a state_machine.Kind, `expiring` for a monitor that will be deleted, or `blind` for an outage of the recorder itself.
     """
 
     monitor_id: str | None
@@ -28,7 +28,7 @@ class Notice(NamedTuple):
 
 
 def raise_alerts(connection: Connection, notices: Sequence[Notice], *, now: datetime) -> None:
-    """Put them into the outbox, and wake their targets."""
+    """Put alerts into the outbox, due at once for each target that is not failing."""
     if not notices:
         return
     of_monitors = targets_of(connection, {notice.monitor_id for notice in notices if notice.targets is None and notice.monitor_id})
@@ -53,7 +53,7 @@ def targets_of(connection: Connection, monitor_ids: Collection[str]) -> Mapping[
 
 
 def raise_deaths(connection: Connection, ids: Sequence[str], *, now: datetime) -> None:
-    """The same for monitors that have missed their deadlines, however many: the database makes the alerts of what it holds."""
+    """The same for monitors that have missed their deadline, in one statement for any number."""
     link, monitor, named = MONITOR_TARGETS.c, MONITORS.c, among(connection, MONITOR_TARGETS.c.monitor_id, ids)
     values = {
         "target_id": link.target_id,

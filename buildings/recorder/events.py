@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from buildings.recorder.urls import MonitorUrls
 
 WATCHED_ON = timedelta(days=7)
-"""How long the monitors of a key that ended go on alerting by webhook."""
+"""How long the monitors of a key that has ended still alert by webhook."""
 EventType = Literal["monitor.dead", "monitor.failed", "monitor.recovered", "monitor.expiring", "recorder.blind", "monitor.digest"]
 
 
 @dataclass(frozen=True)
 class MonitorAlert:
-    """One alert as of the moment when it was raised; `name` is its monitor's, none for one about the recorder itself."""
+    """One alert as of the time when it was raised; one about the recorder itself has no monitor and no name."""
 
     kind: str
     monitor_id: str | None
@@ -116,11 +116,11 @@ def body_of(events: Sequence[Event]) -> Event | Digest:
 
 
 def notice_of(alert: MonitorAlert) -> str | None:
-    """What is said beside the event."""
+    """The notice of an event, if there is one."""
     if alert.kind == "blind":
         return "Beats that were sent meanwhile may be lost. Deadlines were moved, so that none of your monitors is reported dead for it."
     if alert.kind == "expiring":
-        return "It will be removed tomorrow, for it has no key and no beat came for 30 days after its deadline. A heartbeat keeps it."
+        return "It will be deleted tomorrow, because it has no key and no beat came for 30 days after its deadline. A heartbeat keeps it."
     if alert.key_ends_at is None or alert.at < alert.key_ends_at:
         return None
     end = alert.key_ends_at + WATCHED_ON

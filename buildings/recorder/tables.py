@@ -1,4 +1,4 @@
-"""What is stored: monitors and their capsules, owners, targets with what is to be delivered to each, and the time of the last sweep."""
+"""The tables of the recorder: monitors, their capsules, owners, targets with their undelivered alerts, and the last tick."""
 
 from datetime import datetime, timedelta
 
@@ -16,7 +16,7 @@ class Tables(SQLModel, registry=registry()):
 
 
 class Owner(Tables, table=True):
-    """A key's lineage that owns monitors: how many, when its key ends, and how many addresses it had asked on one day."""
+    """A key's lineage that owns monitors: how many, when its key ends, and how many confirmations it had sent on one day."""
 
     __tablename__ = "owner"
 
@@ -28,18 +28,17 @@ class Owner(Tables, table=True):
 
 
 class Target(AlertTarget, Tables, table=True):
-    """Where alerts go. Without an owner a target has one monitor."""
+    """An address that alerts are sent to. Without an owner a target has one monitor."""
 
     owner: str | None = Field(default=None, foreign_key="owner.lineage")
 
 
 class Monitor(Tables, table=True):
-    """One monitor: what was agreed, how it stands (see state_machine.MonitorState), and its last beats.
+    """One monitor: its schedule, its state (see state_machine.MonitorState), and its last beats.
 
-    `capsules` is how many were ever stored, which says where the next one goes; `fence` how often another agent took
-    over. `expiry_told_at` is when its targets were last told that it will be removed for its silence. `minute` and
-    `minute_beats` count the beats of the current minute. `unverified`: the deadline was moved by an
-    outage of the recorder.
+    `capsules` counts the stored ones and gives the slot of the next; `fence` counts the takeovers. `expiry_told_at` is when
+    the last notice of its deletion was raised. `minute` and `minute_beats` count the beats of the current minute.
+    `unverified`: the deadline was moved because of an outage of the recorder.
     """
 
     __tablename__ = "monitor"
@@ -89,7 +88,7 @@ class MonitorTarget(Tables, table=True):
 
 
 class Capsule(Tables, table=True):
-    """One of a monitor's last capsules; a new one takes the slot of the oldest."""
+    """One of a monitor's last five capsules; a new one replaces the oldest in its slot."""
 
     __tablename__ = "capsule"
 
@@ -102,7 +101,7 @@ class Capsule(Tables, table=True):
 
 
 class RetiredSecret(Tables, table=True):
-    """A secret that takeover retired: whoever still beats with it is told so."""
+    """A secret that a takeover has made invalid: its beats are refused as `taken_over`."""
 
     __tablename__ = "retired_secret"
 
@@ -111,7 +110,7 @@ class RetiredSecret(Tables, table=True):
 
 
 class Alert(WaitingAlert, Tables, table=True):
-    """One alert for one target, with what it says as of the moment it was raised; one about the recorder itself has no monitor."""
+    """One undelivered alert for one target, as of the time when it was raised; one about the recorder itself has no monitor."""
 
     __table_args__ = (
         UniqueConstraint("monitor_id", "epoch", "kind", "target_id", name="uq_alert_monitor_id"),
@@ -127,7 +126,7 @@ class Alert(WaitingAlert, Tables, table=True):
 
 
 class Tick(Tables, table=True):
-    """When the recorder was last known to watch: one row."""
+    """When the recorder was last known to be running: one row."""
 
     __tablename__ = "tick"
 
@@ -136,7 +135,7 @@ class Tick(Tables, table=True):
 
 
 class Reply(Tables, table=True):
-    """The answer to a registration that came with an Idempotency-Key, readable only with that key."""
+    """The answer to a registration with an Idempotency-Key, sealed under that key."""
 
     __tablename__ = "reply"
 

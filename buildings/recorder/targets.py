@@ -1,4 +1,4 @@
-"""Where a monitor's alerts go: the address that a caller names becomes a target, is confirmed, and is released."""
+"""The targets of a monitor's alerts: an address becomes a target, is confirmed, and is deleted with its last monitor."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,23 +14,23 @@ from campus.alerts import Address, Channel, ClaimedTarget, Registrant, address_o
 UNREACHABLE = (
     "The host of alert_webhook cannot be found or reached at the moment. Check its name: alerts are lost unless it can be reached."
 )
-ASKED_A_DAY = 20
-"""Addresses that one key may have asked for confirmation in a day: more would make a relay for unwanted mail of us."""
+CONFIRMATIONS_PER_DAY = 20
+"""Confirmations that one key may have sent in a day; without a limit the service would relay unwanted mail."""
 
 
 def webhook_address(url: str, web: GuardedClient, channels: Sequence[Channel]) -> Address:
-    """A webhook's address, of the first channel that recognizes it; Problem 422 when it breaks a rule, found before a channel reads it."""
+    """The address of a webhook, by the first channel that recognizes it. Problem 422 for a URL that breaks a rule."""
     try:
         web.check_url(url)
     except TargetRefused as refused:
         raise target_refused(refused) from None
     found = address_of(url, [one for one in channels if not one.confirms])
-    assert found is not None, "a webhook takes every URL"
+    assert found is not None, "the webhook channel accepts every URL"
     return found
 
 
 def email_address(text: str, channels: Sequence[Channel]) -> Address:
-    """An e-mail address; Problem 422 for what is none."""
+    """An e-mail address. Problem 422 for a text that is not one."""
     found = address_of(text, [one for one in channels if one.confirms])
     if found is None:
         raise Problem(422, "invalid_request", "alert_email is not an e-mail address; write it as name@host.example")
@@ -61,11 +61,11 @@ def claim_target(connection: Connection, address: Address, by: Registrant, *, no
 
 
 def ask_to_confirm(connection: Connection, target_id: str, owner: str, *, monitor_id: str, now: datetime) -> None:
-    """Have the confirmation sent to an address, once a day at most; Problem 429 when the key had too many asked today."""
+    """Send the confirmation to an address, at most once a day. Problem 429 beyond the key's limit for today."""
     if not may_be_asked(connection, OUTBOX, target_id, now=now):
         return
     day = now.date().toordinal()
-    of_today = and_(OWNERS.c.asked_on == day, OWNERS.c.asked >= ASKED_A_DAY)
+    of_today = and_(OWNERS.c.asked_on == day, OWNERS.c.asked >= CONFIRMATIONS_PER_DAY)
     counted = update(OWNERS).where(OWNERS.c.lineage == owner, ~of_today)
     for values, where in (
         ({"asked_on": day, "asked": 1}, OWNERS.c.asked_on != day),
@@ -77,13 +77,13 @@ def ask_to_confirm(connection: Connection, target_id: str, owner: str, *, monito
         raise Problem(
             429,
             "too_many_confirmations",
-            f"this key has had confirmation e-mails sent to {ASKED_A_DAY} addresses today, the maximum; register more tomorrow",
+            f"this key has had confirmation e-mails sent to {CONFIRMATIONS_PER_DAY} addresses today, the maximum; register more tomorrow",
         )
     alerts.ask_to_confirm(connection, OUTBOX, target_id, now=now, monitor_id=monitor_id, epoch=0, since=now, reason="registration")
 
 
 def release_targets(connection: Connection, target_ids: Sequence[str]) -> None:
-    """Delete those that no monitor uses any more."""
+    """Delete the targets that no monitor uses any more."""
     for target_id in target_ids:
         users = select(MONITOR_TARGETS.c.monitor_id).where(MONITOR_TARGETS.c.target_id == target_id).limit(1)
         if connection.execute(users).first() is None:

@@ -7,7 +7,7 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
-from recorder.kills import POINTS, Scene, beat_until_killed, hooks
+from recorder.kills import POINTS, KilledRecorder, beat_until_killed, webhook_receiver
 from recorder.receivers import make_authority
 
 MONITORS, KILLS = 300, 50
@@ -17,12 +17,12 @@ BEATEN, BEATEN_KILLS, BEATS_A_SECOND = 25, 200, 50
 @pytest.mark.timeout(1800)
 def test_every_death_is_told_under_one_id(tmp_path: Path, storage_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     authority = make_authority(tmp_path)
-    with hooks(authority) as receiver:
-        scene = Scene(tmp_path, storage_url, authority, receiver, MONITORS)
-        scene.fill()
+    with webhook_receiver(authority) as receiver:
+        killed = KilledRecorder(tmp_path, storage_url, authority, receiver, MONITORS)
+        killed.fill()
         for point in islice(cycle(POINTS), KILLS):
-            scene.round(point)
-        figures = scene.verdict()
+            killed.round(point)
+        figures = killed.figures()
         with capsys.disabled():
             print(f"\n{storage_url.partition(':')[0]}: {figures}")
         assert figures["deaths"] == MONITORS * KILLS
@@ -31,13 +31,13 @@ def test_every_death_is_told_under_one_id(tmp_path: Path, storage_url: str, caps
 @pytest.mark.timeout(1800)
 def test_no_acknowledged_beat_or_capsule_is_lost(tmp_path: Path, storage_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     authority = make_authority(tmp_path)
-    with hooks(authority) as receiver:
-        scene = Scene(tmp_path, storage_url, authority, receiver, BEATEN)
-        scene.fill()
-        scene.give_key()
+    with webhook_receiver(authority) as receiver:
+        killed = KilledRecorder(tmp_path, storage_url, authority, receiver, BEATEN)
+        killed.fill()
+        killed.give_key()
         total, first = 0, 1
         for _ in range(BEATEN_KILLS):
-            acknowledged, first = beat_until_killed(scene, first=first, seconds=0.5, rate=BEATS_A_SECOND)
+            acknowledged, first = beat_until_killed(killed, first=first, seconds=0.5, rate=BEATS_A_SECOND)
             total += acknowledged
         with capsys.disabled():
             print(f"\n{storage_url.partition(':')[0]}: {BEATEN_KILLS} kills, {total} beats acknowledged, none lost")

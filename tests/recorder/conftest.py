@@ -104,14 +104,14 @@ async def recorder(open_recorder: OpenRecorder) -> AsyncIterator[Recorder]:
 
 
 @pytest.fixture
-async def anywhere(open_recorder: OpenRecorder, storage_url: str) -> AsyncIterator[Recorder]:
+async def on_each_database(open_recorder: OpenRecorder, storage_url: str) -> AsyncIterator[Recorder]:
     """On SQLite and on PostgreSQL, a test each, called over HTTP."""
     async with open_recorder(storage=storage_url) as opened:
         yield opened
 
 
 @pytest.fixture(params=["http", "mcp"])
-async def both_ways(request: pytest.FixtureRequest, open_recorder: OpenRecorder) -> AsyncIterator[Recorder]:
+async def over_each_frame(request: pytest.FixtureRequest, open_recorder: OpenRecorder) -> AsyncIterator[Recorder]:
     """Called over HTTP and over MCP, a test each."""
     async with open_recorder(request.param) as opened:
         yield opened

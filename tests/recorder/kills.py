@@ -1,7 +1,7 @@
-"""Killing a served recorder with SIGKILL at named points, and looking what became of alerts and beats.
+"""A served recorder that is killed with SIGKILL at named points, and what happened to its alerts and beats.
 
-A point is reached by blocking there: a trigger that the test puts into the database stalls the transaction that flips a
-monitor, fills the outbox, claims a message or marks it as delivered; the receiver holds the request of one that is sent.
+A point is reached by blocking there: a trigger in the database stalls the transaction that makes a monitor dead, fills the
+outbox, claims a message or deletes delivered alerts; for `send` the receiver does not answer.
 """
 
 import json
@@ -47,7 +47,7 @@ shared_hosts = ["localhost"]
 alerts_per_target = 1000
 """
 POINTS = {
-    "flip": "AFTER UPDATE OF mode ON monitor",
+    "death": "AFTER UPDATE OF mode ON monitor",
     "outbox": "AFTER INSERT ON alert",
     "claim": "AFTER UPDATE OF leased_until ON target",
     "send": None,
@@ -58,14 +58,14 @@ SECRET = "s" * 32
 PATIENCE = 60.0
 
 
-class Hooks(ThreadingHTTPServer):
-    """An HTTPS receiver that notes each event by monitor and death, and holds requests while told to."""
+class WebhookReceiver(ThreadingHTTPServer):
+    """An HTTPS receiver that counts the events of each death, and answers no request while `open` is not set."""
 
     daemon_threads = True
     request_queue_size = 256
 
     def __init__(self, authority: Authority) -> None:
-        super().__init__(("127.0.0.1", 0), Hook)
+        super().__init__(("127.0.0.1", 0), WebhookRequest)
         self.tls = authority.server
         self.ids: dict[tuple[str, str], set[str]] = defaultdict(set)
         self.deliveries: Counter[tuple[str, str]] = Counter()
@@ -84,10 +84,10 @@ class Hooks(ThreadingHTTPServer):
         return f"https://localhost:{self.server_port}{path}"
 
 
-class Hook(BaseHTTPRequestHandler):
+class WebhookRequest(BaseHTTPRequestHandler):
     """One request."""
 
-    server: Hooks
+    server: WebhookReceiver
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -103,13 +103,13 @@ class Hook(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is printed."""
+        """Prints nothing."""
 
 
 @contextmanager
-def hooks(authority: Authority) -> Iterator[Hooks]:
-    """The receiver, in threads of its own."""
-    with Hooks(authority) as server:
+def webhook_receiver(authority: Authority) -> Iterator[WebhookReceiver]:
+    """The receiver, in a thread."""
+    with WebhookReceiver(authority) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         yield server
@@ -118,13 +118,13 @@ def hooks(authority: Authority) -> Iterator[Hooks]:
 
 
 @dataclass
-class Scene:
-    """A recorder's database with `count` monitors, each with a target of its own; served and killed again and again."""
+class KilledRecorder:
+    """A recorder with `count` monitors, each with its own target, that is served and killed repeatedly."""
 
     folder: Path
     storage: str
     authority: Authority
-    hooks: Hooks
+    webhook_receiver: WebhookReceiver
     count: int
     hits: Counter[str] = field(default_factory=Counter)
 
@@ -135,7 +135,7 @@ class Scene:
             yield campus
 
     def do(self, work: Callable[[Connection], Any]) -> Any:
-        """Work on the recorder's database."""
+        """Run work on the recorder's database."""
 
         async def worked() -> Any:
             async with Databases.open(self.storage) as databases:
@@ -144,21 +144,21 @@ class Scene:
         return anyio.run(worked)
 
     def fill(self) -> None:
-        """Make the databases, as a recorder does that starts, and the monitors."""
+        """Create the databases by starting the recorder, and the monitors."""
         with self.served():
             pass
-        self.do(partial(fill, count=self.count, url=self.hooks.url))
+        self.do(partial(fill, count=self.count, url=self.webhook_receiver.url))
 
     def give_key(self) -> None:
-        """Let the monitors be a key's, so that their capsules are kept."""
+        """Let a key own the monitors, so that their capsules are stored."""
         with self.served() as campus:
             issued = json.loads(campus.command("key", "issue", "recorder", "--json").stdout)[0]
         self.do(partial(_give_key, lineage=issued["id"]))
 
     def round(self, point: str) -> None:
-        """All monitors are due; the recorder is killed at the point, started again, and has to tell of every death."""
+        """Make all monitors due, kill the recorder at the point, start it again and wait until it has reported every death."""
         due = datetime.now(UTC) - timedelta(seconds=2)
-        self.do(partial(_arm, due=due))
+        self.do(partial(_make_due, due=due))
         since = f"{due:%Y-%m-%dT%H:%M:%S.%f}Z"
         with self.stalled(point), self.served() as campus:
             self.wait_for(lambda: self.is_stalled(point), campus, due=due)
@@ -167,38 +167,38 @@ class Scene:
             self.hits[point] += 1
         self.do(_let_leases_lapse)
         with self.served() as campus:
-            self.wait_for(lambda: self.told(since) == self.count and self.do(_waiting) == 0, campus, due=due)
+            self.wait_for(lambda: self.reported(since) == self.count and self.do(_waiting) == 0, campus, due=due)
             campus.process.kill()
 
-    def told(self, since: str) -> int:
-        """Of how many deaths of this moment the receiver was told."""
-        return sum(death == since for _, death in list(self.hooks.ids))
+    def reported(self, since: str) -> int:
+        """How many deaths of this time were reported to the receiver."""
+        return sum(death == since for _, death in list(self.webhook_receiver.ids))
 
     @contextmanager
     def stalled(self, point: str) -> Iterator[None]:
-        """Block at a point for as long as this lasts."""
+        """Block at a point inside the `with` block."""
         event = POINTS[point]
         if event is None:
-            self.hooks.held.clear()
-            self.hooks.open.clear()
+            self.webhook_receiver.held.clear()
+            self.webhook_receiver.open.clear()
             yield
-            self.hooks.open.set()
+            self.webhook_receiver.open.set()
             return
         self.do(partial(_stall, event=event))
         yield
         if self.storage.startswith("postgresql"):
             self._sleepers("pg_terminate_backend(pid)")
-        self.do(partial(_flow, table=event.rpartition(" ")[2]))
+        self.do(partial(_unstall, table=event.rpartition(" ")[2]))
 
     def is_stalled(self, point: str) -> bool:
         if POINTS[point] is None:
-            return self.hooks.held.is_set()
+            return self.webhook_receiver.held.is_set()
         if self.storage.startswith("postgresql"):
             return self._sleepers()
         return all(self._is_locked() for _ in range(4))
 
     def _sleepers(self, select: str = "pid") -> bool:
-        """Whether a transaction sleeps in PostgreSQL; it does so on when its client was killed, until it is terminated."""
+        """Whether a transaction sleeps in PostgreSQL. It continues to sleep after its client was killed, until it is terminated."""
 
         async def asked() -> bool:
             async with Databases.open(self.storage) as databases, (await databases.storage_of("recorder", Tables)).read() as session:
@@ -208,7 +208,7 @@ class Scene:
         return anyio.run(asked)
 
     def _is_locked(self) -> bool:
-        """Whether a transaction of the recorder holds the file; four times in a row it is the one that is stalled."""
+        """Whether a transaction has locked the file; if it has four times in a row, it is the stalled one."""
         time.sleep(0.05)
         path = Path(self.storage.removeprefix("sqlite:")) / "recorder.db"
         with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
@@ -219,7 +219,7 @@ class Scene:
             return False
 
     def wait_for(self, condition: Callable[[], bool], campus: Served, *, due: datetime) -> None:
-        """Until it is true. A recorder that a stalled machine kept from watching moves the deadlines; they are set back then."""
+        """Wait until it is true. After an outage on a slow machine the recorder moves the deadlines; then they are set back."""
         deadline, outages = time.monotonic() + patience(PATIENCE), 0
         while not condition():
             assert time.monotonic() < deadline, f"not reached; so far: {dict(self.hits)}\n{campus.log}"
@@ -228,19 +228,19 @@ class Scene:
                 self.do(partial(_set_back, due=due))
             time.sleep(0.02)
 
-    def verdict(self) -> Mapping[str, int]:
-        """What the receiver saw: each death under one id. Gives the figures to print."""
-        assert all(len(ids) == 1 for ids in self.hooks.ids.values())
-        deliveries = self.hooks.deliveries.values()
+    def figures(self) -> Mapping[str, int]:
+        """Assert that each death came under one id; returns the figures to print."""
+        assert all(len(ids) == 1 for ids in self.webhook_receiver.ids.values())
+        deliveries = self.webhook_receiver.deliveries.values()
         return {
-            "deaths": len(self.hooks.ids),
+            "deaths": len(self.webhook_receiver.ids),
             "deliveries": sum(deliveries),
             **{f"kills at {point}": hits for point, hits in self.hits.items()},
         }
 
 
 def fill(connection: Connection, *, count: int, url: Callable[[str], str]) -> None:
-    """Monitors mon_0, mon_1, … with SECRET, each with a target of its own at /0, /1, …."""
+    """Insert monitors mon_0, mon_1, … with SECRET, each with its own target at /0, /1, …."""
     now = datetime.now(UTC)
     targets = [
         {"id": f"tgt_{number}", "kind": "webhook", "address": url(f"/{number}"), "identity": digest_of(str(number))}
@@ -262,14 +262,14 @@ def fill(connection: Connection, *, count: int, url: Callable[[str], str]) -> No
     connection.execute(insert(MONITOR_TARGETS), links)
 
 
-def _arm(connection: Connection, *, due: datetime) -> None:
-    """All due at once, and the recorder thought to have watched until now."""
+def _make_due(connection: Connection, *, due: datetime) -> None:
+    """Make all monitors due, with a tick of now, so that it is no outage."""
     connection.execute(update(MONITORS).values(mode="up", deadline_at=due))
     _keep_time(connection)
 
 
 def _set_back(connection: Connection, *, due: datetime) -> None:
-    """Those that are not dead yet due again."""
+    """Make the monitors that are not dead yet due again."""
     connection.execute(update(MONITORS).where(MONITORS.c.mode == "up").values(deadline_at=due))
     _keep_time(connection)
 
@@ -280,7 +280,7 @@ def _keep_time(connection: Connection) -> None:
 
 
 def _let_leases_lapse(connection: Connection) -> None:
-    """As 45 s would: on PostgreSQL a recorder that starts cannot know that the holder of a lease is dead."""
+    """Let the leases end, as after 45 s: on PostgreSQL a starting recorder cannot know that their holder is dead."""
     if connection.dialect.name == "postgresql":
         connection.execute(update(TARGETS).where(TARGETS.c.leased_until.is_not(None)).values(leased_until=datetime.now(UTC)))
 
@@ -299,39 +299,39 @@ def _stall(connection: Connection, *, event: str) -> None:
         connection.execute(text(f"CREATE TRIGGER stall {event} BEGIN SELECT count(*) FROM {many}; END"))
 
 
-def _flow(connection: Connection, *, table: str) -> None:
+def _unstall(connection: Connection, *, table: str) -> None:
     on = f" ON {table}" if connection.dialect.name == "postgresql" else ""
     connection.execute(text(f"DROP TRIGGER stall{on}"))
 
 
-def beat_until_killed(scene: Scene, *, first: int, seconds: float, rate: float) -> tuple[int, int]:
-    """Beat for the monitors in turn, with growing capsules, while the recorder is killed: what was acknowledged must be on disk.
+def beat_until_killed(killed: KilledRecorder, *, first: int, seconds: float, rate: float) -> tuple[int, int]:
+    """Send beats with capsules for the monitors in turn until the recorder is killed; acknowledged beats must be on disk.
 
-    Gives how many beats were acknowledged, and the number of the next one.
+    Returns how many beats were acknowledged, and the number of the next one.
     """
     acknowledged, number = dict[str, int](), first
-    with scene.served() as campus, httpx.Client(timeout=5) as client:
+    with killed.served() as campus, httpx.Client(timeout=5) as client:
         timer = threading.Timer(seconds, campus.process.kill)
         timer.start()
         try:
             began = time.monotonic()
             for number in count(first):
                 time.sleep(max(0.0, began + (number - first) / rate - time.monotonic()))
-                monitor = f"mon_{number % scene.count}"
+                monitor = f"mon_{number % killed.count}"
                 answer = client.post(f"{campus.url}/v1/recorder/beat/{monitor}/{SECRET}", json={"capsule": {"n": number}, "seq": number})
-                assert answer.status_code == 200, answer.text  # too many for one monitor would be no test of writes
+                assert answer.status_code == 200, answer.text  # a refused beat would test no write
                 acknowledged[monitor] = number
         except httpx.TransportError:
             timer.join()
             campus.process.wait()
-    stored = scene.do(_last_capsules)
+    stored = killed.do(_last_capsules)
     lost = {monitor: last for monitor, last in acknowledged.items() if stored[monitor] < last}
-    assert not lost, f"acknowledged, and not on disk: {lost}; on disk are {stored}"
+    assert not lost, f"acknowledged but not on disk: {lost}; on disk: {stored}"
     return number - first, number + 1
 
 
 def _last_capsules(connection: Connection) -> dict[str, int]:
-    """The seq of each monitor's last capsule, which must be there."""
+    """The seq of each monitor's last capsule, which must be stored."""
     stored = {(row.monitor_id, row.seq) for row in connection.execute(select(CAPSULES.c.monitor_id, CAPSULES.c.seq))}
     rows = connection.execute(select(MONITORS.c.id, MONITORS.c.last_seq).where(MONITORS.c.last_seq.is_not(None)))
     last = {row.id: row.last_seq for row in rows}
@@ -340,7 +340,7 @@ def _last_capsules(connection: Connection) -> dict[str, int]:
 
 
 def _give_key(connection: Connection, *, lineage: str) -> None:
-    """Let the monitors be a key's, so that their capsules are kept."""
+    """Let a key own the monitors, so that their capsules are stored."""
     ends_at = datetime.now(UTC) + timedelta(days=30)
     monitors = connection.execute(select(MONITORS.c.id)).all()
     connection.execute(insert(OWNERS).values(lineage=lineage, monitors=len(monitors), ends_at=ends_at, asked_on=0, asked=0))

@@ -13,16 +13,16 @@ from campus import in_snapshot
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_beat_moves_the_deadline_and_is_on_disk_when_it_is_answered(both_ways: Recorder) -> None:
-    monitor = await both_ways.register(period_minutes=10, grace_minutes=2)
-    await both_ways.pass_time(minutes=3)
-    reply = await both_ways.beat(monitor)
+async def test_a_beat_moves_the_deadline_and_is_on_disk_when_it_is_answered(over_each_frame: Recorder) -> None:
+    monitor = await over_each_frame.register(period_minutes=10, grace_minutes=2)
+    await over_each_frame.pass_time(minutes=3)
+    reply = await over_each_frame.beat(monitor)
     assert reply.status == 200, reply.data
     assert reply.data["state"] == "alive"
     assert reply.data["received_at"] == "2026-08-21T12:03:00Z"
     assert reply.data["deadline_at"] == "2026-08-21T12:15:00Z"
-    row = await both_ways.row(monitor)
-    assert (row.beats, row.last_beat_at) == (1, both_ways.clock())
+    row = await over_each_frame.row(monitor)
+    assert (row.beats, row.last_beat_at) == (1, over_each_frame.clock())
 
 
 async def test_get_and_post_record_a_beat_without_a_body(recorder: Recorder) -> None:
@@ -42,10 +42,10 @@ async def test_a_head_request_records_no_beat(recorder: Recorder) -> None:
     assert (await recorder.row(monitor)).beats == 0
 
 
-async def test_each_status_leads_to_its_state(both_ways: Recorder) -> None:
-    monitor = await both_ways.register()
+async def test_each_status_leads_to_its_state(over_each_frame: Recorder) -> None:
+    monitor = await over_each_frame.register()
     for status, state in (("ok", "alive"), ("start", "alive"), ("fail", "dead"), (0, "alive"), (1, "dead"), (255, "dead")):
-        assert (await both_ways.beat(monitor, status=status)).data["state"] == state, status
+        assert (await over_each_frame.beat(monitor, status=status)).data["state"] == state, status
 
 
 async def test_a_scheduled_job_reports_its_exit_code_in_the_query(recorder: Recorder) -> None:
@@ -56,12 +56,12 @@ async def test_a_scheduled_job_reports_its_exit_code_in_the_query(recorder: Reco
         assert await recorder.alerts(monitor) == [("failed", 1)]
 
 
-async def test_an_unknown_status_is_refused_and_nothing_is_stored(both_ways: Recorder) -> None:
-    monitor = await both_ways.register()
+async def test_an_unknown_status_is_refused_and_nothing_is_stored(over_each_frame: Recorder) -> None:
+    monitor = await over_each_frame.register()
     for status in ("done", 256, -1, 1.5, True, None, [], "OK"):
-        reply = await both_ways.beat(monitor, status=status)
+        reply = await over_each_frame.beat(monitor, status=status)
         assert (reply.status, reply.code) == (422, "invalid_request"), status
-    assert (await both_ways.row(monitor)).beats == 0
+    assert (await over_each_frame.row(monitor)).beats == 0
 
 
 async def test_an_unknown_id_and_a_wrong_secret_get_identical_answers(recorder: Recorder) -> None:
@@ -108,12 +108,12 @@ async def test_at_most_120_beats_a_minute_are_accepted(recorder: Recorder) -> No
     assert (await recorder.beat(monitor)).status == 200
 
 
-async def test_a_thousand_concurrent_beats_are_all_counted(anywhere: Recorder) -> None:
-    monitors = [await anywhere.register(f"https://localhost/{number}") for number in range(10)]
+async def test_a_thousand_concurrent_beats_are_all_counted(on_each_database: Recorder) -> None:
+    monitors = [await on_each_database.register(f"https://localhost/{number}") for number in range(10)]
     async with anyio.create_task_group() as tasks:
         for number in range(1000):
-            tasks.start_soon(anywhere.beat, monitors[number % 10])
-    assert [(await anywhere.row(one)).beats for one in monitors] == [100] * 10
+            tasks.start_soon(on_each_database.beat, monitors[number % 10])
+    assert [(await on_each_database.row(one)).beats for one in monitors] == [100] * 10
 
 
 async def test_an_invalid_key_does_not_prevent_a_beat(recorder: Recorder) -> None:
@@ -123,58 +123,58 @@ async def test_an_invalid_key_does_not_prevent_a_beat(recorder: Recorder) -> Non
         assert answer.status_code == 200
 
 
-async def test_a_capsule_is_stored_only_if_a_key_owns_the_monitor(both_ways: Recorder) -> None:
-    keyed = await both_ways.register(key="recorder")
-    free = await both_ways.register("https://localhost/free")
-    assert (await both_ways.beat(keyed, capsule={"step": 1})).data["capsule_stored"] is True
-    reply = await both_ways.beat(free, capsule={"step": 1})
+async def test_a_capsule_is_stored_only_if_a_key_owns_the_monitor(over_each_frame: Recorder) -> None:
+    keyed = await over_each_frame.register(key="recorder")
+    free = await over_each_frame.register("https://localhost/free")
+    assert (await over_each_frame.beat(keyed, capsule={"step": 1})).data["capsule_stored"] is True
+    reply = await over_each_frame.beat(free, capsule={"step": 1})
     assert reply.data["capsule_stored"] is False
     assert "recorder key" in reply.data["note"]
 
 
-async def test_any_json_value_is_returned_unchanged(both_ways: Recorder) -> None:
-    key = await both_ways.campus.key("recorder")
-    monitor = await both_ways.register(key=key)
+async def test_any_json_value_is_returned_unchanged(over_each_frame: Recorder) -> None:
+    key = await over_each_frame.campus.key("recorder")
+    monitor = await over_each_frame.register(key=key)
     for capsule in ({"b": 1, "a": [None, True, 1.5]}, [], "", 0, False, "ü😀", {"": {}}):
-        assert (await both_ways.beat(monitor, capsule=capsule)).data["capsule_stored"] is True
-        found = (await both_ways.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+        assert (await over_each_frame.beat(monitor, capsule=capsule)).data["capsule_stored"] is True
+        found = (await over_each_frame.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
         assert found["last"]["capsule"] == capsule
         assert type(found["last"]["capsule"]) is type(capsule)
 
 
-async def test_the_limit_counts_bytes_of_compact_utf_8_and_the_last_capsule_stays(both_ways: Recorder) -> None:
-    key = await both_ways.campus.key("recorder")
-    monitor = await both_ways.register(key=key)
-    assert (await both_ways.beat(monitor, capsule="ü" * 16_383)).data["capsule_stored"] is True
-    refused = await both_ways.beat(monitor, capsule="ü" * 16_383 + "x")
+async def test_the_limit_counts_bytes_of_compact_utf_8_and_the_last_capsule_stays(over_each_frame: Recorder) -> None:
+    key = await over_each_frame.campus.key("recorder")
+    monitor = await over_each_frame.register(key=key)
+    assert (await over_each_frame.beat(monitor, capsule="ü" * 16_383)).data["capsule_stored"] is True
+    refused = await over_each_frame.beat(monitor, capsule="ü" * 16_383 + "x")
     assert (refused.status, refused.code) == (413, "capsule_too_large")
-    found = (await both_ways.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+    found = (await over_each_frame.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
     assert (found["last"]["size"], found["earlier"]) == (32_768, [])
-    assert (await both_ways.row(monitor)).beats == 2
+    assert (await over_each_frame.row(monitor)).beats == 2
 
 
-async def test_the_last_five_capsules_are_kept(anywhere: Recorder) -> None:
-    key = await anywhere.campus.key("recorder")
-    monitor = await anywhere.register(key=key)
+async def test_the_last_five_capsules_are_kept(on_each_database: Recorder) -> None:
+    key = await on_each_database.campus.key("recorder")
+    monitor = await on_each_database.register(key=key)
     async with anyio.create_task_group() as tasks:
         for number in range(12):
-            tasks.start_soon(lambda number=number: anywhere.beat(monitor, capsule=number))
-    found = (await anywhere.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+            tasks.start_soon(lambda number=number: on_each_database.beat(monitor, capsule=number))
+    found = (await on_each_database.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
     assert len({found["last"]["capsule"], *(one["capsule"] for one in found["earlier"])}) == 5
-    rows = await in_snapshot(anywhere.campus.site.storage, lambda connection: connection.execute(select(CAPSULES)).all())
+    rows = await in_snapshot(on_each_database.campus.site.storage, lambda connection: connection.execute(select(CAPSULES)).all())
     assert len(rows) == 5
 
 
-async def test_a_lower_seq_is_refused_and_nothing_is_recorded(both_ways: Recorder) -> None:
-    key = await both_ways.campus.key("recorder")
-    monitor = await both_ways.register(key=key)
+async def test_a_lower_seq_is_refused_and_nothing_is_recorded(over_each_frame: Recorder) -> None:
+    key = await over_each_frame.campus.key("recorder")
+    monitor = await over_each_frame.register(key=key)
     for seq, status in ((5, 200), (4, 409), (5, 200), (6, 200)):
-        assert (await both_ways.beat(monitor, capsule={"seq": seq}, seq=seq)).status == status
-    refused = await both_ways.beat(monitor, capsule={"seq": 1}, seq=1, status="fail")
+        assert (await over_each_frame.beat(monitor, capsule={"seq": seq}, seq=seq)).status == status
+    refused = await over_each_frame.beat(monitor, capsule={"seq": 1}, seq=1, status="fail")
     assert (refused.code, refused.data["last_seq"]) == ("stale_seq", 6)
-    found = (await both_ways.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+    found = (await over_each_frame.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
     assert [found["last"]["seq"], *(one["seq"] for one in found["earlier"])] == [6, 5]
-    assert (await both_ways.row(monitor)).beats == 3
+    assert (await over_each_frame.row(monitor)).beats == 3
     assert found["state"] == "alive"
 
 

@@ -11,11 +11,11 @@ from buildings.recorder.watch import watch
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_watch_by_hand_sends_nothing_that_a_server_is_sending(anywhere: Recorder, receiver: Receiver) -> None:
-    site = anywhere.campus.site
-    await anywhere.beat(await anywhere.register(receiver.url("/served")), status="fail")
+async def test_a_watch_by_hand_sends_nothing_that_a_server_is_sending(on_each_database: Recorder, receiver: Receiver) -> None:
+    site = on_each_database.campus.site
+    await on_each_database.beat(await on_each_database.register(receiver.url("/served")), status="fail")
     assert len(await site.state.dispatcher.claim()) == 1, "the server is sending it"
-    await anywhere.beat(await anywhere.register(receiver.url("/new")), status="fail")
+    await on_each_database.beat(await on_each_database.register(receiver.url("/new")), status="fail")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch, site)
         with anyio.fail_after(patience(60)):

@@ -58,24 +58,24 @@ def comparable(results: Sequence[BeatOutcome | Exception]) -> list[object]:
     return [(result.code, str(result)) if isinstance(result, Problem) else result for result in results]
 
 
-async def test_the_sql_and_the_state_machine_record_each_beat_alike(anywhere: Recorder) -> None:
-    now = anywhere.clock()
+async def test_the_sql_and_the_state_machine_record_each_beat_alike(on_each_database: Recorder) -> None:
+    now = on_each_database.clock()
 
     def work(connection: Connection) -> None:
         together, one_by_one = fill(connection, "a", now), fill(connection, "b", now)
         assert comparable(record_beats(connection, together)) == comparable(record_one_by_one(connection, one_by_one))
         assert rows_of(connection, "a") == rows_of(connection, "b")
 
-    await in_transaction(anywhere.campus.site.storage, work)
+    await in_transaction(on_each_database.campus.site.storage, work)
 
 
-async def test_the_statement_records_exactly_the_plain_beats(anywhere: Recorder) -> None:
-    now = anywhere.clock()
+async def test_the_statement_records_exactly_the_plain_beats(on_each_database: Recorder) -> None:
+    now = on_each_database.clock()
 
     def work(connection: Connection) -> set[str]:
         return set(record_plain_beats(connection, fill(connection, "a", now), most=BEATS_PER_MINUTE))
 
-    plain = await in_transaction(anywhere.campus.site.storage, work)
+    plain = await in_transaction(on_each_database.campus.site.storage, work)
     kinds = enumerate(product(STATES, SAID))
     assert plain == {
         f"a_{number:05}"
@@ -87,9 +87,9 @@ async def test_the_statement_records_exactly_the_plain_beats(anywhere: Recorder)
 ORDERS = [order for length in (1, 2, 3) for order in product(("ok", "start", "fail"), repeat=length)]
 
 
-async def test_beats_of_one_monitor_in_one_batch_keep_their_order(anywhere: Recorder) -> None:
+async def test_beats_of_one_monitor_in_one_batch_keep_their_order(on_each_database: Recorder) -> None:
     """SQL records the first beat if it is plain, and none of the others before it."""
-    now = anywhere.clock()
+    now = on_each_database.clock()
 
     def work(connection: Connection) -> None:
         for number, order in enumerate(ORDERS):
@@ -105,7 +105,7 @@ async def test_beats_of_one_monitor_in_one_batch_keep_their_order(anywhere: Reco
                 status == "fail" and (place == 0 or order[place - 1] != "fail") for place, status in enumerate(order)
             )
 
-    await in_transaction(anywhere.campus.site.storage, work)
+    await in_transaction(on_each_database.campus.site.storage, work)
 
 
 def fill_one(connection: Connection, name: str, now: datetime, order: Sequence[Any]) -> tuple[str, list[Beat]]:

@@ -28,37 +28,37 @@ async def capsules(recorder: Recorder, monitor: Mapping[str, Any], key: str) -> 
     return [one["capsule"] for one in (found["last"], *found["earlier"]) if one is not None]
 
 
-async def test_a_beat_with_a_capsule_that_is_too_large_is_recorded_and_answered_with_413(both_ways: Recorder) -> None:
-    key = await both_ways.campus.key("recorder")
-    monitor = await both_ways.register(key=key)
-    await both_ways.beat(monitor, capsule={"step": 1})
-    await both_ways.pass_time(minutes=50)
-    reply = await both_ways.beat(monitor, capsule=TOO_LARGE)
+async def test_a_beat_with_a_capsule_that_is_too_large_is_recorded_and_answered_with_413(over_each_frame: Recorder) -> None:
+    key = await over_each_frame.campus.key("recorder")
+    monitor = await over_each_frame.register(key=key)
+    await over_each_frame.beat(monitor, capsule={"step": 1})
+    await over_each_frame.pass_time(minutes=50)
+    reply = await over_each_frame.beat(monitor, capsule=TOO_LARGE)
     assert (reply.status, reply.code) == (413, "capsule_too_large")
     assert reply.data["detail"].startswith(f"{RECORDED}41,210 bytes, the limit is 32,768")
     assert (reply.data["heartbeat_recorded"], reply.data["state"]) == (True, "alive")
     assert (reply.data["received_at"], reply.data["deadline_at"]) == ("2026-08-21T12:50:00Z", "2026-08-21T13:55:00Z")
-    row = await both_ways.row(monitor)
-    assert (row.beats, row.deadline_at) == (2, both_ways.clock() + timedelta(minutes=65))
-    assert await capsules(both_ways, monitor, key) == [{"step": 1}]
+    row = await over_each_frame.row(monitor)
+    assert (row.beats, row.deadline_at) == (2, over_each_frame.clock() + timedelta(minutes=65))
+    assert await capsules(over_each_frame, monitor, key) == [{"step": 1}]
 
 
-async def test_a_failure_with_a_capsule_that_is_too_large_is_reported(both_ways: Recorder) -> None:
+async def test_a_failure_with_a_capsule_that_is_too_large_is_reported(over_each_frame: Recorder) -> None:
     for number, key in enumerate((None, "recorder")):
-        monitor = await both_ways.register(f"https://localhost/{number}", key=key)
-        reply = await both_ways.beat(monitor, status="fail", capsule=TOO_LARGE)
+        monitor = await over_each_frame.register(f"https://localhost/{number}", key=key)
+        reply = await over_each_frame.beat(monitor, status="fail", capsule=TOO_LARGE)
         assert (reply.code, reply.data["state"]) == ("capsule_too_large", "dead")
-        assert await both_ways.alerts(monitor) == [("failed", 1)]
+        assert await over_each_frame.alerts(monitor) == [("failed", 1)]
 
 
-async def test_a_lower_seq_is_refused_even_if_its_capsule_cannot_be_stored(both_ways: Recorder) -> None:
-    monitor = await both_ways.register(key="recorder")
-    await both_ways.beat(monitor, capsule={"step": 5}, seq=5)
+async def test_a_lower_seq_is_refused_even_if_its_capsule_cannot_be_stored(over_each_frame: Recorder) -> None:
+    monitor = await over_each_frame.register(key="recorder")
+    await over_each_frame.beat(monitor, capsule={"step": 5}, seq=5)
     for capsule in (TOO_LARGE, "a\0b"):
-        assert (await both_ways.beat(monitor, capsule=capsule, seq=4)).code == "stale_seq"
+        assert (await over_each_frame.beat(monitor, capsule=capsule, seq=4)).code == "stale_seq"
     wrong = {**monitor, "secret": "x" * 32}
-    assert (await both_ways.beat(wrong, capsule=TOO_LARGE)).code == "monitor_not_found"
-    assert (await both_ways.row(monitor)).beats == 1
+    assert (await over_each_frame.beat(wrong, capsule=TOO_LARGE)).code == "monitor_not_found"
+    assert (await over_each_frame.row(monitor)).beats == 1
 
 
 @pytest.mark.parametrize("text", UNSTORABLE.values(), ids=UNSTORABLE)
@@ -72,12 +72,12 @@ async def test_a_beat_with_a_capsule_that_cannot_be_stored_is_recorded_and_answe
     assert (row.beats, row.capsules, row.mode) == (1, 0, "failed")
 
 
-async def test_a_beat_with_nul_in_its_capsule_is_recorded_over_both_frames(both_ways: Recorder) -> None:
-    monitor = await both_ways.register(key="recorder")
-    reply = await both_ways.beat(monitor, capsule={"out": ["a\0b"]})
+async def test_a_beat_with_nul_in_its_capsule_is_recorded_over_both_frames(over_each_frame: Recorder) -> None:
+    monitor = await over_each_frame.register(key="recorder")
+    reply = await over_each_frame.beat(monitor, capsule={"out": ["a\0b"]})
     assert (reply.status, reply.code) == (422, "capsule_not_storable")
     assert reply.data["detail"].startswith(f"{RECORDED}a text holds the character NUL")
-    assert ((await both_ways.row(monitor)).beats, reply.data["heartbeat_recorded"]) == (1, True)
+    assert ((await over_each_frame.row(monitor)).beats, reply.data["heartbeat_recorded"]) == (1, True)
 
 
 async def test_another_invalid_argument_still_refuses_the_call(recorder: Recorder) -> None:
@@ -90,13 +90,13 @@ async def test_another_invalid_argument_still_refuses_the_call(recorder: Recorde
     assert (await recorder.row(monitor)).beats == 0
 
 
-async def test_null_is_a_capsule_and_a_missing_capsule_is_none(both_ways: Recorder) -> None:
-    key = await both_ways.campus.key("recorder")
-    monitor = await both_ways.register(key=key)
-    await both_ways.beat(monitor, capsule={"step": 1})
-    assert (await both_ways.beat(monitor)).data["capsule_stored"] is False
-    assert (await both_ways.beat(monitor, capsule=None)).data["capsule_stored"] is True
-    assert await capsules(both_ways, monitor, key) == [None, {"step": 1}]
+async def test_null_is_a_capsule_and_a_missing_capsule_is_none(over_each_frame: Recorder) -> None:
+    key = await over_each_frame.campus.key("recorder")
+    monitor = await over_each_frame.register(key=key)
+    await over_each_frame.beat(monitor, capsule={"step": 1})
+    assert (await over_each_frame.beat(monitor)).data["capsule_stored"] is False
+    assert (await over_each_frame.beat(monitor, capsule=None)).data["capsule_stored"] is True
+    assert await capsules(over_each_frame, monitor, key) == [None, {"step": 1}]
 
 
 async def test_a_capsule_in_the_query_is_a_string(recorder: Recorder) -> None:
@@ -120,31 +120,31 @@ async def test_no_schema_shows_a_default_for_the_capsule(recorder: Recorder) -> 
     assert "MISSING" not in document + json.dumps(tool.parameters)
 
 
-async def test_a_seq_belongs_to_one_capsule(both_ways: Recorder) -> None:
-    key = await both_ways.campus.key("recorder")
-    monitor = await both_ways.register(key=key)
-    await both_ways.beat(monitor, capsule={"step": 1, "of": 2}, seq=1)
-    again = await both_ways.beat(monitor, capsule={"of": 2, "step": 1}, seq=1)
+async def test_a_seq_belongs_to_one_capsule(over_each_frame: Recorder) -> None:
+    key = await over_each_frame.campus.key("recorder")
+    monitor = await over_each_frame.register(key=key)
+    await over_each_frame.beat(monitor, capsule={"step": 1, "of": 2}, seq=1)
+    again = await over_each_frame.beat(monitor, capsule={"of": 2, "step": 1}, seq=1)
     assert (again.status, again.data["capsule_stored"]) == (200, True)
     for capsule in ({"step": 2}, None, {"step": 1, "of": 2.0}, TOO_LARGE):
-        other = await both_ways.beat(monitor, capsule=capsule, seq=1, status="fail")
+        other = await over_each_frame.beat(monitor, capsule=capsule, seq=1, status="fail")
         assert (other.status, other.code, other.data["last_seq"]) == (409, "seq_reused", 1)
-    row = await both_ways.row(monitor)
+    row = await over_each_frame.row(monitor)
     assert (row.beats, row.mode, row.capsules) == (2, "up", 1)
-    assert await capsules(both_ways, monitor, key) == [{"step": 1, "of": 2}]
-    assert (await both_ways.beat(monitor, capsule={"step": 2}, seq=2)).status == 200
+    assert await capsules(over_each_frame, monitor, key) == [{"step": 1, "of": 2}]
+    assert (await over_each_frame.beat(monitor, capsule={"step": 2}, seq=2)).status == 200
 
 
-async def test_a_seq_that_two_beats_of_one_batch_use_belongs_to_the_first(anywhere: Recorder) -> None:
+async def test_a_seq_that_two_beats_of_one_batch_use_belongs_to_the_first(on_each_database: Recorder) -> None:
     from buildings.recorder.beat import Beat
     from buildings.recorder.beats import BeatOutcome, record_beats
     from buildings.recorder.secrets import digest_of
     from campus import in_transaction
 
-    monitor = await anywhere.register(key="recorder")
+    monitor = await on_each_database.register(key="recorder")
     digest = digest_of(monitor["secret"])
     said = [(b"1", 7), (b"2", 7), (b"1", 7), (b"3", 8)]
-    beats = [Beat(monitor["monitor_id"], digest, anywhere.clock(), "ok", capsule=body, seq=seq) for body, seq in said]
-    results = await in_transaction(anywhere.campus.site.storage, lambda connection: record_beats(connection, beats))
+    beats = [Beat(monitor["monitor_id"], digest, on_each_database.clock(), "ok", capsule=body, seq=seq) for body, seq in said]
+    results = await in_transaction(on_each_database.campus.site.storage, lambda connection: record_beats(connection, beats))
     assert [isinstance(one, BeatOutcome) for one in results] == [True, False, True, True]
-    assert (await anywhere.row(monitor)).capsules == 2
+    assert (await on_each_database.row(monitor)).capsules == 2

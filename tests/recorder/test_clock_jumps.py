@@ -34,91 +34,97 @@ async def kinds(recorder: Recorder, monitor: Mapping[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("step", [YEAR, HOURS])
-async def test_a_jump_that_is_undone_changes_nothing(anywhere: Recorder, step: timedelta) -> None:
-    quiet, beating = await anywhere.register("https://localhost/1", **QUICK), await anywhere.register("https://localhost/2", **QUICK)
-    await watch(anywhere, seconds=5)
-    before = await anywhere.row(quiet)
-    anywhere.clock.step(step)
-    beaten = await anywhere.beat(beating)  # before any sweep reads the clock
-    assert beaten.data["deadline_at"] == f"{anywhere.clock() - step + SPAN:%Y-%m-%dT%H:%M:%SZ}"
-    await watch(anywhere, seconds=4)
-    (said,) = await clock_is_steady(anywhere.campus.site)
+async def test_a_jump_that_is_undone_changes_nothing(on_each_database: Recorder, step: timedelta) -> None:
+    quiet, beating = (
+        await on_each_database.register("https://localhost/1", **QUICK),
+        await on_each_database.register("https://localhost/2", **QUICK),
+    )
+    await watch(on_each_database, seconds=5)
+    before = await on_each_database.row(quiet)
+    on_each_database.clock.step(step)
+    beaten = await on_each_database.beat(beating)  # before any sweep reads the clock
+    assert beaten.data["deadline_at"] == f"{on_each_database.clock() - step + SPAN:%Y-%m-%dT%H:%M:%SZ}"
+    await watch(on_each_database, seconds=4)
+    (said,) = await clock_is_steady(on_each_database.campus.site)
     assert "the clock jumped " + ("forward by 400 days" if step > timedelta(0) else "back by 2:00:00") in said
-    anywhere.clock.step(-step)
-    await watch(anywhere, seconds=4)
-    assert await anywhere.row(quiet) == before
-    assert "the clock jumped" in (await clock_is_steady(anywhere.campus.site))[0]
-    assert await kinds(anywhere, quiet) == []
-    await watch(anywhere, seconds=78)
-    assert (await kinds(anywhere, quiet), await kinds(anywhere, beating)) == (["dead"], [])
-    await watch(anywhere, seconds=3600, pace=10)
-    assert await clock_is_steady(anywhere.campus.site) == []
+    on_each_database.clock.step(-step)
+    await watch(on_each_database, seconds=4)
+    assert await on_each_database.row(quiet) == before
+    assert "the clock jumped" in (await clock_is_steady(on_each_database.campus.site))[0]
+    assert await kinds(on_each_database, quiet) == []
+    await watch(on_each_database, seconds=78)
+    assert (await kinds(on_each_database, quiet), await kinds(on_each_database, beating)) == (["dead"], [])
+    await watch(on_each_database, seconds=3600, pace=10)
+    assert await clock_is_steady(on_each_database.campus.site) == []
 
 
-async def test_a_clock_that_is_set_back_hides_no_death(anywhere: Recorder) -> None:
-    monitor, other = await anywhere.register("https://localhost/1", **QUICK), await anywhere.register("https://localhost/2")
-    await watch(anywhere, seconds=60, pace=5)
-    await anywhere.beat(other)
-    anywhere.clock.step(HOURS)
-    await watch(anywhere, seconds=29)
-    assert await kinds(anywhere, monitor) == []
-    await watch(anywhere, seconds=3)
-    assert await kinds(anywhere, monitor) == ["dead"]
-    row = await anywhere.row(other)
+async def test_a_clock_that_is_set_back_hides_no_death(on_each_database: Recorder) -> None:
+    monitor, other = await on_each_database.register("https://localhost/1", **QUICK), await on_each_database.register("https://localhost/2")
+    await watch(on_each_database, seconds=60, pace=5)
+    await on_each_database.beat(other)
+    on_each_database.clock.step(HOURS)
+    await watch(on_each_database, seconds=29)
+    assert await kinds(on_each_database, monitor) == []
+    await watch(on_each_database, seconds=3)
+    assert await kinds(on_each_database, monitor) == ["dead"]
+    row = await on_each_database.row(other)
     left = timedelta(minutes=65) - timedelta(seconds=32)
-    assert (row.deadline_at - anywhere.clock(), row.last_beat_at <= anywhere.clock()) == (left, True)
+    assert (row.deadline_at - on_each_database.clock(), row.last_beat_at <= on_each_database.clock()) == (left, True)
 
 
-async def test_a_clock_that_is_a_year_ahead_for_a_minute_leaves_no_deadline_there(anywhere: Recorder, receiver: Receiver) -> None:
-    quiet, beating = await anywhere.register("https://localhost/1", **QUICK), await anywhere.register("https://localhost/2", **QUICK)
-    failing = await anywhere.register(receiver.url())
+async def test_a_clock_that_is_a_year_ahead_for_a_minute_leaves_no_deadline_there(on_each_database: Recorder, receiver: Receiver) -> None:
+    quiet, beating = (
+        await on_each_database.register("https://localhost/1", **QUICK),
+        await on_each_database.register("https://localhost/2", **QUICK),
+    )
+    failing = await on_each_database.register(receiver.url())
     receiver.answer(500)
-    await anywhere.beat(failing, status="fail")
-    await watch(anywhere, seconds=5)
-    await anywhere.deliver()
-    anywhere.clock.step(YEAR)
-    await watch(anywhere, seconds=20)
-    await anywhere.beat(beating)
-    late = await anywhere.register("https://localhost/3", **QUICK)
-    await anywhere.deliver()
-    await watch(anywhere, seconds=20)
+    await on_each_database.beat(failing, status="fail")
+    await watch(on_each_database, seconds=5)
+    await on_each_database.deliver()
+    on_each_database.clock.step(YEAR)
+    await watch(on_each_database, seconds=20)
+    await on_each_database.beat(beating)
+    late = await on_each_database.register("https://localhost/3", **QUICK)
+    await on_each_database.deliver()
+    await watch(on_each_database, seconds=20)
     for one in (quiet, beating, late):
-        assert [kind for kind in await kinds(anywhere, one) if kind == "dead"] == []
-    anywhere.clock.step(-YEAR)
-    await watch(anywhere, seconds=10)
-    now = anywhere.clock()
-    for row in await in_snapshot(anywhere.campus.site.storage, lambda connection: connection.execute(MONITORS.select()).all()):
+        assert [kind for kind in await kinds(on_each_database, one) if kind == "dead"] == []
+    on_each_database.clock.step(-YEAR)
+    await watch(on_each_database, seconds=10)
+    now = on_each_database.clock()
+    for row in await in_snapshot(on_each_database.campus.site.storage, lambda connection: connection.execute(MONITORS.select()).all()):
         past = (row.registered_at, row.alive_at, row.since, row.last_beat_at or now)
         assert max(past) <= now
         assert now < row.deadline_at <= now + row.period + row.grace
-    for target in await anywhere.targets():
+    for target in await on_each_database.targets():
         assert target.disabled_at is None
         assert target.next_try_at is None or target.next_try_at <= now + timedelta(hours=1)
-    await watch(anywhere, seconds=100)
+    await watch(on_each_database, seconds=100)
     for one in (quiet, beating, late):
-        assert [kind for kind in await kinds(anywhere, one) if kind == "dead"] == ["dead"]
+        assert [kind for kind in await kinds(on_each_database, one) if kind == "dead"] == ["dead"]
     receiver.answer(200)
-    await anywhere.deliver()
+    await on_each_database.deliver()
     assert "monitor.failed" in receiver.types
 
 
-async def test_messages_delivered_while_the_clock_was_ahead_delay_no_later_ones(anywhere: Recorder, receiver: Receiver) -> None:
-    monitor = await anywhere.register(receiver.url())
-    await watch(anywhere, seconds=5)
-    anywhere.clock.step(YEAR)
-    await watch(anywhere, seconds=20)
-    await anywhere.beat(monitor, status="fail")
-    await anywhere.deliver()
-    anywhere.clock.step(-YEAR)
-    await watch(anywhere, seconds=10)
+async def test_messages_delivered_while_the_clock_was_ahead_delay_no_later_ones(on_each_database: Recorder, receiver: Receiver) -> None:
+    monitor = await on_each_database.register(receiver.url())
+    await watch(on_each_database, seconds=5)
+    on_each_database.clock.step(YEAR)
+    await watch(on_each_database, seconds=20)
+    await on_each_database.beat(monitor, status="fail")
+    await on_each_database.deliver()
+    on_each_database.clock.step(-YEAR)
+    await watch(on_each_database, seconds=10)
     for status in ("ok", "fail") * 4:
-        await anywhere.beat(monitor, status=status)
-        await anywhere.deliver()
-    await watch(anywhere, seconds=60, pace=5)
-    await anywhere.deliver()
-    assert await kinds(anywhere, monitor) == []
-    (target,) = await anywhere.targets()
-    assert target.answered_at <= anywhere.clock()
+        await on_each_database.beat(monitor, status=status)
+        await on_each_database.deliver()
+    await watch(on_each_database, seconds=60, pace=5)
+    await on_each_database.deliver()
+    assert await kinds(on_each_database, monitor) == []
+    (target,) = await on_each_database.targets()
+    assert target.answered_at <= on_each_database.clock()
 
 
 async def test_of_two_processes_the_one_whose_clock_is_wrong_goes_by_elapsed_time(open_recorder: OpenRecorder, storage_url: str) -> None:
@@ -187,41 +193,41 @@ async def test_a_process_that_starts_behind_the_others_goes_by_their_time(open_r
             assert beaten.data["deadline_at"][:16] == f"{first.clock() + SPAN:%Y-%m-%dT%H:%M}"
 
 
-async def test_monitors_that_fell_asleep_by_a_wrong_clock_wake_when_the_key_is_seen_to_be_valid(anywhere: Recorder) -> None:
-    key = await anywhere.campus.key("recorder")
-    monitor = await anywhere.register(key=key)
-    await watch(anywhere, seconds=5)
-    anywhere.clock.step(YEAR)
-    await watch(anywhere, seconds=20)
-    await anywhere.campus.run("follow_keys")
-    assert (await anywhere.row(monitor)).mode == "asleep"
-    anywhere.clock.step(-YEAR)
-    await watch(anywhere, seconds=20)
-    await anywhere.campus.run("follow_keys")
-    row = await anywhere.row(monitor)
-    assert (row.mode, row.deadline_at - anywhere.clock()) == ("up", timedelta(minutes=65))
-    assert (await anywhere.beat(monitor, capsule=1)).data["capsule_stored"] is True
+async def test_monitors_that_fell_asleep_by_a_wrong_clock_wake_when_the_key_is_seen_to_be_valid(on_each_database: Recorder) -> None:
+    key = await on_each_database.campus.key("recorder")
+    monitor = await on_each_database.register(key=key)
+    await watch(on_each_database, seconds=5)
+    on_each_database.clock.step(YEAR)
+    await watch(on_each_database, seconds=20)
+    await on_each_database.campus.run("follow_keys")
+    assert (await on_each_database.row(monitor)).mode == "asleep"
+    on_each_database.clock.step(-YEAR)
+    await watch(on_each_database, seconds=20)
+    await on_each_database.campus.run("follow_keys")
+    row = await on_each_database.row(monitor)
+    assert (row.mode, row.deadline_at - on_each_database.clock()) == ("up", timedelta(minutes=65))
+    assert (await on_each_database.beat(monitor, capsule=1)).data["capsule_stored"] is True
 
 
-async def test_nothing_is_deleted_within_an_hour_of_a_jump(anywhere: Recorder) -> None:
-    silent = await anywhere.register(**QUICK)
-    await watch(anywhere, seconds=5)
-    anywhere.clock.step(YEAR)
-    await anywhere.campus.run("tidy")
-    await watch(anywhere, seconds=20)
+async def test_nothing_is_deleted_within_an_hour_of_a_jump(on_each_database: Recorder) -> None:
+    silent = await on_each_database.register(**QUICK)
+    await watch(on_each_database, seconds=5)
+    on_each_database.clock.step(YEAR)
+    await on_each_database.campus.run("tidy")
+    await watch(on_each_database, seconds=20)
     for _ in range(3):
-        await anywhere.campus.run("tidy")
-        await watch(anywhere, seconds=5)
-    assert await kinds(anywhere, silent) in ([], ["blind"])
-    assert await anywhere.row(silent) is not None
+        await on_each_database.campus.run("tidy")
+        await watch(on_each_database, seconds=5)
+    assert await kinds(on_each_database, silent) in ([], ["blind"])
+    assert await on_each_database.row(silent) is not None
 
 
-async def test_readiness_reports_a_clock_jump(anywhere: Recorder) -> None:
-    await watch(anywhere, seconds=1)
-    assert (await anywhere.campus.service.ask("ready"))["recorder"] == []
-    anywhere.clock.step(HOURS)
-    (said,) = (await anywhere.campus.service.ask("ready"))["recorder"]
+async def test_readiness_reports_a_clock_jump(on_each_database: Recorder) -> None:
+    await watch(on_each_database, seconds=1)
+    assert (await on_each_database.campus.service.ask("ready"))["recorder"] == []
+    on_each_database.clock.step(HOURS)
+    (said,) = (await on_each_database.campus.service.ask("ready"))["recorder"]
     assert said.startswith("the clock jumped back by 2:00:00 at 2026-08-21T12:00:01Z; deadlines are checked by elapsed time")
-    await watch(anywhere, seconds=10)
-    (said,) = (await anywhere.campus.service.ask("ready"))["recorder"]
+    await watch(on_each_database, seconds=10)
+    (said,) = (await on_each_database.campus.service.ask("ready"))["recorder"]
     assert said == "the clock jumped back by 2:00:00 at 2026-08-21T10:00:09Z; make sure that this machine's time is synchronized"

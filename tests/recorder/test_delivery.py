@@ -42,13 +42,13 @@ async def test_an_alert_verifies_with_the_secret_of_its_registration_and_with_no
         Webhook(monitor["webhook_secret"]).verify(alert.body.replace(b"failed", b"passed"), dict(alert.headers))
 
 
-async def test_a_death_and_a_recovery_are_told_signed_and_in_order(anywhere: Any, receiver: Any) -> None:
-    monitor = await anywhere.register(receiver.url(), period_minutes=10, grace_minutes=2)
-    await anywhere.pass_time(minutes=13)
-    assert await anywhere.sweep() == 1
-    await anywhere.pass_time(minutes=5)
-    await anywhere.beat(monitor)
-    assert await anywhere.deliver() == 2
+async def test_a_death_and_a_recovery_are_told_signed_and_in_order(on_each_database: Any, receiver: Any) -> None:
+    monitor = await on_each_database.register(receiver.url(), period_minutes=10, grace_minutes=2)
+    await on_each_database.pass_time(minutes=13)
+    assert await on_each_database.sweep() == 1
+    await on_each_database.pass_time(minutes=5)
+    await on_each_database.beat(monitor)
+    assert await on_each_database.deliver() == 2
     dead, recovered = receiver.requests
     for one in (dead, recovered):
         verify(one, monitor["webhook_secret"])
@@ -68,7 +68,7 @@ async def test_a_death_and_a_recovery_are_told_signed_and_in_order(anywhere: Any
     }
     assert (recovered.json["type"], recovered.json["downtime_seconds"], recovered.json["reason"]) == ("monitor.recovered", 360, "beat")
     assert dead.headers["webhook-id"] != recovered.headers["webhook-id"]
-    assert (await anywhere.deliver(), await anywhere.alerts(monitor)) == (0, [])
+    assert (await on_each_database.deliver(), await on_each_database.alerts(monitor)) == (0, [])
 
 
 async def test_a_failure_is_told_with_the_capsule_and_the_way_to_resume(recorder: Any, receiver: Any) -> None:
@@ -83,20 +83,20 @@ async def test_a_failure_is_told_with_the_capsule_and_the_way_to_resume(recorder
     assert monitor["secret"].encode() not in failed.body
 
 
-async def test_a_message_that_is_not_taken_is_sent_again_under_its_id_by_the_retry_policy(anywhere: Any, receiver: Any) -> None:
-    monitor = await anywhere.register(receiver.url())
+async def test_a_message_that_is_not_taken_is_sent_again_under_its_id_by_the_retry_policy(on_each_database: Any, receiver: Any) -> None:
+    monitor = await on_each_database.register(receiver.url())
     receiver.answer(500, 302, 404, 200)
-    await anywhere.beat(monitor, status="fail")
+    await on_each_database.beat(monitor, status="fail")
     for wait in (0, *(one.total_seconds() * 1.2 for one in WAITS[:3])):
-        await anywhere.pass_time(seconds=wait)
-        assert await anywhere.deliver() == 1
-        assert await anywhere.deliver() == 0
+        await on_each_database.pass_time(seconds=wait)
+        assert await on_each_database.deliver() == 1
+        assert await on_each_database.deliver() == 0
     assert len({one.headers["webhook-id"] for one in receiver.requests}) == 1
     assert len({one.body for one in receiver.requests}) == 1
     assert len({one.headers["webhook-timestamp"] for one in receiver.requests}) == 4
     for one in receiver.requests:
         verify(one, monitor["webhook_secret"])
-    assert await anywhere.alerts(monitor) == []
+    assert await on_each_database.alerts(monitor) == []
 
 
 async def test_a_new_alert_waits_for_earlier_ones_but_not_for_the_retry_policy(recorder: Any, receiver: Any) -> None:
@@ -115,16 +115,16 @@ async def test_a_new_alert_waits_for_earlier_ones_but_not_for_the_retry_policy(r
     assert receiver.types[-2:] == ["monitor.recovered", "monitor.failed"]
 
 
-async def test_a_new_alert_brings_no_try_forward_at_a_target_that_never_took_anything(anywhere: Any, receiver: Any) -> None:
-    monitor = await anywhere.register(receiver.url())
+async def test_a_new_alert_brings_no_try_forward_at_a_target_that_never_took_anything(on_each_database: Any, receiver: Any) -> None:
+    monitor = await on_each_database.register(receiver.url())
     receiver.answer(500)
     tries = 0
     for minute in range(24 * 60):
         if minute % 20 == 0:
-            await anywhere.beat(monitor, status="fail")
-            await anywhere.beat(monitor)
-            tries += await anywhere.deliver()
-        anywhere.clock.move(timedelta(minutes=1))
+            await on_each_database.beat(monitor, status="fail")
+            await on_each_database.beat(monitor)
+            tries += await on_each_database.deliver()
+        on_each_database.clock.move(timedelta(minutes=1))
     assert 5 <= tries <= 10
     assert len({one.headers["webhook-id"] for one in receiver.requests}) == 1
     assert {one.json["type"] for one in receiver.requests} == {"monitor.failed"}
@@ -144,57 +144,59 @@ async def test_a_target_is_left_alone_for_as_long_as_it_asks(recorder: Any, rece
 
 
 @pytest.mark.parametrize("asked", ["0", "1", "Fri, 21 Aug 2026 11:00:00 GMT", "0.001", "-1", "nan"])
-async def test_no_retry_after_brings_a_try_forward(asked: str, anywhere: Any, receiver: Any) -> None:
-    monitor = await anywhere.register(receiver.url())
+async def test_no_retry_after_brings_a_try_forward(asked: str, on_each_database: Any, receiver: Any) -> None:
+    monitor = await on_each_database.register(receiver.url())
     receiver.answer(503, headers={"Retry-After": asked})
-    await anywhere.beat(monitor, status="fail")
-    assert await anywhere.deliver() == 1
+    await on_each_database.beat(monitor, status="fail")
+    assert await on_each_database.deliver() == 1
     for wait in WAITS[:3]:
-        await anywhere.pass_time(seconds=wait.total_seconds() * 0.7)  # the wait is 0.8 to 1.2 of it
-        assert await anywhere.deliver() == 0
-        await anywhere.pass_time(seconds=wait.total_seconds() * 0.6)
-        assert await anywhere.deliver() == 1
+        await on_each_database.pass_time(seconds=wait.total_seconds() * 0.7)  # the wait is 0.8 to 1.2 of it
+        assert await on_each_database.deliver() == 0
+        await on_each_database.pass_time(seconds=wait.total_seconds() * 0.6)
+        assert await on_each_database.deliver() == 1
     assert len(receiver.requests) == 4
 
 
-async def test_the_alert_tells_of_the_capsule_that_was_the_last_when_it_was_raised(anywhere: Any, receiver: Any) -> None:
-    monitor = await anywhere.register(receiver.url(), key="recorder")
+async def test_the_alert_tells_of_the_capsule_that_was_the_last_when_it_was_raised(on_each_database: Any, receiver: Any) -> None:
+    monitor = await on_each_database.register(receiver.url(), key="recorder")
     receiver.answer(500, 200)
-    await anywhere.beat(monitor, status="fail", capsule={"step": 1})
-    await anywhere.deliver()
-    await anywhere.pass_time(seconds=6)
-    await anywhere.beat(monitor, status="fail", capsule={"step": 2})
-    assert await anywhere.deliver() == 1
+    await on_each_database.beat(monitor, status="fail", capsule={"step": 1})
+    await on_each_database.deliver()
+    await on_each_database.pass_time(seconds=6)
+    await on_each_database.beat(monitor, status="fail", capsule={"step": 2})
+    assert await on_each_database.deliver() == 1
     first, second = receiver.requests
     assert second.json["capsule"]["preview"] == '{"step":1}'
     assert (first.body, first.headers["webhook-id"]) == (second.body, second.headers["webhook-id"])
 
 
 @pytest.mark.parametrize(("waiting", "types"), [(5, ["monitor.failed"] * 5), (6, ["monitor.digest"])])
-async def test_five_that_wait_go_out_one_by_one_and_six_as_a_digest(waiting: int, types: list[str], anywhere: Any, receiver: Any) -> None:
-    key = await anywhere.campus.key("recorder")
+async def test_five_that_wait_go_out_one_by_one_and_six_as_a_digest(
+    waiting: int, types: list[str], on_each_database: Any, receiver: Any
+) -> None:
+    key = await on_each_database.campus.key("recorder")
     for number in range(waiting):
-        await anywhere.beat(await anywhere.register(receiver.url(), key=key, name=f"m{number}"), status="fail")
-    await anywhere.deliver()
+        await on_each_database.beat(await on_each_database.register(receiver.url(), key=key, name=f"m{number}"), status="fail")
+    await on_each_database.deliver()
     assert receiver.types == types
 
 
-async def test_more_than_five_that_wait_become_one_digest(anywhere: Any, receiver: Any) -> None:
-    key = await anywhere.campus.key("recorder")
-    monitors = [await anywhere.register(receiver.url(), key=key, name=f"m{number}") for number in range(7)]
+async def test_more_than_five_that_wait_become_one_digest(on_each_database: Any, receiver: Any) -> None:
+    key = await on_each_database.campus.key("recorder")
+    monitors = [await on_each_database.register(receiver.url(), key=key, name=f"m{number}") for number in range(7)]
     assert len({one["webhook_secret"] for one in monitors}) == 1
-    await anywhere.pass_time(hours=2)
-    assert await anywhere.sweep() == 7
+    await on_each_database.pass_time(hours=2)
+    assert await on_each_database.sweep() == 7
     receiver.answer(500, 200)
-    await anywhere.deliver()
-    await anywhere.pass_time(seconds=6)
-    await anywhere.deliver()
+    await on_each_database.deliver()
+    await on_each_database.pass_time(seconds=6)
+    await on_each_database.deliver()
     first, second = receiver.requests
     verify(second, monitors[0]["webhook_secret"])
     assert (first.body, first.headers["webhook-id"]) == (second.body, second.headers["webhook-id"])
     assert (second.json["type"], second.json["count"]) == ("monitor.digest", 7)
     assert {one["monitor"]["name"] for one in second.json["events"]} == {f"m{number}" for number in range(7)}
-    assert await anywhere.deliver() == 0
+    assert await on_each_database.deliver() == 0
 
 
 async def test_a_target_that_says_it_is_gone_is_disabled_and_the_fleet_says_so(recorder: Any, receiver: Any) -> None:
@@ -228,35 +230,37 @@ async def test_a_target_that_fails_for_five_days_is_disabled(recorder: Any, rece
     assert 8 <= tries <= 15
 
 
-async def test_a_lease_that_lapsed_is_taken_over_and_a_live_one_is_not(anywhere: Any, receiver: Any) -> None:
-    monitor = await anywhere.register(receiver.url())
-    await anywhere.beat(monitor, status="fail")
-    dispatcher = anywhere.campus.site.state.dispatcher
+async def test_a_lease_that_lapsed_is_taken_over_and_a_live_one_is_not(on_each_database: Any, receiver: Any) -> None:
+    monitor = await on_each_database.register(receiver.url())
+    await on_each_database.beat(monitor, status="fail")
+    dispatcher = on_each_database.campus.site.state.dispatcher
     (message,) = await dispatcher.claim()
     assert await dispatcher.claim() == []
-    await anywhere.pass_time(seconds=46)
+    await on_each_database.pass_time(seconds=46)
     (again,) = await dispatcher.claim()
     assert again.id == message.id
 
 
-async def test_a_monitor_may_have_several_targets_and_each_gets_every_alert(anywhere: Recorder, receiver: Receiver) -> None:
-    key = await anywhere.campus.key("recorder")
-    monitor, other = [await anywhere.register(receiver.url(f"/{name}"), key=key) for name in ("one", "two")]
-    (_, second) = sorted(await anywhere.targets(), key=lambda target: target.address)
+async def test_a_monitor_may_have_several_targets_and_each_gets_every_alert(on_each_database: Recorder, receiver: Receiver) -> None:
+    key = await on_each_database.campus.key("recorder")
+    monitor, other = [await on_each_database.register(receiver.url(f"/{name}"), key=key) for name in ("one", "two")]
+    (_, second) = sorted(await on_each_database.targets(), key=lambda target: target.address)
     link = {"monitor_id": monitor["monitor_id"], "target_id": second.id, "place": 1}
-    await in_transaction(anywhere.campus.site.storage, lambda connection: connection.execute(MONITOR_TARGETS.insert(), [link]) and None)
-    await anywhere.beat(monitor, status="fail")
-    assert await anywhere.deliver() == 2
-    await anywhere.pass_time(hours=2)
-    assert await anywhere.sweep() == 1, "the other monitor; the one that failed is dead already"
-    assert await anywhere.deliver() == 1
+    await in_transaction(
+        on_each_database.campus.site.storage, lambda connection: connection.execute(MONITOR_TARGETS.insert(), [link]) and None
+    )
+    await on_each_database.beat(monitor, status="fail")
+    assert await on_each_database.deliver() == 2
+    await on_each_database.pass_time(hours=2)
+    assert await on_each_database.sweep() == 1, "the other monitor; the one that failed is dead already"
+    assert await on_each_database.deliver() == 1
     assert sorted(one.path for one in receiver.requests) == ["/one", "/two", "/two"]
-    entries = {one["monitor_id"]: one for one in (await anywhere.call("fleet_status", key=key)).data["monitors"]}
+    entries = {one["monitor_id"]: one for one in (await on_each_database.call("fleet_status", key=key)).data["monitors"]}
     assert len(entries[monitor["monitor_id"]]["targets"]) == 2
-    await anywhere.call("delete_monitor", monitor_id=other["monitor_id"], key=key)
-    assert len(await anywhere.targets()) == 2, "the other monitor still uses it"
-    await anywhere.call("delete_monitor", monitor_id=monitor["monitor_id"], key=key)
-    assert await anywhere.targets() == []
+    await on_each_database.call("delete_monitor", monitor_id=other["monitor_id"], key=key)
+    assert len(await on_each_database.targets()) == 2, "the other monitor still uses it"
+    await on_each_database.call("delete_monitor", monitor_id=monitor["monitor_id"], key=key)
+    assert await on_each_database.targets() == []
 
 
 async def test_what_a_target_answers_reaches_nobody(recorder: Any, receiver: Any) -> None:

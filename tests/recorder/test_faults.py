@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from recorder.kills import Scene, beat_until_killed, hooks
+from recorder.kills import KilledRecorder, beat_until_killed, webhook_receiver
 from recorder.outages import only_dead_agents_are_reported
 from recorder.receivers import Authority
 from recorder.recorders import Recorder
@@ -11,20 +11,20 @@ from sqlalchemy import text
 
 
 def test_killed_at_two_points_it_reports_every_death_under_one_id(tmp_path: Path, authority: Authority) -> None:
-    with hooks(authority) as receiver:
-        scene = Scene(tmp_path, f"sqlite:{tmp_path}/data", authority, receiver, 20)
-        scene.fill()
+    with webhook_receiver(authority) as receiver:
+        killed = KilledRecorder(tmp_path, f"sqlite:{tmp_path}/data", authority, receiver, 20)
+        killed.fill()
         for point in ("outbox", "mark"):
-            scene.round(point)
-        assert scene.verdict()["deaths"] == 2 * scene.count
+            killed.round(point)
+        assert killed.figures()["deaths"] == 2 * killed.count
 
 
 def test_killed_while_beats_arrive_it_loses_no_acknowledged_beat(tmp_path: Path, authority: Authority) -> None:
-    with hooks(authority) as receiver:
-        scene = Scene(tmp_path, f"sqlite:{tmp_path}/data", authority, receiver, 1)
-        scene.fill()
-        scene.give_key()
-        acknowledged, _ = beat_until_killed(scene, first=1, seconds=0.4, rate=200)
+    with webhook_receiver(authority) as receiver:
+        killed = KilledRecorder(tmp_path, f"sqlite:{tmp_path}/data", authority, receiver, 1)
+        killed.fill()
+        killed.give_key()
+        acknowledged, _ = beat_until_killed(killed, first=1, seconds=0.4, rate=200)
         assert acknowledged > 4
 
 
@@ -46,15 +46,15 @@ async def refuse_writes(recorder: Recorder) -> None:
 
 
 @pytest.mark.anyio
-async def test_what_cannot_be_stored_is_not_acknowledged(both_ways: Recorder) -> None:
-    key = await both_ways.campus.key("recorder")
-    monitor = await both_ways.register(key=key)
-    await refuse_writes(both_ways)
-    beaten = await both_ways.beat(monitor)
+async def test_what_cannot_be_stored_is_not_acknowledged(over_each_frame: Recorder) -> None:
+    key = await over_each_frame.campus.key("recorder")
+    monitor = await over_each_frame.register(key=key)
+    await refuse_writes(over_each_frame)
+    beaten = await over_each_frame.beat(monitor)
     assert (beaten.status, beaten.code) == (503, "storage_unavailable"), beaten.data
-    registered = await both_ways.call("register_monitor", name="b", alert_webhook="https://localhost/b")
+    registered = await over_each_frame.call("register_monitor", name="b", alert_webhook="https://localhost/b")
     assert (registered.status, registered.code) == (503, "storage_unavailable"), registered.data
-    if both_ways.campus.frame == "http":
+    if over_each_frame.campus.frame == "http":
         assert beaten.headers["retry-after"]
-    (entry,) = (await both_ways.call("fleet_status", key=key)).data["monitors"]
+    (entry,) = (await over_each_frame.call("fleet_status", key=key)).data["monitors"]
     assert entry["beats"] == 0

@@ -76,8 +76,8 @@ async def test_a_revoked_key_ends_at_once(recorder: Recorder) -> None:
     assert (await recorder.row(monitor)).mode == "asleep"
 
 
-async def test_the_tidy_job_deletes_inactive_monitors_without_a_key_and_no_others(anywhere: Recorder, receiver: Receiver) -> None:
-    recorder = anywhere
+async def test_the_tidy_job_deletes_inactive_monitors_without_a_key_and_no_others(on_each_database: Recorder, receiver: Receiver) -> None:
+    recorder = on_each_database
     silent, living = await recorder.register(receiver.url("/1"), name="quiet"), await recorder.register(receiver.url("/2"))
     keyed = await recorder.register(receiver.url("/3"), key="recorder")
     await recorder.pass_time(days=30)
@@ -100,9 +100,9 @@ async def test_the_tidy_job_deletes_inactive_monitors_without_a_key_and_no_other
         "silent",
     )
     assert (told.json["state"], told.json["since"]) == (None, "2026-08-21T13:05:00Z")
-    assert "removed tomorrow" in told.json["notice"]
+    assert "deleted tomorrow" in told.json["notice"]
     await recorder.campus.run("tidy")
-    assert await recorder.row(silent) is not None, "told today, removed tomorrow"
+    assert await recorder.row(silent) is not None, "the notice was sent today, it is deleted tomorrow"
     await recorder.pass_time(days=1)
     await recorder.campus.run("tidy")
     assert await recorder.row(silent) is None

@@ -24,8 +24,8 @@ async def count(recorder: Recorder, table: Table) -> int:
     return await in_snapshot(recorder.campus.site.storage, lambda connection: connection.scalar(select(func.count()).select_from(table)))
 
 
-async def test_a_registration_returns_everything_that_an_agent_needs(both_ways: Recorder) -> None:
-    answer = await both_ways.register()
+async def test_a_registration_returns_everything_that_an_agent_needs(over_each_frame: Recorder) -> None:
+    answer = await over_each_frame.register()
     assert answer["tier"] == "free"
     assert (answer["state"], answer["period_minutes"], answer["grace_minutes"]) == ("alive", 60, 5)
     assert answer["deadline_at"] == "2026-08-21T13:05:00Z"
@@ -34,7 +34,7 @@ async def test_a_registration_returns_everything_that_an_agent_needs(both_ways: 
     assert answer["cron"].endswith(answer["beat_url"])
     assert "\n" not in answer["cron"]
     assert answer["resume_url"] is None
-    keyed = await both_ways.register(key="recorder")
+    keyed = await over_each_frame.register(key="recorder")
     assert keyed["tier"] == "key"
     assert keyed["resume_url"] == f"http://campus.test/v1/recorder/capsule/{keyed['monitor_id']}"
 
@@ -46,9 +46,9 @@ async def test_secrets_are_stored_as_digests(recorder: Recorder) -> None:
     assert len(row.secret_digest) == 32
 
 
-async def test_arguments_out_of_bounds_are_refused(both_ways: Recorder) -> None:
+async def test_arguments_out_of_bounds_are_refused(over_each_frame: Recorder) -> None:
     for number, (period, grace) in enumerate(((0.1, 0), (525_600, 525_600))):
-        await both_ways.register(f"https://localhost/{number}", period_minutes=period, grace_minutes=grace)
+        await over_each_frame.register(f"https://localhost/{number}", period_minutes=period, grace_minutes=grace)
     for wrong in (
         {"period_minutes": 0.09},
         {"period_minutes": 525_601},
@@ -57,25 +57,25 @@ async def test_arguments_out_of_bounds_are_refused(both_ways: Recorder) -> None:
         {"name": ""},
         {"name": " "},
     ):
-        reply = await both_ways.call("register_monitor", **{"name": "a", "alert_webhook": TARGET, **wrong})
+        reply = await over_each_frame.call("register_monitor", **{"name": "a", "alert_webhook": TARGET, **wrong})
         assert (reply.status, reply.code) == (422, "invalid_request"), wrong
-    reply = await both_ways.call("register_monitor", name="a\nb", alert_webhook=TARGET)
+    reply = await over_each_frame.call("register_monitor", name="a\nb", alert_webhook=TARGET)
     assert reply.code == "invalid_request"
 
 
-async def test_a_missing_target_key_or_mail_server_is_named(both_ways: Recorder) -> None:
-    neither = await both_ways.call("register_monitor", name="a")
+async def test_a_missing_target_key_or_mail_server_is_named(over_each_frame: Recorder) -> None:
+    neither = await over_each_frame.call("register_monitor", name="a")
     assert (neither.status, neither.code) == (422, "invalid_request")
     assert "alert_webhook" in neither.data["detail"]
-    email = await both_ways.call("register_monitor", name="a", alert_email="me@example.com")
+    email = await over_each_frame.call("register_monitor", name="a", alert_email="me@example.com")
     assert (email.status, email.code) == (402, "access_required")
     assert {one["product"] for one in email.data["unlock"]} == {"recorder", "all"}
-    no_mail = await both_ways.call("register_monitor", name="a", alert_email="me@example.com", key="recorder")
+    no_mail = await over_each_frame.call("register_monitor", name="a", alert_email="me@example.com", key="recorder")
     assert (no_mail.status, no_mail.code) == (422, "no_mail_here")
 
 
-async def test_a_key_of_another_building_is_refused_with_the_keys_that_fit(both_ways: Recorder) -> None:
-    reply = await both_ways.call("register_monitor", name="a", alert_webhook=TARGET, key="cve")
+async def test_a_key_of_another_building_is_refused_with_the_keys_that_fit(over_each_frame: Recorder) -> None:
+    reply = await over_each_frame.call("register_monitor", name="a", alert_webhook=TARGET, key="cve")
     assert (reply.status, reply.code) == (403, "insufficient_scope")
     assert {one["product"] for one in reply.data["unlock"]} == {"recorder", "all"}
 
@@ -103,33 +103,33 @@ BAD = {
 }
 
 
-async def test_a_forbidden_target_is_refused_with_the_rule(both_ways: Recorder) -> None:
+async def test_a_forbidden_target_is_refused_with_the_rule(over_each_frame: Recorder) -> None:
     for url, rule in BAD.items():
-        reply = await both_ways.call("register_monitor", name="a", alert_webhook=url)
+        reply = await over_each_frame.call("register_monitor", name="a", alert_webhook=url)
         assert (reply.status, reply.code, reply.data["rule"]) == (422, "target_refused", rule), url
-    assert await count(both_ways, TARGETS) == 0
+    assert await count(over_each_frame, TARGETS) == 0
 
 
-async def test_a_target_without_a_key_has_one_monitor_whatever_its_query(both_ways: Recorder) -> None:
-    first = await both_ways.register("https://localhost/hook?a=1")
+async def test_a_target_without_a_key_has_one_monitor_whatever_its_query(over_each_frame: Recorder) -> None:
+    first = await over_each_frame.register("https://localhost/hook?a=1")
     for same in ("https://localhost/hook", "https://LOCALHOST/hook?b=2"):
-        reply = await both_ways.call("register_monitor", name="b", alert_webhook=same)
+        reply = await over_each_frame.call("register_monitor", name="b", alert_webhook=same)
         assert reply.status in (409, 422), reply.data
-    await both_ways.register("https://localhost/another")
-    await both_ways.register("https://localhost/hook", key="recorder")
-    deleted = await both_ways.call("delete_monitor", monitor_id=first["monitor_id"], secret=first["secret"])
+    await over_each_frame.register("https://localhost/another")
+    await over_each_frame.register("https://localhost/hook", key="recorder")
+    deleted = await over_each_frame.call("delete_monitor", monitor_id=first["monitor_id"], secret=first["secret"])
     assert deleted.data["deleted"] is True
-    await both_ways.register("https://localhost/hook")
+    await over_each_frame.register("https://localhost/hook")
 
 
-async def test_sixty_concurrent_registrations_leave_exactly_twenty_monitors(anywhere: Recorder) -> None:
-    await twenty_of_sixty([anywhere])
-    assert await count(anywhere, MONITORS) == 20
+async def test_sixty_concurrent_registrations_leave_exactly_twenty_monitors(on_each_database: Recorder) -> None:
+    await twenty_of_sixty([on_each_database])
+    assert await count(on_each_database, MONITORS) == 20
 
 
-async def test_of_two_concurrent_registrations_of_one_target_exactly_one_succeeds(anywhere: Recorder) -> None:
-    await one_of_two_registrations([anywhere], rounds=20)
-    assert await count(anywhere, MONITORS) == 20
+async def test_of_two_concurrent_registrations_of_one_target_exactly_one_succeeds(on_each_database: Recorder) -> None:
+    await one_of_two_registrations([on_each_database], rounds=20)
+    assert await count(on_each_database, MONITORS) == 20
 
 
 async def test_monitors_follow_their_key_through_rotation(recorder: Recorder) -> None:
@@ -208,19 +208,19 @@ async def test_deleting_leaves_nothing_behind(recorder: Recorder) -> None:
     assert owner.monitors == 0
 
 
-async def test_an_ignored_key_is_named_in_the_answer(both_ways: Recorder) -> None:
-    keys = both_ways.campus.service.keys
+async def test_an_ignored_key_is_named_in_the_answer(over_each_frame: Recorder) -> None:
+    keys = over_each_frame.campus.service.keys
     expired, revoked = await keys.issue("recorder"), await keys.issue("recorder")
     await keys.revoke(revoked[0].id)
-    await both_ways.pass_time(days=31)
+    await over_each_frame.pass_time(days=31)
     sent = {"key_expired": expired[1], "key_revoked": revoked[1], "key_unknown": "campus_live_nonsense"}
     for code, token in sent.items():
-        answer = await both_ways.register(f"https://localhost/{code}", key=token)
+        answer = await over_each_frame.register(f"https://localhost/{code}", key=token)
         assert (answer["tier"], answer["key_ignored"]) == ("free", code)
         assert "no key owns this monitor" in answer["notes"][0]
         assert ("has expired" in answer["notes"][0]) == (code == "key_expired")
     for number, token in enumerate((None, "recorder")):
-        answer = await both_ways.register(f"https://localhost/{number}", key=token)
+        answer = await over_each_frame.register(f"https://localhost/{number}", key=token)
         assert answer["key_ignored"] is None
         assert not any("no key owns this monitor" in note for note in answer["notes"])
 
@@ -228,21 +228,21 @@ async def test_an_ignored_key_is_named_in_the_answer(both_ways: Recorder) -> Non
 WEAK_KEYS = ("a" * 22, "1", "1234567890123456789012", "idempotency-key-000001", "registration-2026-11-22")
 
 
-async def test_a_weak_idempotency_key_is_refused_and_registers_nothing(both_ways: Recorder) -> None:
+async def test_a_weak_idempotency_key_is_refused_and_registers_nothing(over_each_frame: Recorder) -> None:
     body = {"name": "a", "alert_webhook": TARGET}
     for key in WEAK_KEYS:
         headers = {"Idempotency-Key": key}
-        if both_ways.campus.frame == "http":
-            answer = await both_ways.campus.http.post("/v1/recorder/monitors", json=body, headers=headers)
+        if over_each_frame.campus.frame == "http":
+            answer = await over_each_frame.campus.http.post("/v1/recorder/monitors", json=body, headers=headers)
             status, said = answer.status_code, answer.json()
         else:
-            async with both_ways.campus.mcp(headers=headers) as client:
+            async with over_each_frame.campus.mcp(headers=headers) as client:
                 result = await client.call_tool("register_monitor", body, raise_on_error=False)
             said = result.structured_content
             status = said["status"] if result.is_error else 200
         assert (status, said.get("code")) == (400, "weak_idempotency_key"), key
         assert "secrets.token_urlsafe" in said["detail"]
-    assert await count(both_ways, MONITORS) == 0
+    assert await count(over_each_frame, MONITORS) == 0
 
 
 async def test_a_missing_argument_and_its_default_are_the_same_request(recorder: Recorder) -> None:

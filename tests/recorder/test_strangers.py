@@ -196,34 +196,34 @@ async def test_monitors_without_a_key_at_one_host_are_limited_by_caller(open_rec
             await recorder.register(f"https://localhost/{number}")
 
 
-async def test_a_monitor_that_flaps_sends_a_few_messages_a_minute_and_a_digest_of_the_rest(anywhere: Any, receiver: Any) -> None:
-    monitor = await anywhere.register(receiver.url(), name="flapping")
+async def test_a_monitor_that_flaps_sends_a_few_messages_a_minute_and_a_digest_of_the_rest(on_each_database: Any, receiver: Any) -> None:
+    monitor = await on_each_database.register(receiver.url(), name="flapping")
     for _ in range(20):
         for status in ("fail", "ok"):
-            await anywhere.beat(monitor, status=status)
-            await anywhere.deliver()
-        await anywhere.pass_time(seconds=1)
+            await on_each_database.beat(monitor, status=status)
+            await on_each_database.deliver()
+        await on_each_database.pass_time(seconds=1)
     assert len(receiver.requests) == 6
-    await anywhere.pass_time(seconds=39)
-    assert await anywhere.deliver() == 0
-    await anywhere.pass_time(seconds=1)
-    assert await anywhere.deliver() == 1
+    await on_each_database.pass_time(seconds=39)
+    assert await on_each_database.deliver() == 0
+    await on_each_database.pass_time(seconds=1)
+    assert await on_each_database.deliver() == 1
     told = [event for one in receiver.requests for event in one.json.get("events", [one.json])]
     assert [event["type"] for event in told] == ["monitor.failed", "monitor.recovered"] * 20
-    assert await anywhere.alerts(monitor) == []
+    assert await on_each_database.alerts(monitor) == []
 
 
-async def test_a_host_that_takes_nothing_is_asked_a_few_times_however_many_monitors_name_it(anywhere: Any, receiver: Any) -> None:
+async def test_a_host_that_takes_nothing_is_asked_a_few_times_however_many_monitors_name_it(on_each_database: Any, receiver: Any) -> None:
     receiver.answer(404)
-    await fail_all(anywhere, [receiver.url(f"/{number}") for number in range(30)])
+    await fail_all(on_each_database, [receiver.url(f"/{number}") for number in range(30)])
     for _ in range(24 * 6):
-        await anywhere.deliver()
-        anywhere.clock.move(timedelta(minutes=10))
+        await on_each_database.deliver()
+        on_each_database.clock.move(timedelta(minutes=10))
     assert len(receiver.requests) <= 5 * len(WAITS)
     receiver.answer(200)
     for _ in range(24 * 6):
-        await anywhere.deliver()
-        anywhere.clock.move(timedelta(minutes=10))
+        await on_each_database.deliver()
+        on_each_database.clock.move(timedelta(minutes=10))
     taken = {one.path for one in receiver.requests[-30:]}
     assert len(taken) == 30, "once it answers, each alert arrives"
 

@@ -42,33 +42,33 @@ async def register_many(recorder: Recorder) -> None:
             await recorder.beat(monitor, next_in=7)
 
 
-async def test_the_sweep_changes_what_the_state_machine_changes(anywhere: Recorder) -> None:
-    await register_many(anywhere)
+async def test_the_sweep_changes_what_the_state_machine_changes(on_each_database: Recorder) -> None:
+    await register_many(on_each_database)
     for _ in range(4):
-        await anywhere.pass_time(minutes=8)
-        before, now = await rows(anywhere), anywhere.clock()
+        await on_each_database.pass_time(minutes=8)
+        before, now = await rows(on_each_database), on_each_database.clock()
         expected = {one: apply_event(stored_state(row), "deadline", stored_schedule(row), now) for one, row in before.items()}
-        assert await anywhere.sweep() == sum(change.alert == "dead" for change in expected.values())
-        assert {one: stored_state(row) for one, row in (await rows(anywhere)).items()} == {
+        assert await on_each_database.sweep() == sum(change.alert == "dead" for change in expected.values())
+        assert {one: stored_state(row) for one, row in (await rows(on_each_database)).items()} == {
             one: change.state for one, change in expected.items()
         }
-    assert await anywhere.sweep() == 0
+    assert await on_each_database.sweep() == 0
 
 
-async def test_the_sql_moves_deadlines_after_an_outage_as_the_state_machine_does(anywhere: Recorder) -> None:
-    await register_many(anywhere)
+async def test_the_sql_moves_deadlines_after_an_outage_as_the_state_machine_does(on_each_database: Recorder) -> None:
+    await register_many(on_each_database)
     for minutes in (1, 2, 10, 100):
-        before, start = await rows(anywhere), anywhere.clock()
+        before, start = await rows(on_each_database), on_each_database.clock()
         outage = Outage(start, start + timedelta(minutes=minutes))
-        await in_transaction(anywhere.campus.site.storage, partial(apply_outage, outage=outage))
-        after = await rows(anywhere)
+        await in_transaction(on_each_database.campus.site.storage, partial(apply_outage, outage=outage))
+        after = await rows(on_each_database)
         for one, row in before.items():
             deadline, unverified = deadline_after_outage(
                 outage, expected_at=row.expected_at, deadline_at=row.deadline_at, period=row.period, grace=row.grace
             )
             assert after[one].deadline_at == deadline, (minutes, row.period, row.grace)
             assert after[one].unverified == (unverified or row.unverified)
-        anywhere.clock.move(timedelta(minutes=minutes))
+        on_each_database.clock.move(timedelta(minutes=minutes))
 
 
 async def test_an_outage_raises_no_false_alert_and_a_death_still_raises_one(recorder: Recorder) -> None:
@@ -130,28 +130,28 @@ async def test_a_long_outage_is_reported_to_each_target_once(recorder: Recorder,
     assert {one["unverified"] for one in entries} == {True}
 
 
-async def test_concurrent_beats_and_sweeps_leave_no_monitor_dead_after_a_beat(anywhere: Recorder) -> None:
-    monitors = [await anywhere.register(f"https://localhost/{number}", period_minutes=1, grace_minutes=0) for number in range(20)]
-    await anywhere.pass_time(minutes=1)
+async def test_concurrent_beats_and_sweeps_leave_no_monitor_dead_after_a_beat(on_each_database: Recorder) -> None:
+    monitors = [await on_each_database.register(f"https://localhost/{number}", period_minutes=1, grace_minutes=0) for number in range(20)]
+    await on_each_database.pass_time(minutes=1)
     async with anyio.create_task_group() as tasks:
         for one in monitors:
-            tasks.start_soon(anywhere.beat, one)
-            tasks.start_soon(anywhere.sweep)
+            tasks.start_soon(on_each_database.beat, one)
+            tasks.start_soon(on_each_database.sweep)
     for one in monitors:
-        row, kinds = await anywhere.row(one), [kind for kind, _ in await anywhere.alerts(one)]
+        row, kinds = await on_each_database.row(one), [kind for kind, _ in await on_each_database.alerts(one)]
         assert row.mode == "up"
         assert kinds in ([], ["dead", "recovered"])
 
 
-async def test_the_next_sweep_is_due_at_the_next_deadline(anywhere: Recorder) -> None:
-    await anywhere.register("https://localhost/1", period_minutes=10, grace_minutes=2)
-    last = await anywhere.register("https://localhost/2", period_minutes=20, grace_minutes=2)
-    sweep_at, began = anywhere.campus.site.state.sweep, anywhere.clock()
+async def test_the_next_sweep_is_due_at_the_next_deadline(on_each_database: Recorder) -> None:
+    await on_each_database.register("https://localhost/1", period_minutes=10, grace_minutes=2)
+    last = await on_each_database.register("https://localhost/2", period_minutes=20, grace_minutes=2)
+    sweep_at, began = on_each_database.campus.site.state.sweep, on_each_database.clock()
     assert (await sweep_at(ClockReading(began))).next_deadline == began + timedelta(minutes=12)
-    await anywhere.pass_time(minutes=12)
-    assert (await sweep_at(ClockReading(anywhere.clock()))).next_deadline == began + timedelta(minutes=22)
-    await anywhere.beat(last, status="fail")
-    assert (await sweep_at(ClockReading(anywhere.clock()))).next_deadline is None
+    await on_each_database.pass_time(minutes=12)
+    assert (await sweep_at(ClockReading(on_each_database.clock()))).next_deadline == began + timedelta(minutes=22)
+    await on_each_database.beat(last, status="fail")
+    assert (await sweep_at(ClockReading(on_each_database.clock()))).next_deadline is None
 
 
 async def test_nothing_is_delivered_while_deaths_are_still_being_found() -> None:
@@ -169,31 +169,33 @@ async def test_nothing_is_delivered_while_deaths_are_still_being_found() -> None
         await delivered.wait()
 
 
-async def test_a_thousand_deaths_at_once_each_raise_an_alert(anywhere: Recorder) -> None:
-    template = await anywhere.row(await anywhere.register())
+async def test_a_thousand_deaths_at_once_each_raise_an_alert(on_each_database: Recorder) -> None:
+    template = await on_each_database.row(await on_each_database.register())
     copies = [{**template._asdict(), "id": f"mon_{number}", "badge_id": f"badge_{number}"} for number in range(1_203)]
-    (target,) = await anywhere.targets()
+    (target,) = await on_each_database.targets()
     links = [{"monitor_id": one["id"], "target_id": target.id, "place": 0} for one in copies]
 
     def insert_all(connection: Connection) -> None:
         connection.execute(MONITORS.insert(), copies)
         connection.execute(MONITOR_TARGETS.insert(), links)
 
-    await in_transaction(anywhere.campus.site.storage, insert_all)
-    await anywhere.pass_time(hours=2)
-    assert await anywhere.sweep() == 1_204
-    counted = await in_snapshot(anywhere.campus.site.storage, lambda connection: connection.execute(select(ALERTS.c.monitor_id)).all())
+    await in_transaction(on_each_database.campus.site.storage, insert_all)
+    await on_each_database.pass_time(hours=2)
+    assert await on_each_database.sweep() == 1_204
+    counted = await in_snapshot(
+        on_each_database.campus.site.storage, lambda connection: connection.execute(select(ALERTS.c.monitor_id)).all()
+    )
     assert len({one for (one,) in counted}) == len(counted) == 1_204
 
 
-async def test_of_more_deaths_than_fit_one_transaction_the_longest_overdue_come_first(anywhere: Recorder) -> None:
-    template, count = await anywhere.row(await anywhere.register()), MONITORS_PER_TRANSACTION + 200
+async def test_of_more_deaths_than_fit_one_transaction_the_longest_overdue_come_first(on_each_database: Recorder) -> None:
+    template, count = await on_each_database.row(await on_each_database.register()), MONITORS_PER_TRANSACTION + 200
     due = template.deadline_at
     copies = [
         {**template._asdict(), "id": f"copy_{number:05}", "badge_id": f"badge_{number}", "deadline_at": due - timedelta(seconds=number + 1)}
         for number in range(count)  # the later in the table, the longer overdue
     ]
-    storage = anywhere.campus.site.storage
+    storage = on_each_database.campus.site.storage
     await in_transaction(storage, lambda connection: connection.execute(MONITORS.insert(), copies) and None)
     await in_transaction(
         storage, lambda connection: connection.execute(text("DROP INDEX ix_monitor_due")) and None
@@ -239,13 +241,13 @@ def test_an_outage_of_exactly_two_minutes_is_short() -> None:
     assert not Outage(start, start + timedelta(seconds=120, microseconds=1)).is_short
 
 
-async def test_after_an_outage_of_exactly_two_minutes_there_is_just_time_for_the_retries(anywhere: Recorder) -> None:
-    monitor = await anywhere.register(period_minutes=1, grace_minutes=1)
-    await anywhere.pass_time(seconds=0)
-    anywhere.clock.move(timedelta(seconds=120))
-    assert await anywhere.sweep() == 0
-    row = await anywhere.row(monitor)
-    assert (row.deadline_at - anywhere.clock(), row.unverified) == (timedelta(minutes=1), False)
+async def test_after_an_outage_of_exactly_two_minutes_there_is_just_time_for_the_retries(on_each_database: Recorder) -> None:
+    monitor = await on_each_database.register(period_minutes=1, grace_minutes=1)
+    await on_each_database.pass_time(seconds=0)
+    on_each_database.clock.move(timedelta(seconds=120))
+    assert await on_each_database.sweep() == 0
+    row = await on_each_database.row(monitor)
+    assert (row.deadline_at - on_each_database.clock(), row.unverified) == (timedelta(minutes=1), False)
 
 
 GAPS = st.integers(0, 4000).map(lambda seconds: timedelta(seconds=seconds))

@@ -9,5 +9,5 @@ from campus.storage.alembic_runner import drift
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_migrations_create_the_tables_that_the_code_declares(anywhere: Recorder) -> None:
-    assert await drift(anywhere.campus.site.storage, Tables) == []
+async def test_the_migrations_create_the_tables_that_the_code_declares(on_each_database: Recorder) -> None:
+    assert await drift(on_each_database.campus.site.storage, Tables) == []

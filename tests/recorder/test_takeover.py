@@ -7,29 +7,29 @@ from recorder.recorders import OpenRecorder, Recorder
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_replacement_continues_where_the_dead_agent_stopped(both_ways: Recorder) -> None:
-    key = await both_ways.campus.key("recorder")
-    monitor = await both_ways.register(key=key, period_minutes=10, grace_minutes=2)
-    await both_ways.beat(monitor, capsule={"step": 7, "next": "b"}, seq=7)
-    await both_ways.pass_time(minutes=13)
-    await both_ways.sweep()
-    found = (await both_ways.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+async def test_a_replacement_continues_where_the_dead_agent_stopped(over_each_frame: Recorder) -> None:
+    key = await over_each_frame.campus.key("recorder")
+    monitor = await over_each_frame.register(key=key, period_minutes=10, grace_minutes=2)
+    await over_each_frame.beat(monitor, capsule={"step": 7, "next": "b"}, seq=7)
+    await over_each_frame.pass_time(minutes=13)
+    await over_each_frame.sweep()
+    found = (await over_each_frame.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
     assert (found["state"], found["last"]["capsule"], found["fence"]) == ("dead", {"step": 7, "next": "b"}, 0)
     first, second = found["resume"]["calls"]
-    taken = (await both_ways.call(first["tool"], **first["arguments"], key=key)).data
+    taken = (await over_each_frame.call(first["tool"], **first["arguments"], key=key)).data
     assert (taken["last"]["capsule"], taken["fence"], taken["state"]) == ({"step": 7, "next": "b"}, 1, "alive")
     assert taken["secret"] != monitor["secret"]
     assert taken["cron"].endswith(f"/{monitor['monitor_id']}/{taken['secret']}")
-    beaten = await both_ways.call(second["tool"], **{**second["arguments"], "secret": taken["secret"]})
+    beaten = await over_each_frame.call(second["tool"], **{**second["arguments"], "secret": taken["secret"]})
     assert (beaten.status, beaten.data["capsule_stored"]) == (200, True)
-    zombie = await both_ways.beat(monitor)
+    zombie = await over_each_frame.beat(monitor)
     assert (zombie.status, zombie.code) == (409, "taken_over")
-    assert (await both_ways.row(monitor)).beats == 2
-    assert await both_ways.alerts(monitor) == [("dead", 1), ("recovered", 1)]
+    assert (await over_each_frame.row(monitor)).beats == 2
+    assert await over_each_frame.alerts(monitor) == [("dead", 1), ("recovered", 1)]
 
 
-async def test_of_many_replacements_exactly_one_succeeds(anywhere: Recorder) -> None:
-    await one_of_five_takeovers([anywhere], rounds=3)
+async def test_of_many_replacements_exactly_one_succeeds(on_each_database: Recorder) -> None:
+    await one_of_five_takeovers([on_each_database], rounds=3)
 
 
 async def test_only_the_owner_of_a_dead_monitor_can_take_it(recorder: Recorder) -> None:
@@ -47,28 +47,28 @@ async def test_only_the_owner_of_a_dead_monitor_can_take_it(recorder: Recorder) 
     assert (await recorder.call("takeover", **ask, secret=monitor["secret"], key=key)).status == 200
 
 
-async def test_the_capsule_needs_the_key_and_a_secret_that_is_passed_must_be_correct(both_ways: Recorder) -> None:
-    key = await both_ways.campus.key("recorder")
-    monitor, free = await both_ways.register(key=key), await both_ways.register("https://localhost/free")
+async def test_the_capsule_needs_the_key_and_a_secret_that_is_passed_must_be_correct(over_each_frame: Recorder) -> None:
+    key = await over_each_frame.campus.key("recorder")
+    monitor, free = await over_each_frame.register(key=key), await over_each_frame.register("https://localhost/free")
     ask = {"monitor_id": monitor["monitor_id"]}
-    assert (await both_ways.call("fetch_capsule", **ask, secret=monitor["secret"])).status == 402
-    assert (await both_ways.call("fetch_capsule", **ask, secret="x", key=key)).code == "monitor_not_found"
+    assert (await over_each_frame.call("fetch_capsule", **ask, secret=monitor["secret"])).status == 402
+    assert (await over_each_frame.call("fetch_capsule", **ask, secret="x", key=key)).code == "monitor_not_found"
     assert (
-        await both_ways.call("fetch_capsule", monitor_id=free["monitor_id"], secret=free["secret"], key=key)
+        await over_each_frame.call("fetch_capsule", monitor_id=free["monitor_id"], secret=free["secret"], key=key)
     ).code == "monitor_not_found"
-    found = (await both_ways.call("fetch_capsule", **ask, secret=monitor["secret"], key=key)).data
+    found = (await over_each_frame.call("fetch_capsule", **ask, secret=monitor["secret"], key=key)).data
     assert (found["found"], found["last"]) == (False, None)
 
 
-async def test_the_fleet_shows_the_current_state_of_each_monitor(both_ways: Recorder) -> None:
-    key = await both_ways.campus.key("recorder")
-    monitor = await both_ways.register(key=key, period_minutes=10, grace_minutes=2, name="nightly")
-    await both_ways.beat(monitor, status="start")
-    await both_ways.pass_time(minutes=1)
-    await both_ways.beat(monitor, capsule={"text": "x" * 500}, seq=1)
+async def test_the_fleet_shows_the_current_state_of_each_monitor(over_each_frame: Recorder) -> None:
+    key = await over_each_frame.campus.key("recorder")
+    monitor = await over_each_frame.register(key=key, period_minutes=10, grace_minutes=2, name="nightly")
+    await over_each_frame.beat(monitor, status="start")
+    await over_each_frame.pass_time(minutes=1)
+    await over_each_frame.beat(monitor, capsule={"text": "x" * 500}, seq=1)
     for minutes, state in ((9, "alive"), (1, "late"), (2, "dead")):
-        await both_ways.pass_time(minutes=minutes)
-        (entry,) = (await both_ways.call("fleet_status", key=key)).data["monitors"]
+        await over_each_frame.pass_time(minutes=minutes)
+        (entry,) = (await over_each_frame.call("fleet_status", key=key)).data["monitors"]
         assert entry["state"] == state
     assert (entry["name"], entry["beats"], entry["reason"]) == ("nightly", 2, "timeout")
     assert (entry["last_beat_at"], entry["since"]) == ("2026-08-21T12:01:00Z", "2026-08-21T12:13:00Z")
@@ -90,12 +90,12 @@ async def test_uptime_is_the_share_of_the_watched_time(recorder: Recorder) -> No
     assert entry["uptime"] == pytest.approx(60 / 80)
 
 
-async def test_the_fleet_comes_in_pages(both_ways: Recorder) -> None:
-    key = await both_ways.campus.key("recorder")
-    ids = {(await both_ways.register(f"https://localhost/{number}", key=key))["monitor_id"] for number in range(5)}
+async def test_the_fleet_comes_in_pages(over_each_frame: Recorder) -> None:
+    key = await over_each_frame.campus.key("recorder")
+    ids = {(await over_each_frame.register(f"https://localhost/{number}", key=key))["monitor_id"] for number in range(5)}
     seen, after = [], None
     while True:
-        page = (await both_ways.call("fleet_status", key=key, limit=2, **({"after": after} if after else {}))).data
+        page = (await over_each_frame.call("fleet_status", key=key, limit=2, **({"after": after} if after else {}))).data
         seen += [one["monitor_id"] for one in page["monitors"]]
         assert page["count"] == 5
         if (after := page["next"]) is None:
@@ -103,21 +103,21 @@ async def test_the_fleet_comes_in_pages(both_ways: Recorder) -> None:
     assert seen == sorted(ids)
 
 
-async def test_a_paused_monitor_raises_no_alert_until_it_beats_or_is_resumed(both_ways: Recorder) -> None:
-    key = await both_ways.campus.key("recorder")
-    monitor = await both_ways.register(key=key)
+async def test_a_paused_monitor_raises_no_alert_until_it_beats_or_is_resumed(over_each_frame: Recorder) -> None:
+    key = await over_each_frame.campus.key("recorder")
+    monitor = await over_each_frame.register(key=key)
     who = {"monitor_id": monitor["monitor_id"]}
-    paused = (await both_ways.call("pause_monitor", **who, secret=monitor["secret"])).data
+    paused = (await over_each_frame.call("pause_monitor", **who, secret=monitor["secret"])).data
     assert (paused["paused"], paused["state"], paused["deadline_at"]) == (True, "alive", None)
-    await both_ways.pass_time(days=2)
-    assert await both_ways.sweep() == 0
-    resumed = (await both_ways.call("resume_monitor", **who, key=key)).data
+    await over_each_frame.pass_time(days=2)
+    assert await over_each_frame.sweep() == 0
+    resumed = (await over_each_frame.call("resume_monitor", **who, key=key)).data
     assert (resumed["paused"], resumed["deadline_at"]) == (False, "2026-08-23T13:05:00Z")
-    await both_ways.call("pause_monitor", **who, key=key)
-    await both_ways.beat(monitor)
-    assert (await both_ways.row(monitor)).mode == "up"
-    assert (await both_ways.call("pause_monitor", **who, secret="x")).code == "monitor_not_found"
-    assert (await both_ways.call("resume_monitor", **who)).code == "monitor_not_found"
+    await over_each_frame.call("pause_monitor", **who, key=key)
+    await over_each_frame.beat(monitor)
+    assert (await over_each_frame.row(monitor)).mode == "up"
+    assert (await over_each_frame.call("pause_monitor", **who, secret="x")).code == "monitor_not_found"
+    assert (await over_each_frame.call("resume_monitor", **who)).code == "monitor_not_found"
 
 
 async def test_an_agent_that_knows_only_the_descriptions_finds_its_way(open_recorder: OpenRecorder) -> None:
