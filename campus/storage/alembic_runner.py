@@ -22,6 +22,7 @@ from sqlmodel.sql.sqltypes import AutoString
 from campus.errors import StorageError
 from campus.storage.database import Storage
 from campus.storage.migrations import History, history_of
+from campus.storage.sql import Moment, Span
 from campus.storage.tables import Json, UtcDateTime
 
 UPGRADE_LOCK = Lock()
@@ -130,6 +131,8 @@ def _spell_type(kind: str, item: Any, _: object) -> str | Literal[False]:
         return "sa.DateTime(timezone=True)"
     if isinstance(item, Json):
         return "sa.JSON()"
+    if isinstance(item, Moment | Span):
+        return "sa.BigInteger()"
     if isinstance(item, AutoString):
         return f"sa.String(length={item.length})" if item.length else "sa.String()"
     return False

@@ -1,0 +1,76 @@
+"""A stranger's building raises alerts through campus's front door, in its own transaction, and sends them through its own channel."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import anyio
+import pytest
+from alerts.floods import OUTBOX, Floods, Tables, building
+from patience import patience
+from sqlalchemy import func, select
+
+from campus import in_snapshot
+from campus.alerts import Outcome
+from campus.storage.alembic_runner import drift
+from campus.testing import Clock, TestCampus, open_campus
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def floods(storage_url: str, clock: Clock) -> AsyncIterator[TestCampus]:
+    """The building with one subscribed pager, on both databases."""
+    async with open_campus(storage=storage_url, clock=clock, floods=building) as campus:
+        assert (await campus.call("subscribe", address="pager:123")).status == 200
+        yield campus
+
+
+def state_of(campus: TestCampus) -> Floods:
+    state = campus.site.state
+    assert isinstance(state, Floods)
+    return state
+
+
+async def test_a_warning_is_stored_with_the_change_and_sent_through_the_buildings_own_channel(floods: TestCampus) -> None:
+    await floods.call("report", port="brest", metres=6)
+    await floods.call("report", port="nantes", metres=2)
+    assert await state_of(floods).dispatcher.deliver_due() == 1
+    assert [(address, subject) for _, address, subject in state_of(floods).pager.sent] == [("pager:123", "Flood at brest")]
+
+
+async def test_a_change_that_is_rolled_back_raises_no_alert(floods: TestCampus) -> None:
+    await floods.call("report", port="brest", metres=2)
+    assert (await floods.call("report", port="brest", metres=6)).status == 500, "each port has one level"
+    waiting = await in_snapshot(floods.site.storage, lambda connection: connection.scalar(select(func.count()).select_from(OUTBOX.alerts)))
+    assert waiting == 0
+
+
+async def test_a_message_that_fails_is_sent_again_under_its_id_and_many_become_a_digest(floods: TestCampus, clock: Clock) -> None:
+    state = state_of(floods)
+    state.pager.outcomes = [Outcome("retry", "no signal")]
+    for number in range(6):
+        await floods.call("report", port=f"port {number}", metres=6)
+    assert await state.dispatcher.deliver_due() == 1
+    clock.move(timedelta(seconds=7))
+    assert await state.dispatcher.deliver_due() == 1
+    (first, _, subject), (second, _, _) = state.pager.sent
+    assert (first, subject) == (second, "6 floods")
+
+
+async def test_the_service_delivers_as_soon_as_an_alert_is_raised(floods: TestCampus) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(floods.service.run_services)
+        await floods.call("report", port="brest", metres=6)
+        with anyio.fail_after(patience(20)):
+            while not state_of(floods).pager.sent:  # noqa: ASYNC110  # a pager rings no bell
+                await anyio.sleep(0.02)
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_outboxs_tables_are_the_buildings_own(floods: TestCampus) -> None:
+    assert await drift(floods.site.storage, Tables) == []
