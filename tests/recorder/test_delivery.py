@@ -1,25 +1,19 @@
 """Alerts by webhook: signed, in order, at least once under one id, at the pace that the target asks for."""
 
 from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from recorder.receivers import Receiver
 from recorder.recorders import Recorder
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from buildings.recorder.tables import MONITOR_TARGETS
 from campus import in_transaction
-from campus.alerts.channels.discord import pause_of
-from campus.alerts.channels.webhook import retry_after
-from campus.alerts.retry_policy import WAITS, Outcome, step_after
+from campus.alerts.retry_policy import WAITS
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio
-NOW = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 
 
 def verify(received: Any, secret: str) -> None:
@@ -273,51 +267,3 @@ async def test_what_a_target_answers_reaches_nobody(recorder: Any, receiver: Any
     assert "internal detail" not in fleet
     assert "hush" not in fleet
     assert "it answered 5xx" in fleet
-
-
-def test_the_waits_are_spread_and_end_in_days() -> None:
-    failed = Outcome("retry", "no")
-    for attempts, wait in enumerate(WAITS, start=1):
-        for chance, factor in ((0.0, 0.8), (0.5, 1.0), (1.0, 1.2)):
-            step = step_after(failed, attempts=attempts, failing_since=NOW, now=NOW, chance=chance)
-            assert step.try_at == NOW + wait * factor
-    assert step_after(failed, attempts=50, failing_since=NOW, now=NOW, chance=0.5).try_at == NOW + WAITS[-1]
-    assert step_after(failed, attempts=50, failing_since=NOW - timedelta(days=5), now=NOW, chance=0.5).disabled_because
-    held = step_after(Outcome("retry", "no", retry_after=timedelta(days=9)), attempts=1, failing_since=None, now=NOW, chance=0.5)
-    assert held.hold_until == NOW + timedelta(hours=24)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("120", 120),
-        (" 7 ", 7),
-        ("0", 0),
-        ("Fri, 21 Aug 2026 12:01:00 GMT", 60),
-        ("Fri, 21 Aug 2026 11:00:00 GMT", None),
-        *((text, None) for text in ("soon", "-5", "1.5", "1e3", "nan", "inf", "٣", "9" * 10, "9" * 5_000, "", None)),
-    ],
-)
-def test_retry_after_is_whole_seconds_or_a_date_to_come(text: str | None, seconds: int | None) -> None:
-    found = retry_after(text, now=NOW)
-    assert found == (None if seconds is None else timedelta(seconds=seconds))
-
-
-@given(st.text(), st.datetimes())
-def test_no_retry_after_raises_anything(text: str, date: datetime) -> None:
-    for header in (text, format_datetime(date), f"{date:%a, %d %b %Y %H:%M:%S} {text[:5]}", f"{date:%a, %d %b %Y %H:%M:%S} -2359"):
-        found = retry_after(header, now=NOW)
-        assert found is None or found >= timedelta(0)
-
-
-@pytest.mark.parametrize(
-    "value", ["NaN", "Infinity", "-1", "1e400", "1e12", "9" * 99, "true", '"5"', "null", "[]", "{}", "[" * 999, ""], ids=repr
-)
-def test_what_discord_may_not_ask_for_is_not_heard(value: str) -> None:
-    assert pause_of(b'{"retry_after":%b}' % value.encode()) is None
-    assert pause_of(value.encode()) is None
-
-
-def test_discord_asks_for_seconds_with_a_fraction() -> None:
-    assert pause_of(b'{"message":"slow down","retry_after":1.25,"global":false}') == timedelta(seconds=1.25)
-    assert pause_of(b'{"retry_after":3}') == timedelta(seconds=3)
