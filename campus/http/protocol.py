@@ -1,38 +1,165 @@
-"""A connection with the limits that uvicorn lacks: on a request's head, on connections and on pipelining."""
+"""Connections: uvicorn's HTTP/1.1 protocol with limits on heads, pipelining, connections and time, and responses in one piece.
+
+Uvicorn has no such limits, so this file builds on its httptools protocol by names that uvicorn does not document. Each name has
+a test in tests/http/test_uvicorn_names.py, which fails with a sentence when an upgrade of uvicorn changes it.
+"""
 
 import asyncio
 import logging
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from math import inf
 from typing import Any
+from urllib.parse import unquote
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
+from starlette.types import Message
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from campus.http.connection import Connection
+from campus.addresses import plain_address
 from campus.http.limits import ConnectionLimits, too_many_connections
 from campus.http.request_ids import caller_of
-from campus.http.response import closing_response
+from campus.http.response import USUAL_NAMES, Header, closing_response, head_of
 from twins import Problem
 
 access = logging.getLogger("campus.access")
 
 HEAD_BYTES = 32 * 1024
+HEAD_SECONDS = 10.0
 LINGER_SECONDS = 1.0
 CONNECTIONS = 4_000
 CONNECTIONS_PER_ADDRESS = 256
-TOLD = 64
-"""How many connections beyond the limit are told so; more are closed without a word, since each takes a file while it is told."""
+REFUSALS_ANSWERED = 64
+"""How many connections beyond the limit get a response; more are closed without one, since each takes a file until it has read it."""
 PIPELINED = 32
 LARGEST_READ = 256 * 1024  # what uvloop and asyncio hand over at once
+
+WITHOUT_BODY = (204, 304)
+CLOSE = (b"connection", b"close")
+CHUNKED = (b"transfer-encoding", b"chunked")
 
 
 class ParserStop(Exception):
     """The parser is to read no further."""
 
 
-class GuardedProtocol(Connection):
-    """One connection. The limits are the class's; `guarded` makes a class with others."""
+class TimedProtocol(HttpToolsProtocol):
+    """Requests one after the other on a connection, and the time that a request head may take.
+
+    A head must be complete `head_seconds` after the connection was opened, and after the first byte that follows a response;
+    further bytes do not extend the time. A connection that sends nothing after a response is closed after the keep-alive time.
+    One timer per connection serves both: a request only moves the deadline, which the timer reads when it fires.
+    """
+
+    head_seconds = HEAD_SECONDS
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
+        """Start the timer."""
+        super().connection_made(transport)
+        if self.client:  # a socket for both families reports IPv4 addresses mapped into IPv6
+            self.client = (plain_address(self.client[0]), self.client[1])
+        self._running: RequestResponseCycle | None = None
+        self._deadline, self._awaits_head = self.loop.time() + self.head_seconds, True
+        self._timer = self.loop.call_at(self._deadline, self._check_deadline)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer."""
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def idle_since(self) -> float:
+        """When it began to wait for a request; infinite while a request is being answered."""
+        return self._deadline - (self.head_seconds if self._awaits_head else self.timeout_keep_alive)
+
+    def close_idle(self) -> None:
+        """Close the connection to make room for another; it is idle, so no request is lost."""
+        self._deadline = inf
+        self.transport.close()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by the parser. Blanks after the value are no part of it (RFC 9110, 5.5); httptools leaves them in."""
+        name, value = name.lower(), value.rstrip(b" \t")
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Start the request or queue it: as uvicorn does, but with `ResponseCycle`, for which uvicorn has no option."""
+        scope, parser = self.scope, self.parser
+        scope["method"] = parser.get_method().decode("ascii")
+        if (version := parser.get_http_version()) != "1.1":
+            scope["http_version"] = version
+        if parser.should_upgrade():
+            return  # the head is parsed again without the offer
+        url = parse_url(self.url)
+        scope["raw_path"], path = url.path, url.path.decode("ascii")
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["query_string"] = url.query or b""
+        was_busy, self.cycle = self._is_busy(), self._new_cycle(keep_alive=version != "1.0" and parser.should_keep_alive())
+        if was_busy:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+        else:
+            self._run(self.cycle)
+
+    def on_response_complete(self) -> None:
+        """Called at the end of a response: start the next queued request, or wait for one."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._run(self.pipeline.pop()[0])
+        else:
+            self._wait(is_for_head=self._is_in_head())
+
+    def _new_cycle(self, *, keep_alive: bool) -> "ResponseCycle":
+        return ResponseCycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=keep_alive,
+            on_response=self.on_response_complete,
+        )
+
+    def _run(self, cycle: RequestResponseCycle) -> None:
+        """Run the app for a request; until its response is complete, no time limit applies."""
+        self._running = cycle
+        self._deadline, self._awaits_head = inf, False
+        self._start_asgi_task(cycle, self.app)
+
+    def _is_in_head(self) -> bool:
+        """Uvicorn makes the scope when a request begins; the method is added when its head is complete."""
+        return self.scope is not None and "method" not in self.scope
+
+    def _is_busy(self) -> bool:
+        """Whether the latest request is still to be answered."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _wait(self, *, is_for_head: bool) -> None:
+        """Close the connection in time unless a head is completed or begun. The timer is set anew only if it would fire too late."""
+        self._awaits_head = is_for_head
+        self._deadline = self.loop.time() + (self.head_seconds if is_for_head else self.timeout_keep_alive)
+        if self._deadline < self._timer.when():
+            self._timer.cancel()
+            self._timer = self.loop.call_at(self._deadline, self._check_deadline)
+
+    def _check_deadline(self) -> None:
+        now = self.loop.time()
+        if self._deadline <= now:
+            self.transport.close()
+        else:
+            self._timer = self.loop.call_at(min(self._deadline, now + self.head_seconds), self._check_deadline)
+
+
+class LimitedProtocol(TimedProtocol):
+    """One connection with all limits. They are attributes of the class; `with_limits` makes a class with others."""
 
     head_bytes = HEAD_BYTES
     linger_seconds = LINGER_SECONDS
@@ -41,39 +168,38 @@ class GuardedProtocol(Connection):
     limits: ConnectionLimits
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
-        """One connection too many, of all or of its address, takes the place of an idle one; it is refused when all are busy."""
+        """Admit the connection, at a limit in place of an idle one; it is refused when all others are busy."""
         super().connection_made(transport)
-        self._received = 0
-        self._refused = False
+        self._received, self._is_refused = 0, False
         self._problem = Problem(400, "invalid_http", "The request is not HTTP/1.1.")
         if not self.limits.admit(self):
-            if len(self.connections) - len(self.limits) > TOLD:
-                self._refused = True
+            if len(self.connections) - len(self.limits) > REFUSALS_ANSWERED:
+                self._is_refused = True
                 transport.abort()
                 return
             self._refuse(too_many_connections())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Uvicorn tells the last request's app that the caller has gone; the one that runs may be an earlier one."""
+        """Tell the running request's app that the caller has left; uvicorn tells the latest request's, which may be a queued one."""
         self.limits.remove(self)
-        self._tell_running()
+        self._disconnect_running()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has come, and see what the connection still owes."""
-        if self._refused:
+        """Parse what has arrived, and wait for the rest of a head that is not complete."""
+        if self._is_refused:
             return
         self._received += len(data)
         self._feed(data)
-        if not self._inside_head():
+        if not self._is_in_head():
             self._received = 0
-        elif self._received > self.head_bytes + LARGEST_READ and not self._refused:
+        elif self._received > self.head_bytes + LARGEST_READ and not self._is_refused:
             self._refuse(self._head_too_large())
-        if not (self._refused or self._owes_head or self._is_busy()):
-            self._wait_for_head()  # whatever came, be it the rest of a refused body
+        if not (self._is_refused or self._awaits_head or self._is_busy()):
+            self._wait(is_for_head=True)  # also when it was the rest of a refused body
 
     def on_headers_complete(self) -> None:
-        """Measure the head, exactly when what was received since it began could be too much."""
+        """Measure the head, exactly when what was received since it began could be too much; limit the queue."""
         if self._received > self.head_bytes and self._head_size() > self.head_bytes:
             self._problem = self._head_too_large()
             raise ParserStop
@@ -82,7 +208,7 @@ class GuardedProtocol(Connection):
             raise ParserStop
 
     def _should_upgrade(self) -> bool:
-        """Asked by uvicorn, which then leaves a request that offers to upgrade to us."""
+        """Asked by uvicorn, which then leaves a request that offers to upgrade to `_feed`."""
         return True
 
     def _feed(self, data: bytes) -> None:
@@ -97,7 +223,7 @@ class GuardedProtocol(Connection):
             self._refuse(self._problem)
 
     def _without_offer(self) -> bytes:
-        """The head once more, without the offer, for a new parser: the old one takes the body for the other protocol's.
+        """The head once more without the offer to upgrade, for a new parser: the old one treats the body as the other protocol's.
 
         Java's client, for one, offers h2c with the first request on each connection, whatever its body.
         """
@@ -114,35 +240,107 @@ class GuardedProtocol(Connection):
         return Problem(431, "head_too_large", f"The request's head is over {self.head_bytes:,} bytes; send fewer or shorter headers.")
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer and close; a while later, since closing with unread data would destroy the answer on its way."""
-        self._refused, self._deadline = True, inf
+        """Answer with a problem and close; a moment later, since closing with unread data would destroy the answer on its way."""
+        self._is_refused, self._deadline = True, inf
         access.info("refused", extra={"client": caller_of(self.client), "status": problem.status, "code": problem.code})
-        if self._tell_running() and not self._is_about(self._running):
-            self.transport.close()
+        running = self._disconnect_running()
+        if running and (running.response_started or not running.more_body):
+            self.transport.close()  # what arrives is another request's: an answer would be taken for that of the running one
             return
         self.transport.write(closing_response(problem))
         self.loop.call_later(self.linger_seconds, self.transport.close)
 
-    def _is_about(self, running: RequestResponseCycle | None) -> bool:
-        """Whether what comes in belongs to the running request: else an answer would be taken for that request's."""
-        return running is not None and running.more_body and not running.response_started
-
-    def _tell_running(self) -> bool:
-        """Tell the app that runs, if any, that its caller has gone; it sends to nowhere from now on."""
+    def _disconnect_running(self) -> RequestResponseCycle | None:
+        """Tell the app that runs, if any, that its caller has left; what it sends from now on is dropped."""
         running = self._running
         if running is None or running.response_complete:
-            return False
+            return None
         running.disconnected = True
         running.message_event.set()
-        return True
+        return running
 
 
-def guarded(**limits: Any) -> type[GuardedProtocol]:
+def with_limits(**limits: Any) -> type[LimitedProtocol]:
     """The protocol with other limits: head_seconds, head_bytes, linger_seconds, connections_limit, connections_per_address."""
-    return type("GuardedProtocol", (GuardedProtocol,), limits)
+    return type("LimitedProtocol", (LimitedProtocol,), limits)
 
 
-def served(protocol: type[GuardedProtocol], *, trusted_proxies: Container[str]) -> type[GuardedProtocol]:
-    """The protocol of one listener, which counts its connections."""
+def of_listener(protocol: type[LimitedProtocol], *, trusted_proxies: Container[str]) -> type[LimitedProtocol]:
+    """The protocol of one listener, whose connections are counted together."""
     limits = ConnectionLimits(limit=protocol.connections_limit, per_address=protocol.connections_per_address, proxies=trusted_proxies)
     return type(protocol.__name__, (protocol,), {"limits": limits})
+
+
+class ResponseCycle(RequestResponseCycle):
+    """One response, head and body in one write where possible. Its state is in uvicorn's attributes, which uvicorn reads too.
+
+    Uvicorn writes head and body apart, which are two system calls and often two packets, and searches every header with two
+    regular expressions. Here a head that says how long its body is waits for the body's first part, and all headers are
+    searched at once.
+    """
+
+    _head = b""
+    _has_no_body = False
+
+    async def send(self, message: Message) -> None:  # type: ignore[override]  # Starlette's messages are any mapping
+        """ASGI's send."""
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        if message["type"] == "http.response.start" and not self.response_started:
+            self._start(message["status"], message.get("headers", ()))
+        elif message["type"] == "http.response.body" and self.response_started and not self.response_complete:
+            self._send_body(message.get("body", b""), is_last=not message.get("more_body", False))
+        else:
+            raise RuntimeError(f"{message['type']!r} cannot be sent at this point of a response")
+
+    def _start(self, status: int, given: Iterable[Header]) -> None:
+        self.response_started = True
+        self.waiting_for_100_continue = False
+        headers = [*self.default_headers, *given]
+        named = dict(headers)
+        if not (USUAL_NAMES.issuperset(named) or b"".join(named).islower()):  # ASGI wants lower case, and not every app complies
+            headers = [(name.lower(), value) for name, value in headers]
+            named = dict(headers)
+        if CHUNKED[0] in named:
+            headers = [header for header in headers if header[0] != CHUNKED[0]]  # decided below
+        if CLOSE[0] in named and any(name == CLOSE[0] and b"close" in value.lower() for name, value in headers):
+            self.keep_alive = False
+        elif not self.keep_alive:
+            headers.append(CLOSE)
+        length = named.get(b"content-length")
+        self._has_no_body = status in WITHOUT_BODY or self.scope["method"] == "HEAD"
+        self.expected_content_length = int(length or 0)
+        self.chunked_encoding = length is None and not self._has_no_body
+        if self.chunked_encoding:
+            headers.append(CHUNKED)
+        self._head = head_of(status, headers)
+        if self.chunked_encoding:
+            self._write(b"")  # the first part of a stream may come much later
+
+    def _send_body(self, body: bytes, *, is_last: bool) -> None:
+        if self._has_no_body:
+            body = b""
+        elif self.chunked_encoding:
+            body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"0\r\n\r\n" if is_last else b"")
+        else:
+            self.expected_content_length -= len(body)
+            if self.expected_content_length < 0 or (is_last and self.expected_content_length):
+                raise RuntimeError("the length of a response's body is not its Content-Length")
+        self._write(body)
+        if is_last:
+            self._finish()
+
+    def _write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        if data:
+            self.transport.write(data)
+
+    def _finish(self) -> None:
+        self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()

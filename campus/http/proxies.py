@@ -1,45 +1,43 @@
-"""Who calls, when the connection is a proxy's: uvicorn's own middleware reads the headers, and only those of trusted proxies."""
+"""Trusted proxies: uvicorn's own middleware reads X-Forwarded-For and -Proto from them; their addresses are compared in one form."""
 
 from collections.abc import Collection
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
-from starlette.types import Scope
-from uvicorn._types import ASGIReceiveCallable, ASGISendCallable
-from uvicorn._types import Scope as UvicornScope
+from starlette.types import Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from campus.addresses import plain_ip
 
 SCHEMES = ("http", "https")
 MAPPED_BITS = 96
-KEPT = 4_096  # as many as the middleware keeps
-LONGEST = 64  # characters of an address; what is longer is none, and is not kept
+CACHED_ADDRESSES = 4_096  # as many as the middleware caches
+LONGEST_ADDRESS = 64
 
 
 class Proxies:
-    """The proxies in front of campus, addresses and networks. `address in proxies` tells whether one is trusted."""
+    """The proxies in front of campus, by address or network. `address in proxies` tells whether one is trusted."""
 
     def __init__(self, trusted: Collection[str]) -> None:
         mapped = [str(_mapped(found)) for one in trusted if isinstance(found := ip_network(one), IPv4Network)]
-        self._middleware = ProxyHeadersMiddleware(_nothing, trusted_hosts=[*trusted, *mapped])
-        self._address = lru_cache(KEPT)(_address)
+        self._middleware = ProxyHeadersMiddleware(_no_app, trusted_hosts=[*trusted, *mapped])  # type: ignore[arg-type]  # Starlette's types
+        self._address = lru_cache(CACHED_ADDRESSES)(_address)
 
     def __contains__(self, address: object) -> bool:
         return isinstance(address, str) and address in self._middleware.trusted_hosts
 
     async def read(self, scope: Scope) -> None:
-        """Put the caller's address and scheme into the scope, from X-Forwarded-For and X-Forwarded-Proto.
+        """Store the caller's address and scheme in the scope, from X-Forwarded-For and X-Forwarded-Proto.
 
-        Every proxy adds the address that it saw at the end of the list, so the caller's is the last that is not a proxy's.
-        What is no address, and no scheme of HTTP, changes nothing.
+        Each proxy appends the address that it saw, so the caller's is the last that is not a proxy's. A value that is no
+        address, or no scheme of HTTP, is ignored.
         """
         peer, scheme = scope.get("client"), scope["scheme"]
         await self._middleware(scope, _receive, _send)  # type: ignore[arg-type]  # Starlette's scope is any mapping
         if scope["scheme"] not in SCHEMES:
             scope["scheme"] = scheme
         if (found := scope.get("client")) is not peer and found is not None:
-            address = self._address(found[0]) if len(found[0]) <= LONGEST else None
+            address = self._address(found[0]) if len(found[0]) <= LONGEST_ADDRESS else None  # longer ones are not cached
             scope["client"] = (address, found[1]) if address else peer
 
 
@@ -55,8 +53,8 @@ def _mapped(network: IPv4Network) -> IPv6Network:
     return ip_network(f"::ffff:{network.network_address}/{MAPPED_BITS + network.prefixlen}")  # type: ignore[return-value]  # a colon
 
 
-async def _nothing(scope: UvicornScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-    """The app behind the middleware: the edge goes on by itself with the scope that was changed."""
+async def _no_app(scope: Scope, receive: Receive, send: Send) -> None:
+    """The app inside the middleware does nothing: the edge continues with the changed scope."""
 
 
 async def _receive() -> None: ...

@@ -12,6 +12,16 @@ from twins import Answer, Problem, problem_answer, send_answer
 
 Header = tuple[bytes, bytes]
 
+PHRASES = {each.value: each.phrase for each in HTTPStatus}
+STATUS_LINES = {status: f"HTTP/1.1 {status} {PHRASES.get(status, '')}".encode("ascii") for status in range(100, 600)}
+
+USUAL_NAMES = frozenset(
+    b"access-control-allow-origin access-control-expose-headers allow cache-control content-length content-security-policy"
+    b" content-type date etag link location mcp-session-id referrer-policy retry-after strict-transport-security vary warning"
+    b" www-authenticate x-content-type-options x-request-id".split()
+)
+"""Names of headers that responses here have, in lower case."""
+
 SECURITY: Sequence[Header] = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -138,9 +148,15 @@ async def send_json(send: Send, data: Mapping[str, object], *, status: int) -> N
     await send_answer(send, Answer(status, orjson.dumps(data), JSON))
 
 
+def head_of(status: int, headers: Sequence[Header]) -> bytes:
+    """The head of an HTTP/1.1 response as bytes; RuntimeError where a header contains a line break, which would split the response."""
+    head = b"\r\n".join([STATUS_LINES[status], *map(b": ".join, headers), b"", b""])
+    if len(head) - len(head.translate(None, b"\r\n\0")) != 2 * (len(headers) + 2):
+        raise RuntimeError("a header of the response contains a line break or a NUL")
+    return head
+
+
 def closing_response(problem: Problem) -> bytes:
-    """A whole HTTP/1.1 response as bytes, for a connection on which no request could be read; it says that the connection ends."""
+    """A whole response as bytes, for a connection on which no request could be read; it says that the connection ends."""
     answer = problem_answer(problem, types=EXPLAINED_AT)
-    headers = (*answer.headers, *CLOSING, (b"content-length", b"%d" % len(answer.body)))
-    status = f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}".encode("ascii")
-    return b"\r\n".join([status, *(name + b": " + value for name, value in headers), b"", answer.body])
+    return head_of(problem.status, (*answer.headers, *CLOSING, (b"content-length", b"%d" % len(answer.body)))) + answer.body

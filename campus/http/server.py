@@ -1,11 +1,13 @@
-"""Serving: the address is taken first, then uvicorn answers on it until it is told to stop, and finishes what it began."""
+"""Serving: bind the address first, then run uvicorn on it until it is told to stop; running calls are finished."""
 
 import errno
 import logging
 import resource
+import signal
 import socket
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from types import FrameType
 
 import anyio
 import uvicorn
@@ -13,7 +15,7 @@ from starlette.types import ASGIApp
 
 from campus.addresses import LOOPBACK_PROXIES, Listen
 from campus.errors import ServeError
-from campus.http.protocol import CONNECTIONS, GuardedProtocol, guarded, served
+from campus.http.protocol import CONNECTIONS, LimitedProtocol, of_listener, with_limits
 from campus.http.proxies import Proxies
 
 log = logging.getLogger(__name__)
@@ -21,19 +23,19 @@ log = logging.getLogger(__name__)
 BACKLOG = 2_048
 GRACE_SECONDS = 10
 KEEP_ALIVE_SECONDS = 15
-OTHER_FILES = 256  # databases, logs, feeds: what is left of the process's files when all connections are taken
-STALLED_MILLISECONDS = 30_000  # for data that a caller does not take: the kernel would wait for ever
+OTHER_FILES = 256  # databases, logs, feeds: files of the process that are no connections
+STALLED_MILLISECONDS = 30_000  # for data that a caller does not read: the kernel would wait for ever
 
 
 def bind(host: str, port: int, *, key: str = "host and port") -> socket.socket:
-    """Take the address: callers queue up from now on. ServeError with a sentence when it cannot be taken.
+    """Listen on the address: callers are queued from now on. ServeError says why when that is impossible.
 
-    A name is looked up, IPv4 first; `::` takes IPv4 too; port 0 takes a free one. `key` is what [server] calls the address.
+    A name is resolved, IPv4 first; `::` takes IPv4 too; port 0 takes a free one. `key` names the address in [server].
     """
     try:
         family, _, _, _, address = min(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE))
     except (socket.gaierror, UnicodeError):
-        raise ServeError(_not_ours(host, key)) from None
+        raise ServeError(_not_local(host, key)) from None
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -45,7 +47,7 @@ def bind(host: str, port: int, *, key: str = "host and port") -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise ServeError(_why_not(error, Listen(host, port), key)) from None
+        raise ServeError(_why_unbound(error, Listen(host, port), key)) from None
     return listener
 
 
@@ -55,26 +57,26 @@ async def serve(
     *,
     on_started: Callable[[], None] = lambda: None,
     grace_seconds: int = GRACE_SECONDS,
-    protocol: type[GuardedProtocol] | None = None,
+    protocol: type[LimitedProtocol] | None = None,
     takes_signals: bool = True,
     trusted_proxies: Collection[str] = LOOPBACK_PROXIES,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or cancellation; then let calls finish, for `grace_seconds` at most, and return.
+    """Serve until SIGTERM, SIGINT or cancellation; then let running calls finish, for `grace_seconds` at most, and return.
 
-    Of several servers in one process only one `takes_signals`; cancel the others when it has returned. Each address has a
-    share of the connections, but for the addresses and networks of `trusted_proxies`.
+    Of several servers in one process only one `takes_signals`; cancel the others when it has returned. The number of connections
+    per address is limited, except for the addresses and networks of `trusted_proxies`.
 
-    Run it on uvloop. No ASGI lifespan is run: what the app needs is opened around this call, and is closed after it.
+    Run it on uvloop. No ASGI lifespan is run: open what the app needs around this call.
     """
-    protocol = protocol or guarded(connections_limit=min(CONNECTIONS, _files_allowed() - OTHER_FILES))
+    protocol = protocol or with_limits(connections_limit=min(CONNECTIONS, _files_allowed() - OTHER_FILES))
     config = uvicorn.Config(
         app,
-        http=served(protocol, trusted_proxies=Proxies(trusted_proxies)),
+        http=of_listener(protocol, trusted_proxies=Proxies(trusted_proxies)),
         ws="none",
         lifespan="off",
         interface="asgi3",
         log_config=None,
-        log_level="error",  # it warns of every caller that speaks no HTTP; the access log has those
+        log_level="error",  # it warns of every caller that does not speak HTTP; the access log has those
         access_log=False,
         server_header=False,
         proxy_headers=False,  # the edge reads them
@@ -96,7 +98,7 @@ async def serve(
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn's, which tells when it has started, and whose signals end the serving, not the process."""
+    """Uvicorn's server, which reports when it has started, and whose signals end the serving, not the process."""
 
     def __init__(self, config: uvicorn.Config, on_started: Callable[[], None], *, takes_signals: bool) -> None:
         super().__init__(config)
@@ -109,19 +111,20 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Uvicorn raises what it caught once more: then nothing that was opened around it would be closed."""
-        if not self._takes_signals:
+        with super().capture_signals() if self._takes_signals else nullcontext():
             yield
-            return
-        with super().capture_signals():
-            yield
-            self._captured_signals.clear()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Uvicorn's own would raise the signal once more at the end, and nothing that was opened around `serve` would be closed."""
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True
+        self.should_exit = True
 
 
 def _files_allowed() -> int:
-    """How many files the process may open, once it may open as many as connections can need and the system lets it."""
+    """How many files the process may open, after raising the limit to what all connections need, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CONNECTIONS + BACKLOG + OTHER_FILES  # those that take the place of others are there a moment before these are gone
+    wanted = CONNECTIONS + BACKLOG + OTHER_FILES  # a connection that replaces another is open a moment before that one is closed
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -130,7 +133,7 @@ def _files_allowed() -> int:
     return wanted if soft == resource.RLIM_INFINITY else soft
 
 
-def _why_not(error: OSError, address: Listen, key: str) -> str:
+def _why_unbound(error: OSError, address: Listen, key: str) -> str:
     match error.errno:
         case errno.EADDRINUSE:
             return (
@@ -139,16 +142,15 @@ def _why_not(error: OSError, address: Listen, key: str) -> str:
             )
         case errno.EACCES:
             return (
-                f"port {address.port} may not be opened by this user;"
-                f" set one above 1023 under [server], in {key}, and let a proxy stand before it"
+                f"port {address.port} may not be opened by this user; set one above 1023 under [server], in {key}, and put a proxy in front"
             )
         case errno.EADDRNOTAVAIL:
-            return _not_ours(address.host, key)
+            return _not_local(address.host, key)
         case _:
             return f"{address} cannot be served: {error.strerror or error}; see [server], {key}"
 
 
-def _not_ours(host: str, key: str) -> str:
+def _not_local(host: str, key: str) -> str:
     return (
         f"host {host!r} is not an address of this machine; under [server], in {key},"
         " 127.0.0.1 serves this machine, 0.0.0.0 every IPv4 network, :: IPv6 too"

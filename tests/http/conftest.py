@@ -13,7 +13,7 @@ from patience import patience
 from starlette.types import ASGIApp
 
 from campus.http.edge import Edge
-from campus.http.protocol import GuardedProtocol
+from campus.http.protocol import LimitedProtocol
 from campus.http.server import bind, serve
 
 PATIENCE = patience(20)
@@ -102,7 +102,7 @@ Serving = Callable[..., AbstractAsyncContextManager[Served]]
 
 
 @asynccontextmanager
-async def _serving(app: ASGIApp, *, protocol: type[GuardedProtocol] | None = None, **options: Any) -> AsyncIterator[Served]:
+async def _serving(app: ASGIApp, *, protocol: type[LimitedProtocol] | None = None, **options: Any) -> AsyncIterator[Served]:
     listener = bind("127.0.0.1", 0)
     port = listener.getsockname()[1]
     started = anyio.Event()

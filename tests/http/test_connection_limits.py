@@ -13,7 +13,7 @@ from patience import patience
 from starlette.types import Receive, Scope, Send
 
 from campus.http.limits import ConnectionLimits
-from campus.http.protocol import guarded
+from campus.http.protocol import with_limits
 from campus.http.server import KEEP_ALIVE_SECONDS
 from tests.http.conftest import Connection, Served
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 PATIENCE = patience(20)
 GET = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 NO_PROXIES: tuple[str, ...] = ()
-TIGHT = guarded(connections_limit=6, connections_per_address=3, linger_seconds=0.2, head_seconds=60)
+TIGHT = with_limits(connections_limit=6, connections_per_address=3, linger_seconds=0.2, head_seconds=60)
 
 
 async def hello(scope: Scope, receive: Receive, send: Send) -> None:
@@ -143,7 +143,7 @@ async def test_of_many_refused_connections_few_are_kept_until_they_have_read_why
         await anyio.sleep_forever()
 
     begun = anyio.Event()
-    protocol = guarded(connections_limit=1, linger_seconds=PATIENCE)
+    protocol = with_limits(connections_limit=1, linger_seconds=PATIENCE)
     async with serving(stuck, protocol=protocol) as served, AsyncExitStack() as stack:
         crowd = Crowd(served, stack)
         await (await crowd.joined(asks=False)).send(GET % b"")

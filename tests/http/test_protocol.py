@@ -9,15 +9,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from campus.http.protocol import PIPELINED, GuardedProtocol, guarded
+from campus.http.protocol import PIPELINED, LimitedProtocol, with_limits
 
 pytestmark = pytest.mark.anyio
 
-QUICK = guarded(head_seconds=0.3, linger_seconds=0.2)
+QUICK = with_limits(head_seconds=0.3, linger_seconds=0.2)
 HEAD_BYTES = 8_000
-SMALL = guarded(head_bytes=HEAD_BYTES, linger_seconds=0.2)
+SMALL = with_limits(head_bytes=HEAD_BYTES, linger_seconds=0.2)
 PATIENCE = patience(20)
-PATIENT = guarded(linger_seconds=2 * PATIENCE)
+PATIENT = with_limits(linger_seconds=2 * PATIENCE)
 GET = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -298,7 +298,7 @@ async def test_one_connection_too_many_is_told_so_and_the_others_are_served(serv
         await path(scope, receive, send)
 
     begun, release = anyio.Semaphore(0), anyio.Event()
-    protocol = guarded(connections_limit=2, linger_seconds=0.2)
+    protocol = with_limits(connections_limit=2, linger_seconds=0.2)
     async with serving(app, protocol=protocol) as served, served.connected() as first, served.connected() as second:
         with anyio.fail_after(PATIENCE):
             for connection in (first, second):
@@ -313,9 +313,9 @@ async def test_one_connection_too_many_is_told_so_and_the_others_are_served(serv
 
 
 async def test_a_call_that_was_answered_leaves_no_task_behind(serving) -> None:
-    connections: list[GuardedProtocol] = []
+    connections: list[LimitedProtocol] = []
 
-    class Remembered(GuardedProtocol):
+    class Remembered(LimitedProtocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             connections.append(self)
