@@ -73,7 +73,7 @@ def test_garbage_in_the_header_is_refused_as_such(case: str) -> None:
 def test_v2_in_the_header_of_v1_and_two_payments_at_once_are_refused() -> None:
     other = changed(V2, "payload.signature", "0x" + "78" * 65)
     for headers in ([("X-PAYMENT", header(V2))], [("PAYMENT-SIGNATURE", header(V2)), ("PAYMENT-SIGNATURE", header(other))]):
-        with pytest.raises(Problem, match="payment cannot be taken"):
+        with pytest.raises(Problem, match="payment cannot be accepted"):
             payment_in_headers(request(*headers))
     same = payment_in_headers(request(("PAYMENT-SIGNATURE", header(V2)), ("PAYMENT-SIGNATURE", header(V2)), ("X-PAYMENT", "garbage")))
     assert same is not None
