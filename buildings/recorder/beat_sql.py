@@ -43,22 +43,22 @@ UPDATE monitor SET
     minute_beats = CASE WHEN monitor.minute = beat.minute THEN minute_beats + 1 ELSE 1 END
 FROM beat
 WHERE monitor.id = beat.id{named} AND secret_digest = beat.digest AND mode = 'up' AND run_since IS NULL
-    AND (monitor.minute <> beat.minute OR minute_beats < {most})
+    AND (monitor.minute <> beat.minute OR minute_beats < {limit})
 RETURNING monitor.id, monitor.deadline_at
 """
 
 BeatRow = tuple[str, bytes, int, int | None, bytes, int]
 
 
-def record_plain_beats(connection: Connection, beats: Sequence[Beat], *, most: int) -> dict[str, int]:
-    """Record the plain beats, at most `most` per monitor and minute; returns the new deadline of each monitor that it changed.
+def record_plain_beats(connection: Connection, beats: Sequence[Beat], *, limit: int) -> dict[str, int]:
+    """Record the plain beats, at most `limit` per monitor and minute; returns the new deadline of each monitor that it changed.
 
     Of a monitor's beats only the first is recorded here, so that the others come after it.
     """
     first = {beat.monitor_id: beat for beat in reversed(beats)}
     rows = [_beat_row(beat) for beat in first.values() if beat.status in PLAIN_STATUSES and beat.capsule is None]
     groups = [rows[start : start + BEATS_PER_STATEMENT] for start in range(0, len(rows), BEATS_PER_STATEMENT)]
-    return {name: deadline for group in groups for name, deadline in _record(connection, group, most=most)}
+    return {name: deadline for group in groups for name, deadline in _record(connection, group, limit=limit)}
 
 
 def _beat_row(beat: Beat) -> BeatRow:
@@ -67,27 +67,27 @@ def _beat_row(beat: Beat) -> BeatRow:
     return beat.monitor_id, beat.secret_digest, at, next_in, entry_of(at, beat.status), at // MICROSECONDS_A_MINUTE
 
 
-def _record(connection: Connection, rows: Sequence[BeatRow], *, most: int) -> Sequence[Any]:
+def _record(connection: Connection, rows: Sequence[BeatRow], *, limit: int) -> Sequence[Any]:
     if is_postgres(connection):
-        return connection.exec_driver_sql(_in_postgres(most), tuple(map(list, zip(*rows, strict=True)))).fetchall()
+        return connection.exec_driver_sql(_in_postgres(limit), tuple(map(list, zip(*rows, strict=True)))).fetchall()
     cursor = connection.connection.cursor()  # the driver's own cursor: SQLAlchemy's adds a tenth of the time
-    cursor.execute(_in_sqlite(most, len(rows)), tuple(chain.from_iterable(rows)))
+    cursor.execute(_in_sqlite(limit, len(rows)), tuple(chain.from_iterable(rows)))
     return cursor.fetchall()
 
 
 @cache
-def _in_postgres(most: int) -> str:
+def _in_postgres(limit: int) -> str:
     columns = ", ".join(f"${place}::{kind}[]" for place, kind in enumerate(BEAT_COLUMNS.values(), start=1))
     history = f"substr(history, greatest(length(history) - {OLDER_BYTES - 1}, 1)) || beat.entry"
     named = " AND monitor.id = ANY($1::text[])"  # without it the planner scans all monitors that are up, until the table is analyzed
-    return RECORD_BEATS.format(beats=f"SELECT * FROM unnest({columns})", history=history, named=named, most=most)  # noqa: S608  # our own texts
+    return RECORD_BEATS.format(beats=f"SELECT * FROM unnest({columns})", history=history, named=named, limit=limit)  # noqa: S608  # our own texts
 
 
 @cache
-def _in_sqlite(most: int, count: int) -> str:
+def _in_sqlite(limit: int, count: int) -> str:
     row = f"({', '.join('?' * len(BEAT_COLUMNS))})"
     history = f"CAST(coalesce(substr(history, -{OLDER_BYTES}), '') || beat.entry AS BLOB)"  # substr of no bytes is NULL
-    return RECORD_BEATS.format(beats=f"VALUES {', '.join([row] * count)}", history=history, named="", most=most)
+    return RECORD_BEATS.format(beats=f"VALUES {', '.join([row] * count)}", history=history, named="", limit=limit)
 
 
 REGISTERED = ("id", "secret_digest", "owner", "period", "grace")
@@ -157,8 +157,8 @@ def load_last_capsules(connection: Connection, monitors: Sequence[LoadedMonitor]
 
 def _loaded(row: Sequence[Any]) -> LoadedMonitor:
     name, digest, owner, period, grace, *rest = row
-    mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still, *beside = rest
-    unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, ends_at = beside
+    mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still, *counted = rest
+    unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, ends_at = counted
     state = MonitorState(
         mode,
         EPOCH + since * MICROSECOND,

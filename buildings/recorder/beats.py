@@ -35,12 +35,12 @@ class BeatOutcome(NamedTuple):
 
 def record_beats(connection: Connection, beats: Sequence[Beat]) -> list[BeatOutcome | Exception]:
     """Record beats, those of one monitor in their order of arrival; returns what each did, or the problem it is refused with."""
-    plain = record_plain_beats(connection, beats, most=BEATS_PER_MINUTE)
+    plain = record_plain_beats(connection, beats, limit=BEATS_PER_MINUTE)
     # of a monitor's beats it is the first that was recorded as plain
     results: list[BeatOutcome | Exception | None] = [_plain_outcome(plain.pop(beat.monitor_id, None)) for beat in beats]
-    if others := [place for place, result in enumerate(results) if result is None]:
-        for place, result in zip(others, record_one_by_one(connection, [beats[place] for place in others]), strict=True):
-            results[place] = result
+    if others := [index for index, result in enumerate(results) if result is None]:
+        for index, result in zip(others, record_one_by_one(connection, [beats[index] for index in others]), strict=True):
+            results[index] = result
     return [result for result in results if result is not None]
 
 
@@ -52,10 +52,10 @@ def record_one_by_one(connection: Connection, beats: Sequence[Beat]) -> list[Bea
     """Record beats of any kind: load their monitors, apply one beat after the other, store the monitors."""
     ids = {beat.monitor_id for beat in beats}
     monitors = load_monitors(connection, ids)
-    if again := {beat.monitor_id for beat in beats if _repeats_seq(beat, monitors.get(beat.monitor_id))}:
-        load_last_capsules(connection, [monitors[name] for name in again])
+    if repeated := {beat.monitor_id for beat in beats if _repeats_seq(beat, monitors.get(beat.monitor_id))}:
+        load_last_capsules(connection, [monitors[name] for name in repeated])
     results = [_outcome(monitors.get(beat.monitor_id), beat) for beat in beats]
-    unauthorized = [place for place, result in enumerate(results) if result is None]
+    unauthorized = [index for index, result in enumerate(results) if result is None]
     if unauthorized:
         _refuse(connection, beats, results, unauthorized)
     if changed := [monitor for monitor in monitors.values() if monitor.changed]:
@@ -65,7 +65,7 @@ def record_one_by_one(connection: Connection, beats: Sequence[Beat]) -> list[Bea
 
 
 def _outcome(monitor: LoadedMonitor | None, beat: Beat) -> BeatOutcome | Exception | None:
-    """Applies a beat to its monitor, or returns its problem; None if the secret is not the monitor's."""
+    """Apply a beat to its monitor; returns the outcome or a problem, None if the secret is wrong."""
     if not digest_matches(monitor.secret_digest if monitor else None, beat.secret_digest) or monitor is None:
         return None
     minute = int(beat.at.timestamp()) // 60
@@ -139,11 +139,11 @@ def _refuse(
     connection: Connection, beats: Sequence[Beat], results: list[BeatOutcome | Exception | None], unauthorized: Iterable[int]
 ) -> None:
     """Refuse beats with a wrong secret. Every id is looked up in the same way, so that timing does not tell which ids exist."""
-    ids = {beats[place].monitor_id for place in unauthorized}
+    ids = {beats[index].monitor_id for index in unauthorized}
     found = connection.execute(
         select(RETIRED_SECRETS.c.monitor_id, RETIRED_SECRETS.c.digest).where(among(connection, RETIRED_SECRETS.c.monitor_id, ids))
     )
     retired: set[tuple[str, bytes]] = {(monitor_id, digest) for monitor_id, digest in found}
-    for place in unauthorized:
-        beat = beats[place]
-        results[place] = taken_over() if (beat.monitor_id, beat.secret_digest) in retired else monitor_not_found()
+    for index in unauthorized:
+        beat = beats[index]
+        results[index] = taken_over() if (beat.monitor_id, beat.secret_digest) in retired else monitor_not_found()

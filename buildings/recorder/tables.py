@@ -145,6 +145,7 @@ class Reply(Tables, table=True):
     sealed: bytes
 
 
+# the tables for SQL: MONITORS.c.deadline_at is typed as a column, which Monitor.deadline_at is not
 _BY_NAME = Tables.metadata.tables
 OWNERS, TARGETS, MONITORS, CAPSULES = _BY_NAME["owner"], _BY_NAME["target"], _BY_NAME["monitor"], _BY_NAME["capsule"]
 RETIRED_SECRETS, ALERTS, TICKS, REPLIES = _BY_NAME["retired_secret"], _BY_NAME["alert"], _BY_NAME["tick"], _BY_NAME["reply"]

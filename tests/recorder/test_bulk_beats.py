@@ -73,7 +73,7 @@ async def test_the_statement_records_exactly_the_plain_beats(on_each_database: R
     now = on_each_database.clock()
 
     def work(connection: Connection) -> set[str]:
-        return set(record_plain_beats(connection, fill(connection, "a", now), most=BEATS_PER_MINUTE))
+        return set(record_plain_beats(connection, fill(connection, "a", now), limit=BEATS_PER_MINUTE))
 
     plain = await in_transaction(on_each_database.campus.site.storage, work)
     kinds = enumerate(product(STATES, SAID))
