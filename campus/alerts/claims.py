@@ -26,7 +26,7 @@ LARGEST_ID = 2**62
 LEASE = Lease(timedelta(seconds=45))
 """Longer than any try takes."""
 CANDIDATES = 500
-"""Targets of a kind from which the next are chosen: more would cost more than it makes fairer, for full senders are left out."""
+"""Targets of one health from which the next are chosen; senders at their limit are not among them."""
 LONGEST_ROUNDS = 20
 """Times that targets are chosen anew, when all candidates must wait."""
 LEAST_WAIT = timedelta(milliseconds=50)
@@ -73,7 +73,7 @@ class Claimer:
         return self._messages(connection, [one for one in chosen if one.alerts])
 
     def _take_turns(self, connection: Connection, now: datetime) -> tuple[list[Lane], dict[str, datetime]]:
-        """Lanes that begin now, proven ones first, and when those are to be looked at again that may not."""
+        """Lanes that begin now, proven ones first; and by target id, when to look again at those that must wait."""
         lanes: list[Lane] = []
         later: dict[str, datetime] = {}
         for health in HEALTHS:
@@ -119,12 +119,12 @@ class Senders(NamedTuple):
 
 
 def _in_order(health: Health, doubted: Sequence[str]) -> Sequence[Senders]:
-    """Whose targets of a kind come first, and whose then: new ones of senders whose others fail keep nobody else's waiting."""
+    """In which order senders come: new targets of doubted senders come after those of all others."""
     return [Senders(doubted, only=False), Senders(doubted, only=True)] if health == "new" and doubted else [Senders((), only=False)]
 
 
 def _due_lanes(connection: Connection, outbox: Outbox, health: Health, now: datetime, under_way: UnderWay, senders: Senders) -> list[Lane]:
-    """The longest due of one kind, but for senders that have as much under way as they may, in all or to a host."""
+    """The targets of one health that are due, the longest due first, without senders at their limit, in all or to a host."""
     target = outbox.targets.c
     free = target.leased_until.is_(None) | (target.leased_until <= now)
     due = (target.health == health) & (target.next_try_at <= now) & target.disabled_at.is_(None) & free
@@ -165,7 +165,7 @@ def _waiting(connection: Connection, outbox: Outbox, contents: AlertContents, id
 
 
 def _next_message(target: Row[Any], waiting: Sequence[Row[Any]], entropy: Entropy) -> tuple[str, Sequence[Row[Any]]]:
-    """The message that is under way, else a new one: the first alert, or all of many."""
+    """The message that was sent before and not yet taken; otherwise a new one of the first alert, or of all if they are many."""
     if target.message_id is not None and (under_way := [one for one in waiting if one.message_id == target.message_id]):
         return target.message_id, under_way
     return random_id("msg", entropy), waiting if len(waiting) > ALONE else waiting[:1]

@@ -1,4 +1,4 @@
-"""The dispatcher: claims the messages that are due, sends them through their channels, and stores what became of them."""
+"""The dispatcher: claims the messages that are due, sends them through their channels, and stores the results."""
 
 import logging
 import random
@@ -27,11 +27,11 @@ from campus.storage import Entropy, Storage, in_transaction
 log = logging.getLogger(__name__)
 
 SLOW_SECONDS = 3.0
-"""A target that takes longer is suspect: others do not wait for it."""
+"""A target that takes longer counts as suspect."""
 BETWEEN_CLAIMS = 0.02
-"""Seconds between two looks at the outbox, so that many deliveries that end make room for many at once."""
+"""Seconds between two claims, so that each claims many messages at once."""
 HURRIED_SECONDS = 5.0
-"""For the first message to a target, half of it for the handshake, while others wait: the next try has the usual time."""
+"""Limit for the first message to a target while others wait, half of it for the handshake; its next try has the usual limit."""
 
 StoreResult = Callable[[Delivered | Failed], Awaitable[None]]
 
@@ -48,11 +48,11 @@ class WakeUp:
         self._released.set()
 
     def wake(self) -> None:
-        """Wake who waits."""
+        """Wake the dispatcher."""
         self._event.set()
 
     async def wait(self, seconds: float) -> None:
-        """Until it is woken, or for so long: other processes wake only their own."""
+        """Wait until it is woken, at most so many seconds: another process does not wake this one."""
         with anyio.move_on_after(seconds):
             await self._event.wait()
         self._event = anyio.Event()
@@ -73,9 +73,9 @@ class WakeUp:
 
 @dataclass(frozen=True)
 class AlertLimits:
-    """How much is sent: messages a minute to one target, and to one host for one sender without a key; and how many at once.
+    """Limits: messages a minute to one target, messages a minute of one sender without a key to one host, and deliveries at once.
 
-    Shared hosts serve everyone: only their senders are limited, never the host.
+    Shared hosts serve everyone: only senders are limited, not the host.
     """
 
     per_target: int = 6
@@ -151,7 +151,7 @@ class Dispatcher:
                 await anyio.sleep_until(next_claim)
 
     async def claim(self) -> list[Message]:
-        """The next messages; each counts as under way in `turns` until its delivery has ended."""
+        """Claim the next messages; each counts as running in `turns` until its delivery has ended."""
         claimed: list[Message] = []
         claimer = Claimer(self.outbox, self.contents, self.turns, self.entropy)
 
@@ -236,7 +236,7 @@ def open_dispatcher(
 ) -> Dispatcher:
     """The dispatcher of a building: its state keeps it, and a service of the building awaits its `run`.
 
-    `storage`, `web`, `now` and `count` are those of the building's Site. Of `channels` the most particular comes first.
+    `storage`, `web`, `now` and `count` are those of the building's Site. The most specific of `channels` comes first.
     """
     limits = limits or AlertLimits()
     hosts = limits.shared_hosts

@@ -1,9 +1,9 @@
-"""Fair shares of the deliveries that are under way at once. Pure: it counts what begins and ends, and says what may begin next.
+"""Fair shares of the deliveries that run at once. Pure: counts deliveries that begin and end, and decides which begin next.
 
-A target whose last message was taken promptly is proven; one that was never sent anything is new; one that failed, or took
-long, is suspect. Each of these has a share of its own, so that receivers that hang keep nobody waiting but one another.
-Within a share whoever has the fewest deliveries under way comes first, and no sender and no host has more than its limit;
-but a sender that has nothing under way to a host may begin one there, however many others have.
+A target is proven if it took its last message promptly, new if it was never sent one, and suspect if its last delivery failed or
+was slow. Proven, new and suspect targets each have their own share of all deliveries, so that targets that hang delay only others
+of their kind. Within a share the sender with the fewest running deliveries comes first. Senders and hosts have limits; but a
+sender without a running delivery to a host may begin one there, however many other senders have.
 """
 
 from collections import Counter, defaultdict, deque
@@ -15,13 +15,14 @@ from typing import Literal, NamedTuple
 Health = Literal["proven", "new", "suspect"]
 HEALTHS: tuple[Health, ...] = ("proven", "new", "suspect")
 PARTS: dict[Health, tuple[int, int]] = {"proven": (1, 4), "new": (5, 8), "suspect": (1, 8)}
-"""Of all that may be under way. Proven targets need least, for they are quick; new ones most: whether they hang is not known yet."""
+"""Shares of all deliveries. Proven targets are quick and need few; new ones may hang, and need most."""
 
 
 class Lane(NamedTuple):
-    """A target, as far as its turn depends on it.
+    """What decides when a target gets its next message.
 
-    `sender` is on whose behalf it is sent to, a key's lineage or a network; `answered`: it took a message at least once.
+    `sender` registered the target: a key's lineage or a network. `keyed` is True with a key, `answered` if the target took a
+    message at least once; `attempts` counts the tries of its current message.
     """
 
     target_id: str
@@ -34,15 +35,15 @@ class Lane(NamedTuple):
 
     @property
     def pair(self) -> str:
-        """The sender with the host."""
+        """Sender and host, under which limits count."""
         return f"{self.sender} {self.host}"
 
 
 @dataclass(frozen=True)
 class Shares:
-    """How many deliveries may be under way at once: in all, of one sender, and to one host.
+    """How many deliveries may run at once: in all, of one sender, and to one host.
 
-    `unproven` are to one host those that are not proven. Shared hosts serve everyone, and only their senders are limited.
+    `unproven` limits deliveries to targets of one host that are not proven. Shared hosts serve everyone: only senders are limited.
     """
 
     at_once: int = 512
@@ -52,14 +53,14 @@ class Shares:
     shared_hosts: frozenset[str] = frozenset()
 
     def of(self, health: Health) -> int:
-        """The share of one kind."""
+        """The share of targets of one health."""
         part, whole = PARTS[health]
         return max(self.at_once * part // whole, 1)
 
 
 @dataclass
 class UnderWay:
-    """What is under way."""
+    """The deliveries that run now."""
 
     shares: Shares
     total: int = 0
@@ -70,27 +71,27 @@ class UnderWay:
     by_pair: Counter[str] = field(default_factory=Counter)
 
     def begin(self, lane: Lane) -> None:
-        """Count one more."""
+        """Count a delivery that begins."""
         self._count(lane, 1)
 
     def end(self, lane: Lane) -> None:
-        """Count one less."""
+        """Count a delivery that has ended."""
         self._count(lane, -1)
 
     def free(self, health: Health) -> int:
-        """How many of a kind may begin."""
+        """How many deliveries to targets of this health may begin."""
         return min(self.shares.at_once - self.total, self.shares.of(health) - self.by_health[health])
 
     def full_senders(self) -> list[str]:
-        """Those who have as many under way as they may."""
+        """Senders at their limit."""
         return [sender for sender, count in self.by_sender.items() if count >= self.shares.sender]
 
     def full_pairs(self, health: Health) -> list[str]:
-        """Senders with hosts to which they may begin no more of a kind: see Lane.pair."""
+        """Pairs of sender and host (see Lane.pair) that may begin no more deliveries to targets of this health."""
         return [pair for pair in self.by_pair if not self._has_room(pair, pair.partition(" ")[2], health)]
 
     def choose(self, waiting: Sequence[Lane], health: Health, *, may_begin: Callable[[Lane], bool]) -> list[Lane]:
-        """Of lanes of one kind, in the order in which they wait, those whose turn it is, counted as begun."""
+        """Which of the waiting lanes, the longest waiting first, begin now; they are counted as begun."""
         queues: dict[str, deque[tuple[int, Lane]]] = defaultdict(deque)
         for place, lane in enumerate(waiting):
             queues[lane.sender].append((place, lane))

@@ -1,4 +1,4 @@
-"""What became of messages, stored as many as wait in one transaction: delivered ones go, failed ones are tried again later."""
+"""Stores the results of deliveries, many in one transaction: delivered alerts are deleted, failed ones are tried again later."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from campus.alerts.retry_policy import NextStep
 from campus.storage import Moment
 
 BURST = timedelta(minutes=1)
-"""Within it one target is sent so many messages; what more there is waits, and becomes a digest."""
+"""The time in which one target is sent a limited number of messages; further alerts wait, and become a digest."""
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -22,7 +22,7 @@ MICROSECOND = timedelta(microseconds=1)
 class Delivered:
     """A message that was taken, or need not be sent any more.
 
-    `health` is what is thought of its target from then on; `reopens`: what else waits for its sender and host is due.
+    `health` is that of its target from then on; if it `reopens`, other messages of its sender to its host are due at once.
     """
 
     lane: Lane
@@ -44,7 +44,7 @@ class Failed:
 
 
 def store_results(connection: Connection, results: Sequence[Delivered | Failed], *, outbox: Outbox, most: int) -> list[Exception | None]:
-    """Store what became of messages: a batch. `most` is how many messages a minute one target is sent."""
+    """Store a batch of results; one target is sent at most `most` messages a minute."""
     statements = _statements_of(outbox)
     if delivered := [one for one in results if isinstance(one, Delivered)]:
         connection.execute(statements.remove, [{"target": one.lane.target_id, "message": one.message_id} for one in delivered])
@@ -58,7 +58,7 @@ def store_results(connection: Connection, results: Sequence[Delivered | Failed],
 
 
 class _Statements(NamedTuple):
-    """The statements for one outbox; their texts never change."""
+    """The SQL statements for one outbox, built once."""
 
     remove: Delete
     close: Update

@@ -1,4 +1,4 @@
-"""When a message that was not taken is tried again, and when its target is given up. Pure: clock and chance are arguments."""
+"""When a message that failed is tried again, and when its target is disabled. Pure: clock and chance are arguments."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,12 +9,14 @@ from campus.storage import Backoff
 WAITS = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 2 * 60, 10 * 60, 30 * 60, 2 * 3600, 6 * 3600, 12 * 3600, 24 * 3600))
 RETRIES = Backoff(WAITS, spread=0.2)
 LONGEST_FAILING = timedelta(days=5)
+"""A target that fails for so long is disabled."""
 LONGEST_HOLD = timedelta(hours=24)
+"""The longest pause that a target may ask for."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one try: delivered, to be tried again (not before `retry_after`, if the target said so), or gone for good."""
+    """The result of one try: delivered, to be tried again (not before `retry_after`, if the target asks so), or gone for good."""
 
     result: Literal["delivered", "retry", "gone"]
     reason: str = ""
@@ -26,7 +28,7 @@ DELIVERED = Outcome("delivered")
 
 @dataclass(frozen=True)
 class NextStep:
-    """What happens to the target: when it is tried again, until when it asked to be left alone, or why it is disabled."""
+    """What happens to the target: when it is tried again, until when it asked for a pause, or why it is disabled."""
 
     try_at: datetime | None
     hold_until: datetime | None = None
@@ -42,6 +44,6 @@ def step_after(outcome: Outcome, *, attempts: int, failing_since: datetime | Non
     wait = RETRIES.wait(attempts, chance=chance)
     if outcome.retry_after is None:
         return NextStep(now + wait)
-    # a target may ask for more time than WAITS gives it, and never for less: it would be sent the same again and again
+    # a target may ask for a longer wait, never for a shorter one: it would be sent the same message again and again
     hold = now + max(min(outcome.retry_after, LONGEST_HOLD), wait)
     return NextStep(hold, hold_until=hold)

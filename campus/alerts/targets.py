@@ -1,4 +1,4 @@
-"""Targets: who registers one, claiming it for a user, asking its owner to confirm it, disabling it, removing it."""
+"""Targets of alerts: registered at an address, confirmed by their owner, disabled, and removed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ ASK_AGAIN = timedelta(days=1)
 
 
 def sender_of(lineage: str | None, network: str) -> str:
-    """On whose behalf something is done, as limits count it: a key's lineage, or without a key the network of Caller.network."""
+    """The name under which limits count a caller: its key's lineage, or without a key its network (Caller.network)."""
     return f"key:{lineage}" if lineage is not None else f"net:{network}"
 
 
@@ -38,13 +38,13 @@ class Address:
 
     @property
     def place(self) -> str:
-        """Scheme, host, port and path: neither query nor fragment makes it another place."""
+        """Scheme, host, port and path: another query or fragment is the same place."""
         parts = urlsplit(self.text)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         return f"{parts.scheme}://{parts.hostname}:{port}{unquote(parts.path) or '/'}"
 
     def identity(self, owner: str | None) -> bytes:
-        """What makes a target the same: with an owner its whole address, without one its place."""
+        """The digest that identifies a target: of owner and address, or without an owner of its place."""
         return sha256((f"anyone\n{self.place}" if owner is None else f"{owner}\n{self.text}").encode()).digest()
 
 
@@ -85,9 +85,10 @@ class ClaimedTarget:
 def claim_target(
     connection: Connection, address: Address, by: Registrant, *, outbox: Outbox, now: datetime, entropy: Entropy
 ) -> ClaimedTarget:
-    """The target at an address, made if there is none; one that was disabled is enabled again.
+    """The target at an address: created if there is none, enabled again if it was disabled.
 
-    Without an owner a target has one user, and one sender few at one host: TargetRefused with the rule `in_use` or `host_limit`.
+    Without an owner a target has one user, and a sender has a limited number at one host: raises TargetRefused with the rule
+    `in_use` or `host_limit`.
     """
     target = outbox.targets
     row = connection.execute(select(target).where(target.c.identity == address.identity(by.owner))).one_or_none()

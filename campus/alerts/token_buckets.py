@@ -1,4 +1,4 @@
-"""How often something may happen: token buckets by name, kept in memory. Pure: the time is an argument."""
+"""Rate limits: token buckets by name, in memory. Pure: the time is an argument."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 
 MINUTE = timedelta(minutes=1)
 LONGEST_WAIT = timedelta(minutes=5)
-"""The longest that one of many is made to wait before it is looked at again: those before it may need no token any more."""
-NAMES = 20_000
-"""Buckets that are kept; beyond it the one that was used least recently is forgotten, which makes it full."""
+"""The longest wait for a place in the queue: those before it may need no token any more."""
+MAX_NAMES = 20_000
+"""Buckets in memory; beyond that the least recently used one is dropped, and is full when it is next used."""
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """What is left as of a moment, and when the last of those who wait for more is to ask again."""
+    """Tokens at a time, and when the last in the queue is to ask again."""
 
     tokens: float
     at: datetime
@@ -21,20 +21,20 @@ class _Bucket:
 
 
 class TokenBuckets:
-    """`per_minute` tokens a minute for each name, and as many at once after a quiet minute."""
+    """For each name `per_minute` tokens a minute, and as many at once after a minute without use."""
 
-    def __init__(self, per_minute: int, *, names: int = NAMES) -> None:
+    def __init__(self, per_minute: int, *, names: int = MAX_NAMES) -> None:
         self._per_minute = per_minute
         self._step = MINUTE / per_minute
         self._names = names
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many names are remembered."""
+        """How many buckets are in memory."""
         return len(self._buckets)
 
     def left(self, name: str, now: datetime) -> float:
-        """How many tokens there are."""
+        """The tokens that are left."""
         bucket = self._buckets.get(name)
         if bucket is None:
             return self._per_minute
@@ -42,7 +42,7 @@ class TokenBuckets:
         return self._refilled(bucket, now)
 
     def take(self, name: str, now: datetime) -> bool:
-        """Take a token; False when there is none."""
+        """Take a token; returns False if there is none."""
         bucket = self._bucket(name, now)
         bucket.tokens, bucket.at = self._refilled(bucket, now), now
         if bucket.tokens < 1:
@@ -51,12 +51,12 @@ class TokenBuckets:
         return True
 
     def next_at(self, name: str, now: datetime) -> datetime:
-        """When there is a token again."""
+        """When the next token comes."""
         missing = 1 - self.left(name, now)
         return now + max(missing, 0.0) * self._step
 
     def queued_at(self, name: str, now: datetime) -> datetime:
-        """The same for each of many who wait: one after the other, as the tokens come."""
+        """When to ask again, at the end of the queue: one after the other, as the tokens come."""
         bucket = self._bucket(name, now)
         bucket.tail = min(max(self.next_at(name, now), bucket.tail + self._step), now + LONGEST_WAIT)
         return bucket.tail
@@ -76,6 +76,6 @@ class TokenBuckets:
 
 
 def _follow_clock_back(bucket: _Bucket, now: datetime) -> None:
-    """A clock that was set back neither adds tokens nor removes any, and nobody waits for the time that it showed before."""
+    """A clock that was set back adds and removes no tokens, and nobody waits for the time that it showed before."""
     back = max(bucket.at - now, timedelta(0))
     bucket.at, bucket.tail = bucket.at - back, bucket.tail - back

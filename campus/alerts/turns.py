@@ -1,7 +1,7 @@
-"""Whose turn it is: shares of what is under way, and how often a host is sent to for callers without a key. Pure; one per process.
+"""Which targets get their next message now: fair shares, and rate limits for hosts named without a key. Pure; one per process.
 
-Anyone may name any host, so what is sent there without a key is limited: per sender and host, per host, and, while the host
-has taken nothing from this sender, to a few first tries; from then on one of them at a time asks it, on the retry schedule.
+Without a key anyone may name any host. What is sent there is limited by rate, per sender and host and per host. While a host has
+taken nothing from a sender, it gets a few first tries; after these, one message at a time is tried, by the retry policy.
 """
 
 from collections import OrderedDict
@@ -11,41 +11,41 @@ from datetime import datetime, timedelta
 
 from campus.alerts.fair_shares import Health, Lane, UnderWay
 from campus.alerts.retry_policy import RETRIES
-from campus.alerts.token_buckets import NAMES, TokenBuckets
+from campus.alerts.token_buckets import MAX_NAMES, TokenBuckets
 
 FIRST_TRIES = 5
-"""Messages that a host may leave untaken before it is asked by one at a time."""
-SENDERS_WORTH = 5
-"""A host takes in a minute as much as so many senders may send it."""
-ALWAYS = 6
-"""So many a minute of each sender go out, however much others send to the host."""
-DOUBTED_FOR = timedelta(minutes=10)
-"""As long as a sender's first messages to other targets come after those of senders whose first messages were taken."""
-DOUBTED = 1_000
-"""Senders remembered for it."""
+"""First messages of a sender that a host may fail to take, before it is tried with one message at a time."""
+SENDERS_PER_HOST = 5
+"""The rate of a host is that of so many senders."""
+GUARANTEED = 6
+"""Messages a minute that each sender may send to a host, however much others send there."""
+DOUBT_LASTS = timedelta(minutes=10)
+"""How long the new targets of a sender whose first messages failed come after those of other senders."""
+MAX_DOUBTED = 1_000
+"""Senders that are remembered as doubted."""
 
 
 @dataclass(slots=True)
 class Unanswered:
-    """A host that has taken nothing from a sender: how many first tries failed, and before when it is left alone."""
+    """A host that has taken nothing from a sender: how many first tries failed, and until when it gets no other."""
 
     failures: int
     until: datetime
 
 
 class Pace:
-    """`per_minute` messages of one sender to one host; `shared_hosts` serve everyone, and have no limit as a whole."""
+    """Limits one sender to `per_minute` messages to one host; `shared_hosts` serve everyone and have no limit of their own."""
 
     def __init__(self, per_minute: int, *, shared_hosts: frozenset[str] = frozenset()) -> None:
         self._per_minute = per_minute
         self._shared_hosts = shared_hosts
         self._pairs = TokenBuckets(per_minute)
-        self._hosts = TokenBuckets(per_minute * SENDERS_WORTH)
+        self._hosts = TokenBuckets(per_minute * SENDERS_PER_HOST)
         self._unanswered: OrderedDict[str, Unanswered] = OrderedDict()
         self._doubted: OrderedDict[str, datetime] = OrderedDict()
 
     def begin(self, lane: Lane, now: datetime) -> datetime | None:
-        """Count a message that is sent now; when it must wait, nothing is counted, and this is the moment to ask again."""
+        """Count a message that is sent now and return None; or return when to ask again, if it must wait."""
         if lane.keyed:
             return None
         pair = lane.pair
@@ -54,15 +54,15 @@ class Pace:
         if (left := self._pairs.left(pair, now)) < 1:
             return self._pairs.queued_at(pair, now)
         used = self._per_minute - left
-        if lane.host not in self._shared_hosts and not self._hosts.take(lane.host, now) and used >= ALWAYS:
+        if lane.host not in self._shared_hosts and not self._hosts.take(lane.host, now) and used >= GUARANTEED:
             return self._hosts.queued_at(lane.host, now)
         self._pairs.take(pair, now)
         if not lane.answered and (state := self._unanswered.get(pair)) and state.failures >= FIRST_TRIES:
-            state.until = now + _wait(state)  # the others wait for what becomes of this one
+            state.until = now + _wait(state)  # the others wait for the outcome of this one
         return None
 
     def note(self, lane: Lane, now: datetime, *, taken: bool) -> bool:
-        """Whether a message was taken. True when with this one the host is open again to its sender, whose others need not wait."""
+        """Note the outcome of a message; returns True if the sender's other messages to this host need not wait any longer."""
         if lane.keyed:
             return False
         if taken:
@@ -74,22 +74,22 @@ class Pace:
         return False
 
     def doubted(self, now: datetime) -> list[str]:
-        """Senders with a target that took nothing yet and failed within the last minutes."""
-        while self._doubted and not now - DOUBTED_FOR < next(iter(self._doubted.values())) <= now:
+        """Senders with a new target that failed within DOUBT_LASTS."""
+        while self._doubted and not now - DOUBT_LASTS < next(iter(self._doubted.values())) <= now:
             self._doubted.popitem(last=False)
         return list(self._doubted)
 
     def _doubt(self, sender: str, now: datetime) -> None:
         self._doubted[sender] = now
         self._doubted.move_to_end(sender)
-        if len(self._doubted) > DOUBTED:
+        if len(self._doubted) > MAX_DOUBTED:
             self._doubted.popitem(last=False)
 
     def _held_until(self, lane: Lane, pair: str, now: datetime) -> datetime | None:
         state = self._unanswered.get(pair)
         if lane.answered or state is None or state.failures < FIRST_TRIES:
             return None
-        longest = now + _wait(state)  # after a clock that went back
+        longest = now + _wait(state)  # the clock may have been set back
         return min(state.until, longest) if now < state.until else None
 
     def _note_failure(self, lane: Lane, pair: str, now: datetime) -> None:
@@ -98,7 +98,7 @@ class Pace:
             state.failures += 1
         state.until = now + _wait(state)
         self._unanswered.move_to_end(pair)
-        if len(self._unanswered) > NAMES:
+        if len(self._unanswered) > MAX_NAMES:
             self._unanswered.popitem(last=False)
 
 
@@ -107,14 +107,14 @@ def _wait(state: Unanswered) -> timedelta:
 
 
 class Turns:
-    """Says which lanes begin, and is told when they end."""
+    """Decides which lanes begin, and counts those that have ended."""
 
     def __init__(self, under_way: UnderWay, pace: Pace) -> None:
         self.under_way = under_way
         self._pace = pace
 
     def choose(self, waiting: Sequence[Lane], health: Health, now: datetime) -> tuple[list[Lane], dict[str, datetime]]:
-        """Of lanes of one kind those that begin now, counted as begun; and by id when the others are to be looked at that must wait."""
+        """Which of the waiting lanes begin now, counted as begun; and by target id, when to look again at those that must wait."""
         later: dict[str, datetime] = {}
 
         def may_begin(lane: Lane) -> bool:
@@ -125,22 +125,22 @@ class Turns:
         return self.under_way.choose(waiting, health, may_begin=may_begin), later
 
     def doubted(self, now: datetime) -> list[str]:
-        """Senders whose new targets come after those of others."""
+        """Senders whose new targets come after those of other senders."""
         return self._pace.doubted(now)
 
     def is_short(self, health: Health) -> bool:
-        """Whether less than half of a kind's room is left, so that others may have to wait."""
+        """Whether less than half of a share is free, so that other targets may have to wait."""
         return self.under_way.free(health) < self.under_way.shares.of(health) / 2
 
     def give_back(self, lanes: Iterable[Lane]) -> None:
-        """Nothing was sent to these after all."""
+        """Uncount lanes to which nothing was sent."""
         for lane in lanes:
             self.under_way.end(lane)
 
     def note(self, lane: Lane, now: datetime, *, taken: bool) -> bool:
-        """Whether a message was taken; True when its host is open again to its sender, whose other lanes need not wait."""
+        """Note the outcome of a message; returns True if the sender's other messages to its host need not wait any longer."""
         return self._pace.note(lane, now, taken=taken)
 
     def end(self, lane: Lane) -> None:
-        """A delivery is over."""
+        """Count a delivery that has ended."""
         self.under_way.end(lane)

@@ -1,1 +1,1 @@
-"""The client for callers' URLs: nothing that a caller names leads it to a private place."""
+"""What campus sends to others: HTTP to the URLs of callers and of the operator, and e-mail."""

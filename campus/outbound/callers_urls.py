@@ -1,4 +1,4 @@
-"""The HTTP client for callers' URLs: one connection per request, guarded, and little patience."""
+"""The HTTP client for callers' URLs: it refuses URLs that break a rule, reaches no private address, and gives up after seconds."""
 
 import ssl
 from collections.abc import AsyncIterable, Collection
@@ -17,67 +17,67 @@ from campus.outbound.url_rules import PORTS, UrlRules
 EXCHANGE_SECONDS = 10.0
 READ_BYTES = 4096
 LEFT_OUT = frozenset({b"content-encoding", b"content-length", b"location", b"set-cookie", b"transfer-encoding"})
-"""Headers that would have the client follow, remember, or unpack what a stranger sent."""
+"""Headers that would make the client follow, remember, or unpack what a stranger sent."""
 
 
 class GuardedClient(httpx.AsyncClient):
-    """An httpx client for URLs that callers name; the guard stands below it, whichever way it is used.
+    """An httpx client for URLs that callers name; its transport checks each request, whichever method made it.
 
-    A URL that breaks a rule raises TargetRefused, before any connection is made. Redirects are answers like others, without
-    their address. Of an answer's body the first 4 KB are there, as they were sent. Anything that fails, or takes 10 s in all,
-    is an httpx.TransportError and may go well later.
+    A URL that breaks a rule raises TargetRefused before any connection is made. Redirects are not followed: they are returned
+    without their Location. Of a response body the first 4 KB are read, and not decompressed. What fails, or takes more than 10 s
+    in all, raises httpx.TransportError and may succeed later.
     """
 
-    def __init__(self, rules: UrlRules, dial: GuardedNetwork, *, trust: ssl.SSLContext, seconds: float = EXCHANGE_SECONDS) -> None:
-        """`trust` says whose certificates are believed; `seconds` is for an exchange as a whole, its lookup included."""
+    def __init__(self, rules: UrlRules, network: GuardedNetwork, *, trust: ssl.SSLContext, seconds: float = EXCHANGE_SECONDS) -> None:
+        """`trust` holds the certificate authorities; `seconds` is the limit for a request with its answer, name lookup included."""
         self._url_rules = rules
-        self._dial = dial
+        self._network = network
         self._trusted = trust
         self._seconds = seconds
         super().__init__(
-            transport=GuardedTransport(rules, dial, trust=trust, seconds=seconds),
+            transport=GuardedTransport(rules, network, trust=trust, seconds=seconds),
             trust_env=False,
             timeout=seconds,
             headers={"user-agent": "campus", "accept-encoding": "identity"},
         )
 
     def apart(self, *, lookups: int = AT_ONCE) -> "GuardedClient":
-        """The same client, which looks up so many names at once in threads of its own: those of others never keep it waiting."""
-        return GuardedClient(self._url_rules, self._dial.apart(lookups=lookups), trust=self._trusted, seconds=self._seconds)
+        """The same client, which looks up at most `lookups` names at once in its own threads: it never waits for lookups of others."""
+        return GuardedClient(self._url_rules, self._network.apart(lookups=lookups), trust=self._trusted, seconds=self._seconds)
 
     def within(self, seconds: float) -> "GuardedClient":
-        """The same client, its lookups shared, with so many seconds for an exchange."""
-        return GuardedClient(self._url_rules, self._dial, trust=self._trusted, seconds=seconds)
+        """The same client with another limit in seconds; it shares the threads for lookups."""
+        return GuardedClient(self._url_rules, self._network, trust=self._trusted, seconds=seconds)
 
     def check_url(self, url: str) -> None:
-        """Raise TargetRefused when the URL's text breaks a rule; nothing is looked up."""
+        """Raise TargetRefused if the URL's text breaks a rule; nothing is looked up."""
         self._url_rules.check(url)
 
     async def check_target(self, url: str) -> None:
-        """The same, and look its host up: TargetRefused when that leads to a private place; httpx.ConnectError when nowhere."""
+        """Check the URL and look its host up: raises TargetRefused for a private address, httpx.ConnectError if there is none."""
         target = self._url_rules.check(url)
         try:
-            await self._dial.public_addresses(target.host, target.port)
+            await self._network.public_addresses(target.host, target.port)
         except OSError as error:
             raise httpx.ConnectError(f"{target.host} cannot be looked up: {error}") from None
 
     def build_request(self, method: str, url: httpx.URL | str, **options: Any) -> httpx.Request:
-        """As httpx does, from a URL that keeps the rules as it was written: httpx rewrites what it reads."""
+        """As httpx does, after a check of the URL as it was written: httpx rewrites what it reads."""
         self.check_url(str(url))
         return super().build_request(method, url, **options)
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):
-    """A connection of its own for each request: none outlives the check that allowed it."""
+    """Opens a new connection for each request, so that none outlives the check that allowed it."""
 
-    def __init__(self, rules: UrlRules, dial: GuardedNetwork, *, trust: ssl.SSLContext, seconds: float) -> None:
+    def __init__(self, rules: UrlRules, network: GuardedNetwork, *, trust: ssl.SSLContext, seconds: float) -> None:
         self._rules = rules
-        self._dial = dial
+        self._network = network
         self._trust = trust
         self._seconds = seconds
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Check, send, and read the beginning of the answer."""
+        """Check the URL, send the request, and read the beginning of the response."""
         self._rules.check(str(request.url))
         try:
             with anyio.fail_after(self._seconds):
@@ -96,8 +96,8 @@ class GuardedTransport(httpx.AsyncBaseTransport):
             port=request.url.port or PORTS[request.url.scheme],
             target=request.url.raw_path,
         )
-        connection = httpcore.AsyncHTTPConnection(url.origin, self._trust, network_backend=self._dial)
-        # who never completes the handshake is given up in half the time; dial closes the connection however that ends
+        connection = httpcore.AsyncHTTPConnection(url.origin, self._trust, network_backend=self._network)
+        # a handshake may take half of the time; GuardedNetwork closes the connection however it ends
         within = {**request.extensions.get("timeout", {}), "connect": self._seconds / 2}
         extensions = {**request.extensions, "timeout": within}
         sent = httpcore.Request(request.method, url, headers=request.headers.raw, content=request.stream, extensions=extensions)
@@ -127,9 +127,9 @@ def guarded_client(
 ) -> GuardedClient:
     """The client of the service at `own_url`.
 
-    `resolve` looks names up, `network` makes connections to addresses, `trust` says whose certificates are believed
-    (by default certifi's, or those of SSL_CERT_FILE): for tests to stand in.
+    `resolve` looks names up, `network` connects to addresses, and `trust` holds the certificate authorities (by default those of
+    certifi or SSL_CERT_FILE); tests replace them.
     """
     rules = UrlRules(urlsplit(own_url).hostname or "", allowed_hosts)
-    dial = GuardedNetwork(Resolver(resolve), allowed_hosts=allowed_hosts, network=network or httpcore.AnyIOBackend())
-    return GuardedClient(rules, dial, trust=trust or httpx.create_ssl_context(), seconds=seconds)
+    guarded = GuardedNetwork(Resolver(resolve), allowed_hosts=allowed_hosts, network=network or httpcore.AnyIOBackend())
+    return GuardedClient(rules, guarded, trust=trust or httpx.create_ssl_context(), seconds=seconds)

@@ -1,4 +1,4 @@
-"""Connecting to a caller's host: one lookup, every address checked, a connection to a checked one, its other end checked again."""
+"""Connects to a caller's host: looks its name up once, checks every address, and refuses those that are not public."""
 
 import logging
 import ssl
@@ -17,25 +17,26 @@ from campus.outbound.special_addresses import special_network
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 3.0
-"""For each address, so that a dead one does not use up the time of the next."""
+"""For each address, so that one that does not answer leaves time for the next."""
 TRIED = 3
+"""Addresses of a host that are tried."""
 
 
 class GuardedNetwork(httpcore.AsyncNetworkBackend):
-    """The network below the client; `allowed_hosts` may be at any address, `network` makes the connections."""
+    """The network of the guarded client. Hosts in `allowed_hosts` may have any address; `network` makes the connections."""
 
-    def __init__(self, lookup: Resolver, *, allowed_hosts: Collection[str] = (), network: httpcore.AsyncNetworkBackend) -> None:
-        self._lookup = lookup
+    def __init__(self, resolver: Resolver, *, allowed_hosts: Collection[str] = (), network: httpcore.AsyncNetworkBackend) -> None:
+        self._resolver = resolver
         self._allowed_hosts = allowed_hosts
         self._network = network
 
     def apart(self, *, lookups: int) -> "GuardedNetwork":
-        """The same, with so many lookups at once in threads of its own."""
-        return GuardedNetwork(self._lookup.apart(at_once=lookups), allowed_hosts=self._allowed_hosts, network=self._network)
+        """The same, with its own threads for at most `lookups` name lookups at once."""
+        return GuardedNetwork(self._resolver.apart(at_once=lookups), allowed_hosts=self._allowed_hosts, network=self._network)
 
     async def public_addresses(self, host: str, port: int) -> Sequence[str]:
-        """Where the host is; TargetRefused when any of its addresses is not public, OSError when it has none."""
-        addresses = await self._lookup.addresses(host, port)
+        """The host's addresses; raises TargetRefused if one of them is not public, OSError if there are none."""
+        addresses = await self._resolver.addresses(host, port)
         if host not in self._allowed_hosts:
             for address in addresses:
                 if kind := special_network(address):
@@ -51,7 +52,7 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first of the host's addresses that answers."""
+        """Connect to the first of the host's addresses that accepts a connection."""
         try:
             addresses = await self.public_addresses(host, port)
         except TimeoutError:
@@ -71,20 +72,20 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
 
 @dataclass(frozen=True)
 class Connection(httpcore.AsyncNetworkStream):
-    """A connection before its handshake. It is closed when that fails or is cancelled: httpcore leaves it open when it is cancelled."""
+    """A connection before its TLS handshake. Closed if that fails or is cancelled: httpcore leaves it open when it is cancelled."""
 
     stream: httpcore.AsyncNetworkStream
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  # httpcore's, here and below
-        """As the stream does."""
+        """As the wrapped stream."""
         return await self.stream.read(max_bytes, timeout)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """As the stream does."""
+        """As the wrapped stream."""
         await self.stream.write(buffer, timeout)
 
     async def aclose(self) -> None:
-        """As the stream does."""
+        """As the wrapped stream."""
         await self.stream.aclose()
 
     async def start_tls(
@@ -93,7 +94,7 @@ class Connection(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> httpcore.AsyncNetworkStream:
-        """The stream over TLS; it is closed when there is none."""
+        """The stream over TLS; it is closed if the handshake fails."""
         try:
             return await self.stream.start_tls(ssl_context, server_hostname, timeout)
         except BaseException:
@@ -102,12 +103,12 @@ class Connection(httpcore.AsyncNetworkStream):
             raise
 
     def get_extra_info(self, info: str) -> Any:
-        """As the stream does."""
+        """As the wrapped stream."""
         return self.stream.get_extra_info(info)
 
 
 async def _checked(stream: httpcore.AsyncNetworkStream, host: str, address: str) -> httpcore.AsyncNetworkStream:
-    """The stream, when its other end is the address that was asked for."""
+    """The stream, if it is connected to the address that was checked; raises TargetRefused otherwise."""
     peer = stream.get_extra_info("server_addr")
     if peer is not None and plain_ip(str(peer[0])) == plain_ip(address):
         return stream

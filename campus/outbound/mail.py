@@ -36,15 +36,15 @@ NO_SUCH_ADDRESS = frozenset({550, 551, 553, 556})
 OURS = frozenset({"auto-submitted", "bcc", "cc", "date", "from", "message-id", "reply-to", "sender", "subject", "to"})
 OWN_HEADER = re.compile(r"(?!content-|mime-|resent-)[a-z][a-z0-9-]*", re.IGNORECASE)
 WIRE = compat32.clone(linesep="\r\n", max_line_length=998)
-"""The older policy, for it leaves a long word whole: the newer one would encode the address in List-Unsubscribe."""
+"""The older policy leaves a long word whole; the newer one would encode the URL in List-Unsubscribe."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mail:
-    """An SMTP server, and who sends: `sender` is an address or `Name <address>`.
+    """An SMTP server and the sender, an address or `Name <address>`.
 
-    `tls`: implicit (from the first byte), starttls (or nothing is sent), offered (starttls where the server has it) or none.
-    `trust` says whose certificates are believed, by default the system's; `seconds` is for a message as a whole.
+    `tls`: implicit (from the first byte), starttls (required), offered (starttls if the server supports it) or none.
+    `trust` holds the certificate authorities, by default the system's; `seconds` is the limit for a message as a whole.
     """
 
     host: str
@@ -66,11 +66,11 @@ class Mail:
     async def send(
         self, to: str, subject: str, text: str, *, headers: Mapping[str, str] = MappingProxyType({}), message_name: str | None = None
     ) -> str:
-        """Send one message; gives its Message-ID once the server has taken it.
+        """Send one message; returns its Message-ID once the server has accepted it.
 
-        What callers wrote may stand anywhere: line ends and control characters in a header become spaces.
-        `message_name`, letters and digits, is what its Message-ID begins with: the same one for each attempt lets
-        mailboxes drop a copy. MailUnavailable when the server does not take it, MailRefused when it never will.
+        Callers' text may be used anywhere: line ends and control characters in a header become spaces. The Message-ID begins with
+        `message_name`, letters and digits; the same name for each try lets mailboxes drop duplicates. Raises MailUnavailable if
+        the server does not accept the message now, MailRefused if it never will.
         """
         check_address(to)
         name = message_name or uuid4().hex
@@ -83,7 +83,7 @@ class Mail:
         return message_id
 
     async def check(self) -> Sequence[str]:
-        """What is wrong with the server: whether it can be reached, with TLS and the password as configured."""
+        """What is wrong with the server: connects to it, with TLS and the password as configured."""
         try:
             async with self._connected():
                 return ()
@@ -112,7 +112,7 @@ class Mail:
             kind = MailRefused if refusal.code in NO_SUCH_ADDRESS else MailUnavailable
             raise kind(f"{self._name} refused the recipient: {refusal.code} {one_line(refusal.message)}") from None
         except (SMTPException, OSError, ValueError) as error:
-            raise MailUnavailable(f"{self._name} did not take the e-mail: {one_line(str(error)) or 'it took too long'}") from None
+            raise MailUnavailable(f"{self._name} did not accept the e-mail: {one_line(str(error)) or 'it took too long'}") from None
 
     @property
     def _name(self) -> str:
@@ -136,16 +136,16 @@ class Mail:
 def check_address(address: str) -> None:
     """Raise MailRefused unless it is one plain address, such as name@host.example, in ASCII."""
     if len(address) > LONGEST_ADDRESS or not ADDRESS.fullmatch(address):
-        raise MailRefused("that is no e-mail address; write one as name@host.example, without a name around it")
+        raise MailRefused("that is not an e-mail address; write one as name@host.example, without a name around it")
 
 
 def domain_of(address: str) -> str:
-    """What stands behind the @."""
+    """The part after the @."""
     return address.rpartition("@")[2]
 
 
 def own_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """A building's headers, each on one line; ValueError for a name that is no header's, or that campus sets."""
+    """A building's headers, each on one line; raises ValueError for a name that is invalid, or that campus sets."""
     for name in headers:
         if name.lower() in OURS or not OWN_HEADER.fullmatch(name):
             raise ValueError(f"{name!r} is not a header that can be added; campus sets those of the envelope and the body")
@@ -153,17 +153,17 @@ def own_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def one_line(text: str) -> str:
-    """The words of a text, with one space between them, and nothing that a mailbox or a log would obey."""
+    """The text on one line, without control characters."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 def whole(text: str) -> str:
-    """The text with what UTF-8 cannot hold, or a mail may not, replaced."""
+    """The text, with characters replaced that UTF-8 or an e-mail cannot contain."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
 def quoted_utf8() -> Charset:
-    """UTF-8 that stays readable in a mail's source, and whole on servers that know 7 bits only."""
+    """UTF-8 as quoted-printable: readable in the source, and unharmed by servers that pass 7 bits only."""
     charset = Charset("utf-8")
     charset.body_encoding = QP
     return charset
@@ -203,7 +203,9 @@ def open_mail(table: MailSettings | None, password: SecretStr | None, now: Calla
     if table is None:
         return None
     if not table.sender.isprintable() or not ADDRESS.fullmatch(parseaddr(table.sender)[1]):
-        raise ConfigError(f"[mail] sender = {table.sender!r} is no address; write it as alerts@host.example, or Name <alerts@host.example>")
+        raise ConfigError(
+            f"[mail] sender = {table.sender!r} is not an address; write it as alerts@host.example, or Name <alerts@host.example>"
+        )
     if password and table.tls == "none":
         raise ConfigError(f"[mail] tls = 'none' would send {PASSWORD} in the clear; leave tls out, or unset the password")
     if table.username and not password:

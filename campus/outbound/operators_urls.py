@@ -12,10 +12,10 @@ CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0
 
 
 class FileTransport(httpx.AsyncBaseTransport):
-    """Answers file:// URLs as a web server would: 200 with the bytes, 304 when unchanged, 404 when missing."""
+    """Responds to file:// URLs as a web server would: 200 with the bytes, 304 if unchanged, 404 if missing."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Read the file that the URL names, or say why not."""
+        """The file that the URL names, or an error response that says why it cannot be read."""
         path = anyio.Path(Path(url2pathname(request.url.path)))
         try:
             stat = await path.stat()
@@ -40,10 +40,10 @@ class FileStream(httpx.AsyncByteStream):
 
 
 def feeds_client(trust: ssl.SSLContext) -> httpx.AsyncClient:
-    """A client that follows redirects, gives up on silence, and reads file:// too."""
+    """A client that follows redirects, has timeouts, and also reads file:// URLs."""
     return httpx.AsyncClient(
         verify=trust,
-        base_url="file://localhost",  # httpx takes file:///path, which has no host, for a relative URL, and puts it behind this
+        base_url="file://localhost",  # httpx reads file:///path, which has no host, as relative to this
         mounts={"file://": FileTransport()},
         follow_redirects=True,
         timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),

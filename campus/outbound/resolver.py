@@ -1,4 +1,4 @@
-"""Looking a name up, once, in threads of its own: a name server that never answers holds up nothing else."""
+"""Looks names up in its own threads, so that a name server that never answers delays no other work."""
 
 import socket
 from collections.abc import Callable, Sequence
@@ -8,21 +8,21 @@ import anyio
 from anyio import CapacityLimiter, to_thread
 
 Resolve = Callable[[str, int], Sequence[str]]
-"""Host and port to addresses, blocking; OSError when there are none."""
+"""From host and port to addresses; it blocks, and raises OSError if there are none."""
 
 LOOKUP_SECONDS = 5.0
 AT_ONCE = 16
 ABANDONED = 4
-"""So many times as many threads there may be with those that nobody waits for any more: a system's lookup cannot be stopped."""
+"""A lookup that timed out cannot be stopped and keeps its thread: there may be this many times `at_once` threads in all."""
 
 
 def system_resolver(host: str, port: int) -> Sequence[str]:
-    """What the machine's own resolver says."""
+    """The addresses that the operating system's resolver returns."""
     return [str(place[0]) for *_, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
 class Resolver:
-    """Addresses by name."""
+    """Looks up at most `at_once` names at once, each for at most `seconds`."""
 
     def __init__(
         self, resolve: Resolve = system_resolver, *, seconds: float = LOOKUP_SECONDS, at_once: int = AT_ONCE, threads: int | None = None
@@ -33,11 +33,11 @@ class Resolver:
         self._threads = BoundedSemaphore(threads or at_once * ABANDONED)
 
     def apart(self, *, at_once: int = AT_ONCE) -> "Resolver":
-        """The same, in other threads."""
+        """The same, with its own threads."""
         return Resolver(self._resolve, seconds=self._seconds, at_once=at_once)
 
     async def addresses(self, host: str, port: int) -> Sequence[str]:
-        """All of them, from one lookup; OSError (a TimeoutError after 5 s) when there are none."""
+        """All addresses of a host, from one lookup; raises OSError if there are none, and TimeoutError after `seconds`."""
         with anyio.fail_after(self._seconds):
             found = await to_thread.run_sync(self._in_a_thread, host, port, limiter=self._limiter, abandon_on_cancel=True)
         if not found:

@@ -1,4 +1,4 @@
-"""Which addresses a caller's URL may not lead to: a table of our own, for the library's verdicts change between its releases."""
+"""Which addresses a caller's URL may not lead to: private and other special networks. ipaddress changes its own list between releases."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
@@ -38,7 +38,7 @@ SPECIAL_IPV6 = {
 
 
 def special_network(address: str) -> str | None:
-    """What kind of network an address is in when it is not a public one; None when it is."""
+    """The kind of special network that an address is in; None for a public address."""
     try:
         found = ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The rules for a caller's URL that its text alone can break. Pure: no lookup, no connection."""
+"""The rules for a caller's URL that can be checked from its text alone. Pure: no name lookup, no connection."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -13,9 +13,9 @@ LONGEST_URL, LONGEST_NAME = 2048, 253
 PORTS = {"http": 80, "https": 443}
 OPEN_PORTS = frozenset({443, 8443})
 CHARACTERS = re.compile(r"[!-\[\]-~]*")
-"""Printable ASCII but for the backslash, which some parsers take for a slash; so no space, tab or line end either."""
+"""Printable ASCII without the backslash, which some parsers read as a slash; so no space, tab or line end either."""
 NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
-"""At least two labels, the last one beginning with a letter: no notation of an address looks so."""
+"""At least two labels, of which the last begins with a letter: no notation of an IP address matches."""
 RESERVED = frozenset({
     *("alt", "arpa", "example", "internal", "invalid", "local", "localhost", "onion", "test"),  # by RFC and ICANN
     *("corp", "domain", "home", "host", "intranet", "lan", "localdomain", "mail", "private", "workgroup"),  # in use inside
@@ -24,7 +24,7 @@ RESERVED = frozenset({
 
 @dataclass(frozen=True)
 class Target:
-    """Whom a URL means; the host in lower case, an IPv6 address without brackets."""
+    """Host and port of a URL; the host in lower case, an IPv6 address without brackets."""
 
     host: str
     port: int
@@ -32,13 +32,13 @@ class Target:
 
 @dataclass(frozen=True)
 class UrlRules:
-    """What a URL must be; `own_host` is the service's, `allowed_hosts` need neither https, nor an open port, nor a public name."""
+    """`own_host` is the service's host; `allowed_hosts` need neither https, nor an open port, nor a public name."""
 
     own_host: str
     allowed_hosts: Collection[str] = ()
 
     def check(self, url: str) -> Target:
-        """Whom the URL means; TargetRefused with the first rule that it breaks."""
+        """Host and port of the URL; raises TargetRefused with the first rule that it breaks."""
         if len(url) > LONGEST_URL:
             raise TargetRefused("length", f"The URL has {len(url)} characters; {LONGEST_URL} are the most.")
         if not CHARACTERS.fullmatch(url):
@@ -88,7 +88,7 @@ def _port(parts: SplitResult) -> int | None:
 
 
 def _read_alike(url: str, parts: SplitResult, host: str) -> Target:
-    """The target, when both parsers see the same, spelled in the one plain way."""
+    """The target, if urllib and httpx read the URL alike, and its host and port are spelled in the usual way."""
     port = _port(parts)
     if port == 0:
         raise TargetRefused("port", "The URL names port 0; nothing can be reached there, name the port that the host listens on.")

@@ -13,7 +13,7 @@ from campus.alerts.fair_shares import HEALTHS, Health, Lane, Shares, UnderWay
 from campus.alerts.retry_policy import WAITS
 from campus.alerts.targets import sender_of
 from campus.alerts.token_buckets import LONGEST_WAIT, TokenBuckets
-from campus.alerts.turns import DOUBTED, FIRST_TRIES, Pace
+from campus.alerts.turns import FIRST_TRIES, MAX_DOUBTED, Pace
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 SHARES = Shares(at_once=16, sender=3, host=5, unproven=2, shared_hosts=frozenset({"shared.dev"}))
@@ -194,9 +194,9 @@ def test_a_sender_whose_new_target_failed_is_doubted_for_some_minutes() -> None:
     assert pace.doubted(seconds(3)) == ["net:e", "net:d"], "one target that takes messages does not vouch for the others"
     assert pace.doubted(seconds(601)) == ["net:d"]
     assert pace.doubted(seconds(602)) == []
-    for number in range(2 * DOUBTED):
+    for number in range(2 * MAX_DOUBTED):
         pace.note(lane(sender=f"net:{number}"), NOON, taken=False)
-    assert len(pace.doubted(NOON)) == DOUBTED
+    assert len(pace.doubted(NOON)) == MAX_DOUBTED
     assert pace.doubted(seconds(-1)) == [], "after a clock that went back"
 
 

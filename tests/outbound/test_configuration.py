@@ -73,8 +73,8 @@ def test_tls_is_as_strict_as_port_and_password_want_it(table: dict[str, Any], pa
 @pytest.mark.parametrize(("table", "password", "said"), [
     ({"tls": "none"}, "hush", "would send CAMPUS_MAIL_PASSWORD in the clear"),
     ({"username": "me"}, None, "set CAMPUS_MAIL_PASSWORD in the environment"),
-    ({"sender": "Campus"}, None, "is no address; write it as alerts@host.example"),
-    ({"sender": "a@b.example\r\nBcc: c@d.example"}, None, "is no address"),
+    ({"sender": "Campus"}, None, "is not an address; write it as alerts@host.example"),
+    ({"sender": "a@b.example\r\nBcc: c@d.example"}, None, "is not an address"),
 ])  # fmt: skip
 def test_what_cannot_work_is_refused_before_anything_is_sent(table: dict[str, Any], password: str | None, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -120,7 +120,7 @@ async def test_a_check_warns_of_allowed_hosts_and_of_a_mail_server_that_takes_no
             assert (await campus.ask("ready")).keys() == {"gateway"}
     async with assemble(config_at(tmp_path, **tables), exclusive=False) as campus:
         (sentence,) = (await campus.ask("check"))["[mail]"]
-        assert "did not take the e-mail" in sentence
+        assert "did not accept the e-mail" in sentence
     async with assemble(config_at(tmp_path), exclusive=False) as campus:
         assert (await campus.ask("check")).keys() == {"gateway"}
 

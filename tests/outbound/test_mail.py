@@ -229,7 +229,7 @@ async def test_a_server_that_is_not_there_is_unavailable(mailing: Mailing, posti
     async with posting() as box:
         pass
     mail = mailing(box)
-    with pytest.raises(MailUnavailable, match=f"the SMTP server localhost:{box.port} did not take the e-mail"):
+    with pytest.raises(MailUnavailable, match=f"the SMTP server localhost:{box.port} did not accept the e-mail"):
         await mail.send(TO, "s", "t")
     assert len(await mail.check()) == 1
 

@@ -13,6 +13,6 @@ The class says its `kind`, which addresses it recognizes, and how it sends a mes
             answer = await post(attempt.client, attempt.message.address, to_json({"text": "\\n".join(lines)}), {})
             ...
 
-A building names the channels that it offers where it opens its Dispatcher, the most particular first:
-`channels=(Slack(), Discord(hosts), Email(mail, links=…), Webhook())`. So a building may also bring a channel of its own.
+A building lists its channels where it opens its dispatcher, the most specific first:
+`channels=(Slack(), Discord(hosts), Email(mail, links=…), Webhook())`. A building may add channels of its own (tests/alerts/floods has one).
 """
