@@ -7,7 +7,7 @@ CampusError                 the command line prints it and exits with 2
 ├── ServeError              the address cannot be served
 ├── KeyRefused              a key command asks for what is not there
 ├── JobRefused              a job cannot be run now
-├── TargetRefused           a caller's URL breaks a rule; the sentence is the caller's
+├── TargetRefused           a caller's URL or alert target may not be used; the sentence is for the caller
 ├── MailUnavailable         an e-mail was not taken, and may be later
 │   └── MailRefused         … and will not be
 ├── JobFailed               a job could not do its work, for a reason that it foresaw
@@ -52,10 +52,11 @@ class JobFailed(CampusError):
 
 
 class TargetRefused(CampusError):
-    """A caller's URL breaks a rule of the guarded client; the sentence is for the caller, and says what to send instead.
+    """A URL or an alert target that a caller names may not be used; the sentence is for the caller, and says what to send instead.
 
     `rule`: length, characters, fragment, userinfo, scheme, port, literal, reserved_name, name, own_host, url (it can be read
-    in two ways) or address (the name leads to a private place).
+    in two ways) or address (the name leads to a private place). Of alert targets also: discord (the webhook does not exist),
+    in_use (another user has the target) or host_limit (the caller has too many targets at the host).
     """
 
     def __init__(self, rule: str, sentence: str) -> None:
