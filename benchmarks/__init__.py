@@ -1,1 +1,1 @@
-"""Figures of campus as ratios to what a good engineer would write by hand, measured side by side in one run."""
+"""Benchmarks: campus compared with what a good engineer would write by hand, measured in the same run."""

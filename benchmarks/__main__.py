@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measures, and prints one table. Linux only: it reads /proc and keeps processes to CPUs."""
+"""`python -m benchmarks`: runs every comparison and prints one table. Linux only: it reads /proc and pins processes to CPUs."""
 
 import os
 import platform
@@ -12,9 +12,9 @@ import cyclopts
 from benchmarks.beats import beat_lines
 from benchmarks.comparisons import call_lines
 from benchmarks.costs import refresh_lines, start_lines
-from benchmarks.deaths import death_lines
 from benchmarks.feeds import FOLDER, Feeds
 from benchmarks.figures import Line, table
+from benchmarks.outages import outage_lines
 from benchmarks.payments import payment_lines
 
 ROUNDS = 9
@@ -24,23 +24,23 @@ START_ROUNDS = 7
 
 
 def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feeds: Path = FOLDER) -> None:
-    """Measure campus beside its baselines and print medians against goals.
+    """Measure campus against its baselines and print medians and goals.
 
     Parameters
     ----------
     rounds
-        How often all servers are started anew, and every comparison is made.
+        How often all servers are restarted, and every comparison is made.
     seconds
         How long campus and each baseline are loaded in a round, in turns of half a second.
     only
         What to measure: refresh, start, payments, recorder, or a part of the name of a comparison, such as "MCP" or "teaser".
     feeds
-        The folder of the real feed files; without them the shipped sample is served, and the refresh is left out.
+        The folder of the real feed files; without them the shipped sample is served and the refresh is skipped.
     """
     print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {rounds} rounds of 2 × {seconds:g} s each", file=sys.stderr)
     with TemporaryDirectory(prefix="campus-bench-") as folder:
         print(table(measured(Path(folder), Feeds(feeds.resolve()), rounds=rounds, seconds=seconds, only=only)))
-    print("Ratios are medians of all rounds, campus to baseline; CPU is the baseline's per request by ours. 1 is as good, more is better.")
+    print("Ratios are medians of all rounds, campus ÷ baseline; CPU is the baseline's per request ÷ campus's. 1 is equal, more is better.")
 
 
 def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: str) -> Iterator[Line]:
@@ -53,7 +53,7 @@ def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: s
         yield from payment_lines(folder / "payments", feeds, rounds=rounds, seconds=seconds, times=COST_ROUNDS)
     if only in ("", "recorder"):
         yield from beat_lines(folder / "beats", rounds=rounds, seconds=seconds)
-        yield from death_lines(folder / "deaths")
+        yield from outage_lines(folder / "outages")
     if only not in ("refresh", "start", "payments", "recorder"):
         yield from call_lines(folder, feeds, rounds=rounds, seconds=seconds, only=only)
 

@@ -1,4 +1,4 @@
-"""Beats, acknowledged when they are on disk, beside a reply that stores nothing and a route that stores them one by one."""
+"""Compares beats, acknowledged when they are on disk, with a response that stores nothing and a route that stores one by one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,12 +14,12 @@ from benchmarks.processes import Server, baseline, campus
 from benchmarks.wire import get
 
 CONNECTIONS = 64
-"""Beats are stored in groups: of those that are on their way at once."""
+"""Beats that arrive at once are stored in one group."""
 SLOWED = f"the same where a sync takes {SLOW_MILLISECONDS} ms longer"
 
 
 def beat_lines(folder: Path, *, rounds: int, seconds: float) -> Iterator[Line]:
-    """What a beat costs beside others, where a sync takes as long as on this disk and where it takes longer."""
+    """Beats against their baselines, on this disk and on one with slower syncs."""
     folder.mkdir(parents=True)
     slow = slow_disk(folder)
 
@@ -43,9 +43,9 @@ def _comparisons(folder: Path, stack: ExitStack) -> Iterator[Comparison]:
     fill(folder, MONITORS)
     server, _ = stack.enter_context(campus(folder, CONFIG))
     ours = beats(server, MONITORS)
-    yield Comparison("beats on disk ÷ a bare ASGI reply", 0.28, ours, _replies(stack.enter_context(baseline("asgi"))))
+    yield Comparison("beats on disk ÷ a bare ASGI reply", 0.28, ours, _replies(stack.enter_context(baseline("bare_asgi"))))
     for mode, goal in (("NORMAL", 1.3), ("FULL", 3.0)):
-        one_by_one = stack.enter_context(baseline("one_by_one", str(folder / f"{mode}.db"), mode))
+        one_by_one = stack.enter_context(baseline("beats_one_by_one", str(folder / f"{mode}.db"), mode))
         yield Comparison(f"beats on disk ÷ an UPDATE and commit each, {mode}", goal, ours, beats(one_by_one, MONITORS))
 
 
@@ -54,12 +54,12 @@ def _slowed(folder: Path, stack: ExitStack, environ: Mapping[str, str]) -> Itera
     folder.mkdir()
     fill(folder, MONITORS)
     server, _ = stack.enter_context(campus(folder, CONFIG, environ=environ))
-    one_by_one = stack.enter_context(baseline("one_by_one", str(folder / "FULL.db"), "FULL", environ=environ))
+    one_by_one = stack.enter_context(baseline("beats_one_by_one", str(folder / "FULL.db"), "FULL", environ=environ))
     yield Comparison(SLOWED, 3.0, beats(server, MONITORS), beats(one_by_one, MONITORS))
 
 
 def beats(server: Server, count: int, *, step: int = 1) -> Target:
-    """A beat for each of the monitors, or for every step-th of them, over many connections."""
+    """A load of beats for each of the monitors, or for every `step`-th, over many connections."""
     exchanges = [_beat(server, number) for number in range(0, count, step)]
     ask(server, [exchanges[0].request])
     return Target(server, exchanges, CONNECTIONS)

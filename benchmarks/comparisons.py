@@ -1,4 +1,4 @@
-"""Campus beside its baselines: what is asked of both, that both answer the same, and the rounds in which they take turns."""
+"""Compares campus with its baselines: the requests, the check that both answer the same, and the rounds in which they alternate."""
 
 import json
 import math
@@ -21,14 +21,14 @@ ARGUMENTS = {"country": "US"}
 VERDICTS = 2_000
 WARM_UP_SECONDS = 0.5
 TURN_SECONDS = 0.5
-"""How long one side is loaded, at most, before it is the other's turn: what else a machine does comes and goes within seconds."""
+"""The longest turn of one side: other load on the machine comes and goes within seconds."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Campus and a baseline, asked the same; `goal` is the share of the baseline's speed that campus is to reach.
+    """Campus and a baseline under the same requests; `goal` is the share of the baseline's speed that campus should reach.
 
-    `meanwhile` is what goes on while campus has its turn.
+    `meanwhile` runs while it is campus's turn.
     """
 
     what: str
@@ -39,9 +39,9 @@ class Comparison:
 
 
 def comparisons(servers: Servers) -> Iterator[Comparison]:
-    """All of them."""
+    """The comparisons of calls."""
     yield _of_list(servers, "paid brief, bytes kept ÷ Starlette + orjson", goal=0.9, name="brief", key=servers.key)
-    yield _of_list(servers, "paid brief, made anew ÷ Starlette + orjson", goal=0.5, name="anew", key=servers.key)
+    yield _of_list(servers, "paid brief, made anew ÷ Starlette + orjson", goal=0.5, name="uncached", key=servers.key)
     yield _of_list(servers, "teaser ÷ Starlette + orjson", goal=0.85, name="teaser", key=None)
     yield _of_verdicts(servers, "verdicts of random CVEs ÷ the same by hand", goal=0.5)
     mcp = {
@@ -57,14 +57,16 @@ def comparisons(servers: Servers) -> Iterator[Comparison]:
 
 def _of_list(servers: Servers, what: str, *, goal: float, name: str, key: str | None) -> Comparison:
     ours = _target(servers.campus, [get(LISTS[name], port=servers.campus.port, key=key)])
-    return _checked(Comparison(what, goal, ours, _target(servers.plain, [get(f"/{name}", port=servers.plain.port)])))
+    return _checked(Comparison(what, goal, ours, _target(servers.bare_starlette, [get(f"/{name}", port=servers.bare_starlette.port)])))
 
 
 def _of_verdicts(servers: Servers, what: str, *, goal: float) -> Comparison:
-    (drawn,) = ask(servers.by_hand, [get(f"/draw/{VERDICTS}", port=servers.by_hand.port)])
+    (drawn,) = ask(servers.handwritten, [get(f"/draw/{VERDICTS}", port=servers.handwritten.port)])
     paths = [f"/v1/cve/{cve_id}" for cve_id in json.loads(drawn.body)]
     ours = _target(servers.campus, [get(path, port=servers.campus.port, key=servers.key) for path in paths])
-    return _checked(Comparison(what, goal, ours, _target(servers.by_hand, [get(path, port=servers.by_hand.port) for path in paths])))
+    return _checked(
+        Comparison(what, goal, ours, _target(servers.handwritten, [get(path, port=servers.handwritten.port) for path in paths]))
+    )
 
 
 def _of_tool(servers: Servers, what: str, *, goal: float, building: str, revision: str, arguments: dict[str, str]) -> Comparison:
@@ -82,11 +84,11 @@ def _target(server: Server, requests: Sequence[bytes]) -> Target:
 
 
 def _checked(comparison: Comparison, *, mcp: bool = False) -> Comparison:
-    """Both sides say the same, or their figures could not be compared."""
+    """The comparison, once both sides are known to answer the same."""
     read = result_of if mcp else json.loads
     for ours, theirs in zip(comparison.campus.exchanges, comparison.baseline.exchanges, strict=True):
         if read(ours.body) != read(theirs.body):
-            raise WrongAnswerError(f"{comparison.what}: {ours.body[:300]!r} is not what the baseline says: {theirs.body[:300]!r}")
+            raise WrongAnswerError(f"{comparison.what}: {ours.body[:300]!r} differs from the baseline: {theirs.body[:300]!r}")
     return comparison
 
 
@@ -103,23 +105,23 @@ def call_lines(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only:
 
 
 def lines_of(found: Sequence["Found"]) -> Iterator[Line]:
-    """What was found of each comparison."""
+    """A line of the table for each comparison."""
     for one in found:
         yield line_of_pairs(one.comparison.what, goal=one.comparison.goal, pairs=one.pairs)
 
 
 @dataclass(frozen=True)
 class Found:
-    """A comparison, as it was in the first round, and what was measured in each."""
+    """A comparison of the first round, and what was measured in each round."""
 
     comparison: Comparison
     pairs: list[Pair]
 
 
 def in_turns(opened: Callable[[int], AbstractContextManager[Sequence[Comparison]]], *, rounds: int, seconds: float) -> list[Found]:
-    """The rounds of each comparison; `opened(round)` starts all servers and gives what is to be asked of them.
+    """The rounds of each comparison; `opened(round)` starts all servers and returns the comparisons.
 
-    They are started anew for each round: where its memory happens to lie makes a tenth of a process's speed.
+    All servers restart in each round: memory layout alone changes a process's speed by a tenth.
     """
     found: list[Found] = []
     for number in range(rounds):
@@ -137,14 +139,14 @@ def in_turns(opened: Callable[[int], AbstractContextManager[Sequence[Comparison]
 
 
 async def _round(chosen: Sequence[Comparison], number: int, seconds: float) -> list[Pair]:
-    """Every comparison once, and within each both sides in turns, so that whatever else the machine does meets all of them alike."""
+    """Every comparison once, its sides in turns, so that other load on the machine affects all of them alike."""
     for comparison in chosen:
         await _pair(comparison, seconds=WARM_UP_SECONDS, campus_first=True)
     return [await _turns(comparison, number, seconds=seconds) for comparison in chosen]
 
 
 async def _turns(comparison: Comparison, number: int, *, seconds: float) -> Pair:
-    """The turns of one round, so many that each side is loaded for `seconds`; each is first in turns, from round to round too."""
+    """The turns of one round, enough to load each side for `seconds`; the sides alternate in going first, from round to round too."""
     count = math.ceil(seconds / TURN_SECONDS)
     pairs = [await _pair(comparison, seconds=seconds / count, campus_first=(number + turn) % 2 == 0) for turn in range(count)]
     return sum(pairs[1:], pairs[0])

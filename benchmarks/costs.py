@@ -1,4 +1,4 @@
-"""What is measured alone: the refresh of the real feeds, and the time from exec to the first answer."""
+"""Costs measured without a side-by-side load: the refresh of the real feeds, and the time from exec to the first answer."""
 
 import json
 import subprocess
@@ -42,8 +42,8 @@ def refresh_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
 
 
 def refresh_alone(config: Path) -> Mapping[str, float]:
-    """What the refresh says of itself."""
-    command = own_module("refreshing", str(config), str(DAY))
+    """CPU and memory of the refresh without the start of its process."""
+    command = own_module("refresh_alone", str(config), str(DAY))
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=True)
     costs: dict[str, float] = json.loads(done.stdout)
     return costs
@@ -51,7 +51,7 @@ def refresh_alone(config: Path) -> Mapping[str, float]:
 
 @dataclass(frozen=True)
 class Start:
-    """A command that serves, and a path that it answers with 200; `goal` is in seconds."""
+    """A command that starts a server, and a path that it answers with 200; `goal` is in seconds."""
 
     what: str
     command: Sequence[str | Path]
@@ -60,7 +60,7 @@ class Start:
     goal: float | None = None
 
     def spent(self) -> tuple[float, float]:
-        """From exec to the first 200: seconds, and CPU seconds of them."""
+        """Seconds from exec to the first 200, and CPU seconds used until then."""
         process = spawn(self.command)
         try:
             return seconds_to_first_answer(process, self.port, self.path), Server(self.port, process.pid).cpu_seconds()
@@ -80,13 +80,13 @@ def start_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
 def _starts(folder: Path, config: Path, port: int) -> Sequence[Start]:
     return [
         Start("campus serve: exec to first 200", [CAMPUS, "serve", "--config", config], port, "/v1/brief/teaser", START_GOAL),
-        Start("the same of bare FastMCP", own_module("hello", str(port := free_port())), port, "/healthz"),
-        Start("the same of bare Starlette", own_module("plain", str(port := free_port()), str(folder)), port, "/healthz"),
+        Start("the same of bare FastMCP", own_module("smallest_fastmcp", str(port := free_port())), port, "/healthz"),
+        Start("the same of bare Starlette", own_module("bare_starlette", str(port := free_port()), str(folder)), port, "/healthz"),
     ]
 
 
 def lines_of_starts(starts: Sequence[Start], *, times: int) -> Iterator[Line]:
-    """Each in turns; each has run once before, so that its .pyc files are in place."""
+    """The starts in turns, after one run of each to write its .pyc files."""
     for start in starts:
         start.spent()
     rounds = [[start.spent() for start in starts] for _ in range(times)]

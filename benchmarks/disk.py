@@ -1,4 +1,4 @@
-"""What syncing costs: how long it takes on this disk, and a disk on which it takes a given time, for processes that ask for it."""
+"""The duration of fsync on this disk, and a slow disk for child processes, made by a preloaded library."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ int fdatasync(int file) {{ nanosleep(&a_while, 0); return syscall(SYS_fdatasync,
 
 
 def sync_seconds(folder: Path) -> list[float]:
-    """How long each of some syncs takes, of a page that was written over, as SQLite's log is."""
+    """Seconds that syncs of an overwritten page take, as in SQLite's write-ahead log."""
     file = os.open(folder / "sync", os.O_CREAT | os.O_RDWR)
     try:
         os.write(file, bytes(PAGE * SYNCS))
@@ -41,9 +41,9 @@ def _synced(file: int, number: int) -> float:
 
 
 def slow_disk(folder: Path) -> Mapping[str, str] | None:
-    """The environment of a process for which every sync takes SLOW_MILLISECONDS longer; None where no C compiler is.
+    """The environment in which every sync of a process takes SLOW_MILLISECONDS longer; None without a C compiler.
 
-    Disks of virtual machines often sync into their host's memory, which costs nothing and keeps nothing.
+    Disks of virtual machines often sync into their host's memory only, which costs nothing and is not durable.
     """
     compiler = shutil.which("cc")
     if compiler is None:

@@ -1,4 +1,4 @@
-"""The real feed files, where they are at hand, and a campus.toml that reads them."""
+"""The folder of real feed files, if there is one, and a campus.toml that reads them."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -25,16 +25,16 @@ class Feeds:
 
     @property
     def missing(self) -> str | None:
-        """Why there is nothing to read, else None."""
+        """Why the files cannot be read; None if they can."""
         lacking = [name for name in FILES.values() if not (self.folder / name).is_file()]
         return f"there is no {self.folder / lacking[0]}" if lacking else None
 
     @property
     def settings(self) -> str:
-        """The lines of [buildings.cve]; with nothing to read, nothing is asked of the network either."""
+        """The lines of [buildings.cve]; without the files the feeds are unset, so that nothing is downloaded."""
         return "\n".join(f'{key} = "{(self.folder / name).as_uri()}"' for key, name in FILES.items())
 
     def config(self, folder: Path, text: str) -> Path:
-        """A campus.toml in a folder of its own; `text` is what stands after the first table."""
+        """Write campus.toml into a folder; `text` follows its first table."""
         folder.mkdir(exist_ok=True)
         return write_config(folder, text, port=free_port())

@@ -1,4 +1,4 @@
-"""What was measured, and how it is told: medians against goals, one line each. Pure."""
+"""Measured values and the lines of the result table: medians and goals. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ HEADINGS = ("what", "goal", "median (min … max)", "CPU (min … max)", "req/s"
 
 @dataclass(frozen=True)
 class Measured:
-    """What a load found: requests that were answered, how long that took, and the CPU seconds of the server and of the load itself.
+    """The result of a load: answered requests, duration, and the CPU seconds of the server and of the load itself.
 
-    Two add up to what they found together.
+    Two results can be added.
     """
 
     answered: int
@@ -31,7 +31,7 @@ class Measured:
 
     @property
     def own_share(self) -> float:
-        """The share of a CPU that the load took."""
+        """The share of a CPU that the load used."""
         return self.own_cpu / self.seconds
 
     def __add__(self, other: "Measured") -> "Measured":
@@ -45,7 +45,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Pair:
-    """Campus and its baseline, measured in turns. Two pairs add up to a longer one."""
+    """The results of campus and its baseline, measured in turns. Two pairs can be added."""
 
     campus: Measured
     baseline: Measured
@@ -60,12 +60,12 @@ class Pair:
 
     @property
     def cpu_ratio(self) -> float:
-        """The baseline's CPU per request by ours: as with the rate, 1 is as good and more is better."""
+        """The baseline's CPU per request ÷ campus's: as with the rate, 1 is equal and more is better."""
         return self.baseline.cpu / self.campus.cpu
 
     @property
     def own_share(self) -> float:
-        """The larger share of a CPU that the load took: near 1 it would have measured itself."""
+        """The larger share of a CPU that the load used; near 1 the load would have measured itself."""
         return max(self.campus.own_share, self.baseline.own_share)
 
 
@@ -80,7 +80,7 @@ class Line:
 
 
 def line_of_pairs(what: str, *, goal: float, pairs: Sequence[Pair], judged: Sequence[str] = ("req/s", "CPU")) -> Line:
-    """The medians of all rounds, and whether those that are judged reach the goal."""
+    """The medians of all rounds, and whether the `judged` ratios reach the goal."""
     rates, cpus = [pair.rate_ratio for pair in pairs], [pair.cpu_ratio for pair in pairs]
     requests = f"{median(pair.campus.rate for pair in pairs):,.0f} ÷ {median(pair.baseline.rate for pair in pairs):,.0f}"
     micros = f"{median(pair.campus.cpu for pair in pairs) * 1e6:,.0f} ÷ {median(pair.baseline.cpu for pair in pairs) * 1e6:,.0f}"
@@ -90,24 +90,24 @@ def line_of_pairs(what: str, *, goal: float, pairs: Sequence[Pair], judged: Sequ
 
 
 def line_of_costs(what: str, *, unit: str, costs: Sequence[float], goal: float | None = None, cpu: Sequence[float] = ()) -> Line:
-    """The median of an absolute cost, such as seconds, and the CPU seconds behind it; without a goal it stands for comparison."""
+    """The median of an absolute cost, such as seconds, and the CPU seconds behind it; without a goal it is shown for comparison."""
     verdict = "for comparison" if goal is None else "met" if median(costs) <= goal else "missed"
     said = "" if goal is None else f"≤ {goal:g} {unit}"
     return Line(what, said, (f"{_spread(costs)} {unit}", f"{_spread(cpu)} s" if cpu else "", "", ""), verdict)
 
 
 def line_of_speeds(what: str, *, unit: str, speeds: Sequence[float], goal: float) -> Line:
-    """The median of what is the better the more it is."""
+    """The median of a value of which more is better."""
     return Line(what, f"≥ {goal:,g} {unit}", (f"{_spread(speeds)} {unit}", "", "", ""), "met" if median(speeds) >= goal else "missed")
 
 
 def line_of_skipped(what: str, *, reason: str) -> Line:
-    """What was not measured, and why."""
+    """A line that says why something was not measured."""
     return Line(what, "", ("", "", "", ""), f"skipped: {reason}")
 
 
 def table(lines: Iterable[Line]) -> str:
-    """Lines under their headings, in columns."""
+    """The lines as a table with headings."""
     rows = [HEADINGS, *((line.what, line.goal, *line.cells, line.verdict) for line in lines)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)

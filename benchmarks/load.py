@@ -1,7 +1,7 @@
-"""The load: connections that each send one prebuilt request after the other, and compare every answer with the expected one.
+"""The load generator: connections that send prebuilt requests one after the other and check every answer.
 
-asyncio's protocols, not anyio's streams: these take a third of the CPU that a server takes for the same request, so
-that on a machine of two CPUs the server is what is measured.
+It uses asyncio's protocols instead of anyio's streams: they need a third of the CPU that a server needs for the same request,
+so that on a machine of two CPUs the server is the bottleneck.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ from benchmarks.figures import Measured
 from benchmarks.processes import HOST, Server
 
 CONNECTIONS = 4
-LATEST_SECONDS = 30
+GIVE_UP_SECONDS = 30
 SHOWN = 300
 
 
 class WrongAnswerError(Exception):
-    """A server answered under load otherwise than when it was asked alone."""
+    """A server's answer under load differs from its answer to a single request."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request as bytes, and the status and the body of the answer to it.
+    """A request as bytes, and the status and body of its answer.
 
-    Where the body is another each time, `whole` is false, and it is how the body begins.
+    If the body differs each time, `whole` is false and `body` is its constant beginning.
     """
 
     request: bytes
@@ -47,7 +47,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Target:
-    """What a load is put on: a server, and what it is asked, in turn, over so many connections at once."""
+    """A server, the requests that it gets in turn, and over how many connections."""
 
     server: Server
     exchanges: Sequence[Exchange]
@@ -55,7 +55,7 @@ class Target:
 
 
 def ask(server: Server, requests: Sequence[bytes], *, status: int = 200) -> list[Exchange]:
-    """Send each request once, one after the other over one connection, and keep the answers; all must have the status."""
+    """Send each request once over one connection and return the answers, which must have the status."""
     exchanges = []
     with create_connection((HOST, server.port), timeout=30) as connection:
         for request in requests:
@@ -70,7 +70,7 @@ def ask(server: Server, requests: Sequence[bytes], *, status: int = 200) -> list
 
 
 class Tally:
-    """What all connections of one load have in common."""
+    """The shared state of a load's connections."""
 
     def __init__(self, connections: int) -> None:
         self.answered = 0
@@ -80,26 +80,26 @@ class Tally:
         self.wrong: str | None = None
 
     def end(self) -> None:
-        """Send no more; what was sent is still waited for, since the server has begun to work on it."""
+        """Send no more; requests that were sent are still awaited, since the server works on them."""
         self.ending = True
 
     def leave(self) -> None:
-        """A connection has its last answer."""
+        """Called by a connection that has its last answer."""
         self.busy -= 1
         if not self.busy:
             self.finished.set()
 
     def fail(self, reason: str) -> None:
-        """End the load at once: its figures would mean nothing."""
+        """End the load at once, since its figures are invalid."""
         self.wrong = self.wrong or reason
         self.ending = True
         self.finished.set()
 
 
 class Connection(asyncio.Protocol):
-    """One keep-alive connection: the next request goes out when the answer to the last one is complete and right.
+    """One keep-alive connection, which sends the next request when the last answer is complete and correct.
 
-    `pause` is how many seconds are between two requests at least; 0: at once.
+    `pause` is the minimum of seconds between two requests.
     """
 
     def __init__(self, exchanges: Iterator[Exchange], tally: Tally, pause: float) -> None:
@@ -118,11 +118,11 @@ class Connection(asyncio.Protocol):
         self._transport.write(self._current.request)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came."""
+        """Parse the received bytes."""
         self._parser.feed_data(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The server must keep a connection as long as the load lasts."""
+        """Fail the load, since the server must keep the connection open until its end."""
         if not self._tally.ending:
             self._tally.fail("the server closed a connection")
 
@@ -154,9 +154,9 @@ class Connection(asyncio.Protocol):
 
 
 async def measure(target: Target, *, seconds: float, rate: float | None = None) -> Measured:
-    """Load a server for some seconds, until the last answer is there. WrongAnswerError when one is not as expected.
+    """Load a server for some seconds and wait for the last answer. Raises WrongAnswerError when one is not as expected.
 
-    `rate` is how many requests a second there are to be; without it as many as the server answers.
+    `rate` is the number of requests per second; without it, as many as the server answers.
     """
     loop, tally = asyncio.get_running_loop(), Tally(target.connections)
     pause = target.connections / rate if rate else 0.0
@@ -165,7 +165,7 @@ async def measure(target: Target, *, seconds: float, rate: float | None = None) 
         exchanges = islice(cycle(target.exchanges), number * len(target.exchanges) // target.connections, None)
         await loop.create_connection(partial(Connection, exchanges, tally, pause), HOST, target.server.port)
     loop.call_later(seconds, tally.end)
-    await asyncio.wait_for(tally.finished.wait(), seconds + LATEST_SECONDS)
+    await asyncio.wait_for(tally.finished.wait(), seconds + GIVE_UP_SECONDS)
     elapsed, own = perf_counter() - began, process_time() - own
     if tally.wrong:
         raise WrongAnswerError(f"port {target.server.port}: {tally.wrong}")

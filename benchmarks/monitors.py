@@ -1,4 +1,4 @@
-"""A recorder's database on disk, filled by a statement: as many monitors as asked, 20 to a target, each with a whole history."""
+"""The recorder's SQLite database, filled with as many monitors as asked, 20 to a target, each with a full history of beats."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from buildings.recorder.tables import Tables
 from campus.storage import Databases
 
 MONITORS = 5_000
-"""Beats go round them: of each 120 a minute are taken, so that this is enough for 10,000 a second."""
+"""Beats go round them: each accepts 120 a minute, so that these are enough for 10,000 a second."""
 PER_TARGET = 20
 SECRET = "s" * 32
 PERIOD, GRACE = timedelta(hours=1), timedelta(minutes=5)
-AT_ONCE = 5_000
+ROWS_PER_TRANSACTION = 5_000
 CONFIG = """
 openapi = "recorder"
 
@@ -35,7 +35,8 @@ shared_hosts = ["localhost"]
 NUMBERS = "WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :count)"
 TARGETS = f"""
 {NUMBERS} INSERT INTO target (id, kind, address, identity, secret, verified_at, attempts, host, sender)
-SELECT 'tgt_' || n, 'webhook', :hook || n, CAST('identity ' || n AS BLOB), randomblob(32), :now, 0, 'localhost', 'net:' || n FROM numbers
+SELECT 'tgt_' || n, 'webhook', :receiver_url || n, CAST('identity ' || n AS BLOB), randomblob(32), :now, 0, 'localhost', 'net:' || n
+    FROM numbers
 """
 FILL = f"""
 {NUMBERS} INSERT INTO monitor (id, secret_digest, badge_id, name, period, grace, registered_at, mode, since, alive_at,
@@ -48,45 +49,45 @@ LINKS = f"""
 SELECT printf('mon_%016d', n), 'tgt_' || (n / {PER_TARGET}), 0 FROM numbers
 """
 DUE = "SELECT count(*) FROM monitor WHERE mode = 'up' AND deadline_at <= ?"
-ARM = "UPDATE monitor SET deadline_at = ? WHERE id BETWEEN ? AND ?"
+SET_DEADLINES = "UPDATE monitor SET deadline_at = ? WHERE id BETWEEN ? AND ?"
 
 
 def monitor_id(number: int) -> str:
-    """The id of one of them."""
+    """The id of monitor `number`."""
     return f"mon_{number:016}"
 
 
 def beat_path(number: int) -> str:
-    """Where one of them is beaten for."""
+    """The path of the beats of monitor `number`."""
     return f"/v1/recorder/beat/{monitor_id(number)}/{SECRET}"
 
 
 @dataclass(frozen=True)
-class Book:
-    """The recorder's database, read and changed beside the process that serves it."""
+class MonitorDatabase:
+    """The recorder's database, read and changed while a campus serves it. For one thread at a time."""
 
     connection: sqlite3.Connection
 
-    def arm(self, first: int, count: int, *, deadline: datetime) -> None:
-        """Let monitors fall due at a moment, in transactions that a beat can wait for."""
-        for number in range(first, first + count, AT_ONCE):
-            last = min(number + AT_ONCE, first + count) - 1
-            self.connection.execute(ARM, (microseconds(deadline), monitor_id(number), monitor_id(last)))
+    def set_deadlines(self, first: int, count: int, *, deadline: datetime) -> None:
+        """Set the deadline of `count` monitors, in transactions short enough for a beat to wait for."""
+        for number in range(first, first + count, ROWS_PER_TRANSACTION):
+            last = min(number + ROWS_PER_TRANSACTION, first + count) - 1
+            self.connection.execute(SET_DEADLINES, (microseconds(deadline), monitor_id(number), monitor_id(last)))
 
     def due(self, deadline: datetime) -> int:
-        """How many have a deadline that is no later, and are not yet dead."""
+        """How many monitors with a deadline up to `deadline` are still up."""
         return int(self.connection.execute(DUE, (microseconds(deadline),)).fetchone()[0])
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Book]:
-    """The database that was filled below a folder; a book is for one thread at a time."""
+def opened(folder: Path) -> Iterator[MonitorDatabase]:
+    """Open the database that `fill` made below a folder."""
     with closing(sqlite3.connect(_file(folder), isolation_level=None, timeout=30, check_same_thread=False)) as connection:
-        yield Book(connection)
+        yield MonitorDatabase(connection)
 
 
-def fill(folder: Path, count: int, *, hook: str = "https://localhost:1/") -> None:
-    """Make the database below a folder as the recorder makes it, then its rows. `hook` is where the targets' addresses begin."""
+def fill(folder: Path, count: int, *, receiver_url: str = "https://localhost:1/") -> None:
+    """Make the recorder's database below a folder and fill it. The targets' webhook URLs begin with `receiver_url`."""
     anyio.run(_make, folder)
     now = microseconds(datetime.now(UTC))
     terms = {"period": PERIOD // MICROSECOND, "grace": GRACE // MICROSECOND}
@@ -94,7 +95,7 @@ def fill(folder: Path, count: int, *, hook: str = "https://localhost:1/") -> Non
         for pragma in ("synchronous = OFF", "cache_size = -1000000"):
             connection.execute(f"PRAGMA {pragma}")
         connection.execute("BEGIN")
-        connection.execute(TARGETS, {"count": -(-count // PER_TARGET), "hook": hook, "now": now})
+        connection.execute(TARGETS, {"count": -(-count // PER_TARGET), "receiver_url": receiver_url, "now": now})
         connection.execute(FILL, {"count": count, "now": now, "digest": digest_of(SECRET), **terms})
         connection.execute(LINKS, {"count": count})
         connection.execute("COMMIT")
@@ -111,5 +112,5 @@ def _file(folder: Path) -> Path:
 
 
 def microseconds(at: datetime) -> int:
-    """As the recorder stores a moment."""
+    """A time as the recorder stores it."""
     return (at - EPOCH) // MICROSECOND

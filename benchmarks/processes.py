@@ -1,4 +1,4 @@
-"""Servers as processes of their own, each kept to one CPU while the load keeps to another."""
+"""Starts servers as processes, each pinned to one CPU while the load runs on another, and measures their CPU and memory."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ FIRST, LAST = 0, -1
 START_SECONDS = 30
 PATIENCE = 0.002
 CPUS = sorted(os.sched_getaffinity(0))
-"""All, also within a block that keeps to one of them."""
+"""All CPUs, even inside `on_cpu`."""
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,18 @@ class Server:
     pid: int
 
     def cpu_seconds(self) -> float:
-        """What all its threads have used so far, user and system."""
+        """CPU seconds of all its threads so far, user and system."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def memory(self) -> float:
-        """What it holds now, in MB."""
+        """Its resident memory, in MB."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * PAGE / 1e6
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What a process that has ended cost: CPU seconds, user and system, and the most memory that it held, in MB."""
+    """The cost of a process that has ended: CPU seconds, user and system, and peak memory in MB."""
 
     cpu: float
     peak: float
@@ -51,7 +51,7 @@ class Spent:
 
 @contextmanager
 def on_cpu(which: int) -> Iterator[None]:
-    """What runs or is started within keeps to one of this machine's CPUs: servers to the first, the load to the last."""
+    """Pin this thread, and what it starts in the block, to one CPU: servers to the first, the load to the last."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, CPUS[which : which + 1 or None])
     try:
@@ -61,13 +61,13 @@ def on_cpu(which: int) -> Iterator[None]:
 
 
 def environment() -> dict[str, str]:
-    """That of a child, which finds this package."""
+    """The environment of a child process that imports this package."""
     return {"PYTHONPATH": str(ROOT)}
 
 
 @contextmanager
 def campus(folder: Path, text: str, *, environ: Mapping[str, str] | None = None) -> Iterator[tuple[Server, Served]]:
-    """`campus serve` on one CPU; `text` is campus.toml after its first table, `environ` what else its environment holds."""
+    """`campus serve` on one CPU; `text` is campus.toml after its first table, `environ` is added to its environment."""
     with ExitStack() as stack:
         with on_cpu(FIRST):
             served = stack.enter_context(serving(folder, text, environ={**environment(), **(environ or {})}, fresh=True))
@@ -76,7 +76,7 @@ def campus(folder: Path, text: str, *, environ: Mapping[str, str] | None = None)
 
 @contextmanager
 def baseline(module: str, *words: str, environ: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """`python -m benchmarks.<module> PORT …` on one CPU; `environ` is what else its environment holds."""
+    """`python -m benchmarks.<module> PORT …` on one CPU; `environ` is added to its environment."""
     with running(module, *words, cpu=FIRST, environ=environ) as (process, port):
         seconds_to_first_answer(process, port, "/healthz")
         yield Server(port, process.pid)
@@ -86,7 +86,7 @@ def baseline(module: str, *words: str, environ: Mapping[str, str] | None = None)
 def running(
     module: str, *words: str, cpu: int, environ: Mapping[str, str] | None = None
 ) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
-    """A module of this package as a process, and the port that it was told to listen on."""
+    """Run a module of this package as a server process; yields the process and its port."""
     port = free_port()
     with on_cpu(cpu):
         process = spawn(own_module(module, str(port), *words), environ=environ)
@@ -102,18 +102,18 @@ def own_module(module: str, *words: str) -> list[str]:
 
 
 def spawn(command: Sequence[str | Path], *, environ: Mapping[str, str] | None = None) -> "subprocess.Popen[bytes]":
-    """Start a process, unheard."""
+    """Start a process without output."""
     return subprocess.Popen(command, env={**os.environ, **environment(), **(environ or {})}, stderr=subprocess.DEVNULL)
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:
-    """End a process of ours, and wait for it."""
+    """Stop a process and wait for it."""
     process.send_signal(signal.SIGTERM)
     process.wait(20)
 
 
 def seconds_to_first_answer(process: "subprocess.Popen[bytes]", port: int, path: str) -> float:
-    """Wait until GET path gives 200; seconds since this was called, which is to be right after the process was started."""
+    """Wait until GET `path` answers 200; returns the seconds since the call. Call it right after starting the process."""
     began = time.perf_counter()
     request = f"GET {path} HTTP/1.1\r\nHost: {HOST}:{port}\r\nConnection: close\r\n\r\n".encode()
     while time.perf_counter() - began < START_SECONDS:
@@ -127,11 +127,11 @@ def seconds_to_first_answer(process: "subprocess.Popen[bytes]", port: int, path:
         except ConnectionError:
             pass
         time.sleep(PATIENCE)
-    raise RuntimeError(f"{process.args!r} gave no answer within {START_SECONDS} s")
+    raise RuntimeError(f"{process.args!r} did not answer within {START_SECONDS} s")
 
 
 def run_campus(*words: str | Path) -> Spent:
-    """Run `campus …` to its end and see what the whole process cost; RuntimeError when it fails."""
+    """Run `campus …` to its end and return the cost of the process. Raises RuntimeError when it fails."""
     process = subprocess.Popen([CAMPUS, *words], env={**os.environ, **environment()}, stderr=subprocess.PIPE)
     assert process.stderr is not None
     said = process.stderr.read()

@@ -1,4 +1,4 @@
-"""Everything that a run asks: one campus, and the baselines beside it, each a process of its own."""
+"""Starts the servers of the call benchmarks: one campus and the baselines, each as a separate process."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,41 +20,41 @@ term = "30 days"
 sample = true
 {feeds}
 
-[buildings.anew]
-server = "benchmarks.anew:server"
+[buildings.uncached]
+server = "benchmarks.uncached_building:server"
 scope = "cve"
 tools = {{ "*" = {{ price = "0.02" }} }}
 
 [buildings.one]
-server = "benchmarks.bare:server"
+server = "benchmarks.bare_fastmcp:server"
 count = 1
 scope = "cve"
 tools = {{ "*" = {{ price = "0.005" }} }}
 
 [buildings.thirty]
-server = "benchmarks.bare:server"
+server = "benchmarks.bare_fastmcp:server"
 count = 30
 scope = "cve"
 tools = {{ "*" = {{ price = "0.005" }} }}
 """
-LISTS = {"brief": "/v1/brief/today", "teaser": "/v1/brief/teaser", "anew": "/v1/anew/today"}
+LISTS = {"brief": "/v1/brief/today", "teaser": "/v1/brief/teaser", "uncached": "/v1/uncached/today"}
 
 
 @dataclass(frozen=True)
 class Servers:
-    """Every server of a run; `key` opens all that campus sells."""
+    """Every server of a run; `key` opens all paid tools of campus."""
 
     campus: Server
     key: str
-    plain: Server
-    by_hand: Server
+    bare_starlette: Server
+    handwritten: Server
     one: Server
     thirty: Server
 
 
 @contextmanager
 def open_servers(folder: Path, feeds: Feeds) -> Iterator[Servers]:
-    """Campus over the list made from the feeds (or the sample), and the baselines over what campus answers."""
+    """Start campus on the list made from the feeds (or the sample), and the baselines on campus's answers."""
     text = CONFIG.format(feeds=feeds.settings)
     documents = folder / "documents"
     documents.mkdir(parents=True)
@@ -68,14 +68,14 @@ def open_servers(folder: Path, feeds: Feeds) -> Iterator[Servers]:
         yield Servers(
             campus=server,
             key=key,
-            plain=stack.enter_context(baseline("plain", str(documents))),
-            by_hand=stack.enter_context(baseline("by_hand", str(served.config))),
-            one=stack.enter_context(baseline("bare", "1")),
-            thirty=stack.enter_context(baseline("bare", "30")),
+            bare_starlette=stack.enter_context(baseline("bare_starlette", str(documents))),
+            handwritten=stack.enter_context(baseline("handwritten_verdicts", str(served.config))),
+            one=stack.enter_context(baseline("bare_fastmcp", "1")),
+            thirty=stack.enter_context(baseline("bare_fastmcp", "30")),
         )
 
 
 def refresh(folder: Path, feeds: Feeds, text: str) -> None:
-    """Make the day's list before anything is measured; the sample is there without."""
+    """Make the day's list before anything is measured; the sample needs no refresh."""
     if feeds.missing is None:
         run_campus("run", "cve.refresh", "--config", feeds.config(folder, text))

@@ -1,4 +1,4 @@
-"""Requests as bytes, ready to be sent, and what an answer's bytes say. Pure."""
+"""HTTP and MCP requests as bytes, and the result in an MCP answer's bytes. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ ENVELOPE = {
 
 
 def get(path: str, *, port: int, key: str | None = None, request_id: str | None = None) -> bytes:
-    """A GET as a client library would send it; with an id of its own a refusal, which repeats it, is the same each time."""
+    """A GET as a client library would send it; with a `request_id`, a refusal, which repeats it, is the same each time."""
     named = {"X-Request-Id": request_id} if request_id else {}
     return _request("GET", path, port=port, key=key, headers={"Accept": "application/json", **named})
 
 
 def call_tool(path: str, tool: str, arguments: Mapping[str, Any], *, port: int, revision: str, key: str | None = None) -> bytes:
-    """A tools/call by MCP's streamable HTTP, in the form of a revision."""
+    """A tools/call over MCP's streamable HTTP, in the form of a protocol revision."""
     params: dict[str, Any] = {"name": tool, "arguments": arguments}
     headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json", "MCP-Protocol-Version": revision}
     if revision == MODERN:
@@ -41,7 +41,7 @@ def _request(method: str, path: str, *, port: int, key: str | None, headers: Map
 
 
 def result_of(body: bytes) -> Any:
-    """What a tool answered, from a JSON-RPC message that came as JSON or as one server-sent event. ValueError for a failure."""
+    """A tool's result in a JSON-RPC message, sent as JSON or as one server-sent event. Raises ValueError for a failure."""
     text = next((line.removeprefix(b"data: ") for line in body.splitlines() if line.startswith(b"data: ")), body)
     result = json.loads(text).get("result", {})
     if result.get("isError") or "structuredContent" not in result:

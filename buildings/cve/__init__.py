@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from buildings.cve.checks import feeds_can_be_had, list_is_fresh, stored_lists_add_up
+from buildings.cve.checks import feeds_are_reachable, list_is_fresh, stored_lists_add_up
 from buildings.cve.latest import latest, reload
 from buildings.cve.problems import PROBLEMS
 from buildings.cve.refresh import refresh
@@ -17,6 +17,6 @@ building = Building(
     tables=Tables,
     state=latest,
     jobs=[Job(refresh, daily_at="13:30"), Job(reload, every=timedelta(seconds=5), on="each")],
-    checks=[Check(list_is_fresh, on="ready"), Check(feeds_can_be_had), Check(stored_lists_add_up, on="audit")],
+    checks=[Check(list_is_fresh, on="ready"), Check(feeds_are_reachable), Check(stored_lists_add_up, on="audit")],
     problems=PROBLEMS,
 )

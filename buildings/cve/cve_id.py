@@ -1,6 +1,11 @@
-"""CVE identifiers: how they are spelled, and the number that stands for one in a column."""
+"""CVE identifiers: how callers may write them (the type of a tool's cve_id), and the number of one in a column."""
 
 import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from campus import Problem
 
 PATTERN = r"^[Cc][Vv][Ee]-[0-9]{4}-([0-9]{4}|[1-9][0-9]{4,11})$"
 SEQUENCES = 10**12
@@ -23,3 +28,25 @@ def spelled(number: int) -> str:
     """The identifier of a number."""
     year, sequence = divmod(number, SEQUENCES)
     return f"CVE-{year:04d}-{sequence:04d}"
+
+
+def read_cve_id(value: Any) -> str:
+    """The identifier in upper case; raises Problem 400 for anything else."""
+    found = canonical(value) if isinstance(value, str) else None
+    if found is None:
+        raise Problem(400, "invalid_cve_id", "cve_id is not a CVE identifier; write it as CVE-<year>-<number>, such as CVE-2021-44228")
+    return found
+
+
+CveId = Annotated[
+    str,
+    BeforeValidator(read_cve_id),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": PATTERN,
+            "description": "CVE identifier in the form CVE-<year>-<number>, upper or lower case.",
+            "examples": ["CVE-2021-44228"],
+        }
+    ),
+]

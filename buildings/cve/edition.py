@@ -1,4 +1,4 @@
-"""A day's list and all that it is made of."""
+"""The edition of a day: the ranked list and the facts from KEV, EPSS and NVD behind it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Removal:
 
 @dataclass(frozen=True, kw_only=True)
 class Issues:
-    """What each feed gave; `nvd` is None while it was never read."""
+    """The issue of each feed that the edition is made from; `nvd` is None until it is first read."""
 
     kev: Issue
     epss: Issue
@@ -38,7 +38,7 @@ class Issues:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is known of single CVEs, by identifier, and of the feeds."""
+    """What is known about CVEs, by identifier, and about the feeds."""
 
     kev: Mapping[str, KevEntry]
     removed: Mapping[str, Removal]
@@ -75,21 +75,21 @@ def age(issue: Issue, day: date) -> int:
 def make_edition(
     *, day: date, made_at: datetime, kev: KevCatalog, epss: EpssDay, nvd: Iterable[NvdRecord], nvd_issue: Issue | None, last: Edition | None
 ) -> Edition:
-    """The list of `day`; `nvd` is what NVD told this time, `last` the list before it, None at first."""
+    """The list of `day`; `nvd` has the records that NVD sent this time; `last` is the edition before it, None for the first."""
     listings = listing_days(kev.entries)
     ranked_set = ranked(epss.scores, listings, day=day)
     removed = _removed(kev.entries, last, day)
     issues = Issues(kev=kev.issue, epss=epss.issue, nvd=nvd_issue or (last.facts.issues.nvd if last else None))
     known = {record.cve_id: record for record in nvd}
     for cve_id, record in (last.facts.nvd if last else {}).items():
-        # What NVD told before is kept where it is needed: NVD's files tell of any CVE, and would pile up.
+        # Older NVD records are kept only where they are needed: NVD's files hold any CVE, and would pile up.
         if cve_id not in known and (cve_id in kev.entries or cve_id in removed or ranked_set.find(cve_id) is None):
             known[cve_id] = record
     return Edition(day=day, made_at=made_at, ranked=ranked_set, facts=Facts(kev=kev.entries, removed=removed, nvd=known, issues=issues))
 
 
 def listing_days(entries: Mapping[str, KevEntry]) -> dict[int, date]:
-    """KEV as the ranking takes it: CVE number → day of listing."""
+    """KEV in the form that the ranking takes: CVE number → day of listing."""
     return {number_of(entry.cve_id): entry.date_added for entry in entries.values()}
 
 

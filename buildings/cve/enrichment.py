@@ -1,8 +1,8 @@
-"""What is said of a CVE beside its rank: severity, fix and names, each with its source. Pure.
+"""Severity, patch status, vendor and product of a CVE, each with its source. Pure.
 
 Severity comes from the first of three that rated the CVE: NVD's own analysts, the CVE's numbering authority (CNA),
 CISA's additions to CVE records (ADP). Within a source the newest CVSS version counts. A score of 0.0 is taken from
-NVD alone, where it means NONE: elsewhere it has stood for "not rated".
+NVD alone, where it means NONE: other sources have used it for "not rated".
 """
 
 import re
@@ -44,7 +44,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """How severe a CVE is, and who says so."""
+    """The severity of a CVE, and its source."""
 
     severity: Severity
     source: SeveritySource
@@ -74,7 +74,7 @@ class NvdRecord:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """What is known of a fix, with the page that says so and its day."""
+    """The patch status, with the page that it is based on and its day."""
 
     status: PatchStatus
     url: str | None = None
@@ -82,7 +82,7 @@ class Patch:
 
 
 def rating_of(metrics: Iterable[Metric], *, cna: str) -> Rating | None:
-    """The rating that counts; `cna` is the source that the record names as its own. None when nobody rated the CVE."""
+    """The rating that counts; `cna` is the source that the record names as its own. None when no source rated the CVE."""
     usable = [(metric, source) for metric in metrics if (source := _source_of(metric, cna)) and (metric.score > 0 or source == "nvd")]
     if not usable:
         return None
@@ -91,7 +91,7 @@ def rating_of(metrics: Iterable[Metric], *, cna: str) -> Rating | None:
 
 
 def severity_of(metric: Metric) -> Severity:
-    """The label of a CVSS assessment: its own word, or by the bands of its version where it gives none."""
+    """The label of a CVSS assessment: its own, else the one that its CVSS version assigns to the score."""
     match metric.severity.upper():
         case "CRITICAL" | "HIGH" | "MEDIUM" | "LOW" | "NONE" as word:
             return word
@@ -123,7 +123,7 @@ def names_in(cpe: str) -> tuple[str, str]:
 
 
 def patch_of(record: NvdRecord | None, *, cve_id: str, end_of_life: date | None) -> Patch:
-    """What is known of a fix; `end_of_life` is the day on which KEV listed the product as one that gets none.
+    """The patch status; `end_of_life` is the day on which KEV listed the product as past its end of life, else None.
 
     No public feed says "patched": a reference that NVD tagged Patch is the nearest to it.
     """
@@ -145,7 +145,7 @@ def says_end_of_life(required_action: str) -> bool:
     """Whether KEV's required action says that there will be no fix.
 
     Most actions end with "or discontinue use of the product if mitigations are unavailable", and some name an old
-    version beside a supported one: only a plain statement without an "if" and without a way out counts.
+    version as well as a supported one: only an unconditional statement that offers no alternative counts.
     """
     action = required_action.strip()
     return bool(ENDED.search(action)) and not UNSURE.search(action) and not WAY_OUT.search(action)

@@ -1,4 +1,4 @@
-"""The published words: how the ranking is made, what speaks for it, what it cannot do, and what the publishers ask for."""
+"""The published methodology: formula, sources, evidence and limits of the ranking, and the notices that the feeds' publishers require."""
 
 from buildings.cve.models import Backtest, Methodology
 

@@ -1,4 +1,4 @@
-"""What the tools answer: frozen, typed, every member described; unknown is null, never 0."""
+"""The result models of the CVE tools, with a description of every member; unknown is null, never 0."""
 
 from datetime import date, datetime
 from typing import Any, Literal
@@ -40,7 +40,7 @@ EXAMPLE_OF_VERDICT: JsonDict = {
 }
 
 Day = date
-"""The same under a name that a member called `date` does not hide."""
+"""`date` under a name that a member called `date` does not shadow."""
 
 
 class Part(BaseModel):
@@ -55,7 +55,7 @@ def only_when_true(description: str) -> Any:
 
 
 class Answer(Part):
-    """What every answer has."""
+    """Base of the answers: the members that all of them have."""
 
     ok: Literal[True] = Field(description="Always true: a refused call returns an error instead.")
     day: date = Field(description="Day on which the list was made (UTC).")
@@ -211,7 +211,7 @@ class FreshList(Answer):
 
 
 class Found(Answer):
-    """What a verdict says before the CVE itself."""
+    """The members of a verdict that come before the CVE's own."""
 
     found: Literal[True] = Field(description="True if the CVE is in the day's ranked set.")
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")

@@ -1,4 +1,4 @@
-"""What each problem code of this building means; served at /errors/<code>."""
+"""The explanations of the CVE building's problem codes, served at /errors/<code>."""
 
 from collections.abc import Mapping
 

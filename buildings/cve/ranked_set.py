@@ -18,8 +18,8 @@ MARK = b"ranked 1"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What the ranked set knows of one CVE; EPSS and its percentile are 0 to 1, None when not yet scored."""
+class RankedCve:
+    """The rank and EPSS of one CVE; EPSS and its percentile are 0 to 1, None when not yet scored."""
 
     rank: int
     epss: float | None
@@ -28,7 +28,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Scores:
-    """What EPSS says: CVE numbers in ascending order, each with its score and percentile."""
+    """EPSS in columns: CVE numbers in ascending order, each with its score and percentile."""
 
     numbers: "array[int]"
     epss: "array[float]"
@@ -47,18 +47,18 @@ class RankedSet:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def find(self, cve_id: str) -> Standing | None:
-        """Where a CVE stands; None when it is not ranked."""
+    def find(self, cve_id: str) -> RankedCve | None:
+        """The rank and EPSS of a CVE; None when it is not ranked."""
         row = _row_of(number_of(cve_id), self.numbers)
-        return None if row is None else self._standing(row)
+        return None if row is None else self._cve_at(row)
 
-    def first(self, count: int) -> list[tuple[int, Standing]]:
+    def first(self, count: int) -> list[tuple[int, RankedCve]]:
         """The CVE numbers of the first `count` ranks, in their order."""
         leading = sorted((rank, row) for row, rank in enumerate(self.ranks) if rank <= count)
-        return [(self.numbers[row], self._standing(row)) for _, row in leading]
+        return [(self.numbers[row], self._cve_at(row)) for _, row in leading]
 
     def scores(self) -> Scores:
-        """What EPSS said, without the rows that only KEV knows."""
+        """The EPSS scores, without the rows of CVEs that only KEV lists."""
         rows = [row for row, likely in enumerate(self.epss) if likely != UNSCORED]
         return Scores(*(_picked(column, rows) for column in (self.numbers, self.epss, self.percentiles)))
 
@@ -69,28 +69,28 @@ class RankedSet:
         return RankedSet(*(_picked(column, rows) for column in self._columns()))
 
     def pack(self) -> bytes:
-        """A mark, the count, and the columns one after the other, little-endian.
+        """The columns as one block: format mark, count, then column after column, little-endian.
 
-        Not compressed: they shrink to a half, and unpacking would delay the start.
+        Not compressed: that would halve the size, and unpacking would delay the start.
         """
         return b"".join([HEAD.pack(MARK, len(self)), *(_little(column).tobytes() for column in self._columns())])
 
     @classmethod
     def unpack(cls, block: bytes) -> "RankedSet":
-        """What `pack` gave; ValueError for anything else."""
+        """The set in a block that `pack` returned; raises ValueError for anything else."""
         width = sum(array(code).itemsize for code in TYPES)
         mark, count = HEAD.unpack_from(block) if len(block) >= HEAD.size else (b"", 0)
         if mark != MARK or len(block) != HEAD.size + count * width:
-            raise ValueError("the block is damaged, or another version of campus stored it")
+            raise ValueError("the block is damaged or was stored by another version of campus")
         return cls(*_columns_of(memoryview(block)[HEAD.size :], count))
 
     def _columns(self) -> "tuple[array[int], array[float], array[float], array[int]]":
         return self.numbers, self.epss, self.percentiles, self.ranks
 
-    def _standing(self, row: int) -> Standing:
+    def _cve_at(self, row: int) -> RankedCve:
         if self.epss[row] == UNSCORED:
-            return Standing(self.ranks[row], None, None)
-        return Standing(self.ranks[row], self.epss[row], self.percentiles[row])
+            return RankedCve(self.ranks[row], None, None)
+        return RankedCve(self.ranks[row], self.epss[row], self.percentiles[row])
 
 
 def ranked(scores: Scores, added: Mapping[int, date], *, day: date) -> RankedSet:

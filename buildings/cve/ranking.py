@@ -19,12 +19,12 @@ FRESH_DAYS = 7
 BRIEF_LENGTH = 25
 
 UNSCORED = -1.0
-"""Stands in a column for a CVE that EPSS has not scored: below every score, and nought points."""
+"""The value in a column for a CVE that EPSS has not scored: below every score, and worth no points."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """The points of one CVE, by what they are given for."""
+    """The points of one CVE, by factor."""
 
     kev: float
     epss: float

@@ -1,4 +1,4 @@
-"""The daily job: read the feeds, make the day's list, store it; or leave the last one up and say why."""
+"""The daily job: read the feeds, make the day's list and store it; on failure keep the last list and say why."""
 
 import logging
 from datetime import UTC, date, datetime
@@ -6,9 +6,9 @@ from datetime import UTC, date, datetime
 import anyio.to_thread
 
 from buildings.cve.edition import Edition, make_edition
+from buildings.cve.feed_reader import FeedContents, FeedReader, FetchLimits
 from buildings.cve.feeds.errors import FeedError
-from buildings.cve.latest import Here
-from buildings.cve.readings import FeedReader, Readings, Terms
+from buildings.cve.latest import CveSite
 from buildings.cve.store import Failure, held_copies, load_brief, note_failure, save
 from campus import JobFailed
 
@@ -16,28 +16,28 @@ log = logging.getLogger(__name__)
 
 
 class ListRefused(JobFailed):
-    """A list of that day is not to be made."""
+    """The list of that day cannot be made."""
 
 
-async def refresh(site: Here, *, day: date | None = None, accept: bool = False) -> None:
-    """Make today's list from the feeds as they are now, and show it.
+async def refresh(site: CveSite, *, day: date | None = None, accept: bool = False) -> None:
+    """Make today's list from the feeds as they are now, and serve it.
 
-    `day` makes the list of another day, for replays. `accept` takes a feed that shrank or is older than the last one,
-    and makes an archived day's list anew. When KEV or EPSS gives nothing the last list stays as it is, and the job
-    fails with the reason; when NVD gives nothing the list is made with what NVD told before.
+    `day` makes the list of another day, for replays. `accept` accepts a feed that shrank or is older than the last one,
+    and replaces the list of an archived day. When KEV or EPSS cannot be read, the last list stays as it is and the job
+    fails with the reason; when NVD cannot be read, the list is made with NVD's older records.
     """
-    await renew(site, day=day, accept=accept, terms=Terms())
+    await renew(site, day=day, accept=accept, limits=FetchLimits())
 
 
-async def renew(site: Here, *, day: date | None = None, accept: bool = False, terms: Terms) -> None:
-    """The same on other terms."""
+async def renew(site: CveSite, *, day: date | None = None, accept: bool = False, limits: FetchLimits) -> None:
+    """`refresh` with other timeouts and size limits."""
     now = site.now().astimezone(UTC).replace(microsecond=0)
     day = day or now.date()
     await site.state.reload()
     last = site.state.real_edition
     await _check_day(site, day, last, accept=accept)
     held = await held_copies(site.storage)
-    reader = FeedReader(client=site.feeds, settings=site.settings, terms=terms, last=last, held=held if last else {}, accept=accept)
+    reader = FeedReader(client=site.feeds, settings=site.settings, limits=limits, last=last, held=held if last else {}, accept=accept)
     try:
         read = await reader.read()
     except FeedError as error:
@@ -57,12 +57,12 @@ async def renew(site: Here, *, day: date | None = None, accept: bool = False, te
     log.info("list made", extra={"day": str(day), "ranked": len(edition.ranked), "kev": str(issues.kev), "epss": str(issues.epss)})
 
 
-async def _check_day(site: Here, day: date, last: Edition | None, *, accept: bool) -> None:
+async def _check_day(site: CveSite, day: date, last: Edition | None, *, accept: bool) -> None:
     if day > site.now().date():
-        raise ListRefused(f"{day} is still to come: a list is made of feeds as they were on its day")
+        raise ListRefused(f"{day} is in the future: a list is made from the feeds of its own day")
     if last and day < last.day and not accept and await load_brief(site.storage, day):
-        raise ListRefused(f"the list of {day} is archived, and the archive stays as it was published; --accept makes it anew")
+        raise ListRefused(f"the list of {day} is archived and stays as it was published; --accept replaces it")
 
 
-def _edition(day: date, read: Readings, last: Edition | None, *, made_at: datetime) -> Edition:
+def _edition(day: date, read: FeedContents, last: Edition | None, *, made_at: datetime) -> Edition:
     return make_edition(day=day, made_at=made_at, kev=read.kev, epss=read.epss, nvd=read.nvd, nvd_issue=read.nvd_issue, last=last)

@@ -1,17 +1,44 @@
 """The MCP server of the daily list: five tools, and their HTTP routes and prices."""
 
+import re
+from datetime import date
 from decimal import Decimal
+from typing import Annotated, Any
 
 from fastmcp import FastMCP
+from pydantic import BeforeValidator, WithJsonSchema
 
-from buildings.cve.arguments import CveId, Day
-from buildings.cve.latest import Answers, Here
+from buildings.cve.cve_id import CveId
+from buildings.cve.latest import CveSite, DayResults
 from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict, either
 from buildings.cve.store import archived_days
 from campus import CurrentSite, Problem, access, free, route
 
 READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 TEASER_CACHE = "public, max-age=300, stale-if-error=86400"
+
+DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def read_day(value: Any) -> date:
+    """The day; raises Problem 400 for anything but YYYY-MM-DD."""
+    if type(value) is date:
+        return value
+    try:
+        if isinstance(value, str) and DAY.fullmatch(value):
+            return date.fromisoformat(value)
+    except ValueError:
+        pass  # such as 2026-02-30: refused like any other
+    raise Problem(400, "invalid_date", "date is not a calendar date; write it as YYYY-MM-DD, such as 2026-08-21")
+
+
+Day = Annotated[
+    date,
+    BeforeValidator(read_day),
+    WithJsonSchema(
+        {"type": "string", "format": "date", "description": "Day of the list (UTC), as YYYY-MM-DD.", "examples": ["2026-08-21"]}
+    ),
+]
 
 mcp = FastMCP(
     "Daily CVE prioritization",
@@ -23,17 +50,17 @@ mcp = FastMCP(
 
 
 @mcp.tool(title="Today's top 3 CVEs", annotations=READ_ONLY, meta=route("GET /v1/brief/teaser", cache=TEASER_CACHE) | free())
-async def brief_teaser(site: Here = CurrentSite()) -> Teaser:
+async def brief_teaser(site: CveSite = CurrentSite()) -> Teaser:
     """Return the three CVEs to fix first today. Use it to see what the daily list looks like before you unlock it.
 
     Returns the day of the list and, in rank order, the identifier, vendor, product and severity of each CVE, without
     scores. `full_list` says how to get all 25 with scores, and at what price.
     """
-    return _answers(site).teaser
+    return _results(site).teaser
 
 
 @mcp.tool(title="Today's 25 CVEs to fix first", annotations=READ_ONLY, meta=route("GET /v1/brief/today") | access(price="0.02"))
-async def top_cves_today(site: Here = CurrentSite()) -> Brief:
+async def top_cves_today(site: CveSite = CurrentSite()) -> Brief:
     """Return today's 25 CVEs to fix first, ranked by real-world exploitation. Use it to plan which patches come first.
 
     Each entry has rank, score (0 to 100) and the points that make it up, KEV status with dates and ransomware use, EPSS,
@@ -41,18 +68,18 @@ async def top_cves_today(site: Here = CurrentSite()) -> Brief:
     exploited. The answer also contains the methodology with its evidence and limits, and the version and age of each
     feed. The list changes once a day: call it once per day. For a CVE that is not listed, call cve_verdict.
     """
-    return _answers(site).brief
+    return _results(site).brief
 
 
 @mcp.tool(title="CVEs added to KEV in the last 7 days", annotations=READ_ONLY, meta=route("GET /v1/kev/fresh") | access(price="0.01"))
-async def kev_fresh(site: Here = CurrentSite()) -> FreshList:
+async def kev_fresh(site: CveSite = CurrentSite()) -> FreshList:
     """Return every CVE that CISA added to its Known Exploited Vulnerabilities catalog (KEV) in the last seven days.
 
     Use it to learn what has newly become exploited. Returns the window and, in rank order, each CVE with its rank and
     score in today's ranked set and the same details as top_cves_today. In a week without additions the list is empty
     and `count` is 0.
     """
-    return _answers(site).fresh
+    return _results(site).fresh
 
 
 @mcp.tool(
@@ -61,7 +88,7 @@ async def kev_fresh(site: Here = CurrentSite()) -> FreshList:
     output_schema=either(Verdict, Miss),
     meta=route("GET /v1/cve/{cve_id}") | access(price="0.005"),
 )
-async def cve_verdict(cve_id: CveId, site: Here = CurrentSite()) -> Verdict | Miss:
+async def cve_verdict(cve_id: CveId, site: CveSite = CurrentSite()) -> Verdict | Miss:
     """Return how urgent one CVE is: its rank and score among the more than 360,000 CVEs ranked today, and why.
 
     Use it to decide on a CVE that you already know. With `found: true` the answer has rank, `of` (how many are ranked),
@@ -73,7 +100,7 @@ async def cve_verdict(cve_id: CveId, site: Here = CurrentSite()) -> Verdict | Mi
 
 
 @mcp.tool(title="The 25 CVEs of a past day", annotations=READ_ONLY, meta=route("GET /v1/archive/{date}") | access(price="0.05"))
-async def archived_brief(date: Day, site: Here = CurrentSite()) -> Brief:
+async def archived_brief(date: Day, site: CveSite = CurrentSite()) -> Brief:
     """Return the full list of a past day as published then. Use it to compare days or to check an earlier decision.
 
     Same shape as top_cves_today. A day without a list is refused, with the range of days in the archive, and costs
@@ -81,16 +108,16 @@ async def archived_brief(date: Day, site: Here = CurrentSite()) -> Brief:
     """
     brief = await site.state.archived(date) if date >= site.settings.archive_start else None
     if brief is None:
-        raise Problem(404, "no_data_for_date", f"there is no list for the date {date}; {await _what_there_is(site)}")
+        raise Problem(404, "no_data_for_date", f"there is no list for the date {date}; {await _archived_range(site)}")
     return brief
 
 
-def _answers(site: Here) -> Answers:
-    return site.state.answers(site.now(), full_list=lambda: _full_list(site))
+def _results(site: CveSite) -> DayResults:
+    return site.state.results(site.now(), full_list=lambda: _full_list(site))
 
 
-def _full_list(site: Here) -> str:
-    """Where the full list is had and at what price, as the operator set it."""
+def _full_list(site: CveSite) -> str:
+    """How to get the full list and at what price, as the operator set it."""
     tool = site.directory.tool(site.name, "top_cves_today")
     if tool is None:
         return "The full list is not available here."
@@ -100,13 +127,13 @@ def _full_list(site: Here) -> str:
     return f"All 25 CVEs with scores, factors and methodology: {tool.http[0]}, or the MCP tool {tool.name}; {price}."
 
 
-def _cheapest(site: Here, scope: str) -> str:
+def _cheapest(site: CveSite, scope: str) -> str:
     """The price of the cheapest key of the scope, or of all."""
     prices = [one.price for one in site.directory.products if one.scope in (scope, "all")]
     return f" (from ${min(prices, key=Decimal)})" if prices else ""
 
 
-async def _what_there_is(site: Here) -> str:
+async def _archived_range(site: CveSite) -> str:
     start, days = site.settings.archive_start, await archived_days(site.storage)
     if days is None or days[1] < start:
         return f"the archive starts on {start} and has no lists yet"

@@ -10,13 +10,13 @@ URL = r"^(https?|file)://"
 
 
 class CveSettings(Settings):
-    """Where the feeds are, and what is shown before the first list."""
+    """The feeds' addresses, the archive's first day, and whether the sample is served before the first list."""
 
     kev_url: str = Field("https://www.cisa.gov/sites/default/files/feeds/known_exploited_vulnerabilities.json", pattern=URL)
     kev_mirror_url: str | None = Field(
         "https://raw.githubusercontent.com/cisagov/kev-data/develop/known_exploited_vulnerabilities.json", pattern=URL
     )
-    """Asked when kev_url cannot be had: CISA answers 403 to some clouds. It may lag behind."""
+    """Read when kev_url cannot be: CISA answers 403 to some clouds. It may lag behind."""
     epss_url: str = Field("https://epss.empiricalsecurity.com/epss_scores-current.csv.gz", pattern=URL)
     nvd_url: str = Field("https://services.nvd.nist.gov/rest/json/cves/2.0", pattern=URL)
     """The API; or a file in its format, where the address ends in .json or .json.gz."""

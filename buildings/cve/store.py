@@ -1,4 +1,4 @@
-"""How lists are stored and read again."""
+"""Stores lists, their archive and the state of the feeds in the database, and reads them again."""
 
 import logging
 import zlib
@@ -12,12 +12,12 @@ from pydantic import TypeAdapter
 from sqlmodel import col, delete, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from buildings.cve.answers import brief_of
 from buildings.cve.edition import Edition, Facts, listing_days
 from buildings.cve.feeds.download import Copy
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.models import Brief
 from buildings.cve.ranked_set import RankedSet
+from buildings.cve.results import brief_of
 from buildings.cve.tables import LATEST, ArchivedBrief, ArchivedSet, FeedState, LatestList
 from campus import Storage
 
@@ -32,7 +32,7 @@ LISTINGS: TypeAdapter[dict[str, KevEntry]] = TypeAdapter(dict[str, KevEntry])
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """The list on show: the edition, the brief as it was published, and the version that tells whether there is a newer one."""
+    """The stored list: the edition, the brief as published, and the version that changes with every stored list."""
 
     version: str
     edition: Edition
@@ -41,7 +41,7 @@ class Stored:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a feed's last reading failed."""
+    """Why a feed could not be read the last time."""
 
     feed: str
     reason: str
@@ -49,13 +49,13 @@ class Failure:
 
 
 async def newest_version(storage: Storage) -> str | None:
-    """What changes with every list that is stored; None while there is none."""
+    """The version of the newest stored list; None while there is none."""
     async with storage.read() as session:
         return (await session.exec(select(LatestList.version))).first()
 
 
 async def load_latest(storage: Storage) -> Stored | None:
-    """The list on show; None while none was ever made, or when it cannot be read, as one that a later version stored."""
+    """The stored list; None when there is none, or when it cannot be read because a later version stored it."""
     async with storage.read() as session:
         row = await session.get(LatestList, LATEST)
         archived = await session.get(ArchivedBrief, row.day) if row else None
@@ -75,10 +75,10 @@ def _opened(row: LatestList, archived: ArchivedBrief) -> Stored:
 
 
 async def save(storage: Storage, edition: Edition, *, copies: Mapping[str, Copy | None]) -> Stored | None:
-    """Store a day's list and archive its brief, all in one transaction; gives what is to be shown now.
+    """Store a day's list and archive its brief, all in one transaction; returns the list to serve now.
 
-    That is None when a later day's list is shown: then this one is only archived. `copies` are of the feeds that were
-    read, for the next requests to them; None where the server named nothing to ask by.
+    None when a later day's list is already stored: then this one is only archived. `copies` are of the feeds that were
+    read, for the next conditional requests; None where the server sent no ETag or Last-Modified.
     """
     brief = await anyio.to_thread.run_sync(lambda: brief_of(edition, today=edition.day))
     latest, archived, leading = await anyio.to_thread.run_sync(_packed, edition, brief)
@@ -138,21 +138,21 @@ async def all_days(storage: Storage) -> list[date]:
 
 
 async def held_copies(storage: Storage) -> dict[str, Copy]:
-    """What the servers called the feeds that the list on show was made from."""
+    """The URL, ETag and Last-Modified of each feed that the stored list was made from."""
     async with storage.read() as session:
         rows = await session.exec(select(FeedState))
         return {row.name: Copy(url=row.url, etag=row.etag, last_modified=row.last_modified) for row in rows if row.url}
 
 
 async def failures(storage: Storage) -> list[Failure]:
-    """The feeds whose last reading failed."""
+    """The feeds that could not be read the last time."""
     async with storage.read() as session:
         rows = await session.exec(select(FeedState).order_by(col(FeedState.name)))
         return [Failure(feed=row.name, reason=row.failure, at=row.failed_at) for row in rows if row.failure and row.failed_at]
 
 
 async def note_failure(storage: Storage, failure: Failure) -> None:
-    """Remember why a feed could not be read; what is known of its copy stays."""
+    """Store why a feed could not be read; its ETag and Last-Modified stay."""
     async with storage.write() as session:
         row = await session.get(FeedState, failure.feed) or FeedState(name=failure.feed)
         row.failure, row.failed_at = failure.reason, failure.at

@@ -1,4 +1,4 @@
-"""What is stored: the latest list whole, every day's brief and its leading part, and the state of each feed."""
+"""The CVE building's tables: the latest list, every day's brief with its leading ranks, and the state of each feed."""
 
 from datetime import date, datetime
 
@@ -14,7 +14,7 @@ class Tables(SQLModel, registry=registry()):
 
 
 class LatestList(Tables, table=True):
-    """The list on show: one row; `version` changes whenever anything here or in the archive does. Of its parts `facts` is compressed."""
+    """The list that is served, in one row. `version` changes with it and with the archive; `facts` is compressed."""
 
     __tablename__ = "latest_list"
 
@@ -27,7 +27,7 @@ class LatestList(Tables, table=True):
 
 
 class ArchivedBrief(Tables, table=True):
-    """The brief of one day, for ever: its JSON as it was published, compressed."""
+    """The brief of one day, kept for ever: its JSON as published, compressed."""
 
     __tablename__ = "archived_brief"
 
@@ -37,7 +37,7 @@ class ArchivedBrief(Tables, table=True):
 
 
 class ArchivedSet(Tables, table=True):
-    """The leading part of one day's ranked set: KEV, and what EPSS gave 0.1 or more; both parts compressed."""
+    """The leading part of one day's ranked set: KEV, and every CVE with an EPSS of 0.1 or more; both parts compressed."""
 
     __tablename__ = "archived_set"
 

@@ -1,4 +1,4 @@
-"""The gateway: the free directory of everything that is open on this campus."""
+"""The gateway building: the free directory of all servers, tools and prices of this campus."""
 
 from buildings.gateway.server import mcp
 from campus import Building

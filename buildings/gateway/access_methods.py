@@ -1,4 +1,4 @@
-"""The ways to unlock paid tools, as far as they are open here, step by step."""
+"""The ways to unlock paid tools (a key, or a payment per call), with step-by-step instructions."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from campus import HOW_TO_MAKE_A_KEY, Directory
 
 SPEND_LIMIT, LEGACY_SPEND_LIMIT = Decimal("1"), Decimal("0.10")
-"""US dollars: what x402's own clients pay at most per payment unless told otherwise, and those of its first version."""
+"""US dollars: the default limit per payment of x402's own clients, and of those of its first version."""
 WHO_PAYS = (
     "Over HTTP, x402 client libraries do this for you (Python: wrapHttpxWithPayment of x402.http.clients.httpx; TypeScript: "
     "wrapFetchWithPayment of @x402/fetch). Over MCP, a client pays only if its own code signs the payment and sends it in "
@@ -28,36 +28,36 @@ class AccessMethod(BaseModel):
 
 
 def access_methods(directory: Directory) -> tuple[AccessMethod, AccessMethod]:
-    """The key, and the payment per call."""
-    return key_door(directory), payment_door(directory)
+    """Both methods, the key first."""
+    return access_by_key(directory), payment_per_call(directory)
 
 
-def key_door(directory: Directory) -> AccessMethod:
-    """The first way in."""
+def access_by_key(directory: Directory) -> AccessMethod:
+    """How to buy and send a key."""
     return AccessMethod(
         name="key",
         open=True,
         how="Buy one of the products, then send 'Authorization: Bearer KEY' with every HTTP request, or give it to your MCP client "
         "as a header of the server. A key of scope all opens every server, also those added while it is valid."
-        + _at_the_counter(directory),
+        + _purchase_by_agents(directory),
     )
 
 
-def _at_the_counter(directory: Directory) -> str:
-    """Where an agent buys a key itself, and what it needs for that."""
+def _purchase_by_agents(directory: Directory) -> str:
+    """How an agent buys a key itself, if [buildings.checkout] is open."""
     if (seller := directory.seller()) is None:
         return ""
     entry, tool = seller
     return (
         f" An agent can buy one itself: {tool.name} at {entry.mcp}, or {tool.http[0]}; name the product in '{tool.sells}'. An "
-        "Idempotency-Key is required with the payment, and it is a secret: whoever has it can read the answer. Over HTTP send it as the "
+        "Idempotency-Key is required with the payment, and it is a secret: anyone who has it can read the answer. Over HTTP send it as the "
         "header Idempotency-Key, over MCP as the argument idempotency_key. The same call with the same Idempotency-Key returns the key "
         f"again for 24 hours if the answer is lost. {HOW_TO_MAKE_A_KEY}. {_limits({one.name: one.price for one in directory.products})}"
     )
 
 
-def payment_door(directory: Directory) -> AccessMethod:
-    """The second way in."""
+def payment_per_call(directory: Directory) -> AccessMethod:
+    """How to pay per call with x402."""
     if (payment := directory.payment) is None:
         return AccessMethod(
             name="x402",
@@ -80,17 +80,15 @@ def payment_door(directory: Directory) -> AccessMethod:
 
 
 def _prices(directory: Directory) -> dict[str, str]:
-    """What can be paid for here, and its price in US dollars."""
+    """The prices that can be paid here, in US dollars."""
     calls = {tool.name: tool.price for entry in directory.buildings() for tool in entry.tools if tool.price}
     products = {one.name: one.price for one in directory.products} if directory.seller() else {}
     return calls | products
 
 
 def _limits(prices: Mapping[str, str]) -> str:
-    """Which prices x402 clients refuse unless told otherwise, and how to tell them."""
-    limits = (
-        f"x402 clients pay at most ${SPEND_LIMIT} per payment unless told otherwise, those of v1, such as x402-fetch, ${LEGACY_SPEND_LIMIT}"
-    )
+    """Which prices x402 clients refuse by default, and how to raise their limit."""
+    limits = f"x402 clients pay at most ${SPEND_LIMIT} per payment by default, those of v1, such as x402-fetch, ${LEGACY_SPEND_LIMIT}"
     above = {name: price for name, price in prices.items() if Decimal(price) > SPEND_LIMIT}
     if not above:
         return f"{limits}; no price here is above ${SPEND_LIMIT}."

@@ -1,4 +1,4 @@
-"""How a server is added to common MCP clients, written out for the servers that are open."""
+"""The configuration that adds this campus's servers to common MCP clients."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class ClientSetup(BaseModel):
 
 
 def client_setups(entries: Sequence[BuildingEntry]) -> tuple[ClientSetup, ...]:
-    """Ready texts for every open server; the key goes to those that have something to unlock."""
+    """The configuration of every open server; the key is only in those of servers with paid tools."""
     return (
         ClientSetup(client="Claude Code", where="shell", text="\n".join(_claude(entry) for entry in entries)),
         ClientSetup(client="Cursor", where="~/.cursor/mcp.json", text=_json("mcpServers", entries, "url")),

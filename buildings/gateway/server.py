@@ -1,4 +1,4 @@
-"""The gateway's three tools; every answer is made from the buildings that are open and from campus.toml."""
+"""The MCP server of the gateway: three tools that describe the open buildings and how to pay."""
 
 from fastmcp import FastMCP
 from pydantic import BaseModel, ConfigDict, Field
@@ -105,7 +105,7 @@ async def about_service(site: Site = CurrentSite()) -> AboutService:
 
 
 def how_agents_buy(*, per_call: bool) -> str:
-    """The way from a free call to a paid one."""
+    """How an agent goes from a free call to a paid one."""
     first = (
         "Call a free tool first. A paid tool that is called without access returns which keys unlock it, their prices and where to buy "
         "them; how_to_pay lists them all. Buy a key and send it with every call"

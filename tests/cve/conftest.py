@@ -14,8 +14,8 @@ import anyio.abc
 import pytest
 
 from buildings.cve import building
-from buildings.cve.feeds.download import Caps, Patience
-from buildings.cve.readings import Terms
+from buildings.cve.feed_reader import FetchLimits
+from buildings.cve.feeds.download import RetryPolicy, SizeLimits
 from campus.testing import Clock, TestCampus, open_campus
 
 FEEDS = Path(__file__).parents[3] / "shared" / "feeds"
@@ -203,10 +203,14 @@ def open_test_campus() -> OpenTown:
 
 
 @pytest.fixture
-def terms() -> Callable[..., Terms]:
+def limits() -> Callable[..., FetchLimits]:
     """Short waits: a feed has a few seconds, and two tries."""
 
-    def made(*, seconds: float = 10.0, attempts: int = 2, **caps: int) -> Terms:
-        return Terms(patience=Patience(seconds=seconds, attempts=attempts, first_wait=0.01), caps=Caps(**caps), nvd_window=0.0)
+    def made(*, seconds: float = 10.0, attempts: int = 2, **size_limits: int) -> FetchLimits:
+        return FetchLimits(
+            retry_policy=RetryPolicy(seconds=seconds, attempts=attempts, first_wait=0.01),
+            size_limits=SizeLimits(**size_limits),
+            nvd_window=0.0,
+        )
 
     return made

@@ -31,8 +31,8 @@ async def test_feeds_that_stand_still_are_told_though_lists_are_made_of_them(pub
             await campus.run("refresh")
             clock.move(timedelta(days=1))
         (sentence,) = (await campus.service.ask("ready"))["cve"]
-        assert sentence.startswith("the feeds stand still (KEV ")
-        assert "see their addresses" in sentence
+        assert sentence.startswith("the feeds have stopped changing (KEV ")
+        assert "check their addresses" in sentence
 
 
 async def test_the_check_asks_each_feed_and_says_which_setting_to_change(publisher, open_test_campus) -> None:
@@ -59,7 +59,7 @@ async def test_the_audit_finds_ranks_that_were_changed(publisher, open_test_camp
             columns.ranks[0], columns.ranks[1] = columns.ranks[1], columns.ranks[0]
             row.ranked = columns.pack()
         found = (await campus.service.ask("audit"))["cve"]
-        assert found == ["the stored ranks of 2026-08-21 are not those of its KEV and EPSS; run the job cve.refresh"]
+        assert found == ["the stored ranks of 2026-08-21 differ from those computed from its KEV and EPSS; run the job cve.refresh"]
 
 
 async def test_the_audit_finds_a_brief_that_was_changed(publisher, open_test_campus) -> None:
@@ -73,7 +73,7 @@ async def test_the_audit_finds_a_brief_that_was_changed(publisher, open_test_cam
             old.brief = new.brief
         found = (await campus.service.ask("audit"))["cve"]
         assert len(found) == 25
-        assert all("of 2026-08-21 gives CVE-2026-" in sentence for sentence in found)
+        assert all("the brief of 2026-08-21" in sentence and "CVE-2026-" in sentence for sentence in found)
 
 
 async def test_the_audit_finds_a_day_whose_ranked_set_is_gone(publisher, open_test_campus) -> None:
@@ -81,4 +81,4 @@ async def test_the_audit_finds_a_day_whose_ranked_set_is_gone(publisher, open_te
         await campus.run("refresh")
         async with campus.site.storage.write() as session:
             await session.delete((await session.exec(select(ArchivedSet))).one())
-        assert (await campus.service.ask("audit"))["cve"] == ["the archive of 2026-08-21 lacks its ranked set"]
+        assert (await campus.service.ask("audit"))["cve"] == ["the archive of 2026-08-21 has no ranked set"]

@@ -20,7 +20,7 @@ async def test_a_list_that_cannot_be_read_is_made_anew(publisher: Any, open_test
             row = (await session.exec(select(LatestList))).one()
             row.ranked, row.version = row.ranked[:-1], "damaged"
         await campus.run("reload")
-        assert len(campus.site.state.edition.ranked) == ranked, "what is on show stays"
+        assert len(campus.site.state.edition.ranked) == ranked, "what is served stays"
     async with open_test_campus(publisher.url, storage=storage_url) as campus:
         assert campus.site.state.real_edition is None
         await campus.run("refresh")

@@ -1,11 +1,11 @@
-"""Fetching a feed from a real server: conditions, redirects, tries, caps and deadlines."""
+"""Fetching a feed from a real server: conditions, redirects, retries, size limits and deadlines."""
 
 from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 
-from buildings.cve.feeds.download import Caps, Copy, Fetcher, Patience
+from buildings.cve.feeds.download import Copy, Fetcher, RetryPolicy, SizeLimits
 from buildings.cve.feeds.errors import FeedRefused, FeedUnavailable
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,9 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 def fetcher(client) -> Fetcher:
-    return Fetcher(client=client, feed="KEV", patience=Patience(seconds=10, attempts=3, first_wait=0.01), caps=Caps(sent=1000))
+    return Fetcher(
+        client=client, feed="KEV", retry_policy=RetryPolicy(seconds=10, attempts=3, first_wait=0.01), size_limits=SizeLimits(sent=1000)
+    )
 
 
 async def test_a_feed_comes_as_it_was_sent_with_what_the_server_calls_it(publisher, fetcher) -> None:
@@ -67,7 +69,7 @@ async def test_a_redirect_to_a_file_of_this_machine_is_refused(publisher, tmp_pa
 
     publisher.put(PATH, status=302, headers={"Location": f"file://localhost{tmp_path}/secret"})
     async with httpx.AsyncClient(follow_redirects=True, mounts={"file://": Files()}) as client:
-        fetcher = Fetcher(client=client, feed="KEV", patience=Patience())
+        fetcher = Fetcher(client=client, feed="KEV", retry_policy=RetryPolicy())
         with pytest.raises(FeedRefused, match="leads to a file of this machine"):
             await fetcher.fetch(publisher.url + PATH)
 
@@ -99,13 +101,13 @@ async def test_a_status_that_may_pass_is_tried_again_and_no_other(publisher, fet
 
 async def test_an_answer_that_breaks_off_is_tried_again_and_then_given_up(publisher, fetcher) -> None:
     publisher.put(PATH, b"half", promised=8)
-    with pytest.raises(FeedUnavailable, match="gave no whole answer"):
+    with pytest.raises(FeedUnavailable, match="did not send a complete answer"):
         await fetcher.fetch(publisher.url + PATH)
     assert len(publisher.targets(PATH)) == 3
 
 
 async def test_nobody_listening_is_said_so(fetcher) -> None:
-    with pytest.raises(FeedUnavailable, match="gave no whole answer: ConnectError"):
+    with pytest.raises(FeedUnavailable, match="did not send a complete answer: ConnectError"):
         await fetcher.fetch("http://127.0.0.1:1/feed")
 
 
@@ -118,6 +120,6 @@ async def test_more_than_the_cap_is_refused_without_another_try(publisher, fetch
 
 async def test_a_feed_that_trickles_is_given_up_at_the_deadline(publisher, client) -> None:
     publisher.put(PATH, b"x" * 500, pause=0.05)
-    fetcher = Fetcher(client=client, feed="KEV", patience=Patience(seconds=0.4, attempts=3, first_wait=0.01))
+    fetcher = Fetcher(client=client, feed="KEV", retry_policy=RetryPolicy(seconds=0.4, attempts=3, first_wait=0.01))
     with pytest.raises(FeedUnavailable, match=r"had not finished after 0\.4 seconds and [1-9]\d* bytes"):
         await fetcher.fetch(publisher.url + PATH)

@@ -7,8 +7,8 @@ from datetime import date, timedelta
 
 import pytest
 
+from buildings.cve.feed_reader import FetchLimits
 from buildings.cve.feeds.errors import FeedError
-from buildings.cve.readings import Terms
 from buildings.cve.refresh import refresh, renew
 from campus.testing import Clock
 
@@ -51,7 +51,7 @@ def broken(make, feed: str, fault: str) -> dict[str, object]:
 
 REASONS = {
     "down": "answered 503",
-    "cut off": "gave no whole answer",
+    "cut off": "did not send a complete answer",
     "truncated": "not a KEV catalog|ends early",
     "garbled": "not a KEV catalog|damaged|no row",
     "HTML with status 200": "an HTML page",
@@ -61,12 +61,12 @@ REASONS = {
     "a gzip bomb": "unpacks to more than",
     "1 byte at a time": "had not finished",
     "too large": "sends more than",
-    "a loop": "gave no whole answer",
+    "a loop": "did not send a complete answer",
 }
 
 
 @pytest.mark.parametrize("feed", [KEV, EPSS], ids=["KEV", "EPSS"])
-async def test_no_fault_of_a_feed_takes_the_last_list_down(publisher, open_test_campus, make, terms, subtests, feed: str) -> None:
+async def test_no_fault_of_a_feed_takes_the_last_list_down(publisher, open_test_campus, make, limits, subtests, feed: str) -> None:
     async with open_test_campus(publisher.url) as campus:
         await campus.run("refresh")
         before = await shown(campus)
@@ -74,7 +74,7 @@ async def test_no_fault_of_a_feed_takes_the_last_list_down(publisher, open_test_
             with subtests.test(fault):
                 publisher.put(feed, **broken(make, feed, fault))
                 with pytest.raises(FeedError, match=reason):
-                    await renew(campus.site, terms=terms(seconds=1.0, sent=900_000, unpacked=1 << 20))
+                    await renew(campus.site, limits=limits(seconds=1.0, sent=900_000, unpacked=1 << 20))
                 assert await shown(campus) == before
                 [told] = (await campus.service.ask("ready"))["cve"]
                 assert re.match("KEV failed at" if feed == KEV else "EPSS failed at", told)
@@ -112,7 +112,7 @@ async def test_without_a_first_list_a_fault_shows_as_no_list_yet(publisher, open
         assert (teaser.status_code, teaser.json()["code"]) == (503, "no_list_yet")
         assert int(teaser.headers["Retry-After"]) > 0
         found = (await campus.service.ask("ready"))["cve"]
-        assert "no list was made yet" in found[0]
+        assert "no list has been made yet" in found[0]
         assert "the first should have 1,000" in found[1]
 
 
@@ -134,20 +134,20 @@ async def test_accept_does_not_take_garbage(publisher, open_test_campus) -> None
 
 
 @pytest.mark.parametrize("fault", [{"status": 403}, {"status": 503}, {"body": b"half", "promised": 9}], ids=["403", "503", "cut off"])
-async def test_when_cisa_turns_away_its_mirror_is_read(publisher, open_test_campus, make, terms, fault) -> None:
+async def test_when_cisa_turns_away_its_mirror_is_read(publisher, open_test_campus, make, limits, fault) -> None:
     publisher.put(KEV, **fault)
     publisher.put(MIRROR, make.kev_catalog(make.listings(1300)))
     async with open_test_campus(publisher.url) as campus:
-        await renew(campus.site, terms=terms())
+        await renew(campus.site, limits=limits())
         assert (await campus.call("top_cves_today", key="cve")).data["feeds"]["kev"]["entries"] == 1300
 
 
-async def test_when_the_mirror_fails_too_both_are_named(publisher, open_test_campus, terms) -> None:
+async def test_when_the_mirror_fails_too_both_are_named(publisher, open_test_campus, limits) -> None:
     publisher.put(KEV, status=403)
     publisher.put(MIRROR, status=500)
     async with open_test_campus(publisher.url) as campus:
         with pytest.raises(FeedError, match=r":\d+ answered 403; its mirror: .*:\d+ answered 500"):
-            await renew(campus.site, terms=terms())
+            await renew(campus.site, limits=limits())
 
 
 async def test_a_redirect_is_followed_and_unchanged_feeds_are_not_sent_again(publisher, open_test_campus, make) -> None:
@@ -171,14 +171,14 @@ async def test_a_redirect_is_followed_and_unchanged_feeds_are_not_sent_again(pub
 
 
 @pytest.mark.parametrize("fault", [{"status": 403}, {"body": b"<html>"}, {"body": b""}])
-async def test_nvd_does_not_hold_up_the_list_and_what_it_told_before_is_kept(publisher, open_test_campus, make, terms, fault) -> None:
+async def test_nvd_does_not_hold_up_the_list_and_what_it_told_before_is_kept(publisher, open_test_campus, make, limits, fault) -> None:
     rated = {"cvssMetricV31": [{"source": "nvd@nist.gov", "type": "Primary", "cvssData": {"version": "3.1", "baseScore": 9.8}}]}
     publisher.put(NVD, make.nvd_page([make.nvd_record("CVE-2026-1000", metrics=rated)]))
     async with open_test_campus(publisher.url) as campus:
-        await renew(campus.site, terms=terms())
+        await renew(campus.site, limits=limits())
         publisher.put(NVD, **fault)
         publisher.put(KEV, make.kev_catalog(make.listings(1201)))
-        await renew(campus.site, terms=terms())
+        await renew(campus.site, limits=limits())
         verdict = (await campus.call("cve_verdict", key="cve", cve_id="CVE-2026-1000")).data
         assert (verdict["severity"], verdict["severity_source"], verdict["cvss"]["score"]) == ("CRITICAL", "nvd", 9.8)
         brief = (await campus.call("top_cves_today", key="cve")).data
@@ -187,17 +187,17 @@ async def test_nvd_does_not_hold_up_the_list_and_what_it_told_before_is_kept(pub
         assert (await campus.service.ask("ready"))["cve"][0].startswith("NVD failed at")
 
 
-async def test_without_nvd_ever_severity_is_unknown_and_has_no_source(publisher, open_test_campus, terms) -> None:
+async def test_without_nvd_ever_severity_is_unknown_and_has_no_source(publisher, open_test_campus, limits) -> None:
     publisher.put(NVD, status=503)
     async with open_test_campus(publisher.url) as campus:
-        await renew(campus.site, terms=terms())
+        await renew(campus.site, limits=limits())
         brief = (await campus.call("top_cves_today", key="cve")).data
         assert {(entry["severity"], entry["severity_source"], entry["cvss"]) for entry in brief["entries"]} == {("UNKNOWN", None, None)}
         assert brief["feeds"]["nvd"] == {"version": None, "date": None, "age_days": None, "entries": None}
 
 
-async def test_the_shipped_terms_are_those_of_the_job() -> None:
-    assert Terms().patience.seconds == 120
+async def test_the_shipped_limits_are_those_of_the_job() -> None:
+    assert FetchLimits().retry_policy.seconds == 120
     assert refresh.__kwdefaults__ == {"day": None, "accept": False}
 
 

@@ -58,7 +58,7 @@ def test_a_release_with_one_bad_listing_is_refused_whole(make, member) -> None:
 
 
 def test_a_release_that_lost_listings_on_its_way_is_refused(make) -> None:
-    with pytest.raises(FeedRefused, match="says 3 entries and holds 1"):
+    with pytest.raises(FeedRefused, match="announces 3 entries and holds 1"):
         parse_kev(make.kev_catalog([make.kev_entry("CVE-2026-1000", ADDED)], count=3))
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from buildings.cve.feeds.download import Fetcher, Patience
+from buildings.cve.feeds.download import Fetcher, RetryPolicy
 from buildings.cve.feeds.errors import FeedRefused, FeedUnavailable
 from buildings.cve.feeds.nvd_pages import pause_between_pages, read_nvd
 
@@ -18,7 +18,7 @@ PATH = "/rest/json/cves/2.0"
 @pytest.fixture
 async def fetcher() -> AsyncIterator[Fetcher]:
     async with httpx.AsyncClient(follow_redirects=True) as client:
-        yield Fetcher(client=client, feed="NVD", patience=Patience(seconds=10, attempts=1))
+        yield Fetcher(client=client, feed="NVD", retry_policy=RetryPolicy(seconds=10, attempts=1))
 
 
 def page_address(start: int) -> str:

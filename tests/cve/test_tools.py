@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
-from terms.samples import PAYMENTS
+from limits.samples import PAYMENTS
 
 from campus.testing import Clock
 
@@ -197,7 +197,7 @@ async def test_answers_are_the_same_objects_until_the_list_or_the_day_changes(fe
         state = campus.site.state
 
         def answers() -> Any:
-            return state.answers(clock(), full_list=lambda: "here")
+            return state.results(clock(), full_list=lambda: "here")
 
         first = answers()
         clock.move(timedelta(hours=9))

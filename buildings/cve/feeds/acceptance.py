@@ -1,4 +1,4 @@
-"""When a well-formed feed is refused all the same: it shrank, is suspiciously small, or is older than the one in use."""
+"""Refuses a well-formed feed that shrank, is suspiciously small, or is older than the one in use."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ REMEDY = "run the job cve.refresh with --accept if that is right"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issue:
-    """One issue of a feed: its version as the publisher names it, its moment, and how many CVEs it holds."""
+    """One issue of a feed: its version as the publisher names it, its time, and how many CVEs it holds."""
 
     version: str
     issued: datetime
@@ -22,7 +22,7 @@ class Issue:
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """The share by which an issue may be smaller than the last, and the fewest entries of the first."""
+    """How much smaller than the last an issue may be, as a share, and the fewest entries of a first one."""
 
     shrinkage: float
     first_entries: int
@@ -33,9 +33,9 @@ EPSS = Thresholds(shrinkage=0.10, first_entries=1)
 
 
 def check(feed: str, issue: Issue, *, used: Issue | None, thresholds: Thresholds) -> None:
-    """Raise FeedRefused when an issue should not follow the one that was `used` for the last list; None at first.
+    """Raise FeedRefused when an issue should not replace the one `used` for the last list (None for the first list).
 
-    Age alone is no reason: the list is made all the same, and says how old each feed is.
+    Age alone is not a reason: the list is still made, and shows how old each feed is.
     """
     if used is None:
         if issue.entries < thresholds.first_entries:
@@ -48,5 +48,5 @@ def check(feed: str, issue: Issue, *, used: Issue | None, thresholds: Thresholds
         raise FeedRefused(
             feed,
             f"{issue} has {issue.entries:,} entries, {lost:.1%} fewer than the {used.entries:,} of {used},"
-            f" where {thresholds.shrinkage:.0%} are believed; {REMEDY}",
+            f" where {thresholds.shrinkage:.0%} are accepted; {REMEDY}",
         )

@@ -1,4 +1,4 @@
-"""How a feed is fetched: streamed, capped, in limited time, asked for only when newer, and tried again."""
+"""Downloads a feed: streamed, limited in size and time, conditional on a newer version, with retries."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from http import HTTPStatus
 import anyio
 import httpx
 
+from buildings.cve.feeds.decompression import MAX_UNPACKED_BYTES
 from buildings.cve.feeds.errors import FeedRefused, FeedUnavailable
-from buildings.cve.feeds.packing import MOST_BYTES
 from campus import origin_of
 
-PASSING = frozenset({408, 429, 500, 502, 503, 504})
-"""Statuses that another try may cure."""
+RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+"""Statuses that may pass, so that the request is sent again."""
 
 CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
-    """How long one address is waited for: `seconds` in all, tries included; the wait between tries doubles."""
+class RetryPolicy:
+    """How long one address may take: `seconds` in all, retries included; the wait between attempts doubles."""
 
     seconds: float = 120.0
     attempts: int = 3
@@ -27,23 +27,23 @@ class Patience:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Caps:
+class SizeLimits:
     """The most bytes of a feed, as sent and as unpacked."""
 
     sent: int = 32 << 20
-    unpacked: int = MOST_BYTES
+    unpacked: int = MAX_UNPACKED_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copy:
-    """Where a copy came from and what the server called it, so that only a newer one need be sent."""
+    """The address, ETag and Last-Modified of a copy, so that the server sends only a newer one."""
 
     url: str
     etag: str | None = None
     last_modified: str | None = None
 
     def conditions(self, url: str) -> dict[str, str]:
-        """The headers that ask `url` for a newer one; none when this copy came from elsewhere."""
+        """The headers that ask `url` for a newer one; none when this copy came from another address."""
         if url != self.url:
             return {}
         said = {"if-none-match": self.etag, "if-modified-since": self.last_modified}
@@ -64,39 +64,41 @@ class Fetcher:
 
     client: httpx.AsyncClient
     feed: str
-    patience: Patience
-    caps: Caps = Caps()
+    retry_policy: RetryPolicy
+    size_limits: SizeLimits = SizeLimits()
 
     async def fetch(self, url: str, *, held: Copy | None = None, headers: Mapping[str, str] | None = None) -> Download | None:
-        """The feed at `url`; None when the copy that is `held` is still the newest.
+        """The feed at `url`; None when the `held` copy is still the newest.
 
-        Raises FeedUnavailable when it cannot be had, FeedRefused when it is too large. A request with headers of its
-        own follows no redirect: they may carry a key.
+        Raises FeedUnavailable when it cannot be read, FeedRefused when it is too large. A request with `headers`
+        follows no redirect, since they may carry a key.
         """
         asked = {"accept-encoding": "gzip", **(headers or {}), **(held.conditions(url) if held else {})}
         body = bytearray()
         try:
-            with anyio.fail_after(self.patience.seconds):
+            with anyio.fail_after(self.retry_policy.seconds):
                 copy = await self._with_tries(lambda: self._stream(url, asked, body, follow_redirects=not headers))
         except TimeoutError:
             raise FeedUnavailable(
-                self.feed, f"{origin_of(url)} had not finished after {self.patience.seconds:g} seconds and {len(body):,} bytes"
+                self.feed, f"{origin_of(url)} had not finished after {self.retry_policy.seconds:g} seconds and {len(body):,} bytes"
             ) from None
         except httpx.HTTPStatusError as error:
             raise FeedUnavailable(self.feed, f"{origin_of(url)} answered {error.response.status_code}") from None
-        except httpx.InvalidURL:  # its text quotes what cannot be read, which may be a part of a password
-            raise FeedUnavailable(self.feed, "its address cannot be read; see that user and password in it are percent-encoded") from None
+        except httpx.InvalidURL:  # its text quotes the URL, which may hold a password
+            raise FeedUnavailable(self.feed, "its address cannot be read; percent-encode the user and password in it") from None
         except (httpx.HTTPError, OSError) as error:
-            raise FeedUnavailable(self.feed, f"{origin_of(url)} gave no whole answer: {type(error).__name__} {error}".rstrip()) from None
+            raise FeedUnavailable(
+                self.feed, f"{origin_of(url)} did not send a complete answer: {type(error).__name__} {error}".rstrip()
+            ) from None
         return Download(body=bytes(body), copy=copy) if copy else None
 
     async def _with_tries(self, stream: Callable[[], Awaitable[Copy | None]]) -> Copy | None:
         import stamina  # 8 ms, spared until a feed is asked
 
         # The call has no arguments, for stamina logs those: a header may be a key.
-        first = self.patience.first_wait
-        tries = stamina.AsyncRetryingCaller(attempts=self.patience.attempts, timeout=None, wait_initial=first, wait_jitter=first / 2)
-        return await tries(_may_pass, stream)
+        first = self.retry_policy.first_wait
+        tries = stamina.AsyncRetryingCaller(attempts=self.retry_policy.attempts, timeout=None, wait_initial=first, wait_jitter=first / 2)
+        return await tries(_is_retried, stream)
 
     async def _stream(self, url: str, headers: Mapping[str, str], body: bytearray, *, follow_redirects: bool) -> Copy | None:
         body.clear()
@@ -106,8 +108,8 @@ class Fetcher:
             self._check(response, url)
             async for chunk in response.aiter_raw():
                 body += chunk
-                if len(body) > self.caps.sent:
-                    raise FeedRefused(self.feed, f"{origin_of(url)} sends more than {self.caps.sent:,} bytes")
+                if len(body) > self.size_limits.sent:
+                    raise FeedRefused(self.feed, f"{origin_of(url)} sends more than {self.size_limits.sent:,} bytes")
         return Copy(url=url, etag=response.headers.get("etag"), last_modified=response.headers.get("last-modified"))
 
     def _check(self, response: httpx.Response, url: str) -> None:
@@ -117,7 +119,7 @@ class Fetcher:
             raise FeedRefused(self.feed, f"{origin_of(url)} leads to a file of this machine")
 
 
-def _may_pass(error: Exception) -> bool:
+def _is_retried(error: Exception) -> bool:
     if isinstance(error, httpx.HTTPStatusError):
-        return error.response.status_code in PASSING
+        return error.response.status_code in RETRIED_STATUSES
     return isinstance(error, httpx.TransportError)

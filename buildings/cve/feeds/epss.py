@@ -1,4 +1,4 @@
-"""The EPSS scores of one day: FIRST's CSV, parsed row by row or refused."""
+"""Parses the EPSS scores of one day, FIRST's CSV; a malformed file is refused whole."""
 
 import re
 from array import array
@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from buildings.cve.cve_id import SEQUENCES, spelled
 from buildings.cve.feeds.acceptance import Issue
+from buildings.cve.feeds.decompression import MAX_UNPACKED_BYTES, unpacked
 from buildings.cve.feeds.errors import GLIMPSE, FeedRefused, glimpse
-from buildings.cve.feeds.packing import MOST_BYTES, unpacked
 from buildings.cve.ranked_set import Scores, sorted_scores
 
 FEED = "EPSS"
@@ -29,16 +29,16 @@ class EpssDay:
 
     @property
     def issue(self) -> Issue:
-        """What can be compared with another day's."""
+        """Its version, time and size, to compare with another day."""
         return Issue(version=self.model_version, issued=self.scored_at, entries=len(self.scores.numbers))
 
 
-def parse_epss(sent: bytes, most: int = MOST_BYTES) -> EpssDay:
+def parse_epss(sent: bytes, max_bytes: int = MAX_UNPACKED_BYTES) -> EpssDay:
     """Read the file, packed or not, block by block. Raises FeedRefused with what was seen.
 
     Its first line names the model and the day; rows may stand in any order, and numbers may be written as `2e-05`.
     """
-    blocks = _whole_lines(unpacked(sent, feed=FEED, most=most))
+    blocks = _whole_lines(unpacked(sent, feed=FEED, max_bytes=max_bytes))
     first = next(blocks, b"")
     about, _, rest = first.partition(b"\n")
     header, _, rows = rest.partition(b"\n")

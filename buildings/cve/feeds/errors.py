@@ -1,8 +1,8 @@
-"""What can be wrong with a feed, one clear sentence each for the operator.
+"""The errors of a feed, each with one clear sentence for the operator.
 
 FeedError
-├── FeedUnavailable   it cannot be had: no connection, an error status, too slow
-└── FeedRefused       it was had and is not taken: not what it should be, too large, suspiciously smaller, older
+├── FeedUnavailable   it cannot be read: no connection, an error status, too slow
+└── FeedRefused       it was read and is not used: malformed, too large, suspiciously smaller, older
 """
 
 import re
@@ -16,7 +16,7 @@ PRINTABLE = re.compile(r"[^ -~]+")
 
 
 class FeedError(JobFailed):
-    """A feed gave nothing that a list can be made from."""
+    """A feed cannot be used for a list."""
 
     def __init__(self, feed: str, reason: str) -> None:
         super().__init__(f"{feed}: {reason}")
@@ -25,15 +25,15 @@ class FeedError(JobFailed):
 
 
 class FeedUnavailable(FeedError):
-    """It cannot be had."""
+    """The feed cannot be read."""
 
 
 class FeedRefused(FeedError):
-    """It was had, and is not taken."""
+    """The feed was read and is not used."""
 
 
 def glimpse(body: bytes | bytearray) -> str:
-    """What a body looks like, in a few words: for the sentence that refuses it."""
+    """What a body looks like, in a few words, for an error."""
     if not body.strip():
         return "an empty answer"
     start = PRINTABLE.sub(" ", body[: 4 * GLIMPSE].decode("ascii", errors="replace")).strip()[:GLIMPSE]
@@ -42,7 +42,7 @@ def glimpse(body: bytes | bytearray) -> str:
 
 
 def first_fault(error: ValidationError) -> str:
-    """Where the first thing stands that a format does not allow, and what is wrong with it."""
+    """The place and the reason of the first validation error."""
     found = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in found["loc"])
     what = found["msg"].removeprefix("Value error, ")

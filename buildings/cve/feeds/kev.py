@@ -1,4 +1,4 @@
-"""The KEV catalog: CISA's JSON, parsed whole or refused."""
+"""Parses the KEV catalog, CISA's JSON with one entry per listed CVE; a malformed catalog is refused whole."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from pydantic.alias_generators import to_camel
 from buildings.cve.cve_id import PATTERN
 from buildings.cve.enrichment import says_end_of_life
 from buildings.cve.feeds.acceptance import Issue
+from buildings.cve.feeds.decompression import MAX_UNPACKED_BYTES, whole
 from buildings.cve.feeds.errors import FeedRefused, first_fault, glimpse
-from buildings.cve.feeds.packing import MOST_BYTES, whole
 
 FEED = "KEV"
 
@@ -49,12 +49,12 @@ class KevCatalog:
 
     @property
     def issue(self) -> Issue:
-        """What can be compared with another release."""
+        """Its version, time and size, to compare with another release."""
         return Issue(version=self.version, issued=self.released_at, entries=len(self.entries))
 
 
 class Published(BaseModel):
-    """Base of what is read: names as CISA spells them, blanks stripped, members that nobody needs passed over."""
+    """Base of what is read: names as CISA spells them, blanks stripped, members that are not needed ignored."""
 
     model_config = ConfigDict(alias_generator=AliasGenerator(validation_alias=to_camel), str_strip_whitespace=True)
 
@@ -71,7 +71,7 @@ class PublishedEntry(Published):
     known_ransomware_campaign_use: str = "Unknown"
 
     def entry(self) -> KevEntry:
-        """The same, distilled."""
+        """The entry, reduced to what the lists need."""
         return KevEntry(
             self.cve_id,
             self.vendor_project,
@@ -92,17 +92,17 @@ class PublishedCatalog(Published):
     vulnerabilities: list[PublishedEntry]
 
 
-def parse_kev(sent: bytes, most: int = MOST_BYTES) -> KevCatalog:
+def parse_kev(sent: bytes, max_bytes: int = MAX_UNPACKED_BYTES) -> KevCatalog:
     """Read a release of the catalog, packed or not. Raises FeedRefused with what was seen.
 
     One release listed a CVE twice: its earliest listing counts, as it did in the releases before and after.
     """
-    body = whole(sent, feed=FEED, most=most)
+    body = whole(sent, feed=FEED, max_bytes=max_bytes)
     try:
         read = PublishedCatalog.model_validate_json(body)
     except ValidationError as error:
         raise FeedRefused(FEED, f"not a KEV catalog ({first_fault(error)}), but {glimpse(body)}") from None
     if read.count != len(read.vulnerabilities):
-        raise FeedRefused(FEED, f"the catalog says {read.count:,} entries and holds {len(read.vulnerabilities):,}")
+        raise FeedRefused(FEED, f"the catalog announces {read.count:,} entries and holds {len(read.vulnerabilities):,}")
     newest_first = sorted((one.entry() for one in read.vulnerabilities), key=lambda entry: entry.date_added, reverse=True)
     return KevCatalog(read.catalog_version, read.date_released, {entry.cve_id: entry for entry in newest_first})

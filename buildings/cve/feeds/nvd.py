@@ -1,4 +1,4 @@
-"""NVD's records: a page of its API or a file in the same format, distilled or refused."""
+"""Parses NVD's JSON 2.0: a page of its API or a file in the same format, reduced to what the lists need."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,8 +10,8 @@ from pydantic.alias_generators import to_camel
 from buildings.cve.cve_id import canonical
 from buildings.cve.enrichment import Metric, NvdRecord, Reference, names_in, rating_of, tagged
 from buildings.cve.feeds.acceptance import Issue
+from buildings.cve.feeds.decompression import MAX_UNPACKED_BYTES, whole
 from buildings.cve.feeds.errors import FeedRefused, first_fault, glimpse
-from buildings.cve.feeds.packing import MOST_BYTES, whole
 
 FEED = "NVD"
 
@@ -28,7 +28,7 @@ class NvdPage:
 
 
 class Published(BaseModel):
-    """Base of what is read: names as NVD spells them; members that nobody needs are passed over."""
+    """Base of what is read: names as NVD spells them; members that are not needed are ignored."""
 
     model_config = ConfigDict(alias_generator=to_camel)
 
@@ -108,7 +108,7 @@ class PublishedRecord(Published):
     configurations: list[Configuration] = []
 
     def record(self) -> NvdRecord | None:
-        """The same, distilled; None when its identifier is none."""
+        """The record, reduced to what the lists need; None when its identifier is not valid."""
         if (cve_id := canonical(self.id)) is None:
             return None
         references = [Reference(one.url, one.tags) for one in self.references]
@@ -137,7 +137,7 @@ def _distilled(published: Any) -> NvdRecord | None:
 
 
 class Item(Published):
-    """An element of the page, distilled as soon as it is read: all records at full length would take 50 MB."""
+    """An element of the page, reduced as soon as it is read: all records at full length would take 50 MB."""
 
     cve: Annotated[NvdRecord | None, BeforeValidator(_distilled)]
 
@@ -153,9 +153,9 @@ class PublishedPage(Published):
     vulnerabilities: list[Item]
 
 
-def parse_nvd(sent: bytes, most: int = MOST_BYTES) -> NvdPage:
+def parse_nvd(sent: bytes, max_bytes: int = MAX_UNPACKED_BYTES) -> NvdPage:
     """Read a page, packed or not, whatever the records' status. Raises FeedRefused with what was seen."""
-    body = whole(sent, feed=FEED, most=most)
+    body = whole(sent, feed=FEED, max_bytes=max_bytes)
     try:
         page = PublishedPage.model_validate_json(body)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""NVD read whole: page after page of its API at the rate that it asks for, or one file."""
+"""Reads all of NVD: page after page of its API at the rate that NVD allows, or one file."""
 
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
@@ -13,16 +13,16 @@ from buildings.cve.feeds.errors import FeedRefused
 from buildings.cve.feeds.nvd import FEED, NvdPage, parse_nvd
 
 PAGE = 2_000
-"""The most records that NVD gives at once."""
+"""The most records that NVD sends in one page."""
 
-MOST_PAGES = 25
+MAX_PAGES = 25
 WINDOW_SECONDS = 30.0
 REQUESTS_PER_WINDOW, REQUESTS_WITH_KEY = 5, 50
 
 
 @dataclass(frozen=True, kw_only=True)
 class NvdRead:
-    """All that NVD gave: about the CVEs in KEV from its API, about whatever it holds from a file."""
+    """NVD's records: of the CVEs in KEV from its API, or everything in a file."""
 
     records: tuple[NvdRecord, ...]
     issue: Issue
@@ -42,7 +42,7 @@ async def read_nvd(
     headers = {"apiKey": api_key} if api_key else None
     records: list[NvdRecord] = []
     start = 0
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         download = await fetcher.fetch(_page_address(url, start), headers=headers)
         assert download is not None, "pages are asked for without a condition"
         page = await _parsed(fetcher, download.body)
@@ -55,16 +55,16 @@ async def read_nvd(
         if start >= page.total:
             return NvdRead(records=tuple(records), issue=replace(page.issue, entries=len(records)))
         await anyio.sleep(pause)
-    raise FeedRefused(FEED, f"{MOST_PAGES} pages did not bring all of its records")
+    raise FeedRefused(FEED, f"{MAX_PAGES} pages did not hold all of its records")
 
 
 def pause_between_pages(window: float = WINDOW_SECONDS, *, has_key: bool) -> float:
-    """The seconds between requests that keep to NVD's rate."""
+    """Seconds between requests that stay within NVD's rate limit."""
     return window / (REQUESTS_WITH_KEY if has_key else REQUESTS_PER_WINDOW)
 
 
-def smallest_question(url: str) -> str:
-    """The address that shows whether NVD can be had, for little."""
+def smallest_request(url: str) -> str:
+    """The cheapest request that shows whether NVD can be reached."""
     return url if _is_file(url) else f"{url}{'&' if urlsplit(url).query else '?'}resultsPerPage=1"
 
 
@@ -81,7 +81,7 @@ async def _read_file(fetcher: Fetcher, url: str, held: Copy | None) -> NvdRead |
 
 
 async def _parsed(fetcher: Fetcher, sent: bytes) -> NvdPage:
-    return await anyio.to_thread.run_sync(parse_nvd, sent, fetcher.caps.unpacked)
+    return await anyio.to_thread.run_sync(parse_nvd, sent, fetcher.size_limits.unpacked)
 
 
 def _page_address(url: str, start: int) -> str:

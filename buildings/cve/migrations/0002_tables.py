@@ -1,4 +1,4 @@
-"""The lists, their archive, and the state of the feeds. It replaces the steps before the first release."""
+"""Creates the tables of lists, archive and feed state; replaces the migrations from before the first release."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the four tables."""
+    """Create the four tables."""
     op.create_table(
         "latest_list",
         sa.Column("id", sa.Integer(), nullable=False),

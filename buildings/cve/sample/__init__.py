@@ -1,4 +1,4 @@
-"""A small hand-written sample in the three feeds' own formats, shown while no list was ever made."""
+"""A small hand-written sample in the three feeds' own formats, served until the first list is made."""
 
 from dataclasses import replace
 from pathlib import Path

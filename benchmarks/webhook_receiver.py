@@ -1,4 +1,4 @@
-"""Where alerts go: an HTTPS receiver that takes whatever it is sent. `hook PORT FILE`, FILE with its key and certificate."""
+"""An HTTPS receiver that accepts every alert. `webhook_receiver PORT FILE`, FILE with its key and certificate."""
 
 import sys
 

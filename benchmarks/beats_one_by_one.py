@@ -1,6 +1,6 @@
-"""The baseline of beats: a Starlette route as one writes it by hand, with an UPDATE and its commit by aiosqlite for each beat.
+"""Baseline of beats: a hand-written Starlette route with an UPDATE and its commit by aiosqlite for each beat.
 
-`one_by_one PORT FILE MODE` makes the file with MONITORS monitors; MODE is SQLite's `synchronous`, NORMAL or FULL.
+`beats_one_by_one PORT FILE MODE` makes the file with MONITORS monitors; MODE is SQLite's `synchronous`, NORMAL or FULL.
 """
 
 import sys
@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from benchmarks.listening import listen
+from benchmarks.bare_starlette import OrjsonResponse
+from benchmarks.baseline_server import listen
 from benchmarks.monitors import MONITORS, SECRET, monitor_id
-from benchmarks.plain import OrjsonResponse
 from buildings.recorder.secrets import digest_of
 
 PERIOD, GRACE = timedelta(hours=1), timedelta(minutes=5)
@@ -31,7 +31,7 @@ BEAT = "UPDATE monitor SET last_beat_at = ?, deadline_at = ?, beats = beats + 1 
 
 
 def app(path: Path, mode: str) -> Starlette:
-    """The route, over one connection, as SQLite has one writer. Outside of a transaction an UPDATE is committed by itself."""
+    """The route, over one connection, since SQLite has one writer. Outside of a transaction each UPDATE commits."""
     connections: list[aiosqlite.Connection] = []
 
     @asynccontextmanager

@@ -1,10 +1,10 @@
-"""The floor below every beat: a bare ASGI reply, as long as the answer to a beat. `asgi PORT`."""
+"""Baseline of beats: a bare ASGI response as long as the answer to a beat, and nothing stored. `bare_asgi PORT`."""
 
 import sys
 
 from starlette.types import Receive, Scope, Send
 
-from benchmarks.listening import listen
+from benchmarks.baseline_server import listen
 
 BODY = (
     b'{"ok":true,"monitor_id":"mon_00000000000000000","state":"alive","received_at":"2026-08-21T12:00:00.000000Z",'
@@ -19,7 +19,7 @@ END = {"type": "http.response.body", "body": BODY}
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """The same answer to whatever is asked."""
+    """The same answer to every request."""
     if scope["type"] == "http":
         await send(START)
         await send(END)

@@ -1,4 +1,4 @@
-"""The baseline of MCP: a bare FastMCP server with as many tools as asked. `bare PORT COUNT`; campus opens `server` as it is."""
+"""Baseline of MCP: a bare FastMCP server with COUNT tools. `bare_fastmcp PORT COUNT`; campus opens the same `server`."""
 
 import sys
 from typing import Annotated, Any
@@ -10,13 +10,13 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from benchmarks.listening import listen
-from buildings.cve.answers import brief_of
+from benchmarks.baseline_server import listen
 from buildings.cve.models import Brief
+from buildings.cve.results import brief_of
 from buildings.cve.sample import sample_edition
 
 COUNTRY = "US"
-Country = Annotated[str, Field(description="The country whose list is asked for.")]
+Country = Annotated[str, Field(description="Country whose list to return.")]
 
 
 def server(count: int) -> FastMCP[Any]:

@@ -1,4 +1,4 @@
-"""The baseline of the lists: Starlette routes as one writes them by hand, orjson, no gate. `plain PORT FOLDER` serves FOLDER/*.json."""
+"""Baseline of the lists: hand-written Starlette routes, orjson, no paywall. `bare_starlette PORT FOLDER` serves FOLDER/*.json."""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from benchmarks.listening import listen
+from benchmarks.baseline_server import listen
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class OrjsonResponse(Response):
-    """JSON by orjson."""
+    """JSON, serialized by orjson."""
 
     media_type = "application/json"
 
@@ -27,7 +27,7 @@ class OrjsonResponse(Response):
 
 
 def answering(content: Any) -> Endpoint:
-    """A route's function that answers the same data each time."""
+    """An endpoint that returns the same data each time."""
 
     async def answer(request: Request) -> Response:
         return OrjsonResponse(content)

@@ -1,4 +1,4 @@
-"""What the three feeds give for one list: read in turn, checked against the list before."""
+"""Reads KEV, EPSS and NVD for one list, one after the other, and checks each against the list before."""
 
 import logging
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from buildings.cve.edition import Edition
 from buildings.cve.enrichment import NvdRecord
 from buildings.cve.feeds import acceptance, epss, kev, nvd
 from buildings.cve.feeds.acceptance import Issue, Thresholds
-from buildings.cve.feeds.download import Caps, Copy, Download, Fetcher, Patience
+from buildings.cve.feeds.download import Copy, Download, Fetcher, RetryPolicy, SizeLimits
 from buildings.cve.feeds.epss import EpssDay, parse_epss
 from buildings.cve.feeds.errors import FeedError, FeedUnavailable
 from buildings.cve.feeds.kev import KevCatalog, parse_kev
@@ -22,19 +22,19 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
-    """How feeds are waited for, how large they may be, and the time in which NVD takes five requests."""
+class FetchLimits:
+    """Timeouts, size limits, and the window of NVD's rate limit in seconds."""
 
-    patience: Patience = field(default_factory=Patience)
-    caps: Caps = field(default_factory=Caps)
+    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
+    size_limits: SizeLimits = field(default_factory=SizeLimits)
     nvd_window: float = WINDOW_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Readings:
-    """What the feeds gave; `nvd_failure` says why NVD gave nothing new.
+class FeedContents:
+    """The contents of the three feeds; `nvd_failure` says why NVD could not be read.
 
-    `copies` are of the feeds that were read, None where the server named nothing to ask by next time.
+    `copies` are of the feeds that were read, None where the server sent no ETag or Last-Modified.
     """
 
     kev: KevCatalog
@@ -49,23 +49,23 @@ class Readings:
 class FeedReader:
     """Reads the feeds for the list after `last`; `held` are the copies that it was made from.
 
-    `accept` takes what the thresholds of acceptance.py would refuse.
+    `accept` skips the thresholds of acceptance.py.
     """
 
     client: httpx.AsyncClient
     settings: CveSettings
-    terms: Terms
+    limits: FetchLimits
     last: Edition | None
     held: Mapping[str, Copy]
     accept: bool
 
-    async def read(self) -> Readings:
-        """All three. Raises FeedUnavailable or FeedRefused when KEV or EPSS gives nothing to make a list from."""
+    async def read(self) -> FeedContents:
+        """Read all three. Raises FeedUnavailable or FeedRefused when KEV or EPSS cannot be used."""
         catalog, kev_copy = await self._kev()
-        # Before EPSS: a page of NVD and the scores are the two large things, and need not be in memory together.
+        # Before EPSS: a page of NVD and the scores are both large, and need not be in memory together.
         read, failure = await self._nvd()
         day, epss_copy = await self._epss()
-        return Readings(
+        return FeedContents(
             kev=catalog,
             epss=day,
             nvd=read.records if read else tuple(self.last.facts.nvd.values()) if self.last else (),
@@ -79,7 +79,7 @@ class FeedReader:
         download = await self._kev_download(self._fetcher(kev.FEED), held)
         if download is None:
             return self._unchanged.kev, held
-        catalog = await anyio.to_thread.run_sync(parse_kev, download.body, self.terms.caps.unpacked)
+        catalog = await anyio.to_thread.run_sync(parse_kev, download.body, self.limits.size_limits.unpacked)
         self._check(kev.FEED, catalog.issue, acceptance.KEV)
         return catalog, download.copy
 
@@ -90,7 +90,7 @@ class FeedReader:
         except FeedUnavailable as first:
             if mirror is None:
                 raise
-            log.warning("KEV cannot be had; its mirror is asked", extra={"reason": first.reason})
+            log.warning("KEV cannot be read; trying its mirror", extra={"reason": first.reason})
             try:
                 return await fetcher.fetch(mirror, held=held)
             except FeedUnavailable as second:
@@ -101,7 +101,7 @@ class FeedReader:
         download = await self._fetcher(epss.FEED).fetch(self.settings.epss_url, held=held)
         if download is None:
             return await anyio.to_thread.run_sync(lambda: self._unchanged.epss), held
-        day = await anyio.to_thread.run_sync(parse_epss, download.body, self.terms.caps.unpacked)
+        day = await anyio.to_thread.run_sync(parse_epss, download.body, self.limits.size_limits.unpacked)
         self._check(epss.FEED, day.issue, acceptance.EPSS)
         return day, download.copy
 
@@ -113,19 +113,19 @@ class FeedReader:
                 self.settings.nvd_url,
                 api_key=key.get_secret_value() if key else None,
                 held=self.held.get(nvd.FEED),
-                window=self.terms.nvd_window,
+                window=self.limits.nvd_window,
             )
         except FeedError as failure:
-            log.warning("NVD gave nothing; what it told before is kept", extra={"reason": failure.reason})
+            log.warning("NVD cannot be read; its older records are kept", extra={"reason": failure.reason})
             return None, failure
         return read, None
 
     def _fetcher(self, feed: str) -> Fetcher:
-        return Fetcher(client=self.client, feed=feed, patience=self.terms.patience, caps=self.terms.caps)
+        return Fetcher(client=self.client, feed=feed, retry_policy=self.limits.retry_policy, size_limits=self.limits.size_limits)
 
     @property
     def _unchanged(self) -> Edition:
-        assert self.last is not None, "only the copies of a last list are asked for by condition"
+        assert self.last is not None, "conditional requests are made only when there is a last list"
         return self.last
 
     def _check(self, feed: str, issue: Issue, thresholds: Thresholds) -> None:

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buildings.cve.feeds.decompression import BLOCK, unpacked, whole
 from buildings.cve.feeds.errors import FeedRefused
-from buildings.cve.feeds.packing import BLOCK, unpacked, whole
 
 MOST = 4 << 20
 
 
-def opened(body: bytes, most: int = MOST) -> bytes:
-    return b"".join(unpacked(body, feed="EPSS", most=most))
+def opened(body: bytes, max_bytes: int = MOST) -> bytes:
+    return b"".join(unpacked(body, feed="EPSS", max_bytes=max_bytes))
 
 
 @given(st.binary(max_size=500), st.integers(1, 3000))
@@ -23,7 +23,7 @@ def test_what_was_packed_comes_out_again(piece: bytes, times: int) -> None:
     assert opened(content) == content
     assert opened(gzip.compress(content, 1)) == content
     assert opened(gzip.compress(gzip.compress(content, 1))) == content
-    assert whole(gzip.compress(content, 1), feed="EPSS", most=MOST) == content
+    assert whole(gzip.compress(content, 1), feed="EPSS", max_bytes=MOST) == content
 
 
 def test_a_file_of_several_gzip_members_is_read_to_its_end() -> None:
@@ -33,7 +33,7 @@ def test_a_file_of_several_gzip_members_is_read_to_its_end() -> None:
 def test_no_block_is_large_however_well_the_body_was_packed() -> None:
     packed = gzip.compress(bytes(MOST))
     assert len(packed) < 5000
-    assert max(len(block) for block in unpacked(packed, feed="EPSS", most=MOST)) <= BLOCK
+    assert max(len(block) for block in unpacked(packed, feed="EPSS", max_bytes=MOST)) <= BLOCK
 
 
 def test_a_gzip_bomb_is_refused_before_it_is_unpacked() -> None:
@@ -44,7 +44,7 @@ def test_a_gzip_bomb_is_refused_before_it_is_unpacked() -> None:
 
 def test_a_bomb_within_a_gzip_file_is_refused_too() -> None:
     with pytest.raises(FeedRefused, match="unpacks to more than"):
-        opened(gzip.compress(gzip.compress(bytes(40 * MOST))), most=MOST)
+        opened(gzip.compress(gzip.compress(bytes(40 * MOST))), max_bytes=MOST)
 
 
 def test_a_gzip_stream_that_ends_early_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""How the baselines are served: by uvicorn on uvloop and httptools, as `campus serve` is, and without an access log."""
+"""Serves the baselines as `campus serve` is served: uvicorn on uvloop and httptools, without an access log."""
 
 import uvicorn
 from starlette.types import ASGIApp

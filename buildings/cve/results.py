@@ -1,4 +1,4 @@
-"""The answers that are made of a day's list. Pure."""
+"""Makes the tools' results from a day's edition: brief, teaser, fresh list, verdict. Pure."""
 
 from datetime import date
 from typing import Any
@@ -23,7 +23,7 @@ from buildings.cve.models import (
     TeaserEntry,
     Verdict,
 )
-from buildings.cve.ranked_set import Standing
+from buildings.cve.ranked_set import RankedCve
 from buildings.cve.ranking import BRIEF_LENGTH, FRESH_DAYS, factors_of, fresh_window
 
 TEASER_LENGTH = 3
@@ -32,7 +32,7 @@ DECIMALS = 3
 
 def brief_of(edition: Edition, *, today: date) -> Brief:
     """The day's first 25, with the feeds' ages as of `today`."""
-    entries = tuple(entry_of(edition, spelled(number), standing) for number, standing in edition.ranked.first(BRIEF_LENGTH))
+    entries = tuple(entry_of(edition, spelled(number), cve) for number, cve in edition.ranked.first(BRIEF_LENGTH))
     return Brief(
         ok=True,
         day=edition.day,
@@ -54,7 +54,7 @@ def feeds_of(issues: Issues, *, today: date) -> Feeds:
 
 
 def teaser_of(brief: Brief, *, full_list: str) -> Teaser:
-    """The first three, without scores; `full_list` says where the rest is had."""
+    """The first three, without scores; `full_list` says how to get the rest."""
     first = tuple(
         TeaserEntry(
             rank=str(entry.rank),
@@ -72,7 +72,7 @@ def fresh_of(edition: Edition, *, today: date) -> FreshList:
     """Every CVE that was added to KEV in the week that ends with the list's day, in rank order."""
     first_day, last_day = fresh_window(edition.day)
     added = [cve_id for cve_id, listing in edition.facts.kev.items() if first_day <= listing.date_added <= last_day]
-    entries = [entry_of(edition, cve_id, standing) for cve_id in added if (standing := edition.ranked.find(cve_id))]
+    entries = [entry_of(edition, cve_id, cve) for cve_id in added if (cve := edition.ranked.find(cve_id))]
     return FreshList(
         ok=True,
         day=edition.day,
@@ -87,10 +87,10 @@ def fresh_of(edition: Edition, *, today: date) -> FreshList:
 
 
 def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
-    """One CVE's place, or why it has none."""
+    """One CVE's rank, or why it has none."""
     stale, of = edition.facts.issues.is_stale(today), len(edition.ranked)
-    standing = edition.ranked.find(cve_id)
-    if standing is None:
+    cve = edition.ranked.find(cve_id)
+    if cve is None:
         cause = cause_of_miss(edition, cve_id)
         return Miss(ok=True, day=edition.day, sample=edition.is_sample, found=False, stale=stale, of=of, cve_id=cve_id, miss=cause)
     removal = edition.facts.removed.get(cve_id)
@@ -102,31 +102,31 @@ def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
         stale=stale,
         of=of,
         kev_removed_on=removal.noticed_on if removal else None,
-        **_members(edition, cve_id, standing),
+        **_members(edition, cve_id, cve),
     )
 
 
-def entry_of(edition: Edition, cve_id: str, standing: Standing) -> Entry:
-    """A ranked CVE with all that is known of it."""
-    return Entry(**_members(edition, cve_id, standing))
+def entry_of(edition: Edition, cve_id: str, cve: RankedCve) -> Entry:
+    """A ranked CVE with everything that is known about it."""
+    return Entry(**_members(edition, cve_id, cve))
 
 
-def _members(edition: Edition, cve_id: str, standing: Standing) -> dict[str, Any]:
-    """The members of an Entry, which a Verdict has too: going by way of an Entry would validate them twice."""
+def _members(edition: Edition, cve_id: str, cve: RankedCve) -> dict[str, Any]:
+    """The members that Entry and Verdict share; making a Verdict from an Entry would validate them twice."""
     listing, record = edition.facts.kev.get(cve_id), edition.facts.nvd.get(cve_id)
-    points = factors_of(epss=standing.epss, added=listing.date_added if listing else None, day=edition.day)
+    points = factors_of(epss=cve.epss, added=listing.date_added if listing else None, day=edition.day)
     patch = patch_of(record, cve_id=cve_id, end_of_life=listing.date_added if listing and listing.end_of_life else None)
     rating = record and record.rating
     return {
-        "rank": standing.rank,
+        "rank": cve.rank,
         "cve_id": cve_id,
         "score": round(points.score, DECIMALS),
         "kev": listing is not None,
         "kev_date_added": listing.date_added if listing else None,
         "kev_due_date": listing.due_date if listing else None,
         "ransomware": True if listing and listing.ransomware else None,
-        "epss": standing.epss,
-        "epss_percentile": standing.percentile,
+        "epss": cve.epss,
+        "epss_percentile": cve.percentile,
         "severity": rating.severity if rating else "UNKNOWN",
         "severity_source": rating.source if rating else None,
         "cvss": Cvss(score=rating.score, version=rating.version, vector=rating.vector) if rating else None,
@@ -143,7 +143,7 @@ def _members(edition: Edition, cve_id: str, standing: Standing) -> dict[str, Any
 
 
 def cause_of_miss(edition: Edition, cve_id: str) -> MissCause:
-    """Why a CVE is not ranked, as far as the feeds tell."""
+    """Why a CVE is not ranked, as far as the feeds show."""
     record, removal = edition.facts.nvd.get(cve_id), edition.facts.removed.get(cve_id)
     if record and record.is_rejected:
         return MissCause(

@@ -1,4 +1,4 @@
-"""The baseline of the start: the smallest FastMCP server. `hello PORT`."""
+"""Baseline of the start: the smallest FastMCP server. `smallest_fastmcp PORT`."""
 
 import sys
 
@@ -6,7 +6,7 @@ from fastmcp import FastMCP
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from benchmarks.listening import listen
+from benchmarks.baseline_server import listen
 
 mcp = FastMCP("Hello")
 

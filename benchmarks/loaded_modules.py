@@ -1,4 +1,4 @@
-"""`loaded CONFIG` opens a campus, and says how many modules of the chain's libraries it holds when it would begin to listen."""
+"""Counts the modules of blockchain libraries that an open campus has loaded before it listens. `loaded_modules CONFIG`."""
 
 import sys
 from pathlib import Path

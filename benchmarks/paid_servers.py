@@ -1,6 +1,6 @@
-"""What a run about payments asks: a campus that takes them and the same without, a facilitator on a real chain, and who pays.
+"""The servers of the payment benchmarks: a campus with payments and one without, facilitators on a real chain, and a payer.
 
-The chain and the facilitator are threads of this process: what they use of a CPU is not counted as campus's.
+The chain and the facilitator are threads of this process: their CPU is not counted as campus's.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,21 +35,21 @@ pay_to = "0x00000000000000000000000000000000000000bb"
 facilitator_url = "{facilitator}"
 rpc_url = "{rpc}"
 """
-PURSE = 1_000_000_000
+PAYER_BALANCE = 1_000_000_000
 SOLD, FREE = "/v1/brief/today", "/v1/brief/teaser"
 PATIENCE_SECONDS = HANG_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class Side:
-    """A campus, and a key of it that opens what is sold."""
+    """A campus, and a key that opens its paid tools."""
 
     server: Server
     key: str
 
 
 @dataclass(frozen=True)
-class Market:
+class PaidServers:
     """Both sides of the comparison; `on` takes payments."""
 
     on: Side
@@ -59,7 +59,7 @@ class Market:
     client: httpx.Client = field(repr=False)
 
     def signed(self, count: int) -> list[Mapping[str, str]]:
-        """The headers of so many good payments for what is sold."""
+        """The headers of `count` valid payments for the paid tool."""
         terms = terms_of(self.client.get(SOLD))
         return [self.payer.pay_headers(terms) for _ in range(count)]
 
@@ -69,23 +69,23 @@ class Market:
 
     @contextmanager
     def hanging(self, count: int) -> Iterator[None]:
-        """So many paid calls that stand in the facilitator all the while; then they are told that it said nothing."""
+        """Keep `count` paid calls waiting for the facilitator during the block; then drop its connections without an answer."""
         payments = self.signed(count)
         with self.facilitator.hold("verify") as hold, ThreadPoolExecutor(count) as threads:
             calls = [threads.submit(self.pay, headers) for headers in payments]
             hold.wait(count)
-            stands = not any(call.done() for call in calls)
+            waiting = not any(call.done() for call in calls)
             yield
-            stands = stands and not any(call.done() for call in calls)
+            waiting = waiting and not any(call.done() for call in calls)
             hold.drop()
         said = {(answer.status_code, answer.json()["code"]) for answer in (call.result() for call in calls)}
-        if said != {(402, "payment_unverified")} or not stands:
+        if said != {(402, "payment_unverified")} or not waiting:
             raise WrongAnswerError(f"paid calls did not hang until the end of the turn, or were answered wrongly: {said}")
 
 
 @dataclass(frozen=True)
-class Money:
-    """A chain, a facilitator that works and one that never answers, and a payer."""
+class PaymentNetwork:
+    """A chain, a working facilitator, one that never answers, and a payer."""
 
     chain: Chain
     facilitator: Facilitator
@@ -93,13 +93,13 @@ class Money:
     payer: Payer
 
     def table(self, facilitator_url: str) -> str:
-        """The table of a campus.toml that is paid by way of this facilitator."""
+        """The [payments] table of a campus.toml that uses this facilitator."""
         return PAYMENTS.format(facilitator=facilitator_url, rpc=self.chain.rpc_url)
 
 
 @contextmanager
-def open_money() -> Iterator[Money]:
-    """All of it, in threads that keep to the CPU of the load."""
+def open_payment_network() -> Iterator[PaymentNetwork]:
+    """Open the network in threads that run on the load's CPU."""
     with ExitStack() as stack:
         with on_cpu(LAST):
             portal = stack.enter_context(start_blocking_portal())
@@ -107,21 +107,21 @@ def open_money() -> Iterator[Money]:
             working, hanging = (stack.enter_context(portal.wrap_async_context_manager(open_facilitator(chain))) for _ in range(2))
         hanging.faults.hang_seconds = HANG_SECONDS
         payer = Payer(new_wallet())
-        portal.call(chain.mint, payer.wallet.address, PURSE)
-        yield Money(chain, working, hanging, payer)
+        portal.call(chain.mint, payer.wallet.address, PAYER_BALANCE)
+        yield PaymentNetwork(chain, working, hanging, payer)
 
 
 @contextmanager
-def open_market(folder: Path, feeds: Feeds, money: Money) -> Iterator[Market]:
-    """Two campuses with the same building."""
+def open_paid_servers(folder: Path, feeds: Feeds, network: PaymentNetwork) -> Iterator[PaidServers]:
+    """Serve two campuses with the same building, one with payments and one without."""
     text = CONFIG.format(feeds=feeds.settings)
     with ExitStack() as stack:
-        on = stack.enter_context(_side(folder / "on", feeds, text + money.table(money.facilitator.url)))
+        on = stack.enter_context(_side(folder / "on", feeds, text + network.table(network.facilitator.url)))
         off = stack.enter_context(_side(folder / "off", feeds, text))
         url = f"http://127.0.0.1:{on.server.port}"
         limits = httpx.Limits(max_connections=None)
         client = stack.enter_context(httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, limits=limits, trust_env=False))
-        yield Market(on, off, money.facilitator, money.payer, client)
+        yield PaidServers(on, off, network.facilitator, network.payer, client)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The refresh alone: `refreshing CONFIG DAY` runs it in a campus and prints what it cost as JSON, the start of the process left out."""
+"""Measures cve.refresh without the start of the process: `refresh_alone CONFIG DAY` prints its CPU and memory as JSON."""
 
 import json
 import resource
@@ -14,7 +14,7 @@ from campus.config import read_config
 
 
 async def refresh(config: Path, day: date) -> dict[str, float]:
-    """CPU seconds of the refresh, and the most memory that the process held until its end, in MB."""
+    """CPU seconds of the refresh, and the process's peak memory in MB."""
     async with assemble(read_config(config), exclusive=False) as campus:
         began = process_time()
         await campus.run_job("cve.refresh", day=day)

@@ -1,4 +1,4 @@
-"""The baseline of the verdicts: one Starlette route over the same store, its answer a dict written by hand. `by_hand PORT CONFIG`."""
+"""Baseline of the verdicts: one Starlette route over the same store, its answer a dict. `handwritten_verdicts PORT CONFIG`."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from benchmarks.listening import listen
-from benchmarks.plain import OrjsonResponse
+from benchmarks.bare_starlette import OrjsonResponse
+from benchmarks.baseline_server import listen
 from buildings.cve.cve_id import canonical, spelled
 from buildings.cve.edition import Edition
 from buildings.cve.enrichment import patch_of
@@ -27,7 +27,7 @@ SEED = 20260821
 
 
 def app(config: Path) -> Starlette:
-    """The routes: a verdict, and a draw of identifiers to ask for."""
+    """The routes: a verdict, and random identifiers to request."""
     editions: list[Edition] = []
 
     @asynccontextmanager
@@ -53,12 +53,12 @@ def app(config: Path) -> Starlette:
 
 
 def verdict(edition: Edition, cve_id: str, *, today: date) -> dict[str, Any]:
-    """All that is said of one CVE; 404 when it is not ranked."""
-    standing = edition.ranked.find(cve_id)
-    if standing is None:
+    """The verdict on one CVE; 404 when it is not ranked."""
+    cve = edition.ranked.find(cve_id)
+    if cve is None:
         raise HTTPException(404)
     listing, record = edition.facts.kev.get(cve_id), edition.facts.nvd.get(cve_id)
-    points = factors_of(epss=standing.epss, added=listing.date_added if listing else None, day=edition.day)
+    points = factors_of(epss=cve.epss, added=listing.date_added if listing else None, day=edition.day)
     patch = patch_of(record, cve_id=cve_id, end_of_life=listing.date_added if listing and listing.end_of_life else None)
     rating, removal = record and record.rating, edition.facts.removed.get(cve_id)
     sample = {"sample": True} if edition.is_sample else {}
@@ -68,7 +68,7 @@ def verdict(edition: Edition, cve_id: str, *, today: date) -> dict[str, Any]:
         "found": True,
         "stale": edition.facts.issues.is_stale(today),
         "of": len(edition.ranked),
-        "rank": standing.rank,
+        "rank": cve.rank,
         "cve_id": cve_id,
         "score": round(points.score, 3),
         "kev": listing is not None,
@@ -76,8 +76,8 @@ def verdict(edition: Edition, cve_id: str, *, today: date) -> dict[str, Any]:
         "kev_due_date": listing.due_date if listing else None,
         "kev_removed_on": removal.noticed_on if removal else None,
         "ransomware": True if listing and listing.ransomware else None,
-        "epss": standing.epss,
-        "epss_percentile": standing.percentile,
+        "epss": cve.epss,
+        "epss_percentile": cve.percentile,
         "severity": rating.severity if rating else "UNKNOWN",
         "severity_source": rating.source if rating else None,
         "cvss": {"score": rating.score, "version": rating.version, "vector": rating.vector} if rating else None,
