@@ -1,4 +1,4 @@
-"""The composition root: a configuration becomes a campus, every object made here and handed what it needs."""
+"""The composition root: opens a campus from its configuration; every object is made here and given what it needs."""
 
 import logging
 import ssl
@@ -46,7 +46,7 @@ LAST_USE_FLUSH = timedelta(seconds=60)
 
 @dataclass(frozen=True)
 class Campus:
-    """A campus that is open, not yet served: what the command line and the frames ask of it."""
+    """An open campus: its buildings, database, jobs and payments, used by the command line and by the ASGI app."""
 
     plan: Plan
     core: Core
@@ -72,20 +72,20 @@ class Campus:
         await self.services.run()
 
     async def run_job(self, name: str, **options: Any) -> None:
-        """Run one job now; JobRefused when another process runs it."""
+        """Run one job now. Raises JobRefused when another process runs it."""
         await self.scheduler.run_now(name, **options)
 
     async def warm(self) -> None:
-        """Load what would make the first payment slow; the service answers meanwhile."""
+        """Load the payment libraries, so that the first payment is not slow; the service answers meanwhile."""
         if self.payments is None:
             return
         try:
             await self.payments.warm()
         except ImportError:
-            log.exception("payments cannot be taken: run pip install 'campus[payments]'")
+            log.exception("payments cannot be accepted: run pip install 'campus[payments]'")
 
     async def ask(self, on: str) -> Findings:
-        """What the checks of one kind find wrong: campus's own, then each building's."""
+        """The findings of the checks of one kind: campus's own, then each building's."""
         found = await run_checks(self.plan.opened, self.sites, on)
         if on != "check":
             return found
@@ -97,7 +97,7 @@ class Campus:
 
 
 async def open_servers(config: Config, installed: Sequence[Installed] | None = None) -> Directory:
-    """The directory of what campus.toml names; no database is opened."""
+    """The directory of the buildings in campus.toml; opens no database."""
     return (await make_plan(config, installed or installed_buildings())).directory
 
 
@@ -114,21 +114,21 @@ async def assemble(
     web: GuardedClient | None = None,
     plan: Plan | None = None,
 ) -> AsyncIterator[Campus]:
-    """Open a campus; `exclusive` claims embedded data for this process, as serving does. A `plan` that was made is not made anew.
+    """Open a campus; `exclusive` claims embedded data for this process, as serving does. `plan` is used if it was made before.
 
-    Everything that campus.toml can have wrong is found before anything is written.
+    Every mistake in campus.toml is found before anything is written.
     """
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        trusting = beside.submit(httpx.create_ssl_context)  # once for all clients: it takes 20 ms
+    with ThreadPoolExecutor(max_workers=1) as threads:
+        trust_made = threads.submit(httpx.create_ssl_context)  # once for all clients: it takes 20 ms
         plan, mail = (
             plan or await make_plan(config, installed or installed_buildings()),
             open_mail(config.mail, config.secrets.get(MAIL_PASSWORD), clock),
         )
-    trust = trusting.result()
+    trust = trust_made.result()
     tables = {one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}
     async with AsyncExitStack() as stack:
         core = await stack.enter_async_context(open_core(config, exclusive=exclusive, reading=reading, now=clock, tables=tables))
-        around = Surroundings(
+        shared = SharedServices(
             plan,
             core,
             feeds=await stack.enter_async_context(feeds or feeds_client(trust)),
@@ -140,19 +140,19 @@ async def assemble(
             serving=exclusive,
         )
         payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))
-        sites = {one.name: await stack.enter_async_context(around.site(one)) for one in plan.loaded}
+        sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in plan.loaded}
         tasks = tasks_of(plan.opened, sites, core.keys, more=payments.tasks if payments else ())
         scheduler = Scheduler(tasks, core.storage, now=clock)
         services = ServiceRunner(services_of(plan.opened, sites))
         health = Health(readiness(plan, sites, core.storage, scheduler, services, payments), needed=["storage"])
-        yield Campus(plan, core, around.counters, mail, sites, scheduler, services, health, payments)
+        yield Campus(plan, core, shared.counters, mail, sites, scheduler, services, health, payments)
         await core.keys.flush_last_used()
 
 
 def payment_service(
     config: Config, core: Core, *, now: Callable[[], datetime], elapsed: Callable[[], float], trust: ssl.SSLContext
 ) -> AbstractAsyncContextManager[PaymentService | None]:
-    """The payments of a campus, to be opened; None where campus.toml has no [payments]."""
+    """A context manager that opens the payments; its value is None where campus.toml has no [payments]."""
     if config.payments is None:
         return nullcontext()
     from campus.payments.setup import payments_of  # 30 ms, spared where campus.toml has no [payments]
@@ -161,8 +161,8 @@ def payment_service(
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What the sites of all buildings have in common."""
+class SharedServices:
+    """What all buildings' sites share: database, clients, mail, clock and counters."""
 
     plan: Plan
     core: Core
@@ -176,7 +176,7 @@ class Surroundings:
 
     @asynccontextmanager
     async def site(self, loaded: LoadedBuilding) -> AsyncIterator[Site[Any, Any]]:
-        """A building's site, its tables migrated and its state made."""
+        """Open a building's site: migrate its tables and make its state."""
         building = loaded.building
         tables = building.tables
         storage = await self.core.databases.storage_of(loaded.name, tables) if tables else NoStorage(loaded.name)
@@ -207,19 +207,19 @@ class Surroundings:
 
 
 async def _state_of(loaded: LoadedBuilding, site: Site[Any, Any], stack: AsyncExitStack) -> object:
-    """What a building's state() gives: a value, or what a context manager gives that is entered on the stack."""
+    """The value of a building's state(), or of the context manager that it returns, entered on the stack."""
     make = loaded.building.state
     try:
         made = make(site) if make else None
         return await stack.enter_async_context(made) if isinstance(made, AbstractAsyncContextManager) else made
     except CampusError:
         raise
-    except Exception as error:  # the border to an author's code: the operator is told whose it is
+    except Exception as error:  # an author's code may raise anything; the error names the building
         raise LoadError(f"building {loaded.name!r} cannot make its state: {error_with_place(error)}") from error
 
 
 def open_admin(campus: Campus) -> ASGIApp:
-    """The operator's app of a campus, for a listener of its own."""
+    """The ASGI app of the operator's listener, which shows metrics and readiness."""
     server = campus.plan.config.server
     return admin_app(campus.counters, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=server.trusted_proxies)
 

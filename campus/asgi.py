@@ -1,4 +1,4 @@
-"""The ASGI app of a campus: every building's MCP endpoint and HTTP twins, and the pages. A building whose server was away joins later."""
+"""The ASGI app of a campus: every building's MCP endpoint and HTTP twins, the pages, and buildings that join later."""
 
 import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -34,13 +34,13 @@ from twins import ArgumentChecker, Operation, RouteTable, Twins, serve_schemas
 
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 LATE_SECONDS = 60.0
-"""How long each attempt waits for a server that was away at start: a command may have to download itself first."""
+"""The timeout of each attempt to reach a server that was down at start: a command may have to download itself first."""
 log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
-    """The app of a campus: both frames of every building, the pages, and the edge around everything."""
+    """The app of a campus: both frames of every building and the pages, inside the HTTP edge."""
     plan, server = campus.plan, campus.plan.config.server
     with unwrapped_errors():
         async with AsyncExitStack() as stack:
@@ -65,7 +65,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
 
 
 class Endpoints:
-    """The endpoints of every building, and the router over all of them."""
+    """The endpoints of all buildings and the router over them; a building can be added while serving."""
 
     def __init__(self, campus: Campus) -> None:
         self._campus = campus
@@ -98,7 +98,7 @@ class Endpoints:
 
     @asynccontextmanager
     async def closed(self, loaded: LoadedBuilding) -> AsyncIterator[None]:
-        """Serve the MCP endpoint of a building whose server is away."""
+        """Serve the MCP endpoint of a building whose server cannot be reached."""
         path = mcp_path_of(loaded)
         app = absent_server(loaded.name).http_app(path=path, stateless_http=True)
         async with app.router.lifespan_context(app):
@@ -119,7 +119,7 @@ class Endpoints:
         return self._router
 
     async def follow(self, loaded: LoadedBuilding, remote: RemoteServer) -> None:
-        """Open a building when its server answers, if it is closed; then watch the server, until cancelled."""
+        """Open a closed building as soon as its server answers, then watch the server, until cancelled."""
         async with AsyncExitStack() as stack:
             if loaded in self._campus.plan.closed:
                 late = await self._awaited(loaded, remote)
@@ -136,7 +136,7 @@ class Endpoints:
                 return await open_server(loaded, per_call=self._campus.plan.pricing is not None, seconds=LATE_SECONDS)
             except Unreachable:
                 remote.rejection = None
-            except Exception as error:  # the border: the server answers, and its tools cannot be served
+            except Exception as error:  # the server answers, but its tools cannot be served
                 remote.rejection = _logged(loaded.name, error)
 
     async def _add(self, late: OpenBuilding, stack: AsyncExitStack) -> str | None:
@@ -148,7 +148,7 @@ class Endpoints:
             await stack.enter_async_context(self.opened(late))
             before.plan.directory.take(plan.directory)  # the sites hold this object
             self.routed()
-        except Exception as error:  # the border: the tools of another server must not end this one
+        except Exception as error:  # another server's tools must not end this one
             self._campus = before
             return _logged(late.name, error)
         log.info("building opened", extra={"building": late.name})
@@ -185,7 +185,7 @@ def is_shared_link(opened: OpenBuilding, operation: Operation) -> bool:
 
 @contextmanager
 def unwrapped_errors() -> Iterator[None]:
-    """Raise an error of the body as it is: the task groups of the MCP servers wrap it into groups of one."""
+    """Unwrap the exception groups of one that the MCP servers' task groups make of an error in the body."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -196,13 +196,15 @@ def unwrapped_errors() -> Iterator[None]:
 
 
 class AbsentFrame(Middleware):
-    """The MCP side of a building whose server is away: an error for lists, since an empty list would mean no tools, and 503 for calls."""
+    """Middleware of a building whose server cannot be reached: an error for lists (an empty one would mean no tools), 503 for calls."""
 
     async def on_list_tools(
         self, context: MiddlewareContext[mcp_types.ListToolsRequest], call_next: CallNext[mcp_types.ListToolsRequest, Sequence[Tool]]
     ) -> Sequence[Tool]:
-        """Raises an error of the protocol."""
-        raise MCPError(code=mcp_types.INTERNAL_ERROR, message="the server behind this building cannot be reached just now; try again later")
+        """Raises an MCP error."""
+        raise MCPError(
+            code=mcp_types.INTERNAL_ERROR, message="the server behind this building cannot be reached at the moment; try again later"
+        )
 
     async def on_call_tool(
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
@@ -212,14 +214,14 @@ class AbsentFrame(Middleware):
 
 
 def absent_server(name: str) -> FastMCP[Any]:
-    """An MCP server that replaces one that is away."""
+    """An MCP server in place of one that cannot be reached."""
     return FastMCP(name, middleware=[AbsentFrame()])
 
 
 def absent_routes(loaded: LoadedBuilding, *, documents: str) -> list[Route]:
-    """503 at the HTTP paths that certainly belong to the building: its own prefix, and the routes that campus.toml gives its tools.
+    """Routes that answer 503: the building's own prefix, and the routes that campus.toml sets for its tools.
 
-    `documents` is the building whose document is at /openapi.json.
+    `documents` is the building whose OpenAPI document is at /openapi.json.
     """
     name = loaded.name
     overridden = [table.route.rpartition(" ")[2] for table in loaded.table.tools.values() if table.route]

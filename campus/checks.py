@@ -1,4 +1,4 @@
-"""The checks: what `campus check`, /readyz and `campus audit` find wrong, asked of the buildings and of campus itself."""
+"""The checks behind `campus check`, /readyz and `campus audit`: campus's own, and those of the buildings."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,11 +27,11 @@ WRITE_SECONDS = 6.0
 """Longer than a database waits for another process, so that the database's own error is reported."""
 
 Findings = dict[str, Sequence[str]]
-"""By building: a sentence for each thing that is wrong."""
+"""By building, a sentence for each problem found."""
 
 
 async def run_checks(opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], on: str) -> Findings:
-    """What the buildings' checks of one kind find; a check that fails itself is a finding."""
+    """The findings of the buildings' checks of one kind; a check that raises is a finding."""
     findings: Findings = {}
     for one in opened:
         found: list[str] = []
@@ -45,13 +45,13 @@ async def run_checks(opened: Sequence[OpenBuilding], sites: Mapping[str, Site[An
 async def _run_check(run: Callable[..., Awaitable[Sequence[str]]], site: Site[Any, Any]) -> Sequence[str]:
     try:
         return await run(site)
-    except Exception as error:  # the border to a building's code: reported, and logged with its cause
+    except Exception as error:  # a building's code may raise anything; it is reported, and logged with its cause
         log.exception("check failed", extra={"building": site.name, "check": run.__name__})
         return [f"the check {run.__name__} failed: {type(error).__name__}; the cause is in the log"]
 
 
 async def campus_findings(plan: Plan, databases: Databases, mail: Mail | None, payments: PaymentService | None) -> Findings:
-    """What `campus check` finds wrong outside of the buildings, by table of campus.toml. Mail and payments are always listed."""
+    """The findings of `campus check` outside of the buildings, by table of campus.toml. Mail and payments are always listed."""
     found: Findings = {
         "[storage]": databases.findings(),
         "[server]": server_findings(plan.config.server),
@@ -65,7 +65,7 @@ async def campus_findings(plan: Plan, databases: Databases, mail: Mail | None, p
 
 
 def server_findings(server: ServerTable) -> Sequence[str]:
-    """What in [server] is dangerous, or has no effect."""
+    """Settings in [server] that are dangerous or have no effect."""
     found = []
     if server.public_url is None and not is_loopback(server.host):
         found.append(f"callers from elsewhere are refused by their Host header; set public_url, since host is {server.host}")
@@ -79,11 +79,15 @@ def server_findings(server: ServerTable) -> Sequence[str]:
 def web_findings(web: WebTable) -> Sequence[str]:
     """Hosts that are exempt from the rules for callers' URLs."""
     exempt = ", ".join(sorted(web.allowed_hosts))
-    return [f"allowed_hosts lets callers have campus call {exempt}; leave it empty but for tests and local use"] if exempt else []
+    return (
+        [f"allowed_hosts lets callers make campus send requests to {exempt}; leave it empty except for tests and local use"]
+        if exempt
+        else []
+    )
 
 
 def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
-    """Products that open nothing, and products of a public service for which callers are told no place to buy."""
+    """Products that open nothing, and products of a public service without a place to buy them."""
     offers = [offer for one in plan.opened for offer in one.offers.values()]
     scopes = {ALL, *(one.table.scope or one.name for one in plan.closed), *(offer.scope for offer in offers)}
     found = []
@@ -94,14 +98,14 @@ def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
     if nowhere and not is_sold_here and plan.config.server.public_url is not None:
         tables = ", ".join(f"[products.{name}]" for name in nowhere)
         found.append(
-            f'callers who need a key are told no place to buy {", ".join(nowhere)}; set url = "https://…" in {tables},'
+            f'callers who need a key are not told where to buy {", ".join(nowhere)}; set url = "https://…" in {tables},'
             " or open [buildings.checkout]"
         )
     return found
 
 
 def free_write_findings(opened: OpenBuilding) -> Sequence[str]:
-    """Tools that may change something and are free because nobody named a price, nor said that they are free."""
+    """Tools that may change something and are free although neither their author nor campus.toml declares them free."""
     writing = [
         name
         for name, tool in sorted(opened.tools.items())
@@ -110,13 +114,13 @@ def free_write_findings(opened: OpenBuilding) -> Sequence[str]:
     if not writing:
         return []
     return [
-        f"anyone may call {', '.join(writing)} for free: they are not annotated read-only, and nothing names a price;"
-        f" give them one in [buildings.{opened.name}.tools], or write free = true"
+        f"anyone may call {', '.join(writing)} for free: they are not annotated read-only and have no price;"
+        f" set one in [buildings.{opened.name}.tools], or write free = true"
     ]
 
 
 async def table_findings(opened: OpenBuilding, site: Site[Any, Any]) -> Sequence[str]:
-    """Whether a building's tables in code are those that its migrations make; otherwise calls would fail on what is missing."""
+    """Differences between a building's tables in code and those that its migrations make, on which calls would fail."""
     if (tables := opened.loaded.building.tables) is None:
         return []
     from campus.storage.alembic_runner import drift  # 0.2 s
@@ -124,7 +128,7 @@ async def table_findings(opened: OpenBuilding, site: Site[Any, Any]) -> Sequence
     if not (found := await drift(site.storage, tables)):
         return []
     return [
-        f"its tables in code are not those of its database; write the step that is missing: campus migration {site.name} '…' ({found[0]})"
+        f"its tables in code differ from those of its database; write the missing migration: campus migration {site.name} '…' ({found[0]})"
     ]
 
 
@@ -136,7 +140,7 @@ def readiness(
     services: ServiceRunner,
     payments: PaymentService | None = None,
 ) -> Callable[[], Awaitable[Findings]]:
-    """What /readyz asks: whether every database takes a write, whether jobs and services run and payments work, and the buildings' checks.
+    """The checks of /readyz: every database accepts a write, jobs and services run, payments work, and the buildings' own checks.
 
     The finding `storage` is about campus's own database and those that calls write to. A database that only jobs write
     to, because all of its building's tools are read-only, is a finding of its building: calls are answered without it.
@@ -161,12 +165,12 @@ def readiness(
 
 
 def calls_write(opened: OpenBuilding) -> bool:
-    """Whether a call of one of the building's tools may write: all tools may, unless they are annotated read-only."""
+    """True if one of the building's tools may write, which is every tool that is not annotated read-only."""
     return any(not (tool.annotations and tool.annotations.read_only_hint) for tool in opened.tools.values())
 
 
 async def _write_tests(storages: Mapping[str, Storage]) -> Findings:
-    """What each database answers to a write, all of them tested at once."""
+    """The error of a test write, by database; all are tested at once."""
     found: Findings = {}
 
     async def test(name: str, storage: Storage) -> None:
@@ -185,4 +189,4 @@ async def _write_test(name: str, storage: Storage) -> Sequence[str]:
             return []
     except CampusError as error:
         return [str(error)]
-    return [f"the database of {name or 'campus'} took no write within {WRITE_SECONDS:g} s; see what keeps it"]
+    return [f"the database of {name or 'campus'} did not accept a write within {WRITE_SECONDS:g} s; check what locks it"]

@@ -1,4 +1,4 @@
-"""campus.toml as frozen tables; an unknown key is an error that lists the known ones."""
+"""Reads campus.toml into frozen tables; an unknown key is an error that lists the known ones."""
 
 import os
 import re
@@ -34,12 +34,12 @@ Exposed = Literal["resources", "prompts", "routes"]
 Grant = Literal["keys"]
 NOBODY = f"0x{'0' * 40}"
 LISTS = ("tuple_type", "frozen_set_type")
-"""What pydantic calls a value that should be a list of TOML."""
+"""Pydantic's error types for a value that should be a TOML array."""
 EVERY_HOST = ("0.0.0.0", "::")  # noqa: S104  # compared with, not listened on
 
 
 def _as_text(price: Any) -> Any:
-    """A number of TOML as it was written: 0.02 and "0.02" are the same price."""
+    """A TOML number as text: 0.02 and "0.02" are the same price."""
     return str(price) if isinstance(price, int | float) and not isinstance(price, bool) else price
 
 
@@ -54,7 +54,7 @@ class Table(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def is_no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refused before pydantic makes 1 of true."""
+        """Refuse true and false for a number, before pydantic converts them to 1 and 0."""
         return read_number(value, cls.model_fields[str(info.field_name)].annotation)
 
 
@@ -65,7 +65,7 @@ def _read_admin(address: Any) -> Listen | None:
 
 
 class ServerTable(Table):
-    """[server]: what the service is called and where it is reached."""
+    """[server]: the service's name and addresses."""
 
     name: str = Field(default="campus", min_length=1, max_length=60)
     public_url: Annotated[str, AfterValidator(read_origin)] | None = None
@@ -73,15 +73,15 @@ class ServerTable(Table):
     port: int = Field(default=8000, ge=1, le=65535)
     openapi: str = "cve"
     admin: Annotated[Listen | None, BeforeValidator(_read_admin)] = None
-    """The operator's listener, for metrics and for what /readyz found; `off` is the same as leaving it out."""
+    """The operator's listener, for metrics and the details of /readyz; `off` is the same as leaving it out."""
     trusted_proxies: tuple[Annotated[str, AfterValidator(read_network)], ...] = LOOPBACK_PROXIES
-    """Proxies in front of campus, whose word on the caller's address and scheme is taken."""
+    """Proxies in front of campus, whose headers about the caller's address and scheme are trusted."""
 
     @model_validator(mode="after")
     def listens_once_at_an_address(self) -> Self:
-        """The operator's listener has an address of its own."""
+        """Refuse the public listener's address for the operator's."""
         if self.admin is not None and self.admin.port == self.port and self.host in (self.admin.host, *EVERY_HOST):
-            raise ValueError("admin and port are the same address; give each one of its own")
+            raise ValueError("admin and port are the same address; set a different one for each")
         return self
 
 
@@ -93,7 +93,7 @@ class StorageTable(Table):
 
 def _is_wallet(address: str) -> str:
     if not re.fullmatch(r"0x[0-9a-fA-F]{40}", address) or address == NOBODY:
-        raise ValueError(f"{address!r} is no wallet's address; it is 0x and 40 hexadecimal digits, not all zero")
+        raise ValueError(f"{address!r} is not a wallet's address; write 0x and 40 hexadecimal digits, not all zero")
     return address
 
 
@@ -111,9 +111,9 @@ class PaymentsTable(Table):
     rpc_url: WebAddress
     """A node of the network, asked only whether a payment has arrived. CAMPUS_PAYMENTS_RPC_URL takes its place, where it holds a key."""
     own_wallets: tuple[Wallet, ...] = ()
-    """Payers that analytics leave out, and whose transfers to `pay_to` are no unclaimed income."""
+    """Payers that analytics leave out, and whose transfers to `pay_to` are not reported as unclaimed."""
     prove_above: Annotated[str, BeforeValidator(_as_text)] = "1"
-    """US dollars: a call that costs more waits until the chain shows its payment; "0": every call does. Bought keys always do."""
+    """US dollars: a call that costs more waits until the chain shows its payment; with "0" every call does. Bought keys always do."""
 
     @field_validator("prove_above")
     @classmethod
@@ -141,7 +141,7 @@ class MailTable(Table):
 
 
 class WebTable(Table):
-    """[web]: what holds for the URLs that callers name."""
+    """[web]: the rules for URLs that callers send."""
 
     allowed_hosts: frozenset[Annotated[str, AfterValidator(read_exempt_host)]] = frozenset()
     """Exempt from the address rules, with http and any port too: for tests and local use."""
@@ -170,7 +170,7 @@ class ProductTable(Table):
 
 
 class ToolTable(Table):
-    """[buildings.NAME.tools] PATTERN = {…}: the operator's word on the tools that the pattern names."""
+    """[buildings.NAME.tools] PATTERN = {…}: the operator's settings for the tools that match the pattern."""
 
     price: PriceText | None = None
     key: Literal["opens", "optional", "never"] | None = None
@@ -181,11 +181,11 @@ class ToolTable(Table):
 
     @property
     def says_access(self) -> bool:
-        """Whether it overrules the author's price and key rule."""
+        """True if it overrides the author's price and key rule."""
         return self.free or self.price is not None or self.key is not None
 
     def model_post_init(self, context: object, /) -> None:
-        """Refuse what makes no sense together."""
+        """Refuse contradictory keys."""
         read_access(self.model_dump(include={"price", "key", "free"}))
 
 
@@ -199,7 +199,7 @@ class BuildingTable(BaseModel):
     server: str | dict[str, Any] | None = None
     expose: tuple[Exposed, ...] = ()
     grants: tuple[Grant, ...] = ()
-    """What the building may do beyond its own: `keys` lets it sell keys."""
+    """Extra permissions of the building: `keys` lets it sell keys."""
     tools: dict[str, ToolTable] = {}
 
     @property
@@ -233,7 +233,7 @@ class Config(Table):
         return token.get_secret_value() if token else None
 
     def serving_at(self, host: str | None = None, port: int | None = None, *, admin: str | None = None) -> Self:
-        """The same at other addresses, as the command line asks."""
+        """The configuration with the addresses of the command line."""
         asked = {"host": host, "port": port, "admin": admin}
         changes = {name: value for name, value in asked.items() if value is not None}
         try:
@@ -244,7 +244,7 @@ class Config(Table):
 
 
 def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
-    """Read campus.toml; secrets come from CAMPUS_… in the environment. ConfigError with one sentence."""
+    """Read campus.toml; secrets come from CAMPUS_… in the environment. Raises ConfigError with one sentence."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -265,7 +265,7 @@ def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
 
 
 def explain(error: ValidationError, model: type[BaseModel], *, under: tuple[str, ...] = ()) -> str:
-    """The first thing that pydantic found wrong, as one sentence."""
+    """The first of pydantic's errors, as one sentence."""
     first = error.errors(include_url=False)[0]
     loc = tuple(str(part) for part in first["loc"] if part != "[key]")
     where = ".".join((*under, *loc))
@@ -281,7 +281,7 @@ def explain(error: ValidationError, model: type[BaseModel], *, under: tuple[str,
 
 
 def known_keys(model: type[BaseModel], loc: tuple[str, ...]) -> list[str]:
-    """The keys of the table that stands at `loc` below `model`."""
+    """The keys of the table at `loc` below `model`."""
     for part in loc:
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
         while annotation is not None and get_origin(annotation) is not None:

@@ -1,4 +1,4 @@
-"""What every command opens first: the databases, campus's own tables, and the keys."""
+"""The core that every command opens first: the databases, campus's own tables, and the keys."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -41,7 +41,7 @@ async def open_core(
     """Open the database that campus.toml names, and migrate campus's own tables.
 
     `exclusive` claims embedded files for this process. `reading` is for commands that only read. `tables` are the tables of
-    everything that will be opened on it, so that a newer version is found before anything is written.
+    everything that will be opened on it, so that a database of a newer version is found before anything is written.
     """
     password = config.secrets.get(PASSWORD)
     async with Databases.open(

@@ -1,4 +1,4 @@
-"""What can stop campus, one clear sentence each for the operator.
+"""Every error that campus raises, each with one clear sentence for the operator.
 
 CampusError                 the command line prints it and exits with 2
 ├── ConfigError             campus.toml or the environment is wrong
@@ -20,7 +20,7 @@ EXPLAINED_AT = "/errors/"
 
 
 class CampusError(Exception):
-    """A sentence for the operator: what is wrong, then what there is."""
+    """An error whose message is a sentence for the operator: what is wrong, where, and what to do."""
 
 
 class ConfigError(CampusError):
@@ -32,7 +32,7 @@ class LoadError(CampusError):
 
 
 class Unreachable(LoadError):
-    """A building's server is elsewhere and does not answer just now; it may later."""
+    """A building's server is a separate one and does not answer at the moment; it may later."""
 
 
 class ServeError(CampusError):
@@ -40,7 +40,7 @@ class ServeError(CampusError):
 
 
 class KeyRefused(CampusError):
-    """A key command asks for what is not there."""
+    """A key command names a key or product that does not exist."""
 
 
 class JobRefused(CampusError):
@@ -48,7 +48,7 @@ class JobRefused(CampusError):
 
 
 class JobFailed(CampusError):
-    """A job could not do its work, for a reason that it foresaw: told in one line, and tried again."""
+    """A job could not do its work, for a reason that it foresaw: logged in one line without a traceback, and tried again."""
 
 
 class TargetRefused(CampusError):
@@ -65,7 +65,7 @@ class TargetRefused(CampusError):
 
 
 class MailUnavailable(CampusError):
-    """The SMTP server did not take an e-mail; it may later."""
+    """The SMTP server did not accept an e-mail; it may later."""
 
 
 class MailRefused(MailUnavailable):

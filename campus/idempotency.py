@@ -1,4 +1,4 @@
-"""Idempotency-Keys: which are hard enough to guess that a stored answer may be found by them. Pure."""
+"""Judges whether an Idempotency-Key is too hard to guess for others to fetch the answer stored under it. Pure."""
 
 import re
 from operator import eq
@@ -41,13 +41,13 @@ HOW_TO_MAKE_A_KEY = (
 
 
 def weakness_of(key: str) -> str | None:
-    """Why somebody else may come to send the same key, as the end of the sentence "the key …"; None for a strong one.
+    """Why another caller might send the same key, as the end of the sentence "the key …"; None for a strong one.
 
     A strong key has 22 to 255 printable ASCII characters, and of its letters and digits
 
     - at least 8 are different ones;
     - at least 8 are new: neither the same as one of the two before, nor next to it ("a1b2c3", "2345", "aabb" count);
-    - at most three quarters repeat what stands a fixed distance of up to 40 before ("user0001user0002");
+    - at most three quarters repeat the character at a fixed distance of up to 40 before ("user0001user0002");
     - runs of small letters, of capitals and of digits come in turns, as in random text and not as in words, dates and
       numbers: with two counted for each longer run, and none for a date, there are at least 5. Hexadecimal digits and
       ULIDs need not show that.

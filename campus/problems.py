@@ -1,4 +1,4 @@
-"""Problem codes: what each code of campus and twins means, and the problems that more than one part of campus answers with."""
+"""The problem codes of campus and twins with their explanations, and the problems that several parts of campus return."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,14 +12,14 @@ EXPLANATIONS: Mapping[str, str] = {
     "key_revoked": "The key that was sent was revoked. `unlock` lists the keys that unlock the tool.",
     "insufficient_scope": "The scope of the key that was sent does not cover the tool. `unlock` names the key to add.",
     "invalid_payment": "What was sent as a payment cannot be read as one: broken, too large, or of the other version. Nothing is charged.",
-    "payment_refused": "The payment does not fit the terms, or is not good; `error` says why, and the terms are fresh. Nothing is charged.",
-    "payment_unverified": "The facilitator cannot be asked just now. Nothing is charged; send the same payment again after Retry-After.",
-    "payment_in_flight": "The payment is being worked on, or its outcome is not known yet. Send the very same one again after Retry-After.",
+    "payment_refused": "The payment does not fit the terms or is not valid; `error` says why, and the terms are fresh. Nothing is charged.",
+    "payment_unverified": "The facilitator cannot be reached at the moment. Nothing is charged; send the same payment again after Retry-After.",
+    "payment_in_flight": "The payment is being processed, or its outcome is not known yet. Send the same payment again after Retry-After.",
     "payment_already_used": "The payment was spent: on another call, with another key, or too long ago. Sign a new one.",
     "too_many_payments": "Too many payments of the caller's address wait to be checked. Nothing is charged; send fewer at once.",
     "payments_busy": "The payment's turn to be checked did not come in time. Nothing is charged; send it again after Retry-After.",
     "payment_used_elsewhere": "The payment was spent by a call from another address, without an Idempotency-Key. Resend from that address.",
-    "idempotency_key_required": "The answer is a secret, so a payment for it wants an Idempotency-Key of 22 or more random characters.",
+    "idempotency_key_required": "The answer is a secret: pay for it with an Idempotency-Key of 22 or more random characters.",
     "weak_idempotency_key": "Others may send the same Idempotency-Key; use random characters. Nothing was done or charged.",
     "idempotency_key_ambiguous": "Several wallets bought with the Idempotency-Key; send it with a payment signed by the one that paid.",
     "invalid_request": "One or more arguments are missing, unknown or not valid. `detail` names each; `errors` has them as data.",
@@ -48,11 +48,11 @@ EXPLANATIONS: Mapping[str, str] = {
 }
 """The codes of campus and twins. A building explains its own codes by `Building(…, problems={code: text})`."""
 
-UNEXPLAINED = "There is no such code, or nothing says what it means: the problem's `detail` says what is wrong."
+UNEXPLAINED = "There is no such code, or it has no explanation: the problem's `detail` says what is wrong."
 
 
 def explanation_of(code: str, buildings: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """What `/errors/<code>` answers; `buildings` has each building's own explanations by its name.
+    """What `/errors/<code>` returns; `buildings` has each building's own explanations by its name.
 
     Buildings do not know each other: where two explain the same code, each text names its building.
     """
@@ -73,5 +73,5 @@ def storage_unavailable() -> Problem:
 
 def upstream_unavailable() -> Problem:
     """503: the tool belongs to another server, which cannot be reached at the moment."""
-    detail = "the server behind this tool cannot be reached just now; try again after the time in Retry-After"
+    detail = "the server behind this tool cannot be reached at the moment; try again after the time in Retry-After"
     return Problem(503, "upstream_unavailable", detail, headers={"Retry-After": "30"})

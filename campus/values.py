@@ -1,4 +1,4 @@
-"""Single values of campus.toml, checked: each function returns the value, or raises ValueError that says how to write it."""
+"""Checks single values of campus.toml: each function returns the value or raises ValueError that says how to write it."""
 
 import re
 from ipaddress import ip_address
@@ -13,23 +13,23 @@ AS_SHOP = "write it as https://host/path or mailto:name@host"
 
 def read_listening_host(host: str) -> str:
     """An address or a name of this machine; `[::1]` is taken for `::1`."""
-    plain = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not _is_host(plain):
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not _is_host(bare):
         raise ValueError(
             f"{host!r} is neither an address nor a name; write it as 127.0.0.1, ::1 or localhost, without http:// and without a port"
         )
-    return plain
+    return bare
 
 
 def read_exempt_host(host: str) -> str:
-    """A host as it stands in the URLs of callers, once those are in lower case."""
+    """A host as in the URLs of callers, in lower case."""
     if not _is_host(host) or host != host.lower():
-        raise ValueError(f"{host!r} is no host; write its name or address alone, in lower case, without https:// and without a port")
+        raise ValueError(f"{host!r} is not a host; write its name or address alone, in lower case, without https:// and without a port")
     return host
 
 
 def read_origin(url: str) -> str:
-    """Scheme, host and port of the service: paths are campus's own."""
+    """Scheme, host and port of the service, without a path."""
     parts = _split(url, AS_ORIGIN)
     if not parts.netloc.isascii():
         raise ValueError("write the host as callers send it, in ASCII (punycode)")
@@ -57,7 +57,7 @@ def read_shop(url: str) -> str:
 
 
 def is_web_address(url: str) -> bool:
-    """Whether `read_web_address` takes it."""
+    """True if `read_web_address` accepts it."""
     try:
         read_web_address(url)
     except ValueError:
@@ -66,10 +66,10 @@ def is_web_address(url: str) -> bool:
 
 
 def read_number(value: Any, annotation: Any) -> Any:
-    """The value; true and false, which Python takes for 1 and 0, are refused where a number is wanted."""
+    """The value; refuses true and false, which Python treats as 1 and 0, where a number is expected."""
     kinds = get_args(annotation) or (annotation,)
     if isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds):
-        raise ValueError("true and false are no numbers; write one, such as 30")
+        raise ValueError("true and false are not numbers; write a number such as 30")
     return value
 
 

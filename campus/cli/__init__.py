@@ -1,4 +1,4 @@
-"""The command line: one module per family of commands; a CampusError ends it with one sentence and exit code 2."""
+"""The `campus` command: one module per group of commands; a CampusError ends it with one sentence and exit code 2."""
 
 import os
 import sys
@@ -17,12 +17,12 @@ def commands() -> App:
     app = App(name="campus", help="MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment.")
     app.update(running.app)
     app.update(buildings.app)
-    # loaded when asked for, so that `campus serve` starts without what they stand on
+    # loaded on use, so that `campus serve` starts without their imports
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys.")
     app.command(
         "campus.cli.ledger:app",
         name="ledger",
-        help="What was offered and paid: list, sum, export, funnel, reconcile with the chain, accept what stays unproven.",
+        help="What was offered and paid: list, sum, export, funnel, reconcile with the chain, accept unproven payments.",
     )
     return app
 
@@ -34,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except CampusError as error:
         print(f"campus: {error}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:  # whoever read our output, `head` for one, has enough of it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor does the last flush find anybody
+    except BrokenPipeError:  # the reader of our output, such as `head`, has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit must not fail too
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

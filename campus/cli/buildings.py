@@ -1,4 +1,4 @@
-"""campus tools and campus migration: what the buildings of a campus.toml hold."""
+"""campus tools and campus migration: lists the buildings' tools and writes their migrations."""
 
 from typing import Annotated
 

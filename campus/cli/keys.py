@@ -1,4 +1,4 @@
-"""campus key …: issue, list, renew, rotate and revoke keys; works beside a running server."""
+"""campus key …: issue, list, renew, rotate and revoke keys, also while the server runs."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -20,7 +20,7 @@ app = App(name="key")
 
 
 def with_keys(config: ConfigFile, work: Callable[[KeyRing], Awaitable[T]], *, reading: bool = False) -> T:
-    """Open the key ring, do the work, close it; `reading` is for work that changes nothing."""
+    """Open the key ring, do the work and close it; `reading` is for work that changes nothing."""
 
     async def run() -> T:
         async with open_core(read_config(config), reading=reading) as core:

@@ -1,4 +1,4 @@
-"""campus ledger …: what was offered and paid, summed, exported and compared with the chain; works beside a running server."""
+"""campus ledger …: list, sum, export and reconcile payments with the chain, also while the server runs."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ from campus.tool_access import Price
 T = TypeVar("T")
 Since = Annotated[date | None, Parameter(help="The first UTC day, YYYY-MM-DD; default: that of the first entry.")]
 Until = Annotated[date | None, Parameter(help="The last UTC day, included; default: today.")]
-COLUMNS = tuple(LedgerRow.__table__.columns.keys())  # type: ignore[attr-defined]  # sqlmodel gives every table class one
+COLUMNS = tuple(LedgerRow.__table__.columns.keys())  # type: ignore[attr-defined]  # sqlmodel adds it to every table class
 LOOKED_BACK = timedelta(days=30)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -35,14 +35,14 @@ app = App(name="ledger")
 
 @asynccontextmanager
 async def accounts_of(config: Config, *, own: bool = False) -> AsyncIterator[Accounts]:
-    """The accounts of a campus; `own` counts the operator's own wallets in."""
+    """The accounts of a campus; `own` includes the operator's own wallets."""
     wallets = config.payments.own_wallets if config.payments and not own else ()
     async with open_core(config) as core:
         yield Accounts(core.storage, own_wallets=wallets)
 
 
 def ask(config: ConfigFile, question: Callable[[Accounts], Awaitable[T]], *, own: bool = False) -> T:
-    """Open the accounts, ask, close them."""
+    """Open the accounts, return what `question` asks, and close them."""
 
     async def run() -> T:
         async with accounts_of(read_config(config), own=own) as accounts:
@@ -94,7 +94,7 @@ def sum_revenue(
 
 
 def totals(revenue: Sequence[Revenue]) -> Iterator[str]:
-    """A line per network: money of a test network is no money."""
+    """A line per network, since money of a test network is not real."""
     for network, its in groupby(sorted(revenue, key=lambda one: one.network), key=lambda one: one.network):
         of_it = list(its)
         yield f"{network}: ${Price(sum(one.amount for one in of_it))} by {sum(one.payments for one in of_it)} payments"
@@ -104,7 +104,7 @@ def totals(revenue: Sequence[Revenue]) -> Iterator[str]:
 def funnel(*, since: Since = None, until: Until = None, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Show by UTC day and tool how often terms were shown (402), how often they were paid, and by how many addresses.
 
-    Payments of own_wallets are left out. Who pays without asking first was shown no terms: conversion may be above 1.
+    Payments of own_wallets are left out. Callers who pay without asking first were not shown terms, so that conversion may be above 1.
     """
     found = ask(config, lambda accounts: accounts.funnel(Period(since, until)))
     rows = [
@@ -146,10 +146,10 @@ def reconcile(
     config: ConfigFile = CAMPUS_TOML,
     as_json: AsJson = False,
 ) -> None:
-    """Bring payments in doubt to their end, and compare the ledger with the chain; exit code 1 when they differ.
+    """Resolve payments in doubt and compare the ledger with the chain; exit code 1 when they differ.
 
-    Shown is every charge that the chain does not have, and every transfer to the wallet that no payment of this ledger claims. It only
-    looks: nothing is charged by it.
+    Shows every charge that is not on the chain, and every transfer to the wallet that no payment of this ledger claims. It only
+    reads the chain and charges nothing.
     """
     resolutions, found = anyio.run(_reconcile, read_config(config), since)
     rows = [_finding(one.payment_id, one.before, one.after, one.transaction, one.reason) for one in resolutions]
@@ -176,9 +176,9 @@ async def _reconcile(config: Config, since: date | None) -> tuple[Sequence[Resol
 
 @app.command
 def accept_unproven(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
-    """Let payments stand that were reported as settled and are not on the chain, once you know why.
+    """Accept payments that were reported as settled and are not on the chain, once you know why.
 
-    While there are any, every paid call waits until the chain shows its payment; after this, small ones wait for seconds only, as before.
+    While there are any, every paid call waits until the chain shows its payment; afterwards small ones wait only seconds again.
     """
 
     async def accepted() -> Sequence[dict[str, Any]]:
@@ -194,7 +194,7 @@ def accept_unproven(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False
 @asynccontextmanager
 async def _payments(config: Config) -> AsyncIterator[Payments]:
     if config.payments is None:
-        raise ConfigError("campus.toml has no table [payments], so there is no chain to look at; add it, or take back the marks before it")
+        raise ConfigError("campus.toml has no table [payments], so there is no chain to compare with; add it, or uncomment its lines")
     async with (
         open_core(config) as core,
         payments_of(config.payments, core.storage, core.keys, token=config.facilitator_token, now=utc_now) as payments,
@@ -252,7 +252,7 @@ def usd(amount: int | None) -> str | None:
 
 
 def _cell(value: Any) -> Any:
-    # a reason that somebody else wrote is no formula of a spreadsheet
+    # others write the reasons: a spreadsheet must not run one as a formula
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 

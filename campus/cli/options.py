@@ -1,4 +1,4 @@
-"""What every command takes: --config and --json, and how results are printed."""
+"""The options of every command, --config and --json, and the printing of results."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -29,6 +29,6 @@ def show(rows: Iterable[Mapping[str, Any]], *, as_json: bool) -> None:
 
 
 def _cell(value: Any) -> str:
-    """As it is shown: what would move the cursor or break the line is spelled out."""
+    """A value as text; characters that would move the cursor or break the line are escaped."""
     text = "-" if value is None or value == "" else str(value)
     return text if text.isprintable() else repr(text)[1:-1]

@@ -1,4 +1,4 @@
-"""campus serve, run, check, audit and backup: a campus at work."""
+"""campus serve, run, check, audit and backup: the commands that open a whole campus."""
 
 import gc
 import inspect
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 app = App()
 
 NEW_OBJECTS = 10_000
-"""How many there are before Python looks for garbage among them; by default 700 to 2,000, a tenth of the time of a call."""
+"""New objects before the garbage collector runs. Python's default of 700 to 2,000 costs a tenth of a call's time."""
 
 
 @app.command
@@ -64,7 +64,7 @@ async def _serve(settings: Config) -> None:
 
 
 async def _settle(campus: Campus) -> None:
-    """Load the rest. What is there by then stays, and what calls make is freed without a collector, but for the rare circle."""
+    """Load the rest and exempt it from garbage collection; calls leave cycles only rarely."""
     await campus.warm()
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
@@ -83,11 +83,11 @@ def run(
     ],
     config: ConfigFile = CAMPUS_TOML,
 ) -> None:
-    """Run a job now, once, beside a running server or without one."""
+    """Run a job once, now, with or without a running server."""
     log_to_stderr(logging.INFO)
     try:
         anyio.run(_run, config, job, options)
-    except CampusError:  # its sentence says all
+    except CampusError:  # its sentence is enough
         raise
     except Exception:  # a fault in a building's code
         log.exception("job failed", extra={"job": job})
@@ -121,7 +121,7 @@ def parsed_options(name: str, job: Job, words: tuple[str, ...]) -> dict[str, Any
 
 
 def _capturing(run: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """A function of the job's parameters after the site that gives them back."""
+    """A function with the job's parameters, except the site, that returns its arguments."""
 
     def capture(**options: Any) -> dict[str, Any]:
         return options
@@ -136,19 +136,19 @@ def _capturing(run: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
 
 @app.command
 def check(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
-    """Say what is wrong with the configuration, the database and what the buildings depend on; exit code 1 when anything is."""
-    _tell(anyio.run(_ask, config, "check"), as_json=as_json)
+    """Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 when anything is."""
+    _report(anyio.run(_ask, config, "check"), as_json=as_json)
 
 
 @app.command
 def audit(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
-    """Re-check what is stored against itself; exit code 1 when anything does not add up."""
-    _tell(anyio.run(_ask, config, "audit"), as_json=as_json)
+    """Check the stored data for consistency; exit code 1 when anything is inconsistent."""
+    _report(anyio.run(_ask, config, "audit"), as_json=as_json)
 
 
 @app.command
 def backup(folder: Path, /, *, config: ConfigFile = CAMPUS_TOML) -> None:
-    """Copy every SQLite file into a folder while the server runs; for PostgreSQL use pg_dump."""
+    """Copy every SQLite database into a folder, also while the server runs; for PostgreSQL use pg_dump."""
 
     async def copy() -> Sequence[Path]:
         async with open_core(read_config(config), reading=True) as core:
@@ -158,7 +158,7 @@ def backup(folder: Path, /, *, config: ConfigFile = CAMPUS_TOML) -> None:
         print(path)
 
 
-def _tell(found: list[dict[str, str]], *, as_json: bool) -> None:
+def _report(found: list[dict[str, str]], *, as_json: bool) -> None:
     if found or as_json:
         show(found, as_json=as_json)
         sys.exit(1 if found else 0)

@@ -1,4 +1,4 @@
-"""The log: one line per event, the event first and its data after it; URLs are cut after their host."""
+"""The log format: one line per event with its data after it; URLs are cut after their host."""
 
 import logging
 import re
@@ -80,5 +80,5 @@ def redacted(text: str) -> str:
 
 def _cut(found: re.Match[str]) -> str:
     url, origin = found[0], origin_of(found[0])
-    # punctuation after a URL belongs to the sentence
+    # punctuation after a URL is not part of it
     return url if url.rstrip(".,;:)]/") in (origin, origin.rstrip("]")) else f"{origin}/…"

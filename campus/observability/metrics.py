@@ -1,4 +1,4 @@
-"""Metrics: counters of events, one registry per campus, shown at /metrics in Prometheus' format."""
+"""The counters of events that /metrics shows in Prometheus' format, one registry per campus."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -9,7 +9,7 @@ from typing import Any
 class Counters:
     """Counts events by building and labels; a counter appears with its first event. For any thread.
 
-    Prometheus' library is imported by the first event or the first look at /metrics, so that a start does not pay for it.
+    The Prometheus library is imported by the first event or request for /metrics, so that it does not slow the start.
     """
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
-from limits.samples import PAYMENTS
+from terms.samples import PAYMENTS
 
 from campus.testing import Clock
 

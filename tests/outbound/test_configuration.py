@@ -115,7 +115,7 @@ async def test_a_check_warns_of_allowed_hosts_and_of_a_mail_server_that_takes_no
             found = await campus.ask("check")
             assert list(found["[mail]"]) == []
             assert found["[web]"] == [
-                "allowed_hosts lets callers have campus call b.dev, localhost; leave it empty but for tests and local use"
+                "allowed_hosts lets callers make campus send requests to b.dev, localhost; leave it empty except for tests and local use"
             ]
             assert (await campus.ask("ready")).keys() == {"gateway"}
     async with assemble(config_at(tmp_path, **tables), exclusive=False) as campus:

@@ -10,8 +10,8 @@ from campus.errors import ConfigError
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("registrations_per_minute", True, "buildings.recorder.registrations_per_minute: true and false are no numbers"),
-        ("deliveries", False, "buildings.recorder.deliveries: true and false are no numbers"),
+        ("registrations_per_minute", True, "buildings.recorder.registrations_per_minute: true and false are not numbers"),
+        ("deliveries", False, "buildings.recorder.deliveries: true and false are not numbers"),
         ("monitors_per_host", 0, "buildings.recorder.monitors_per_host: input should be greater than 0"),
         ("shared_hosts", ["https://hooks.example.com/"], "buildings.recorder.shared_hosts.0: 'https://hooks.example.com/' is not a host"),
         ("shared_hosts", ["Hooks.example.com"], "in lower case"),

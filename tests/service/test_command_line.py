@@ -125,7 +125,7 @@ def test_check_says_where_nobody_is_told_to_buy_a_key(tmp_path: Path, run: Comma
     found = [row["problem"] for row in json.loads(answer.out) if row["building"] == "[products]"]
     assert answer.code == 1
     assert found == [
-        'callers who need a key are told no place to buy shop; set url = "https://…" in [products.shop], or open [buildings.checkout]'
+        'callers who need a key are not told where to buy shop; set url = "https://…" in [products.shop], or open [buildings.checkout]'
     ]
     sold = public.replace('term = "30 days"', 'term = "30 days"\nurl = "https://campus.example/buy"')
     answer = run("check", "--config", str(write_config(tmp_path, sold, port=8000)))
@@ -141,7 +141,7 @@ def test_check_warns_of_tools_that_write_and_are_free_by_nobodys_word(tmp_path: 
     assert json.loads(answer.out) == [
         {
             "building": "shop",
-            "problem": "anyone may call empty, stock for free: they are not annotated read-only, and nothing names a price; give them one"
+            "problem": "anyone may call empty, stock for free: they are not annotated read-only and have no price; set one"
             " in [buildings.shop.tools], or write free = true",
         }
     ]

@@ -32,7 +32,7 @@ MISTAKES = {
     "an address to listen on with a scheme": ('[server]\nhost = "http://x"\n', "without http:// and without a port"),
     "an address to listen on with a port": ('[server]\nhost = "[::1]:80"\n', "server.host: '[::1]:80' is neither an address nor a name"),
     "no address to listen on": ('[server]\nhost = ""\n', "write it as 127.0.0.1, ::1 or localhost"),
-    "true for a number": ("[server]\nport = true\n", "server.port: true and false are no numbers"),
+    "true for a number": ("[server]\nport = true\n", "server.port: true and false are not numbers"),
     "two listeners at one address": (
         '[server]\nadmin = "127.0.0.1:8000"\n',
         "admin and port are the same address",
@@ -47,7 +47,10 @@ MISTAKES = {
     "an empty public address": ('[server]\npublic_url = ""\n', "server.public_url: write it as https://host"),
     "one proxy without a list": ('[server]\ntrusted_proxies = "127.0.0.1"\n', "server.trusted_proxies: write a list, in [ and ]"),
     "one host without a list": ('[web]\nallowed_hosts = "x"\n', "web.allowed_hosts: write a list, in [ and ]"),
-    "an exempt host with a scheme": ('[web]\nallowed_hosts = ["https://x"]\n', "'https://x' is no host; write its name or address alone"),
+    "an exempt host with a scheme": (
+        '[web]\nallowed_hosts = ["https://x"]\n',
+        "'https://x' is not a host; write its name or address alone",
+    ),
     "an exempt host in upper case": ('[web]\nallowed_hosts = ["LOCALHOST"]\n', "in lower case"),
     "a place to buy that is no page": (
         '[products.x]\nscope = "x"\nprice = "1"\nterm = "30 days"\nurl = "javascript:alert(1)"\n',

@@ -36,7 +36,7 @@ async def test_every_building_is_described_and_every_code_explained(shop: Buildi
     async with open_campus(shop=shop) as campus:
         assert (await campus.http.get("/v1/shop")).json()["title"] == "Shop"
         assert "unlock" in (await campus.http.get("/errors/access_required")).json()["explanation"]
-        assert "nothing says what it means" in (await campus.http.get("/errors/no_such_code")).json()["explanation"]
+        assert "it has no explanation" in (await campus.http.get("/errors/no_such_code")).json()["explanation"]
         assert (await campus.http.get("/v1/shop/pages/x")).text == "page of shop for x"
 
 

@@ -73,7 +73,9 @@ async def test_a_write_of_our_own_that_does_not_end_is_found_too() -> None:
         async with campus.site.storage.write() as session:
             await session.connection()
             assert (await campus.http.get("/readyz")).status_code == 503
-            assert (await campus.findings())["storage"] == ["the database of recorder took no write within 6 s; see what keeps it"]
+            assert (await campus.findings())["storage"] == [
+                "the database of recorder did not accept a write within 6 s; check what locks it"
+            ]
         assert (await readiness(campus)).status_code == 200
 
 

@@ -17,7 +17,7 @@ from campus.testing import open_campus
 pytestmark = pytest.mark.anyio
 GOOD = PAYMENTS["payments"]
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "a short address": ({"pay_to": "0x1234"}, "payments.pay_to: '0x1234' is no wallet's address"),
+    "a short address": ({"pay_to": "0x1234"}, "payments.pay_to: '0x1234' is not a wallet's address"),
     "an address of no hexadecimal": ({"pay_to": "0x" + "zz" * 20}, "40 hexadecimal digits"),
     "nobody's address": ({"pay_to": "0x" + "0" * 40}, "not all zero"),
     "a name for an address": ({"pay_to": "campus.eth"}, "40 hexadecimal digits"),
