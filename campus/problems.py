@@ -13,7 +13,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "insufficient_scope": "The scope of the key that was sent does not cover the tool. `unlock` names the key to add.",
     "invalid_payment": "What was sent as a payment cannot be read as one: broken, too large, or of the other version. Nothing is charged.",
     "payment_refused": "The payment does not fit the terms or is not valid; `error` says why, and the terms are fresh. Nothing is charged.",
-    "payment_unverified": "The facilitator cannot be reached at the moment. Nothing is charged; send the same payment again after Retry-After.",
+    "payment_unverified": "The facilitator cannot be reached. Nothing is charged; send the same payment again after Retry-After.",
     "payment_in_flight": "The payment is being processed, or its outcome is not known yet. Send the same payment again after Retry-After.",
     "payment_already_used": "The payment was spent: on another call, with another key, or too long ago. Sign a new one.",
     "too_many_payments": "Too many payments of the caller's address wait to be checked. Nothing is charged; send fewer at once.",

@@ -1,4 +1,4 @@
-"""`campus …` in a test's own process, which is ten times quicker than in one of its own."""
+"""Runs `campus …` in the test's process, ten times quicker than in a separate one."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from campus.observability.logs import LIBRARY_LEVELS
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command printed, and its exit code."""
+    """The output and exit code of a command."""
 
     code: int
     out: str
@@ -24,7 +24,7 @@ Command = Callable[..., Ran]
 
 
 def command_of(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs a command to its end; in a thread too."""
+    """A function that runs a command to its end, also in a thread."""
 
     def ran(*words: str) -> Ran:
         code = 0
@@ -40,7 +40,7 @@ def command_of(capsys: pytest.CaptureFixture[str]) -> Command:
 
 @contextmanager
 def logging_as_it_was() -> Iterator[None]:
-    """A command sets handlers and levels for its whole process, which here is every later test's too."""
+    """Restore logging afterwards: a command sets handlers and levels for the process, which later tests share."""
     loggers = [logging.getLogger(), *(logging.getLogger(name) for name in (*LIBRARY_LEVELS, "campus.access"))]
     before = [(logger, logger.level, logger.handlers[:], logger.propagate) for logger in loggers]
     try:

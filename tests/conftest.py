@@ -1,4 +1,4 @@
-"""What every test may ask for: asyncio, and storage on a real database, SQLite and PostgreSQL, each test on a fresh one."""
+"""Fixtures of all tests: asyncio, a PostgreSQL server, and a fresh database, SQLite or PostgreSQL, for each test."""
 
 import ctypes
 import os
@@ -28,7 +28,7 @@ READY_SECONDS = 30
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """A test may take as much longer as the machine is busier; what hangs is still named."""
+    """Scale a test's timeout with the machine's load."""
     if item.get_closest_marker("timeout") is None:
         item.add_marker(pytest.mark.timeout(patience(float(item.config.getini("timeout")))))
     return (yield)
@@ -41,14 +41,14 @@ def anyio_backend() -> Literal["asyncio"]:
 
 @dataclass(frozen=True)
 class Postgres:
-    """A server on a socket in a directory of its own; it listens on no port."""
+    """A PostgreSQL server on a socket in its own directory, without a port."""
 
     programs: Path
     sockets: Path
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def url(self, database: str) -> str:
-        """The URL of a database, as campus.toml has it."""
+        """The URL of a database, as in campus.toml."""
         return f"postgresql://postgres@/{database}?host={self.sockets}"
 
     def create_database(self) -> str:
@@ -58,7 +58,7 @@ class Postgres:
         return name
 
     def drop_database(self, name: str) -> None:
-        """Take it away, connections and all."""
+        """Drop it, even with open connections."""
         self.run("dropdb", "--force", name)
 
     def run(self, program: str, *arguments: str) -> None:
@@ -86,7 +86,7 @@ def postgres_url(postgres: Postgres) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def storage_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A fresh database: a test that asks for it runs on both."""
+    """The URL of a fresh database; a test that uses it runs on SQLite and on PostgreSQL."""
     if request.param == "sqlite":
         folder: Path = request.getfixturevalue("tmp_path")
         yield f"sqlite:{folder / 'data'}"
@@ -99,7 +99,7 @@ def storage_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @contextmanager
 def running(root: Path) -> Iterator[Postgres]:
-    """Start a server below `root`, and stop it: at once, for what it holds is of no use any more."""
+    """Run a server below `root` during the block; it is stopped without writing its data."""
     programs, data = programs_for(root), root / "server"
     data.mkdir()
     identity = unprivileged()
@@ -134,7 +134,7 @@ def running(root: Path) -> Iterator[Postgres]:
 
 
 def programs_for(root: Path) -> Path:
-    """Where PostgreSQL's programs are: in the wheel, which is found and not imported, for that would add a system user.
+    """The folder of PostgreSQL's programs, in the wheel, which is located without importing it: an import would add a system user.
 
     For root they are copied: the server runs as nobody, who may not see root's files.
     """
@@ -152,7 +152,7 @@ def programs_for(root: Path) -> Path:
 
 
 def unprivileged() -> Mapping[str, Any]:
-    """Whom to run as: PostgreSQL refuses root."""
+    """The user to run as, since PostgreSQL refuses root."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
@@ -160,7 +160,7 @@ def unprivileged() -> Mapping[str, Any]:
 
 
 def dying_with_parent() -> Callable[[], object] | None:
-    """A server whose test run was killed stops too."""
+    """Stop the server when its test run is killed."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl
@@ -176,6 +176,6 @@ def wait_until_ready(question: Sequence[str | Path], process: subprocess.Popen[A
         time.sleep(0.02)
 
 
-# how long an example takes is the machine's affair: coverage and a busy neighbour make any of them slow
-hypothesis.settings.register_profile("unhurried", deadline=None)
-hypothesis.settings.load_profile("unhurried")
+# no deadline: coverage and a busy machine make any example slow
+hypothesis.settings.register_profile("no_deadline", deadline=None)
+hypothesis.settings.load_profile("no_deadline")

@@ -1,7 +1,7 @@
-"""Processes that have imported campus already: forked from one that did, since importing costs more than most tests.
+"""Starts programs by forking a process that has already imported campus, since the import takes longer than most tests.
 
-Each is a process of its own, with its own memory, signals, output and exit code. Where Python's start is the subject, a test runs the
-program by `subprocess`. This file is also what the server runs: see its end.
+Each is a separate process with its own memory, signals, output and exit code. A test of Python's start runs the program
+by `subprocess` instead. The server runs this file too: see its end.
 """
 
 import atexit
@@ -26,9 +26,9 @@ from typing import IO, Any, Final, Literal
 
 PIPE: Final = "pipe"
 File = IO[bytes] | Literal["pipe"] | None
-"""Where a process's input comes from or its output goes: a file, a pipe, or where this process's does."""
+"""A process's input or output: a file, a pipe, or the same as this process's."""
 CAMPUS = "from campus_command import main\nmain()"
-"""The program that `campus …` is."""
+"""The program of the `campus` command."""
 IMPORTED = (
     "campus_command",
     "buildings.checkout",
@@ -41,9 +41,9 @@ IMPORTED = (
     "uvicorn.lifespan.off",
     "uvloop",
 )
-"""What most programs import; alembic and the last four are imported when campus is at work."""
+"""The modules that most programs import; campus imports alembic and the last four lazily."""
 PAYMENTS = ("x402.http", "x402.mechanisms.evm.exact")
-"""The same for those that take payments."""
+"""The modules of programs that accept payments."""
 LONGEST_REQUEST = 1 << 20
 NUMBER = 4
 """Bytes of a process's id, and of its exit code."""
@@ -51,11 +51,11 @@ NUMBER = 4
 
 @dataclass
 class Forked:
-    """A process, with the methods of a subprocess.Popen; as a context manager it is ended with the block."""
+    """A process with the methods of subprocess.Popen; as a context manager it is killed when the block ends."""
 
     pid: int
     args: tuple[str, ...]
-    """The words of its command."""
+    """Its command line."""
     stdin: IO[str] | None
     stdout: IO[str] | None
     stderr: IO[str] | None
@@ -81,14 +81,14 @@ class Forked:
         return self._look(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, when it has ended."""
+        """Wait until it ends; returns its exit code."""
         if (code := self._look(timeout)) is None:
             raise subprocess.TimeoutExpired(self.args, timeout or 0)
         return code
 
     def send_signal(self, sent: int) -> None:
         """Send a signal, if it still runs."""
-        with suppress(ProcessLookupError):  # it has ended, and that is not told yet
+        with suppress(ProcessLookupError):  # it has ended, but its exit code is not read yet
             if self.poll() is None:
                 os.kill(self.pid, sent)
 
@@ -109,7 +109,7 @@ class Forked:
 
 
 class ForkServer:
-    """A process that imports once and is forked for each program."""
+    """A process that imports modules once and forks for each program."""
 
     def __init__(self, *prefix: str) -> None:
         """Start it; `prefix` is a command that runs the one after it, such as `nice`."""
@@ -131,9 +131,9 @@ class ForkServer:
         stdout: File = None,
         stderr: File = None,
     ) -> Forked:
-        """Run a program's source, with these words after its name.
+        """Run a program's source with these arguments.
 
-        `imports` are modules that many such programs import; the server does it for all of them.
+        `imports` are modules that the server imports once for all such programs.
         """
         request = {
             "code": code,
@@ -161,7 +161,7 @@ class ForkServer:
             return subprocess.CompletedProcess(words, code_of_exit, *(each.result() for each in said))
 
     def close(self) -> None:
-        """Fork no more; what runs goes on."""
+        """Stop the server; running programs continue."""
         atexit.unregister(self.close)
         self._requests.close()
         self._process.wait()
@@ -179,20 +179,20 @@ def ends_of(file: File, number: int, theirs: ExitStack) -> tuple[IO[str] | None,
 
 @cache
 def shared() -> ForkServer:
-    """The one that all tests of this process share."""
+    """The fork server that all tests of this process share."""
     return ForkServer()
 
 
 def number_from(descriptor: int) -> int:
-    """The next number that was written; a server that is gone writes none."""
+    """The next number from the pipe. Raises if the server has ended."""
     data = os.read(descriptor, NUMBER)
     assert len(data) == NUMBER, "the fork server has ended"
     return int.from_bytes(data, signed=True)
 
 
-def tell_number(descriptor: int, number: int) -> None:
+def write_number(descriptor: int, number: int) -> None:
     """Write a number for `number_from`."""
-    with suppress(BrokenPipeError):  # whoever asked has ended
+    with suppress(BrokenPipeError):  # the reader has ended
         os.write(descriptor, number.to_bytes(NUMBER, signed=True))
 
 
@@ -200,13 +200,13 @@ def tell_number(descriptor: int, number: int) -> None:
 
 
 def fork_for(requests: socket.socket) -> dict[str, Any]:
-    """Fork for each request until nobody can ask any more; returns the request in the process that is to run it."""
+    """Fork for each request until the socket is closed; returns the request in the process that runs it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted test run ends it by closing the socket
     while True:
         data, descriptors, *_ = socket.recv_fds(requests, LONGEST_REQUEST, 4)
         while data and not data.endswith(b"\n"):
             data += requests.recv(LONGEST_REQUEST)
-        with suppress(ChildProcessError):  # what the ended ones cost is counted as the server's, and so as the tests'
+        with suppress(ChildProcessError):  # the CPU of ended ones is counted as the server's, and so as the tests'
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
         if not data:
@@ -222,9 +222,9 @@ def fork_for(requests: socket.socket) -> dict[str, Any]:
 
 
 def import_all(names: Iterable[str]) -> None:
-    """Import what is not yet; what is there then is not looked through for garbage. Python's limits stay as they are at its start."""
+    """Import the missing modules and exempt them from garbage collection, whose thresholds stay Python's own."""
     if missing := [name for name in names if name not in sys.modules]:
-        limit = sys.getrecursionlimit()  # which a library of the chain raises
+        limit = sys.getrecursionlimit()  # a blockchain library raises it
         gc.disable()
         for name in missing:
             import_module(name)
@@ -235,12 +235,12 @@ def import_all(names: Iterable[str]) -> None:
 
 
 def keep(stdin: int, stdout: int, stderr: int, tell: int) -> None:
-    """Fork once more, and tell the id and the exit code of that process; returns in that one, on its own descriptors."""
+    """Fork once more and report the child's id and exit code; returns in the child, on its own descriptors."""
     if pid := os.fork():
         for each in (stdin, stdout, stderr):
             os.close(each)
-        tell_number(tell, pid)
-        tell_number(tell, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        write_number(tell, pid)
+        write_number(tell, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         os._exit(0)
     os.close(tell)
     for number, each in enumerate((stdin, stdout, stderr)):

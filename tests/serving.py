@@ -1,4 +1,4 @@
-"""`campus serve` and other commands as processes of their own, for tests and benchmarks that want the real thing."""
+"""Starts `campus serve` and other commands as separate processes, for tests and benchmarks."""
 
 import json
 import os
@@ -25,26 +25,26 @@ READY_SECONDS = 30
 
 @dataclass(frozen=True)
 class Served:
-    """A campus that answers."""
+    """A campus that is being served."""
 
     url: str
     config: Path
     process: Forked | subprocess.Popen[bytes]
     words: Sequence[str]
-    """What the process was started with, after `campus`."""
+    """The arguments of the process, after `campus`."""
     environ: Mapping[str, str]
     admin: str
     """The operator's listener."""
     fresh: bool = False
-    """Whether it and its commands are started as an operator's are."""
+    """True if it and its commands are started as the installed command, not forked."""
 
     @property
     def log(self) -> str:
-        """What it logged so far."""
+        """The log so far."""
         return self.config.with_suffix(".log").read_text()
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run another command of the same campus beside it."""
+        """Run another command of the same campus while it is served."""
         return command(*words, "--config", str(self.config), environ=self.environ, fresh=self.fresh)
 
     def key(self, product: str) -> str:
@@ -63,7 +63,7 @@ def command(*words: str, environ: Mapping[str, str] | None = None, fresh: bool =
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -71,7 +71,7 @@ def free_port() -> int:
 
 
 def write_config(folder: Path, text: str, *, port: int) -> Path:
-    """A campus.toml; `text` is what stands after the server's table."""
+    """Write a campus.toml; `text` follows the [server] table's first keys."""
     path = folder / "campus.toml"
     path.write_text(f"[server]\nport = {port}\n{text}")
     return path
@@ -90,8 +90,8 @@ def serving(
 ) -> Iterator[Served]:
     """Serve a campus until the block ends, then stop it with SIGTERM.
 
-    `host` is where it is called, as a URL has it; `admin` the operator's listener, on a free port by default.
-    `fresh` starts the installed command, which costs two seconds; else a process is forked that has imported campus already.
+    `host` is its host as in a URL; `admin` the operator's listener, on a free port by default.
+    `fresh` starts the installed command, which takes two seconds; otherwise a process that has imported campus is forked.
     """
     port, admin = free_port(), admin or f"127.0.0.1:{free_port()}"
     config = write_config(folder, text, port=port)
@@ -118,9 +118,9 @@ def start(
 
 
 def wait_until_it_answers(served: Served) -> None:
-    """Until /healthz answers; what was logged, when the process ends instead."""
+    """Wait until /healthz answers; fails with the log if the process ends instead."""
     deadline = time.monotonic() + patience(READY_SECONDS)
-    with httpx.Client(base_url=served.url, verify=False) as client:  # one for all tries: it takes 20 ms to make
+    with httpx.Client(base_url=served.url, verify=False) as client:  # made once, since it takes 20 ms
         while time.monotonic() < deadline:
             assert served.process.poll() is None, served.log
             try:
@@ -133,5 +133,5 @@ def wait_until_it_answers(served: Served) -> None:
 
 
 def asked(url: str, **options: Any) -> httpx.Response:
-    """One GET; it is spared the certificates that it has no use for."""
+    """One GET, without loading certificates."""
     return httpx.get(url, timeout=patience(20), verify=False, **options)

@@ -1,4 +1,4 @@
-"""What a building's author tests with: a campus in this process. A chain, a facilitator and payers are in campus.testing.payments."""
+"""For tests of buildings: a campus in the test's process. A chain, a facilitator and payers are in campus.testing.payments."""
 
 from campus.testing.campus import ORIGIN as ORIGIN
 from campus.testing.campus import Built as Built

@@ -1,4 +1,4 @@
-"""A campus in a test: real servers, storage and frames in this process, with the clock and the feeds in the test's hands."""
+"""A campus for tests, TestCampus: real servers, storage and frames in this process; the test controls clock and feeds."""
 
 import json
 from base64 import b64decode, b64encode
@@ -35,7 +35,7 @@ ADMIN_ORIGIN = "http://localhost"
 
 @dataclass
 class Clock:
-    """A clock that stands until it is moved; `seconds` is how far it was."""
+    """A clock that moves only when told to; `seconds` is how far it has moved."""
 
     time: datetime = field(default_factory=lambda: datetime.now(UTC))
     seconds: float = 0.0
@@ -60,9 +60,9 @@ class Clock:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a call gave, the same for both frames: `data` is the result or the problem; `status` its HTTP status.
+    """The answer to a call, the same for both frames: `data` is the result or the problem; `status` its HTTP status.
 
-    `terms` are those of x402 where it was refused for want of a payment; `receipt` that of the payment where it was paid.
+    `terms` are the x402 terms if it was refused without payment; `receipt` is that of the payment if it was paid.
     """
 
     status: int
@@ -78,7 +78,7 @@ class Reply:
 
 
 class Pays(Protocol):
-    """Who can pay, such as the Payer of campus.testing.payments."""
+    """An object that can pay, such as the Payer of campus.testing.payments."""
 
     def payload(self, payment_required: Mapping[str, Any]) -> dict[str, Any]:
         """A signed payment for the terms."""
@@ -87,32 +87,32 @@ class Pays(Protocol):
 
 @dataclass(frozen=True)
 class Asks:
-    """How a call is made: with a bearer's token, with a payment, or bare."""
+    """What a call carries: a bearer token, a payment, or neither."""
 
     token: str | None = None
     payment: Mapping[str, Any] | None = None
 
     @property
     def headers(self) -> dict[str, str]:
-        """What MCP sends as a header too."""
+        """The headers that MCP sends too."""
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
 
 @dataclass(frozen=True)
 class Built:
-    """A building given in the test, in the place of an entry point."""
+    """A building of the test, used like an entry point."""
 
     name: str
     building: Any
 
     def load(self) -> Any:
-        """What the entry point would name."""
+        """The building."""
         return self.building
 
 
 @dataclass(frozen=True)
 class TestCampus:
-    """A campus that is open for a test, with one way to call its tools over either frame."""
+    """A campus that is open for a test; `call` calls a tool over HTTP or MCP."""
 
     __test__: ClassVar[bool] = False  # not a class of tests
 
@@ -128,17 +128,17 @@ class TestCampus:
         return self.service.sites[self.main]
 
     def admin(self) -> httpx.AsyncClient:
-        """A client of the operator's pages, to be opened: /metrics, and /readyz with every sentence."""
+        """A client of the operator's pages, to be used with `async with`: /metrics, and /readyz with every finding."""
         return httpx.AsyncClient(transport=httpx.ASGITransport(open_admin(self.service)), base_url=ADMIN_ORIGIN)
 
     async def findings(self) -> Mapping[str, Sequence[str]]:
-        """What the readiness checks find, by check."""
+        """The findings of the readiness checks, by check."""
         async with self.admin() as admin:
             found: Mapping[str, Sequence[str]] = (await admin.get("/readyz")).json()["checks"]
         return found
 
     async def key(self, product: str) -> str:
-        """A new key of a product; each building has one of its own name, and there is `all`."""
+        """A new key of a product: one product per building, with its name, and `all`."""
         _, token = await self.service.keys.issue(product)
         return token
 
@@ -155,7 +155,7 @@ class TestCampus:
     ) -> Reply:
         """Call a tool over the campus's frame; `key` is a token, or the name of a product to issue one of.
 
-        `payer` pays if the call is refused for want of it; `payment` is a signed one, sent at once.
+        `payer` pays if the call is refused without payment; `payment` is a signed payment that is sent at once.
         """
         if key is not None and not key.startswith("campus_"):
             key = await self.key(key)
@@ -166,7 +166,7 @@ class TestCampus:
         return await way(building or self.main, tool, arguments, Asks(key, payer.payload(reply.terms)))
 
     def mcp(self, building: str | None = None, *, headers: Mapping[str, str] | None = None) -> Client[StreamableHttpTransport]:
-        """An MCP client of one building, to be opened."""
+        """An MCP client of one building, to be used with `async with`."""
         opened = next(one for one in self.service.plan.opened if one.name == (building or self.main))
         url = f"{ORIGIN}{opened.mcp_path}"
         return Client(StreamableHttpTransport(url, headers=dict(headers or {}), httpx_client_factory=self._client))
@@ -185,7 +185,7 @@ class TestCampus:
             query = {
                 operation.by_name[name].wire if name in operation.by_name else name: _spelled(value)
                 for name, value in arguments.items()
-                if value is not None  # which a query cannot spell: what is left out is its default
+                if value is not None  # a query cannot express null; leaving it out means the default
             }
             response = await self.http.request(method, path, params=query, headers=headers)
         else:
@@ -240,7 +240,7 @@ def _unwrapped(body: Any, schema: Mapping[str, Any] | None) -> Any:
 
 
 def feed_transport(feeds: Mapping[str, Any]) -> httpx.MockTransport:
-    """Feeds that answer what the test says: an object as JSON, bytes as they are; any other address 404."""
+    """A transport that answers with the given feeds: an object as JSON, bytes unchanged; 404 at any other address."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         said = feeds.get(str(request.url))
@@ -269,15 +269,15 @@ async def open_campus(
     secrets: Mapping[str, str] | None = None,
     **buildings: Building | Any,
 ) -> AsyncIterator[TestCampus]:
-    """Open buildings by name, each with a product of its name, and `all`; the first is the one that `call` means.
+    """Open buildings by name, each with a product of its name, and the product `all`; `call` uses the first building by default.
 
-    `settings` and `tools` are the first building's table in campus.toml; `feeds` maps addresses to what they answer;
-    `storage` is a storage URL, a directory that goes away by default; `web` the client for callers' URLs; `tables` are
+    `settings` and `tools` are the first building's table in campus.toml; `feeds` maps addresses to their answers;
+    `storage` is a storage URL, by default a temporary directory; `web` the client for callers' URLs; `tables` are
     further tables of campus.toml, such as mail and web. `secrets` are what the environment would hold, by variable, such as
     CAMPUS_TIDES_TOKEN, or by the field of the first building's settings, such as token; the environment itself is not read.
     """
     if not buildings:
-        raise TypeError("open_campus() wants a building to open: open_campus(tides=building)")
+        raise TypeError("open_campus() needs a building: open_campus(tides=building)")
     main = next(iter(buildings))
     with TemporaryDirectory() as folder:
         config = Config.model_validate(

@@ -1,4 +1,4 @@
-"""A chain, a facilitator on it, a shop that is paid, and a payer with five dollars; on every kind of chain that is installed."""
+"""Fixtures: a chain, a facilitator, a shop that is paid, and a payer with five dollars, on every kind of chain that is installed."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ PRICE = 20_000
 
 @dataclass(frozen=True)
 class Shop:
-    """Who is paid, and how it asks the facilitator, as any seller does."""
+    """A seller that calls the facilitator."""
 
     facilitator: Facilitator
     wallet: Wallet

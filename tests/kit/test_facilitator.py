@@ -87,8 +87,8 @@ async def test_a_status_instead_of_verifying(facilitator: Facilitator, shop: Any
 async def test_a_lie_is_laid_over_the_truth(facilitator: Facilitator, shop: Any, payer: Payer) -> None:
     facilitator.faults.lie = {"network": "eip155:1"}
     facilitator.faults.verify_lie = {"isValid": True}
-    told = (await shop.ask("settle", payer.payload(shop.terms))).json()
-    assert (told["success"], told["network"]) == (True, "eip155:1")
+    settled = (await shop.ask("settle", payer.payload(shop.terms))).json()
+    assert (settled["success"], settled["network"]) == (True, "eip155:1")
     assert (await shop.ask("verify", Payer(new_wallet()).payload(shop.terms))).json()["isValid"]
     assert facilitator.outcomes("verify") == ["invalid_exact_evm_insufficient_balance"]
 
@@ -131,7 +131,7 @@ async def test_a_call_that_is_dropped_before_its_work_moves_nothing(
 
 
 async def test_a_point_that_nobody_comes_to_is_a_timeout(facilitator: Facilitator) -> None:
-    with facilitator.hold("verify") as hold, pytest.raises(TimeoutError, match="0 calls of 1"):
+    with facilitator.hold("verify") as hold, pytest.raises(TimeoutError, match="0 of 1 calls"):
         await hold.reached(seconds=0.01)
 
 

@@ -1,4 +1,4 @@
-"""The payer: it pays as the stock clients do, over both frames, and signs what it is told to."""
+"""The payer: it pays as the stock clients do, over both frames, and signs what the test asks."""
 
 import time
 from base64 import b64decode
@@ -51,7 +51,7 @@ async def test_what_a_payment_says_may_differ_from_what_it_signs(shop: Any, paye
 
 
 async def test_an_unknown_change_is_named(shop: Any, payer: Payer) -> None:
-    with pytest.raises(TypeError, match="no such changes: colour; there are: sender, to, value"):
+    with pytest.raises(TypeError, match="unknown changes: colour; there are: sender, to, value"):
         payer.payload(shop.terms, colour="red")
 
 
