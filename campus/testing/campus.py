@@ -197,7 +197,7 @@ class TestCampus:
     def _operation(self, building: str, tool: str) -> Operation:
         its = next((one.operations for one in self.service.plan.opened if one.name == building), {})
         if tool not in its:
-            raise LookupError(f"building {building!r} has no tool {tool!r}; there are: {', '.join(its) or 'none, for it is not open'}")
+            raise LookupError(f"building {building!r} has no tool {tool!r}; its tools are: {', '.join(its) or 'none'}")
         return its[tool]
 
     async def _over_mcp(self, building: str, tool: str, arguments: Mapping[str, Any], asks: Asks) -> Reply:

@@ -79,7 +79,7 @@ class Hold:
         """Wait until so many calls have reached the point. Raises TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.hits >= times, seconds):
-                raise TimeoutError(f"{self.hits} calls of {times} reached the point in {seconds} s")
+                raise TimeoutError(f"{self.hits} of {times} calls reached the point in {seconds} s")
 
     async def reached(self, times: int = 1, *, seconds: float = WAIT_SECONDS) -> None:
         """The same, for a test on an event loop."""

@@ -76,7 +76,7 @@ class Payer:
     def _changed(self, payment: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
         unknown = changes.keys() - SIGNED.keys() - ACCEPTED.keys() - set(OTHERS)
         if unknown:
-            raise TypeError(f"no such changes: {', '.join(sorted(unknown))}; there are: {', '.join([*SIGNED, *ACCEPTED, *OTHERS])}")
+            raise TypeError(f"unknown changes: {', '.join(sorted(unknown))}; the changes are: {', '.join([*SIGNED, *ACCEPTED, *OTHERS])}")
         accepted = payment.get("accepted", payment)
         accepted |= {ACCEPTED[name]: value if name == "extra" else str(value) for name, value in changes.items() if name in ACCEPTED}
         if "resource" in changes:

@@ -1,4 +1,4 @@
-"""Runs in a virtual environment with mcp 1.x: makes the calls given as JSON on standard input, prints what came back.
+"""A client with mcp 1.x, run in its own virtual environment: makes the calls in JSON on standard input and prints the results.
 
 In:  [{"url": "http://…/mcp", "key": "…" | null, "calls": [["tool", {…}], …]}, …], a session for each
 Out: [{"protocol": "2025-11-25", "tools": ["…"], "results": [{"is_error": false, "structured": {…}, "text": "…", "meta": {…}}, …]}, …]
@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamablehttp_client
 from mcp.types import CallToolResult
 
 
-def plain(result: CallToolResult) -> dict[str, Any]:
+def as_data(result: CallToolResult) -> dict[str, Any]:
     return {
         "is_error": result.isError,
         "structured": result.structuredContent,
@@ -28,7 +28,7 @@ async def visit(url: str, key: str | None, calls: list[tuple[str, dict[str, Any]
     async with streamablehttp_client(url, headers=headers) as (read, write, _), ClientSession(read, write) as session:
         hello = await session.initialize()
         tools = [one.name for one in (await session.list_tools()).tools]
-        results = [plain(await session.call_tool(tool, arguments)) for tool, arguments in calls]
+        results = [as_data(await session.call_tool(tool, arguments)) for tool, arguments in calls]
         return {"protocol": hello.protocolVersion, "tools": tools, "results": results}
 
 

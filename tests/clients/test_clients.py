@@ -1,4 +1,4 @@
-"""Every tool by every client, over MCP and over HTTP, with every kind of key: the same answers, the same refusals."""
+"""Every tool called by every client, over MCP and HTTP, with every kind of key: the same answers, the same refusals."""
 
 import json
 import subprocess
@@ -55,7 +55,7 @@ REFUSED_WITH_A_KEY = {"a day without a list": (404, "no_data_for_date"), "no CVE
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call gave: its data without the request's id, and what was said beside it."""
+    """The outcome of a call: its data without the request's id, its text, and its metadata about the key."""
 
     is_error: bool
     data: Mapping[str, Any]
@@ -68,8 +68,8 @@ class Outcome:
         return (self.data["status"], self.data["code"]) if self.is_error else None
 
     @property
-    def said(self) -> tuple[bool, Mapping[str, Any], str | None]:
-        """What HTTP and MCP have in common: all of an answer; of a refusal all but the sentences that name things as the frame does."""
+    def shared(self) -> tuple[bool, Mapping[str, Any], str | None]:
+        """The part that HTTP and MCP share: a whole answer; of a refusal all but the sentences, which use the frame's terms."""
         in_words = ("detail", "errors") if self.is_error else ()
         return self.is_error, {name: value for name, value in self.data.items() if name not in in_words}, self.key_ignored
 
@@ -81,7 +81,7 @@ def outcome(*, is_error: bool, structured: Mapping[str, Any], text: str, meta: M
 
 @dataclass(frozen=True)
 class Visit:
-    """What one client with one key saw at one server."""
+    """What one client with one key received from one server."""
 
     protocol: str
     tools: Sequence[str]
@@ -93,7 +93,7 @@ Visits = Mapping[tuple[str, str, str], Visit]  # by client, key and MCP path
 
 @dataclass(frozen=True)
 class Seen:
-    """Everything that all clients saw."""
+    """Everything that all clients received."""
 
     visits: Visits
     http: Mapping[tuple[str, str], Outcome]
@@ -105,7 +105,7 @@ class Seen:
         path = CALLS[call].mcp
         visit = self.visits.get((client, key, path))
         if visit is None:
-            pytest.skip(f"there is no virtual environment with mcp 1.x at {MCP1.parents[1]}; `make tests` makes it")
+            pytest.skip(f"no virtual environment with mcp 1.x at {MCP1.parents[1]}; `make tests` makes it")
         return visit.outcomes[calls_at(path).index(call)]
 
 
@@ -199,7 +199,7 @@ def test_the_calls_here_are_all_that_the_servers_offer(seen: Seen) -> None:
 def test_a_tool_answers_over_mcp_what_its_twin_answers_over_http(seen: Seen, client: str, call: str) -> None:
     for key in KEYS:
         over_mcp, over_http = seen.by(client, key, call), seen.by("http", key, call)
-        assert over_mcp.said == over_http.said, key
+        assert over_mcp.shared == over_http.shared, key
         assert over_mcp.text
         assert not over_mcp.is_error or over_mcp.text == over_mcp.data["detail"]
 
@@ -245,7 +245,7 @@ def test_a_key_of_another_scope_is_told_which_key_to_add(seen: Seen, client: str
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("call", sorted(PAID))
 @pytest.mark.parametrize("key", BAD)
-def test_a_key_that_is_no_longer_good_opens_nothing_and_is_told_why(seen: Seen, client: str, call: str, key: str) -> None:
+def test_an_invalid_key_opens_nothing_and_the_caller_is_told_why(seen: Seen, client: str, call: str, key: str) -> None:
     found = seen.by(client, key, call)
     assert found.refusal == (402, BAD[key])
     assert [one["product"] for one in found.data["unlock"]] == ["cve", "campus-pass"]

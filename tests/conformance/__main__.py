@@ -1,4 +1,4 @@
-"""The conformance checks that want minutes or node: the protocol's suite, TypeScript clients, payers, crawlers, Schemathesis in full.
+"""The conformance checks that need minutes or Node.js: the protocol's suite, TypeScript clients, payers, crawlers, Schemathesis in full.
 
 PYTHONPATH=tests python -m conformance [mcp] [typescript] [payments] [crawler] [generated] [openapi]
 """
@@ -26,7 +26,7 @@ PARTS = ("mcp", "typescript", "payments", "crawler", "generated", "openapi")
 def main(parts: list[str]) -> int:
     """Run the parts that are named, all by default; 1 when something is wrong."""
     if unknown := set(parts) - set(PARTS):
-        raise SystemExit(f"there is no part {', '.join(sorted(unknown))}; there are: {', '.join(PARTS)}")
+        raise SystemExit(f"unknown part {', '.join(sorted(unknown))}; the parts are: {', '.join(PARTS)}")
     with TemporaryDirectory(prefix="campus-conformance-") as folder:
         faults = run(Path(folder), parts or list(PARTS))
     print("", *faults, f"{len(faults)} faults" if faults else "Everything conforms.", sep="\n")
@@ -40,7 +40,7 @@ def run(folder: Path, parts: list[str]) -> list[str]:
     if packages := dict.fromkeys(package for part in parts for package in PACKAGES.get(part, ())):
         node.install(packages)
     if "payments" in parts:
-        faults += pay_by_stock_clients(node, folder / "market")
+        faults += pay_by_stock_clients(node, folder / "payments")
     (folder / "campus").mkdir()
     with serve_campus(folder / "campus", payments=NOBODY_PAYS) as campus:
         if "mcp" in parts:

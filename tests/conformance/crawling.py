@@ -1,4 +1,4 @@
-"""What @agentcash/discovery, whose rules crawlers follow, finds at the origin: every price, and nothing amiss."""
+"""Checks that @agentcash/discovery, whose rules crawlers follow, reads every price and warns of nothing."""
 
 import json
 import shutil
@@ -14,11 +14,11 @@ SCRIPT = Path(__file__).with_name("read_as_crawler.mjs")
 RUN_SECONDS = 120
 PRICES = {"/v1/brief/today": "0.02 USD", "/v1/kev/fresh": "0.01 USD", "/v1/cve/{cve_id}": "0.005 USD", "/v1/archive/{date}": "0.05 USD"}
 OPTIONAL = {"OPENAPI_CONTACT_MISSING", "L4_GUIDANCE_MISSING", "MPP_NO_PAYMENT_CHALLENGES"}
-"""What a document may have beside; and a rule of MPP, another protocol, which takes every WWW-Authenticate for its own."""
+"""Warnings about optional members, and one of MPP, another protocol, which treats every WWW-Authenticate as its own."""
 
 
 def read_as_crawler(node: Node, campus: ServedCampus) -> list[str]:
-    """Read, print what was found, return what is wrong."""
+    """Run the crawler, print what it found, return the faults."""
     shutil.copy(SCRIPT, node.folder)
     ran = node.run(node.folder / SCRIPT.name, campus.url, seconds=RUN_SECONDS)
     if ran.returncode != 0:

@@ -10,10 +10,10 @@ MONITOR = {"monitor_id": "monitor_id", "secret": "secret"}
 
 @dataclass(frozen=True)
 class Call:
-    """A tool, by its operationId in its server's own document; what it is given; and what is taken from its answer.
+    """A tool by its operationId in its server's document, its arguments, and the members of its answer that later calls use.
 
-    `known` names arguments whose values were learned before, or are the campus's. A `status` that is no success wants the
-    `code` beside it.
+    `known` names arguments whose values come from earlier answers or from the campus. A `status` that is not a success needs
+    a `code`.
     """
 
     tool: str
@@ -28,7 +28,7 @@ class Call:
         return {**self.given, **{argument: known[name] for argument, name in self.known.items()}}
 
     def learned(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """What later calls want of its answer."""
+        """The members of its answer that later calls use."""
         return {name: answer[name] for name in self.learns}
 
 
@@ -59,7 +59,7 @@ CALLS = (
 
 
 def answered_otherwise(call: Call, status: int, answer: Mapping[str, Any]) -> str | None:
-    """How an answer differs from the one that the call is to get; None where it does not."""
+    """How an answer differs from the expected one; None if it does not."""
     if (status, answer.get("code")) == (call.status, call.code):
         return None
     return f"{call.tool} answered {status} {answer.get('code') or ''} instead of {call.status} {call.code or ''}"

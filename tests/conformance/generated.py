@@ -1,4 +1,4 @@
-"""Types that openapi-typescript makes of the documents: calls of every tool pass its compiler, and are answered."""
+"""Checks the types that openapi-typescript generates from the documents: calls of every tool compile and are answered."""
 
 import json
 import shutil
@@ -15,13 +15,13 @@ HERE = Path(__file__).parent
 CVE, RECORDER, OTHERS = "generated_cve.mts", "generated_recorder.mts", "generated_others.mts"
 SCRIPTS = {"/v1/openapi.json": (CVE, RECORDER, OTHERS), "/openapi.json": (CVE,), "/recorder/openapi.json": (RECORDER,)}
 TOOLS = {CVE: 5, RECORDER: 9, OTHERS: 5}
-"""How many operations each calls."""
+"""The number of operations that each script calls."""
 OPTIONS = ("--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck", "--types", "node")
 RUN_SECONDS = 120
 
 
 def call_by_generated_clients(node: Node, campus: ServedCampus) -> list[str]:
-    """Generate, compile, call; print what came of it, return what is wrong."""
+    """Generate, compile and call; print the outcome, return the faults."""
     return [fault for document in SCRIPTS for fault in faults_of(node, campus, document)]
 
 

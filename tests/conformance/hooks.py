@@ -1,4 +1,4 @@
-"""What Schemathesis is told about campus: days that have a list, headers worth trying, and 402 where it looks for 401.
+"""Schemathesis hooks: days that have a list, headers worth trying, and 402 where Schemathesis expects 401.
 
 Loaded by Schemathesis itself (SCHEMATHESIS_HOOKS). Reads CAMPUS_DAY, a day that has a list, and CAMPUS_KEYLESS, 1 when no key
 is sent; writes a line for each answer to the file CAMPUS_TALLY.
@@ -20,7 +20,7 @@ KEYLESS = os.environ["CAMPUS_KEYLESS"] == "1"
 TALLY = Path(os.environ["CAMPUS_TALLY"])
 REFUSED_PROBES = ("Expected 401 or 403, got `402 ", "Got 402 when missing required 'Authorization' header")
 PURCHASE = "/v1/checkout/keys"
-"""No key opens it."""
+"""A purchase, which no key opens."""
 BY_RULE = ("invalid_request", "invalid_json", "target_refused", "no_mail_here")
 KNOWN = {"date": DAY, "cve_id": "CVE-2021-44228"}
 TARGETS = count()
@@ -46,11 +46,11 @@ HEADERS = st.fixed_dictionaries(
 
 @schemathesis.hook
 def before_generate_case(context: Any, strategy: Any) -> Any:
-    """Any call may carry odd headers; a well-formed one may ask for what there is."""
-    return st.tuples(strategy, HEADERS, st.booleans()).map(lambda drawn: dressed(*drawn))
+    """Add odd headers to any call, and values that exist to well-formed ones."""
+    return st.tuples(strategy, HEADERS, st.booleans()).map(lambda drawn: with_headers(*drawn))
 
 
-def dressed(case: Any, headers: dict[str, str], known: bool) -> Any:
+def with_headers(case: Any, headers: dict[str, str], known: bool) -> Any:
     case.headers = {**headers, **(case.headers or {})}
     if known and case.meta.generation.mode.is_positive:
         case.path_parameters = {name: KNOWN.get(name, value) for name, value in (case.path_parameters or {}).items()}
@@ -61,11 +61,11 @@ def dressed(case: Any, headers: dict[str, str], known: bool) -> Any:
 
 @schemathesis.hook
 def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
-    """Drop what is only that campus refuses with 402, as its interface says, where Schemathesis looks for 401.
+    """Ignore failures that are only campus's documented 402 where Schemathesis expects 401.
 
-    It asks without the key of its own accord; in a run without a key every paid call is such a refusal, and a purchase in any.
-    And 304, without a body, is HTTP's own answer to an If-None-Match, which no document speaks of. And the recorder has rules
-    that no schema can tell: a target can be reached, a text that is stored holds no NUL.
+    Schemathesis also calls without the key; in a run without a key every paid call is refused so, and a purchase in every run.
+    Ignored too: 304, HTTP's own answer to an If-None-Match, which documents do not list, and the recorder's rules that
+    no schema can express: a target can be reached, a stored text contains no NUL.
     """
     if response.status_code == 304 and "If-None-Match" in (case.headers or {}):
         return False
@@ -81,14 +81,14 @@ def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool
 
 @schemathesis.hook
 def after_call(context: Any, case: Any, response: Any) -> None:
-    """Note who answered."""
+    """Write the answer's status and code to the tally."""
     line = {"operation": case.operation.label, "method": case.method, "status": response.status_code, "code": code_of(response)}
     with TALLY.open("a") as tally:
         tally.write(json.dumps(line) + "\n")
 
 
 def code_of(response: Any) -> str | None:
-    """The problem's code; None where the body is no problem."""
+    """The problem's code; None if the body is not a problem."""
     if not response.headers.get("content-type", [""])[0].startswith("application/problem+json"):
         return None
     code: str = response.json()["code"]

@@ -13,7 +13,7 @@ SUITES = ("stable", "next")
 PATHS = ("/mcp", "/cve/mcp", "/recorder/mcp", "/checkout/mcp")
 SCENARIO_MILLISECONDS = 15_000
 RUN_SECONDS = 300
-EVERY_ANSWER = "wire-schema-valid"  # checked beside each scenario, whatever it calls
+EVERY_ANSWER = "wire-schema-valid"  # checked with every scenario
 SCENARIO = re.compile(r"^  - (\S+) \[([^\]]*)\]$", re.MULTILINE)
 
 FIXTURES: Mapping[str, str] = {
@@ -53,7 +53,7 @@ FIXTURES: Mapping[str, str] = {
     "tools-call-with-logging": "the tool test_tool_with_logging",
     "tools-call-with-progress": "the tool test_tool_with_progress",
 }
-"""Scenarios, and single checks of others, that call something which only a server made for the suite has."""
+"""Scenarios and single checks that call something which only the suite's own server has."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +67,19 @@ class Check:
 
     @property
     def fixture(self) -> str | None:
-        """What the suite's own server would have for it; None where the check concerns every server."""
+        """The fixture of the suite's own server that the check needs; None if it applies to every server."""
         return None if self.id == EVERY_ANSWER else FIXTURES.get(self.id) or FIXTURES.get(self.scenario)
 
     @property
     def verdict(self) -> str:
-        """pass, FAIL, n/a (a fixture is missing), or what the suite says beside these: warning, skipped."""
+        """pass, FAIL, n/a (a fixture is missing), or the suite's own: warning, skipped."""
         if self.status == "FAILURE":
             return "n/a" if self.fixture else "FAIL"
         return "pass" if self.status == "SUCCESS" else self.status.lower()
 
 
 def run_suites(node: Node, url: str) -> list[str]:
-    """Run everything, print each check, return what is wrong."""
+    """Run everything, print each check, return the faults."""
     faults: list[str] = []
     missing: dict[str, str | None] = {}
     for suite in SUITES:
@@ -94,7 +94,7 @@ def run_suites(node: Node, url: str) -> list[str]:
                 faults += [f"{suite} {revision} {path}: {fault}" for fault in faults_of(checks, wanted)]
     print("\nNot applicable, since the suite's own fixture is missing here:")
     for name, fixture in sorted(missing.items()):
-        print(f"  {name} wants {fixture}")
+        print(f"  {name} needs {fixture}")
     return faults
 
 
@@ -131,7 +131,7 @@ def report(checks: Sequence[Check]) -> None:
 
 
 def faults_of(checks: Sequence[Check], wanted: Sequence[str]) -> Iterator[str]:
-    """Checks that fail and want no fixture; scenarios that did not run."""
+    """Checks that fail and need no fixture; scenarios that did not run."""
     yield from (f"{one.scenario}: {one.id} failed: {one.why}" for one in checks if one.verdict == "FAIL")
     ran = {one.scenario for one in checks}
     yield from (f"{name} did not run" for name in wanted if name not in ran)

@@ -1,4 +1,4 @@
-"""Node and its packages, installed into a directory that goes away."""
+"""Node.js packages, installed into a temporary directory, and running their scripts."""
 
 import shutil
 import subprocess
@@ -17,13 +17,13 @@ INSTALL_SECONDS = 900
 
 
 class Node:
-    """What runs the scripts of the packages in `folder`."""
+    """Installs packages into `folder` and runs their scripts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def install(self, packages: Iterable[str]) -> None:
-        """Fetch the packages; SystemExit with a sentence when that cannot be."""
+        """Install the packages. Raises SystemExit with a sentence if that fails."""
         wanted = [NODE, *packages]
         npm = shutil.which("npm")
         if npm is None:
@@ -34,6 +34,6 @@ class Node:
             raise SystemExit(f"npm could not install {', '.join(wanted)}: {ran.stdout}{ran.stderr}")
 
     def run(self, script: Path, *arguments: str, seconds: float, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a script to its end, whatever its exit code; only its words are awaited, not longer than `seconds`."""
+        """Run a script to its end, whatever its exit code; its output is awaited for at most `seconds`."""
         command: list[str | Path] = [self.folder / "node_modules" / ".bin" / "node", script, *arguments]
         return subprocess.run(command, cwd=folder or self.folder, capture_output=True, text=True, timeout=seconds, check=False)

@@ -35,17 +35,17 @@ OWN_REFUSALS = {
     "target_in_use",
     "target_refused",
 }
-"""Problems that a tool itself answers, after the paywall and its arguments let the call through."""
+"""Problems that a tool itself returns, after the paywall and the argument checks."""
 REACHING, REACHING_WITH_BODY = EXAMPLES // 2, EXAMPLES // 8
-"""So many calls at least are to reach the tool, and of many two fifths, with a body a tenth: it can be broken in many more ways."""
+"""The fewest calls that must reach the tool; of many calls two fifths, with a body a tenth, since bodies break in more ways."""
 Answered = tuple[int, str | None]
 Access = tuple[bool, bool]
-"""Whether an operation is paid, and whether a key opens it."""
+"""True if the operation is paid, and true if a key opens it."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What one operation of a document answered, by status and problem code; `takes_keys` where a key opens it."""
+    """The answers of one operation, by status and problem code; `takes_keys` if a key opens it."""
 
     label: str
     is_paid: bool
@@ -63,7 +63,7 @@ class Operation:
         return sum(count for (status, code), count in self.answers.items() if status in (200, 304) or code in OWN_REFUSALS)
 
     def faults(self, *, keyless: bool) -> Iterator[str]:
-        """What is wrong, in sentences."""
+        """The faults, in sentences."""
         if failed := sum(count for (status, _), count in self.answers.items() if status >= 500):
             yield f"{self.label}: {failed} answers of 5xx"
         if self.calls < EXAMPLES and not self.label.startswith("DELETE"):  # there Schemathesis soon repeats itself, and stops
@@ -82,7 +82,7 @@ class Operation:
 
 
 def fuzz(campus: ServedCampus) -> list[str]:
-    """Run everything, print what came of it, return what is wrong."""
+    """Run everything, print the outcome, return the faults."""
     faults = []
     for document in DOCUMENTS:
         paid = operations_of(httpx.get(campus.url + document).json())
@@ -125,7 +125,7 @@ def command(url: str, token: str | None) -> Sequence[str]:
 
 
 def operations_of(document: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]) -> dict[str, Access]:
-    """Each operation, and what its document says of its access."""
+    """Each operation and its access in the document."""
     return {
         f"{method.upper()} {path}": ("402" in operation["responses"], {"key": []} in operation["security"])
         for path, item in document["paths"].items()

@@ -1,4 +1,4 @@
-"""x402's stock clients pay every price of cve on a real chain: each charge is on the chain and in the ledger, once."""
+"""Checks that x402's stock clients can pay every price of cve on a real chain, and that each charge is made and recorded once."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ CALL_SECONDS = 90
 
 @dataclass(frozen=True)
 class Paid:
-    """What one client saw of one call; `transaction` is its receipt's."""
+    """The outcome of one call for the client; `transaction` is its receipt's."""
 
     client: str
     path: str
@@ -51,7 +51,7 @@ class Paid:
 
 
 def pay_by_stock_clients(node: Node, folder: Path) -> list[str]:
-    """Pay with every client, print a table, return what is wrong."""
+    """Pay with every client, print a table, return the faults."""
     wallets = {client: new_wallet() for client in (*TYPESCRIPT, *PYTHON)}
     payee = new_wallet().address
     folder.mkdir()
@@ -75,13 +75,13 @@ def pay_by_stock_clients(node: Node, folder: Path) -> list[str]:
 
 
 def charges(portal: Any, chain: Chain, wallet: Wallet, payee: str) -> dict[str, int]:
-    """What the chain says a wallet paid, by transaction, in order."""
+    """A wallet's payments on the chain, by transaction, in order."""
     transfers = portal.call(lambda: chain.transfers(sender=wallet.address))
     return {one.transaction: one.amount for one in transfers if one.receiver == payee}
 
 
 def judged(client: str, paid: list[Paid], charged: Mapping[str, int], ledger: list[Mapping[str, Any]]) -> Iterator[str]:
-    """A line of the table for each call; what differs between the client, the chain and the ledger, in sentences."""
+    """A line of the table for each call, and the differences between client, chain and ledger in sentences."""
     settled = {entry["transaction"]: entry["amount"] for entry in ledger if entry["event"] == "settled"}
     calls = [one for one in paid if one.client == client]
     for one, price in zip(calls, PRICES.values(), strict=False):

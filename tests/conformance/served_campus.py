@@ -1,4 +1,4 @@
-"""A served campus as the conformance checks want it: a list made from the shipped sample, and a key in every state."""
+"""A served campus for the conformance checks: a list made from the shipped sample, and a key in every state."""
 
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -49,13 +49,13 @@ CHECKOUT = """
 grants = ["keys"]
 [payments]
 """
-NOBODY_PAYS = {
+UNPAYABLE = {
     "network": "eip155:8453",
     "pay_to": "0xABaBaBaBABabABabAbAbABAbABabababaBaBABaB",
     "facilitator_url": "http://127.0.0.1:9",
     "rpc_url": "http://127.0.0.1:9",
 }
-"""Payments whose terms are shown, and which nobody takes."""
+"""Payments whose terms are shown and that cannot be made."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class ServedCampus:
-    """A campus that answers, its keys, and the one day in its archive."""
+    """A campus that is served, its keys, and the one day in its archive."""
 
     served: Served
     tokens: Tokens
@@ -86,7 +86,7 @@ class ServedCampus:
 
 @contextmanager
 def serve_campus(folder: Path, *, payments: Mapping[str, str] | None = None) -> Iterator[ServedCampus]:
-    """Serve a campus from `folder` until the block ends; its feeds are gone by then, so that its list stays as it is.
+    """Serve a campus from `folder` until the block ends; its feeds are unset by then, so that its list stays.
 
     With a table of `payments` there is a checkout too.
     """
@@ -112,6 +112,6 @@ async def prepare(config: Path) -> tuple[Tokens, date]:
 
 @asynccontextmanager
 async def opened(config: Path, *, at: datetime) -> AsyncIterator[Campus]:
-    """The campus in this process, at a moment."""
+    """The campus in this process, with its clock at `at`."""
     async with assemble(read_config(config), exclusive=False, clock=(clock := Clock(at)), elapsed=clock.elapsed) as campus:
         yield campus

@@ -1,4 +1,4 @@
-"""Both TypeScript clients, which hold every result against the tool's output schema: a refusal must be shown, not thrown."""
+"""Checks both TypeScript clients, which validate every result: a refusal must be returned, not thrown."""
 
 import json
 import shutil
@@ -14,11 +14,11 @@ RUN_SECONDS = 120
 FREE = {"brief_teaser"}
 TOOLS = FREE | {"top_cves_today", "kev_fresh", "cve_verdict", "archived_brief"}
 REFUSALS = {"none": "access_required", "cve": None, "recorder": "insufficient_scope", "expired": "key_expired"}
-"""What a paid tool answers to each key; None is an answer."""
+"""The problem code of a paid tool for each key; None if it answers."""
 
 
 def call_by_typescript(node: Node, campus: ServedCampus) -> list[str]:
-    """Call every tool of cve with several keys, print what came of it, return what is wrong."""
+    """Call every tool of cve with several keys, print the outcome, return the faults."""
     faults = []
     shutil.copy(SCRIPT, node.folder)
     arguments = {"cve_verdict": {"cve_id": "CVE-2021-44228"}, "archived_brief": {"date": str(campus.day)}}

@@ -1,4 +1,4 @@
-"""Feeds in the test's hands: the real files where they are at hand, small ones made to measure, and a server that misbehaves."""
+"""Feeds for tests: the real files if they are there, small generated ones, and a server that can misbehave."""
 
 import gzip
 import json
@@ -27,14 +27,14 @@ KEV, EPSS, NVD, MIRROR = "/kev.json", "/epss.csv.gz", "/rest/json/cves/2.0", "/m
 
 @pytest.fixture
 def real_feeds() -> Path:
-    """The folder of the real feed files, beside the repository."""
+    """The folder of the real feed files, next to the repository."""
     if not FEEDS.is_dir():
         pytest.skip(f"the real feed files are not at hand: there is no {FEEDS}")
     return FEEDS
 
 
 def kev_entry(cve_id: str, added: date, **more: Any) -> dict[str, Any]:
-    """A listing as CISA publishes it; `more` overrules members."""
+    """A listing as CISA publishes it; `more` replaces members."""
     return {
         "cveID": cve_id,
         "vendorProject": "Acme",
@@ -74,7 +74,7 @@ def many_scores(count: int) -> dict[str, float]:
 
 
 def nvd_record(cve_id: str, **more: Any) -> dict[str, Any]:
-    """An NVD record; `more` overrules members."""
+    """An NVD record; `more` replaces members."""
     bare = {"id": cve_id, "sourceIdentifier": "cna@acme.example", "vulnStatus": "Analyzed", "lastModified": "2026-08-20T10:00:00.000"}
     return bare | {"metrics": {}, "references": []} | more
 
@@ -89,7 +89,7 @@ def nvd_page(records: Iterable[Mapping[str, Any]], *, start: int = 0, total: int
 
 @dataclass(frozen=True)
 class Make:
-    """The makers of small feeds, for tests that cannot import this file."""
+    """The functions that make small feeds, for tests that cannot import this file."""
 
     kev_entry: Callable[..., dict[str, Any]] = kev_entry
     kev_catalog: Callable[..., bytes] = kev_catalog
@@ -108,9 +108,9 @@ def make() -> Make:
 
 @dataclass(frozen=True)
 class Page:
-    """What the publisher answers at one path.
+    """The publisher's answer at one path.
 
-    `promised` is a Content-Length that may be a lie; `pause` are the seconds between single bytes of the body.
+    `promised` is a Content-Length that may be wrong; `pause` is the time in seconds between single bytes of the body.
     """
 
     body: bytes = b""
@@ -122,18 +122,18 @@ class Page:
 
 @dataclass
 class Publisher:
-    """A web server of its own: answers what the test put up, honours If-None-Match, and remembers what it was asked."""
+    """A web server: serves the test's pages, honours If-None-Match, and records its requests."""
 
     url: str
     pages: dict[str, Page] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def put(self, path: str, body: bytes = b"", **more: Any) -> None:
-        """Put up a page; its ETag is that of its body."""
+        """Serve a page at a path; its ETag is a digest of its body."""
         self.pages[path] = Page(body, headers={"ETag": f'"{hash(body)}"', **more.pop("headers", {})}, **more)
 
     def targets(self, path: str) -> list[str]:
-        """What was asked for below a path, query included."""
+        """The requested targets below a path, with their queries."""
         return [target for target, _ in self.asked if target.startswith(path)]
 
     async def serve(self, stream: anyio.abc.SocketStream) -> None:
@@ -146,7 +146,7 @@ class Publisher:
             page = self.pages.get(target) or self.pages.get(target.partition("?")[0]) or Page(status=404)
             if headers.get("if-none-match") == page.headers.get("ETag", "none"):
                 page = Page(status=304)
-            with suppress(anyio.BrokenResourceError):  # the reader had enough
+            with suppress(anyio.BrokenResourceError):  # the reader closed the connection
                 await _answer(stream, page)
 
 
@@ -171,7 +171,7 @@ async def _answer(stream: anyio.abc.SocketStream, page: Page) -> None:
 
 @pytest.fixture
 async def publisher() -> AsyncIterator[Publisher]:
-    """The publisher of all three feeds, with a good small issue of each put up."""
+    """The publisher of all three feeds, with a good small issue of each."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = listener.extra(anyio.abc.SocketAttribute.local_port)
     served = Publisher(f"http://127.0.0.1:{port}")
@@ -190,7 +190,7 @@ OpenTown = Callable[..., AbstractAsyncContextManager[TestCampus]]
 
 @pytest.fixture
 def open_test_campus() -> OpenTown:
-    """`async with open_test_campus(publisher.url, …)`: the building in a campus of its own, on the day of the small feeds."""
+    """`async with open_test_campus(publisher.url, …)`: the building in a new campus, on the day of the small feeds."""
 
     @asynccontextmanager
     async def opened(url: str | None = None, *, clock: Clock | None = None, settings: Mapping[str, Any] | None = None, **more: Any):  # type: ignore[no-untyped-def]
@@ -204,7 +204,7 @@ def open_test_campus() -> OpenTown:
 
 @pytest.fixture
 def limits() -> Callable[..., FetchLimits]:
-    """Short waits: a feed has a few seconds, and two tries."""
+    """Short limits: a feed has a few seconds and two attempts."""
 
     def made(*, seconds: float = 10.0, attempts: int = 2, **size_limits: int) -> FetchLimits:
         return FetchLimits(

@@ -1,4 +1,4 @@
-"""What the building finds wrong with itself."""
+"""The CVE building's checks: freshness, feeds and the audit of stored lists."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -24,7 +24,7 @@ async def test_a_list_is_good_until_a_day_after_its_own(publisher, open_test_cam
         assert (await campus.service.ask("ready"))["cve"] == ["the list is of 2026-08-21, 2 days ago; run the job cve.refresh"]
 
 
-async def test_feeds_that_stand_still_are_told_though_lists_are_made_of_them(publisher, open_test_campus) -> None:
+async def test_feeds_that_stopped_changing_are_found_although_lists_are_made(publisher, open_test_campus) -> None:
     clock = Clock(NOON)
     async with open_test_campus(publisher.url, clock=clock) as campus:
         for _ in range(6):

@@ -1,4 +1,4 @@
-"""A stored list that cannot be read, on both databases."""
+"""A stored list that cannot be read is made again, on both databases."""
 
 import zlib
 from typing import Any

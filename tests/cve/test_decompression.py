@@ -1,4 +1,4 @@
-"""Unpacking: gzip in bounded blocks, damaged or not."""
+"""Decompression: gzip in bounded blocks, damaged or not."""
 
 import gzip
 import zlib

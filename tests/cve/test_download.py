@@ -1,4 +1,4 @@
-"""Fetching a feed from a real server: conditions, redirects, retries, size limits and deadlines."""
+"""Downloading a feed from a real server: conditions, redirects, retries, size limits and deadlines."""
 
 from collections.abc import AsyncIterator
 

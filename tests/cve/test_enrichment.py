@@ -177,8 +177,8 @@ def test_metrics_of_versions_to_come_are_passed_over(make) -> None:
     assert record.rating is None
 
 
-def plain_rating(cve: dict[str, Any]) -> tuple[str, str] | None:
-    """The chain once more, straight from the published record."""
+def independent_rating(cve: dict[str, Any]) -> tuple[str, str] | None:
+    """The rating, computed independently from the published record."""
     found = [(m, version) for version in ("V40", "V31", "V30", "V2") for m in cve["metrics"].get(f"cvssMetric{version}", [])]
     kinds = {
         "nvd": [m for m, _ in found if m["source"] == NVD and m["type"] == "Primary"],
@@ -201,7 +201,7 @@ def test_the_real_records_are_read(real_feeds: Path, name: str, count: int) -> N
     assert page.count == len(page.records) == count
     for record in page.records:
         cve = published[record.cve_id]
-        assert (record.rating and (record.rating.severity, record.rating.source)) == plain_rating(cve)
+        assert (record.rating and (record.rating.severity, record.rating.source)) == independent_rating(cve)
         tags = {tag for one in cve["references"] if "Broken Link" not in one.get("tags", []) for tag in one.get("tags", [])}
         assert (record.fix_url is not None, record.advisory_url is not None) == ("Patch" in tags, "Vendor Advisory" in tags)
         assert (record.vendor is not None) == ("configurations" in cve)

@@ -1,4 +1,4 @@
-"""Whatever the feeds do, the last list stays up byte for byte, and the log and /readyz say why."""
+"""Whatever fault a feed has, the last list stays byte for byte, and the log and /readyz say why."""
 
 import gzip
 import json
@@ -27,7 +27,7 @@ async def shown(campus) -> list[bytes]:
 
 
 def broken(make, feed: str, fault: str) -> dict[str, object]:
-    """What the publisher puts up for a feed with a fault."""
+    """What the publisher serves for a feed with a fault."""
     kev, epss = make.kev_catalog, make.epss_file
     good = kev(make.listings(1201)) if feed == KEV else epss(make.many_scores(2001))
     smaller = kev(make.listings(840)) if feed == KEV else epss(make.many_scores(1400))
@@ -76,9 +76,9 @@ async def test_no_fault_of_a_feed_takes_the_last_list_down(publisher, open_test_
                 with pytest.raises(FeedError, match=reason):
                     await renew(campus.site, limits=limits(seconds=1.0, sent=900_000, unpacked=1 << 20))
                 assert await shown(campus) == before
-                [told] = (await campus.service.ask("ready"))["cve"]
-                assert re.match("KEV failed at" if feed == KEV else "EPSS failed at", told)
-                assert re.search(reason, told)
+                [finding] = (await campus.service.ask("ready"))["cve"]
+                assert re.match("KEV failed at" if feed == KEV else "EPSS failed at", finding)
+                assert re.search(reason, finding)
 
 
 async def test_the_failure_of_the_job_itself_is_shown_at_readyz(publisher, open_test_campus) -> None:

@@ -1,4 +1,4 @@
-"""The 21st of August 2026 from the real KEV and EPSS, with NVD records written by hand for its 25: every case of the chain."""
+"""The list of 2026-08-21 from the real KEV and EPSS, with hand-written NVD records: every case of severity and patch status."""
 
 import json
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ def metric(source: str, score: float, *, version: str = "3.1", primary: bool = F
 
 
 def record(**more: Any) -> dict[str, Any]:
-    """What a record says beside its identifier."""
+    """The members of a record, except its identifier."""
     return {"metrics": {}, "references": []} | more
 
 

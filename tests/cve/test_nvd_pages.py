@@ -1,4 +1,4 @@
-"""Reading NVD whole: page after page, or one file."""
+"""Reading all of NVD: page after page, or one file."""
 
 import gzip
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The ranking's laws, and its figures against a recomputation that is written differently."""
+"""The ranking's laws, and its results against an independent recomputation."""
 
 import csv
 import gzip
@@ -29,7 +29,7 @@ JANUARY = ("known_exploited_vulnerabilities-2026.01.29.json", "epss_scores-2026-
 
 
 def recomputed(kev: Mapping[str, str], epss: Mapping[str, str], day: date) -> list[tuple[str, float]]:
-    """Every CVE with its score, first rank first: from the files' own texts, one tuple per CVE and one sort."""
+    """Every CVE with its score, first rank first, computed from the files with one tuple per CVE and one sort."""
     rows = []
     for cve in kev.keys() | epss.keys():
         _, year, sequence = cve.split("-")

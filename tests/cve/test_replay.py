@@ -1,4 +1,4 @@
-"""Thirty days of real KEV releases, one list a day, through empty weeks, edits and a removal."""
+"""Thirty days of real KEV releases with one list a day, including empty weeks, edits and a removal."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The shipped sample, and what is shown without it."""
+"""The shipped sample, and the answers without it."""
 
 import json
 from datetime import date

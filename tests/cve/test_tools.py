@@ -26,7 +26,7 @@ def rating(score: float, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def feeds(publisher, make):
-    """Feeds that hold one of every case."""
+    """Feeds with one CVE of every case."""
     fresh = make.kev_entry("CVE-2026-7001", date(2026, 8, 20), vendorProject="Acme", product="Rocket", knownRansomwareCampaignUse="Known")
     unscored = make.kev_entry("CVE-2026-7002", date(2026, 8, 19))
     ended = make.kev_entry(

@@ -1,4 +1,4 @@
-"""What is outside the recorder in the runs with strangers, in processes of its own: receivers, and callers that beat and register."""
+"""Receivers and callers for the runs with strangers, in separate processes."""
 
 import random
 import ssl
@@ -19,12 +19,12 @@ from anyio.streams.tls import TLSListener
 
 PATIENCE = 300.0
 BEATS_PER_MONITOR = 120 / 60
-"""As many a second as one may beat."""
+"""The most beats a second that one monitor accepts."""
 
 
 @contextmanager
 def process(main: Callable[..., None], *words: Any) -> Iterator[Connection]:
-    """Run it in a process of its own, which is asked and answers by a pipe; when the block ends it is stopped."""
+    """Run `main` in a separate process, which answers questions over a pipe and is stopped when the block ends."""
     spawning = get_context("spawn")
     here, there = spawning.Pipe()
     made = spawning.Process(target=main, args=(there, *words), daemon=True)
@@ -43,7 +43,7 @@ async def asked(pipe: Connection, question: object = None) -> Any:
 
 
 def receive(pipe: Connection, certificate: str) -> None:
-    """Receivers: asked once they give their ports, and from then on when each path was first sent to."""
+    """The receivers' process: answers first with its ports, then with the time of the first request to each path."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certificate)
     anyio.run(_receive, pipe, server)
@@ -84,7 +84,7 @@ async def _answer(arrived: dict[str, float], status: bytes, stream: anyio.abc.By
 
 
 async def _quietly(serve: Any, stream: anyio.abc.ByteStream) -> None:
-    with suppress(anyio.BrokenResourceError, anyio.EndOfStream, anyio.ClosedResourceError, ssl.SSLError):  # the sender gave up
+    with suppress(anyio.BrokenResourceError, anyio.EndOfStream, anyio.ClosedResourceError, ssl.SSLError):  # the sender disconnected
         await serve(stream)
 
 
@@ -93,7 +93,7 @@ class Plan:
     """What callers do to the recorder at `port`.
 
     Those in `flapping` fail and recover, by `beating` connections; `registering` connections from `networks` addresses
-    register names that are never answered for; each of `honest` fails once within `seconds`.
+    register names that are never resolved; each of `honest` fails once within `seconds`.
     """
 
     port: int
@@ -108,7 +108,7 @@ class Plan:
 
 @dataclass
 class Said:
-    """What callers sent, and what they were answered."""
+    """What callers sent and received."""
 
     beats: int = 0
     registrations: Counter[int] = field(default_factory=Counter)
@@ -116,7 +116,7 @@ class Said:
 
 
 def call(pipe: Connection, plan: Plan) -> None:
-    """Callers: each time they are asked they give Said so far."""
+    """The callers' process: answers each question with Said so far."""
     anyio.run(_call, pipe, plan)
 
 
@@ -156,7 +156,7 @@ async def _connected(plan: Plan) -> AsyncIterator[anyio.abc.ByteStream]:
 
 
 async def _flap(plan: Plan, said: Said, names: Sequence[str], first: int) -> None:
-    """Let one monitor after the other fail, and recover in the next round: as fast as beats are acknowledged, or may be sent."""
+    """Let one monitor after the other fail, and recover in the next round, as fast as beats are accepted."""
     began, number = perf_counter(), first
     async with _connected(plan) as stream:
         while True:
@@ -179,7 +179,7 @@ async def _register(plan: Plan, said: Said, worker: int) -> None:
 
 
 async def _fail_honestly(plan: Plan, said: Said) -> None:
-    """Each honest monitor fails once, at moments of its own."""
+    """Let each honest monitor fail once, at a random time."""
     async with _connected(plan) as stream:
         for name in random.Random(1).sample(plan.honest, len(plan.honest)):
             await anyio.sleep(plan.seconds / len(plan.honest))

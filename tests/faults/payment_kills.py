@@ -1,4 +1,4 @@
-"""A campus that sells, killed with SIGKILL 20 times at every point of a paid call, on both databases.
+"""A campus with payments, killed with SIGKILL 20 times at every point of a paid call, on both databases.
 
 Run by `make faults`, and not by `make test`: it takes some forty minutes. The figures are printed. Every fourth payment is never sent
 again; the others are, some seconds later, when their process is known to be gone.
@@ -52,6 +52,6 @@ def kill_and_resend(scene: Scene, point: str) -> int:
 
 
 def reconcile(scene: Scene) -> None:
-    """Bring what nobody came back for to its end."""
+    """Resolve the payments that were not sent again."""
     with scene.served() as campus:
         scene.reconcile(campus)

@@ -1,4 +1,4 @@
-"""The recorder killed with SIGKILL, on both databases: 50 times over 300 deaths, and 200 times during 50 beats a second.
+"""The recorder killed with SIGKILL, on both databases: 50 times while 300 monitors go down, and 200 times during 50 beats a second.
 
 Run by `make faults`, and not by `make test`: it takes some twenty minutes. The figures are printed.
 """
@@ -15,7 +15,7 @@ BEATEN, BEATEN_KILLS, BEATS_A_SECOND = 25, 200, 50
 
 
 @pytest.mark.timeout(1800)
-def test_every_death_is_told_under_one_id(tmp_path: Path, storage_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_outage_is_alerted_under_one_id(tmp_path: Path, storage_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     authority = make_authority(tmp_path)
     with webhook_receiver(authority) as receiver:
         killed = KilledRecorder(tmp_path, storage_url, authority, receiver, MONITORS)

@@ -1,4 +1,4 @@
-"""Races at length, on both databases: two recorders at work on one of them are asked at once.
+"""Races at length, on both databases: two recorders on one database receive requests at once.
 
 Run by `make faults`, and not by `make test`.
 """
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
 ROUNDS, KEYS, TAKEOVERS = 200, 10, 30
 
 
-async def test_of_what_is_asked_at_once_no_more_is_given_than_there_is(
+async def test_simultaneous_requests_never_exceed_a_limit(
     open_recorder: OpenRecorder,  # noqa: F811  # the fixture
     storage_url: str,
     capsys: pytest.CaptureFixture[str],

@@ -48,7 +48,7 @@ VICTIM_KINDS = ("refusing", "taking")
 VICTIMS = [f"{kind}{number}" for number in range(200) for kind in VICTIM_KINDS]
 PATIENCE = 300.0
 PLACES = {"203.0.114.1": "hung", "203.0.114.2": "refusing", "203.0.114.3": "taking"}
-"""Where public addresses lead in this test."""
+"""The local servers behind public addresses in this test."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Internet(httpcore.AsyncNetworkBackend):
 
 
 class NameServers:
-    """Names that begin with `stuck` are never answered for; what else is not this machine is at one of the public addresses."""
+    """A resolver that never answers for names beginning with `stuck`; other names have one of the public addresses."""
 
     def __init__(self) -> None:
         self.release = Event()
@@ -82,7 +82,7 @@ class NameServers:
 
 
 class Row(NamedTuple):
-    """A monitor with a target of its own, on whose behalf it is sent to, and what is known of it."""
+    """A monitor with its own target, the caller that it counts for, and whether the target is proven."""
 
     name: str
     url: str
@@ -90,7 +90,7 @@ class Row(NamedTuple):
     kind: str = "new"
 
     def target(self, now: datetime) -> dict[str, Any]:
-        """Its row; a key's targets count as proven from the beginning."""
+        """The target's row; a key's targets count as proven from the start."""
         return {
             "id": f"tgt_{self.name}",
             "kind": "webhook",
@@ -114,13 +114,13 @@ def fill(connection: Connection, rows: Sequence[Row]) -> None:
     owner = {"monitors": 1, "ends_at": now + timedelta(days=30), "asked_on": 0, "asked": 0}
     connection.execute(insert(OWNERS), [{"lineage": lineage, **owner} for lineage in keyed])
     connection.execute(insert(TARGETS), [row.target(now) for row in rows])
-    plain = {"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0}
+    empty = {"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0}
     agreed = {
         "secret_digest": digest_of(SECRET),
         "registered_at": now,
         **SCHEDULE._asdict(),
         **initial_state(SCHEDULE, now)._asdict(),
-        **plain,
+        **empty,
     }
     monitors = [
         {**agreed, "id": f"mon_{row.name}", "badge_id": f"badge_{row.name}", "name": row.name} | {"owner": row.target(now)["owner"]}
@@ -180,7 +180,7 @@ async def test_honest_alerts_arrive_whatever_strangers_do(
 
 
 def _trusting(client: ssl.SSLContext) -> ssl.SSLContext:
-    """The receivers' one certificate is localhost's, and believed for the other names too."""
+    """Trust the receivers' certificate, which is localhost's, for the other names too."""
     client.check_hostname = False
     return client
 
@@ -195,7 +195,7 @@ async def _among_strangers(recorder: Recorder, net: Internet, receivers: Any) ->
         tasks.start_soon(partial(site.state.dispatcher.run, every=1.0))
         async with anyio.create_task_group() as served:
             served.start_soon(server.serve)
-            while not server.started:  # noqa: ASYNC110  # uvicorn rings no bell
+            while not server.started:  # noqa: ASYNC110  # uvicorn has no event to wait for
                 await anyio.sleep(0.02)
             began = perf_counter()
             with process(call, plan) as callers:
@@ -203,11 +203,11 @@ async def _among_strangers(recorder: Recorder, net: Internet, receivers: Any) ->
                 seconds = perf_counter() - began
             server.should_exit = server.force_exit = True
         tasks.cancel_scope.cancel()
-    return _told(net, said, late, seconds)
+    return _report(net, said, late, seconds)
 
 
 async def _all_arrived(callers: Any, receivers: Any, honest: Sequence[str]) -> tuple[Said, Mapping[str, float]]:
-    """What was sent, and how long after each honest beat its alert arrived."""
+    """What was sent, and the seconds from each honest beat to its alert."""
     with anyio.fail_after(PATIENCE):
         while True:
             await anyio.sleep(0.5)
@@ -216,13 +216,13 @@ async def _all_arrived(callers: Any, receivers: Any, honest: Sequence[str]) -> t
                 return said, {path[1:]: arrived[path] - at for path, at in said.sent.items()}
 
 
-def _told(net: Internet, said: Said, late: Mapping[str, float], seconds: float) -> str:
+def _report(net: Internet, said: Said, late: Mapping[str, float], seconds: float) -> str:
     kinds = "; ".join(f"{kind} {_spread(sorted(late[name] for name in names))}" for kind, names in HONEST.items())
     a_minute = {kind: round(net.posts[kind] / seconds * 60) for kind in VICTIM_KINDS}
     return (
         f"{len(late)} honest alerts in {seconds:.0f} s (goal: p99 5 s), by target: {kinds}; all {_spread(sorted(late.values()))};"
         f" meanwhile {HUNG:,} targets hung ({net.posts['hung']:,} tries), {said.beats / seconds:,.0f} beats/s failed and recovered,"
-        f" {REGISTERING} connections registered names that are never answered for ({said.registrations[200]:,} taken,"
+        f" {REGISTERING} connections registered names that are never resolved ({said.registrations[200]:,} taken,"
         f" {said.registrations[429]:,} refused); for {len(VICTIMS) // 2} monitors of one caller {a_minute['taking']} messages a minute"
         f" went to a host that takes them, {a_minute['refusing']} to one that does not; load {getloadavg()[0]:.0f}"
     )

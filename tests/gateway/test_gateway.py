@@ -1,4 +1,4 @@
-"""The directory is made from what is open: another building changes its answers and no line of code."""
+"""The gateway's directory describes the open buildings, without code for any of them."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ async def test_every_building_is_listed_with_tools_prices_and_addresses(frame: F
     assert tools["shelves"]["summary"] == "The shelves."
 
 
-async def test_how_to_pay_names_both_doors_every_product_and_the_clients(frame: Frame) -> None:
+async def test_how_to_pay_names_both_access_methods_every_product_and_the_clients(frame: Frame) -> None:
     async with open_campus(frame=frame, gateway=gateway, library=library()) as campus:
         said = (await campus.call("how_to_pay")).data
     assert [(door["name"], door["open"]) for door in said["doors"]] == [("key", True), ("x402", False)]

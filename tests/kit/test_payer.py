@@ -51,7 +51,7 @@ async def test_what_a_payment_says_may_differ_from_what_it_signs(shop: Any, paye
 
 
 async def test_an_unknown_change_is_named(shop: Any, payer: Payer) -> None:
-    with pytest.raises(TypeError, match="unknown changes: colour; there are: sender, to, value"):
+    with pytest.raises(TypeError, match="unknown changes: colour; the changes are: sender, to, value"):
         payer.payload(shop.terms, colour="red")
 
 

@@ -1,4 +1,4 @@
-"""A building with one tool of every tier, for the tests of both frames."""
+"""The shop, a building with one tool of every tier, for tests of both frames."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -46,7 +46,7 @@ def make_shop() -> Building:
 
     @mcp.tool(meta=access(key="optional"))
     async def whoami(caller: Caller = CurrentCaller(), site: Site[Any, Any] = CurrentSite()) -> dict[str, str]:
-        """Who calls, by which key, over which frame."""
+        """The caller, its key and its frame."""
         return {"key": caller.key.product if caller.key else "", "frame": caller.frame, "site": site.name}
 
     @mcp.tool(annotations=read_only, meta=access(price="0.01"))

@@ -1,4 +1,4 @@
-"""The operator's listener: metrics and what the checks found are shown there, and nowhere else."""
+"""The operator's listener: metrics and the checks' findings are shown there and nowhere else."""
 
 import signal
 import socket

@@ -1,4 +1,4 @@
-"""An argument error over MCP names every argument as the tool's own, in the text that every client shows; over HTTP where it travels."""
+"""Argument errors: over MCP the text names the tool's arguments; over HTTP it names query parameters, body and path."""
 
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ class Point(BaseModel):
 
 
 class Watching(Middleware):
-    """Middleware of an author's: with it, calls go through the server."""
+    """An author's middleware: with it, calls go through the server."""
 
     async def on_call_tool(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
         return await call_next(context)
@@ -61,8 +61,8 @@ def tools(*middleware: Middleware) -> FastMCP[Any]:
 CODES = ((422, "invalid_request"), (400, "invalid_port"), (404, "no_ships"), (400, "invalid_json"))
 
 
-async def told(campus: TestCampus, tool: str, meta: Any = None, **arguments: Any) -> str:
-    """What a client that shows text only shows of a refusal."""
+async def refusal_of(campus: TestCampus, tool: str, meta: Any = None, **arguments: Any) -> str:
+    """The text of a refusal over MCP, which clients without structured content show."""
     async with campus.mcp() as client:
         result = await client.call_tool(tool, arguments, meta=meta, raise_on_error=False)
     assert result.is_error
@@ -83,7 +83,7 @@ async def told(campus: TestCampus, tool: str, meta: Any = None, **arguments: Any
 
 async def test_the_sentence_of_the_issue() -> None:
     async with open_campus(cve=cve, tools={"cve_verdict": {"free": True}}) as campus:
-        assert await told(campus, "cve_verdict", cve="CVE-2021-44228") == "argument cve_id is required; there is no argument cve"
+        assert await refusal_of(campus, "cve_verdict", cve="CVE-2021-44228") == "argument cve_id is required; there is no argument cve"
 
 
 @pytest.mark.parametrize("way", ["direct", "through the server", "a proxy"])
@@ -91,13 +91,16 @@ async def test_each_argument_is_named_once_in_the_callers_frame(way: str) -> Non
     author = tools(*((Watching(),) if way == "through the server" else ()))
     building = create_proxy(author, name="harbour") if way == "a proxy" else author
     async with open_campus(harbour=building) as campus:
-        assert await told(campus, "look", prt="brest", s="x") == (
+        assert await refusal_of(campus, "look", prt="brest", s="x") == (
             "argument port is required; argument secret is required; there is no argument prt; there is no argument s; "
             "the other arguments are: count"
         )
-        assert await told(campus, "write") == "argument point is required"
-        assert await told(campus, "write", point={"x": True}) == "argument point.x should be a number, not true or false"
-        assert await told(campus, "look", port="brest", secret="a", count=False) == "argument count should be a number, not true or false"
+        assert await refusal_of(campus, "write") == "argument point is required"
+        assert await refusal_of(campus, "write", point={"x": True}) == "argument point.x should be a number, not true or false"
+        assert (
+            await refusal_of(campus, "look", port="brest", secret="a", count=False)
+            == "argument count should be a number, not true or false"
+        )
         answer = await campus.http.get("/v1/look/brest?prt=x")
         assert (answer.status_code, answer.json()["detail"]) == (
             422,
@@ -107,7 +110,7 @@ async def test_each_argument_is_named_once_in_the_callers_frame(way: str) -> Non
 
 async def test_nested_arguments_are_named_by_their_path() -> None:
     async with open_campus(harbour=tools()) as campus:
-        said = await told(campus, "write", point={"y": "a"}, points=[{"x": 1}, {"x": []}])
+        said = await refusal_of(campus, "write", point={"y": "a"}, points=[{"x": 1}, {"x": []}])
     assert said == (
         "argument point.x is required; argument point.y should be a valid number, unable to parse string as a number; "
         "argument points[1].x should be a valid integer"
@@ -116,8 +119,8 @@ async def test_nested_arguments_are_named_by_their_path() -> None:
 
 async def test_a_validators_own_refusal_is_told_with_what_else_is_wrong() -> None:
     async with open_campus(harbour=tools()) as campus:
-        assert await told(campus, "look", port="best", secret="a") == "port is not a port; write it as brest"
-        assert await told(campus, "look", port="best", number=1) == (
+        assert await refusal_of(campus, "look", port="best", secret="a") == "port is not a port; write it as brest"
+        assert await refusal_of(campus, "look", port="best", number=1) == (
             "argument secret is required; port is not a port; write it as brest; there is no argument number; "
             "the other arguments are: count"
         )
@@ -128,7 +131,7 @@ async def test_a_validators_own_refusal_is_told_with_what_else_is_wrong() -> Non
             "the other query parameters are: count",
         )
         assert (await campus.http.get("/v1/look/best?s=1")).json()["code"] == "invalid_port"
-        assert await told(campus, "look", port="brest", secret="a", count=7) == "no ships are here"
+        assert await refusal_of(campus, "look", port="brest", secret="a", count=7) == "no ships are here"
 
 
 async def test_a_paid_call_whose_arguments_do_not_fit_is_told_so_before_anything_is_reserved() -> None:
@@ -136,18 +139,18 @@ async def test_a_paid_call_whose_arguments_do_not_fit_is_told_so_before_anything
         terms = (await campus.call("buy")).terms
         assert terms is not None
         meta = {"x402/payment": payment_v2(terms)}
-        assert await told(campus, "buy", meta, point={"x": True}, count=True) == (
+        assert await refusal_of(campus, "buy", meta, point={"x": True}, count=True) == (
             "argument point.x should be a number, not true or false; argument count should be a number, not true or false"
         )
         assert (
-            await told(campus, "buy", meta, pont={})
+            await refusal_of(campus, "buy", meta, pont={})
             == "argument point is required; there is no argument pont; the other arguments are: count"
         )
 
 
 async def test_a_hostile_name_is_cut_and_shown_without_what_cannot_be_seen() -> None:
     async with open_campus(harbour=tools()) as campus:
-        said = await told(campus, "look", port="brest", secret="a", **{"\x1b[31m\u202e" + "n" * 5000: "hunter2"})
+        said = await refusal_of(campus, "look", port="brest", secret="a", **{"\x1b[31m\u202e" + "n" * 5000: "hunter2"})
     assert said.isprintable()
     assert len(said) < 250
     assert "hunter2" not in said
@@ -155,13 +158,13 @@ async def test_a_hostile_name_is_cut_and_shown_without_what_cannot_be_seen() -> 
 
 async def test_a_value_that_cannot_be_stored_is_named() -> None:
     async with open_campus(harbour=tools()) as campus:
-        said = await told(campus, "look", port="brest", secret="a\0b")
+        said = await refusal_of(campus, "look", port="brest", secret="a\0b")
     assert said == "argument secret: a text holds the character NUL"
 
 
 async def test_many_errors_are_cut_short() -> None:
     async with open_campus(harbour=tools()) as campus:
-        said = await told(campus, "look", port="brest", secret="a", **{f"n{number}": 1 for number in range(300)})
+        said = await refusal_of(campus, "look", port="brest", secret="a", **{f"n{number}": 1 for number in range(300)})
     assert said.count("there is no argument n") == 20
     assert "; and 280 more; " in said
 

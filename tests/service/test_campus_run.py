@@ -1,4 +1,4 @@
-"""campus run: what it refuses before a database is opened, and how a failure is told."""
+"""`campus run`: what it refuses before a database is opened, and how a failure is printed."""
 
 from collections.abc import Sequence
 from pathlib import Path

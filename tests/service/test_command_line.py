@@ -1,4 +1,4 @@
-"""The command line: what each command prints, and one sentence with exit code 2 for what cannot be."""
+"""The command line: what each command prints; mistakes are one sentence and exit code 2."""
 
 import json
 import logging
@@ -119,7 +119,7 @@ def test_check_warns_of_an_address_that_callers_cannot_use(tmp_path: Path, run: 
     assert "public_url" in json.loads(answer.out)[0]["problem"]
 
 
-def test_check_says_where_nobody_is_told_to_buy_a_key(tmp_path: Path, run: Command) -> None:
+def test_check_finds_products_without_a_place_to_buy_them(tmp_path: Path, run: Command) -> None:
     public = 'public_url = "https://campus.example"\n' + CONFIG
     answer = run("check", "--json", "--config", str(write_config(tmp_path, public, port=8000)))
     found = [row["problem"] for row in json.loads(answer.out) if row["building"] == "[products]"]
@@ -132,7 +132,7 @@ def test_check_says_where_nobody_is_told_to_buy_a_key(tmp_path: Path, run: Comma
     assert (answer.code, answer.out) == (0, "all is well\n"), answer.err
 
 
-def test_check_warns_of_tools_that_write_and_are_free_by_nobodys_word(tmp_path: Path, run: Command) -> None:
+def test_check_warns_of_tools_that_write_and_are_free_without_being_declared_so(tmp_path: Path, run: Command) -> None:
     (tmp_path / "shop_that_writes.py").write_text(SHOP + WRITES)
     config = CONFIG.replace("shop_of_a_stranger", "shop_that_writes")
     silent = config.replace('tools = { ask = { price = "0.01" } }', "")
@@ -169,14 +169,14 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, run: Command)
 
 
 def test_a_command_in_a_tests_process_leaves_logging_as_it_was(tmp_path: Path, run: Command) -> None:
-    """Else its handlers and levels are those of every test that comes after it."""
+    """Otherwise its handlers and levels would apply to every later test."""
     loggers = [logging.getLogger(name) for name in (None, "httpx", "stamina", "fastmcp", "campus.access")]
     before = [(logger.level, logger.handlers[:], logger.propagate) for logger in loggers]
     assert run("run", "shop.nothing", "--config", str(write_config(tmp_path, CONFIG, port=8000))).code == 2
     assert [(logger.level, logger.handlers[:], logger.propagate) for logger in loggers] == before
 
 
-def test_a_port_in_use_is_told_and_nothing_is_written(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_a_port_in_use_is_named_and_nothing_is_written(tmp_path: Path, environ: dict[str, str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -201,7 +201,7 @@ def test_a_building_of_ones_own_is_served_alone(tmp_path: Path, environ: dict[st
         assert "/v1/shop/ask" in asked(f"{campus.url}/v1/openapi.json").json()["paths"]
 
 
-def test_a_data_directory_that_cannot_be_is_told(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_an_impossible_data_directory_is_named(tmp_path: Path, environ: dict[str, str]) -> None:
     (tmp_path / "file").write_text("not a directory")
     config = write_config(tmp_path, CONFIG + '[storage]\nurl = "sqlite:file"\n', port=free_port())
     answer = command("serve", "--config", str(config), environ=environ)
@@ -211,7 +211,7 @@ def test_a_data_directory_that_cannot_be_is_told(tmp_path: Path, environ: dict[s
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_unwritable_data_directory_is_told(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_an_unwritable_data_directory_is_named(tmp_path: Path, environ: dict[str, str]) -> None:
     (tmp_path / "data").mkdir(mode=0o500)
     answer = command("serve", "--config", str(write_config(tmp_path, CONFIG, port=free_port())), environ=environ)
     assert answer.returncode == 2
@@ -231,7 +231,7 @@ def test_beside_a_buildings_database_of_a_newer_version_nothing_is_made(tmp_path
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
-def test_a_database_of_a_newer_version_is_told_and_left_as_it_is(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_a_database_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path, environ: dict[str, str]) -> None:
     config = write_config(tmp_path, CONFIG, port=free_port())
     assert command("key", "list", "--config", str(config), environ=environ).returncode == 0
     with sqlite3.connect(tmp_path / "data" / "campus.db") as database:

@@ -1,4 +1,4 @@
-"""campus.toml: every mistake is one sentence that says what there is."""
+"""campus.toml: every mistake is one sentence that says how to write it."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=str)
-def test_a_mistake_is_told_in_one_sentence(mistake: str, tmp_path: Path) -> None:
+def test_a_mistake_is_one_sentence(mistake: str, tmp_path: Path) -> None:
     text, said = MISTAKES[mistake]
     (path := tmp_path / "campus.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -139,7 +139,7 @@ def test_the_amount_above_which_calls_wait_for_their_proof_is_read_in_dollars(tm
 
 
 @pytest.mark.parametrize("text", ["-1", "much", "0.0000001", "", "."])
-def test_what_is_no_amount_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_amount_is_refused(tmp_path: Path, text: str) -> None:
     table = f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"1" * 40}"\nfacilitator_url = "https://f.example"\nrpc_url = "https://n.example"\n'
     (path := tmp_path / "campus.toml").write_text(f'{table}prove_above = "{text}"\n')
     with pytest.raises(ConfigError, match=r"payments\.prove_above"):

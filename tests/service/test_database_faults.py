@@ -1,4 +1,4 @@
-"""What an operator meets at a bad hour: a database that was lost, tables without their migration, a full or read-only disk."""
+"""A lost database, tables without their migration, a full or read-only disk: what an operator sees."""
 
 import shutil
 import subprocess
@@ -68,7 +68,7 @@ def config_of(folder: Path, storage_url: str) -> Path:
 
 
 def refused(config: Path, *words: str, environ: dict[str, str] | None = None) -> str:
-    """The one sentence with which a command ends."""
+    """The sentence that a failed command prints."""
     answer = command(*words, "--config", str(config), environ=environ)
     assert answer.returncode == 2, answer
     sentence = answer.stderr.splitlines()[-1]
@@ -125,11 +125,11 @@ def test_a_new_building_beside_a_full_database_is_new(tmp_path: Path) -> None:
 
 
 FULL = ("sh", "-c", 'ulimit -f 0 && exec "$@"', "sh")
-"""Runs a command whose files do not grow, as on a full disk."""
+"""A command prefix under which files cannot grow, as on a full disk."""
 
 
 def read_only(folder: Path) -> Sequence[str]:
-    """What runs a command for which this folder is on a disk that cannot be written."""
+    """A command prefix under which this folder is on a read-only disk."""
     mounted = f"mount --bind {folder} {folder} && mount -o remount,ro,bind {folder}"
     probe = subprocess.run(["unshare", "-rm", "sh", "-c", mounted], capture_output=True, text=True, check=False)
     if probe.returncode:
@@ -149,7 +149,7 @@ def campus_on(disk: Sequence[str], config: Path) -> Iterator[Callable[..., subpr
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's limits and mounts")
 @pytest.mark.parametrize("disk", ["full", "read-only"])
-def test_what_only_reads_works_on_a_disk_that_takes_nothing(tmp_path: Path, disk: str) -> None:
+def test_reading_works_on_a_full_or_read_only_disk(tmp_path: Path, disk: str) -> None:
     config = config_of(tmp_path, "sqlite:data")
     assert command("key", "issue", "cve", "--note", "before", "--config", str(config)).returncode == 0
     assert command("audit", "--config", str(config)).returncode == 0

@@ -1,4 +1,4 @@
-"""What a building's author sees of his tools in a test: the same over both frames."""
+"""`TestCampus.call` returns the same over HTTP and MCP: arguments, timeouts, unknown tools."""
 
 from datetime import date
 from typing import Any
@@ -25,7 +25,7 @@ def tools() -> FastMCP[Any]:
 
     @mcp.tool(annotations=READS, timeout=0.05)
     async def stand_still() -> None:
-        """Take for ever."""
+        """Never return."""
         await anyio.sleep_forever()
 
     return mcp
@@ -48,5 +48,5 @@ async def test_a_tool_that_takes_too_long_is_told_so(frame: Any) -> None:
 
 async def test_a_tool_that_there_is_not_is_named_with_those_that_there_are() -> None:
     async with open_campus(tides=tools()) as campus:
-        with pytest.raises(LookupError, match="has no tool 'ebb'; there are: tide, stand_still"):
+        with pytest.raises(LookupError, match="has no tool 'ebb'; its tools are: tide, stand_still"):
             await campus.call("ebb")

@@ -1,4 +1,4 @@
-"""Hostile JSON over both frames: a refusal that says why, never a 5xx, and no tool runs."""
+"""Hostile JSON over both frames is refused with a reason, never answered with a 5xx, and no tool runs."""
 
 import json
 

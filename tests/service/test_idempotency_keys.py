@@ -1,4 +1,4 @@
-"""Which Idempotency-Keys are strong: random ones always, whatever made them; what people and agents invent is refused."""
+"""Idempotency-Keys: random ones are strong, whatever made them; those that people and agents invent are refused."""
 
 import base64
 from random import Random

@@ -1,4 +1,4 @@
-"""`campus serve` on IPv6: it binds, its links put the address in brackets, and callers reach it under their spellings of it."""
+"""`campus serve` on IPv6: it binds, links have the address in brackets, and callers reach it under every spelling."""
 
 import socket
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""Opening buildings: what is refused, and in which words."""
+"""Opening buildings: what is refused, with which error."""
 
 import os
 import sys

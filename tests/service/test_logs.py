@@ -1,4 +1,4 @@
-"""What the log of a serving campus says, and what it leaves out."""
+"""The log of a served campus: what it contains and what it leaves out."""
 
 import re
 import socket
@@ -70,21 +70,21 @@ async def test_the_access_log_has_the_callers_address_and_the_template_of_each_r
             await client.call_tool("refuse", raise_on_error=False)
         wait_for(campus, "route=broken:refuse")
         lines = [line for line in campus.log.splitlines() if "campus.access: request" in line and "/healthz" not in line]
-    told = {(found[1], found[2]) for line in lines if (found := re.search(r"client=(\S+) method=\S+ route=(\S+)", line))}
-    assert {("2001:db8::7", route) for route in ("/v1/broken/refuse", "/v1/{building}", "/errors/{code}", "-")} <= told
-    assert {("127.0.0.1", "/broken/mcp"), ("127.0.0.1", "broken:refuse")} <= told
+    logged = {(found[1], found[2]) for line in lines if (found := re.search(r"client=(\S+) method=\S+ route=(\S+)", line))}
+    assert {("2001:db8::7", route) for route in ("/v1/broken/refuse", "/v1/{building}", "/errors/{code}", "-")} <= logged
+    assert {("127.0.0.1", "/broken/mcp"), ("127.0.0.1", "broken:refuse")} <= logged
     assert not [line for line in lines if "s3cr3t" in line]
 
 
 def hang_up(campus: Served) -> None:
-    """Leave in the middle of a request, and wait until that was noticed."""
+    """Disconnect in the middle of a request, and wait until the server has noticed."""
     with socket.create_connection(("127.0.0.1", urlsplit(campus.url).port or 0)) as connection:
         connection.sendall(HALF)
     wait_for(campus, "method=POST")
 
 
 def wait_for(campus: Served, word: str) -> None:
-    """Until the log has it."""
+    """Wait until the log contains the word."""
     deadline = monotonic() + patience(20)
     while word not in campus.log:
         assert monotonic() < deadline, campus.log

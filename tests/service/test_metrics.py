@@ -1,4 +1,4 @@
-"""Counters: what is counted is what /metrics shows, and an event keeps its labels."""
+"""Counters: /metrics shows what was counted, and an event keeps its labels."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A tool that calls another of its server over MCP: the inner call is part of the outer one, its failures too."""
+"""A tool that calls another tool of its server over MCP: the inner call is part of the outer one, and so is its failure."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def tools() -> FastMCP[Any]:
 
     @mcp.tool(meta=access())
     async def outer(text: str, ctx: Context) -> str:
-        """Call the other tool, and say what came of it."""
+        """Call the other tool, and return its outcome."""
         try:
             return str((await ctx.fastmcp.call_tool("inner", {"text": text})).structured_content)
         except ToolError as error:

@@ -1,4 +1,4 @@
-"""No unpaid way in: every live route and tool, by every method and odd spelling, without access."""
+"""No route or tool returns paid content without access, by any method or odd spelling of its path."""
 
 from collections.abc import Iterable
 
@@ -30,13 +30,13 @@ HEADERS: tuple[dict[str, str], ...] = (
 
 
 def spellings(path: str) -> Iterable[str]:
-    """The path, and what a careless router might take for it."""
+    """The path, and spellings that a careless router might treat as the same."""
     yield from (path, path + "/", "/" + path, path.replace("/", "//"), path.upper(), path + "?", path + "#x", path + ";a=b", path + "%00")
     yield from (path.replace("/", "%2F"), path.replace("/v1/", "/v1/./"), path.replace("/v1/", "/v1/x/../"), path.replace("t", "%74"))
 
 
 async def leaks_over_http(app: ASGIApp, paths: Iterable[str]) -> list[str]:
-    """Every request without access whose answer holds what is paid for."""
+    """Every request without access whose answer contains paid content."""
     found = []
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as client:
         for path in paths:
@@ -55,7 +55,7 @@ async def leaks_over_http(app: ASGIApp, paths: Iterable[str]) -> list[str]:
 
 
 async def leaks_over_mcp(app: ASGIApp, path: str, tools: Iterable[str]) -> list[str]:
-    """Every tool that answers without access with what is paid for."""
+    """Every tool that returns paid content without access."""
     found = []
     transport = StreamableHttpTransport(
         ORIGIN + path, httpx_client_factory=lambda **options: httpx2.AsyncClient(**options | {"transport": httpx2.ASGITransport(app)})
@@ -70,7 +70,7 @@ async def leaks_over_mcp(app: ASGIApp, path: str, tools: Iterable[str]) -> list[
     return found
 
 
-async def test_no_route_and_no_tool_gives_away_what_is_paid_for(shop: Building) -> None:
+async def test_no_route_and_no_tool_returns_paid_content_without_access(shop: Building) -> None:
     async with open_campus(shop=shop) as campus:
         operations = next(one for one in campus.service.plan.opened if one.name == "shop").operations.values()
         paths = {operation.path.replace("{day}", "2026-01-02") for operation in operations}

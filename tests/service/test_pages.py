@@ -1,4 +1,4 @@
-"""Campus's own pages, and what is said at addresses where nothing is."""
+"""Campus's own pages, and the problems at unknown addresses."""
 
 import re
 from importlib.metadata import entry_points
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/nope", "/v1/shop/nope", "/nope/openapi.json", "/errors", "/v1/shop/"])
-async def test_nothing_is_a_problem_that_says_where_to_look(shop: Building, path: str) -> None:
+async def test_an_unknown_address_is_a_problem_that_says_where_to_look(shop: Building, path: str) -> None:
     async with open_campus(shop=shop) as campus:
         answer = await campus.http.get(path)
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
@@ -72,12 +72,12 @@ async def test_a_building_cannot_give_another_meaning_to_a_code_of_campus() -> N
 
 
 @pytest.mark.parametrize("problems", [{"No Text": "There is none."}, {"no_text": " "}, {"no_text": 404}])
-def test_what_is_no_code_with_a_text_is_refused_at_once(problems: Any) -> None:
+def test_an_invalid_explanation_is_refused_at_once(problems: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="problems="):
         Building(FastMCP("Reader"), problems=problems)
 
 
-def test_every_code_that_stands_in_the_source_is_explained_where_it_belongs() -> None:
+def test_every_code_in_the_source_is_explained_where_it_belongs() -> None:
     root = Path(campus.__file__).parents[1]
     own = codes_in(root / "campus") | codes_in(root / "twins")
     assert len(own) > 20
@@ -95,7 +95,7 @@ def codes_in(folder: Path) -> set[str]:
 
 
 def words_in(folder: Path) -> set[str]:
-    """Every quoted word of a package's source, but for the explanations themselves."""
+    """Every quoted word of a package's source, except the explanations themselves."""
     return {word for text in texts_of(folder) for word in re.findall(r'"(\w+)"(?!:)', text)}
 
 

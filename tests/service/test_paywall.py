@@ -1,4 +1,4 @@
-"""Free, keyed, refused: the same over HTTP and MCP."""
+"""Access to free and paid tools: the same answers and refusals over HTTP and MCP."""
 
 from datetime import timedelta
 from typing import Any
@@ -116,7 +116,7 @@ async def test_a_refusal_by_the_tool_is_the_same_problem_on_both_frames(shop: Bu
 
 
 def shop_named(name: str) -> Building:
-    """Another shop whose routes do not meet those of the first."""
+    """Another shop, with routes that do not conflict with those of the first."""
     from fastmcp import FastMCP
 
     from campus import access, free, route

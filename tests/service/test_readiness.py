@@ -1,4 +1,4 @@
-"""/readyz asks every database for a write: one that is locked or full is found, whichever building's it is."""
+"""/readyz tests a write to every database: one that is locked or full is found, and its building is named."""
 
 import resource
 import sqlite3
@@ -26,7 +26,7 @@ PATIENCE = 60.0
 
 @asynccontextmanager
 async def locked(storage_url: str, building: str, postgres: Postgres) -> AsyncIterator[None]:
-    """Another process keeps the building's database from being written."""
+    """Another process locks the building's database."""
     if storage_url.startswith("sqlite:"):
         with closing(sqlite3.connect(Path(storage_url.removeprefix("sqlite:")) / f"{building}.db", isolation_level=None)) as database:
             database.execute("BEGIN IMMEDIATE")
@@ -44,7 +44,7 @@ async def locked(storage_url: str, building: str, postgres: Postgres) -> AsyncIt
 
 
 async def readiness(campus: TestCampus) -> httpx.Response:
-    """What /readyz says after what it keeps has gone stale."""
+    """The answer of /readyz, once its cached one is stale."""
     await anyio.sleep(1.1)
     return await campus.http.get("/readyz")
 
@@ -85,7 +85,7 @@ def storage_of(campus: Served) -> tuple[int, list[str]]:
 
 
 def until(campus: Served, status: int) -> list[str]:
-    """What is found, once /readyz has the status."""
+    """The findings, once /readyz has the status."""
     give_up_at = monotonic() + PATIENCE
     while (found := storage_of(campus))[0] != status:
         assert monotonic() < give_up_at, (found, campus.log)
@@ -99,7 +99,7 @@ def test_a_building_whose_database_cannot_grow_is_not_ready_until_it_can(tmp_pat
     with serving(tmp_path, "[buildings.recorder]\n") as campus, closing(connected()) as reader, closing(connected()) as writer:
         until(campus, 200)
         reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # its snapshot keeps the log from being begun anew
+        reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # its snapshot prevents the write-ahead log from restarting
         for _ in range(100):  # the recorder's log is now longer than campus's own
             with writer:
                 writer.execute("UPDATE alembic_version SET version_num = version_num")

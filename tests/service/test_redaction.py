@@ -1,4 +1,4 @@
-"""Addresses that hold passwords: nothing that an operator or a caller reads shows more of them than scheme and host."""
+"""URLs that contain passwords: no output for operators or callers shows more of them than scheme and host."""
 
 import logging
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_a_refresh_that_fails_shows_scheme_and_host_only(tmp_path: Path, run: Co
     assert_hidden(answer.out + answer.err)
 
 
-def test_a_remote_building_with_a_wrong_address_is_told_without_its_password(tmp_path: Path, run: Command) -> None:
+def test_a_remote_building_with_a_wrong_address_is_named_without_its_password(tmp_path: Path, run: Command) -> None:
     text = '[buildings.far]\nserver = { url = "ftp://jane:hunter2@127.0.0.1:9/path-token" }\n'
     answer = run("tools", "--config", str(write_config(tmp_path, text, port=8000)))
     assert (answer.code, "ftp://127.0.0.1:9" in answer.err) == (2, True)
@@ -74,7 +74,7 @@ async def run_until_it_failed(scheduler: Scheduler) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(scheduler.run)
         with anyio.fail_after(patience(60)):
-            while not any(one.failures for one in scheduler.status()):  # what is waited for is in a database
+            while not any(one.failures for one in scheduler.status()):  # the state is in a database
                 await scheduler.read_records()
                 await anyio.sleep(0.02)
         tasks.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""A building that is another machine's server: opened by its address, and gone while campus serves."""
+"""A building that is another machine's server: opened by its address, and stopped while campus serves."""
 
 import os
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ tools = {{ "*" = {{ free = true, route = "GET /v1/tide" }} }}
 
 @contextmanager
 def remote(port: int, source: str = REMOTE) -> Iterator[Forked]:
-    """The server's process, which ends with the block at the latest."""
+    """The server's process, stopped when the block ends."""
     with ExitStack() as stack:
         nothing = stack.enter_context(Path(os.devnull).open("wb"))
         process = stack.enter_context(forkserver.shared().start(source, str(port), stdout=nothing, stderr=nothing))
@@ -63,14 +63,14 @@ async def over_mcp(url: str) -> Any:
     return result.structured_content
 
 
-async def test_a_remote_building_is_served_and_its_absence_is_told_over_both_frames(tmp_path: Path) -> None:
+async def test_a_remote_building_is_served_and_its_absence_is_reported_over_both_frames(tmp_path: Path) -> None:
     port = free_port()
     with remote(port) as elsewhere, serving(tmp_path, CONFIG.format(port=port)) as campus:
         assert asked(f"{campus.url}/v1/tide?port=Brest").json() == await over_mcp(campus.url) == {"result": "high at Brest"}
         elsewhere.kill()
         elsewhere.wait()
-        answer, told = asked(f"{campus.url}/v1/tide?port=Brest"), await over_mcp(campus.url)
-        assert (answer.status_code, answer.json()["code"]) == (told["status"], told["code"]) == (503, "upstream_unavailable")
+        answer, tool_answer = asked(f"{campus.url}/v1/tide?port=Brest"), await over_mcp(campus.url)
+        assert (answer.status_code, answer.json()["code"]) == (tool_answer["status"], tool_answer["code"]) == (503, "upstream_unavailable")
         assert "HTTP Request" not in campus.log
 
 
@@ -82,7 +82,7 @@ mcp = FastMCP("Nosy")
 
 @mcp.tool(annotations={"readOnlyHint": True})
 def seen() -> str:
-    "Every header that came along."
+    "Every header of the request."
     return str(get_http_headers(include_all=True))
 
 mcp.run(transport="http", host="127.0.0.1", port=int(sys.argv[1]), show_banner=False)

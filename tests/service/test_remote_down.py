@@ -1,4 +1,4 @@
-"""Buildings that are another server's, which is down: at start, later, and when it comes back."""
+"""Buildings on another server that is down: at start, later, and when it comes back."""
 
 import time
 from collections.abc import Callable
@@ -29,7 +29,7 @@ PATIENCE = patience(90)
 
 
 def until(answers: Callable[[], bool], served: Served) -> None:
-    """Ask until it holds; the log, when it never does."""
+    """Ask until `answers` is true; fail with the log if it never is."""
     give_up_at = time.monotonic() + PATIENCE
     while not answers():
         assert time.monotonic() < give_up_at, served.log
@@ -78,7 +78,7 @@ async def test_a_remote_that_is_down_at_start_is_opened_when_it_answers(tmp_path
             assert "/v1/tide" in asked(f"{campus.url}/tides/openapi.json").json()["paths"]
             assert "/v1/tide" in asked(f"{campus.url}/v1/openapi.json").json()["paths"]
             assert asked(f"{campus.url}/v1/tides").json()["ok"]
-            until(lambda: findings(campus) == [], campus)  # what was found is kept for a second
+            until(lambda: findings(campus) == [], campus)  # findings are cached for a second
 
 
 async def test_a_remote_that_goes_down_later_keeps_its_tools_listed_and_comes_back(tmp_path: Path) -> None:
@@ -87,29 +87,29 @@ async def test_a_remote_that_goes_down_later_keeps_its_tools_listed_and_comes_ba
         assert tide(campus).status_code == 200
         elsewhere.kill()
         elsewhere.wait()
-        answer, told = tide(campus), await called(campus, port="Brest")
-        assert (answer.status_code, answer.json()["code"]) == (told["status"], told["code"]) == (503, "upstream_unavailable")
+        answer, over_mcp = tide(campus), await called(campus, port="Brest")
+        assert (answer.status_code, answer.json()["code"]) == (over_mcp["status"], over_mcp["code"]) == (503, "upstream_unavailable")
         async with Client(f"{campus.url}/tides/mcp") as client:
             assert [tool.name for tool in await client.list_tools()] == ["tide"]
         (sentence,) = findings(campus)
         assert f"http://127.0.0.1:{port}" in sentence
         with remote(port):
             until(lambda: tide(campus).status_code == 200, campus)
-            until(lambda: findings(campus) == [], campus)  # what was found is kept for a second
+            until(lambda: findings(campus) == [], campus)  # findings are cached for a second
 
 
 async def test_what_a_remote_refuses_is_the_same_over_both_frames(tmp_path: Path) -> None:
     port = free_port()
     with remote(port), serving(tmp_path, CONFIG.format(port=port)) as campus:
-        wrong, told = asked(f"{campus.url}/v1/tide"), await called(campus)
-        assert (wrong.status_code, wrong.json()["code"]) == (told["status"], told["code"]) == (422, "invalid_request")
+        wrong, over_mcp = asked(f"{campus.url}/v1/tide"), await called(campus)
+        assert (wrong.status_code, wrong.json()["code"]) == (over_mcp["status"], over_mcp["code"]) == (422, "invalid_request")
         assert "port" in wrong.text
-        dry, told = asked(f"{campus.url}/v1/tide?port=Paris"), await called(campus, port="Paris")
-        assert (dry.status_code, dry.json()["code"]) == (told["status"], told["code"]) == (400, "tool_error")
-        assert dry.json()["detail"] == told["detail"] == "Paris has no sea"
+        dry, over_mcp = asked(f"{campus.url}/v1/tide?port=Paris"), await called(campus, port="Paris")
+        assert (dry.status_code, dry.json()["code"]) == (over_mcp["status"], over_mcp["code"]) == (400, "tool_error")
+        assert dry.json()["detail"] == over_mcp["detail"] == "Paris has no sea"
 
 
-def test_a_late_building_whose_routes_are_taken_is_told_and_stops_nothing(tmp_path: Path) -> None:
+def test_a_late_building_whose_routes_are_taken_is_reported_and_stops_nothing(tmp_path: Path) -> None:
     port = free_port()
     text = OTHERS + CONFIG.format(port=port).replace("GET /v1/tide", "GET /v1/gateway/list_buildings")
     with serving(tmp_path, text) as campus, remote(port):
@@ -123,7 +123,7 @@ def listing(schema: str) -> str:
     return REMOTE.replace("mcp.run(", given)
 
 
-def test_a_late_building_whose_schemas_cannot_be_documented_is_told_and_stops_nothing(tmp_path: Path) -> None:
+def test_a_late_building_whose_schemas_cannot_be_documented_is_reported_and_stops_nothing(tmp_path: Path) -> None:
     port = free_port()
     with serving(tmp_path, OTHERS + CONFIG.format(port=port)) as campus:
         with remote(port, listing('{"$ref": "#/$defs/missing"}')):

@@ -1,4 +1,4 @@
-"""Output schemas as they are listed: a result fits, a refusal fits, anything else does not."""
+"""Output schemas as listed: results and refusals fit, anything else does not."""
 
 from typing import Any
 

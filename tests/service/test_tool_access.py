@@ -1,4 +1,4 @@
-"""What a tool says of its price, and how the operator overrules it."""
+"""A tool's declared price and access, and the operator's overrides."""
 
 from decimal import Decimal
 
@@ -20,7 +20,7 @@ def test_a_price_survives_being_written_and_read(atomic: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "0.0000001", "nan", "inf", "1e-9", "", "$1", "1,5"])
-def test_what_is_no_payable_price_is_refused(text: str) -> None:
+def test_an_invalid_price_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"price"):
         access(price=text)
 
@@ -29,14 +29,14 @@ def test_the_interface_prices_are_exact() -> None:
     assert [Price.parse(text).atomic for text in ("0.02", "0.01", "0.005", "0.05")] == [20_000, 10_000, 5_000, 50_000]
 
 
-def test_words_that_make_no_sense_together_are_refused() -> None:
+def test_contradictory_access_is_refused() -> None:
     with pytest.raises(ValueError, match="wants a price"):
         access(key="never")
     with pytest.raises(ValueError, match="it has no price"):
         access(key="optional", price="1")
 
 
-def test_a_tool_that_says_nothing_is_told_apart_from_a_free_one() -> None:
+def test_a_tool_without_access_differs_from_a_free_one() -> None:
     assert access_of(None) is None
     assert access_of({"other": 1}) is None
     said = access_of(free())
@@ -45,7 +45,7 @@ def test_a_tool_that_says_nothing_is_told_apart_from_a_free_one() -> None:
 
 
 def test_the_most_specific_pattern_wins() -> None:
-    words = {"*": "1", "get_*": "2", "get_article": "3", "*_article": "4"}
-    table = BuildingTable(tools={pattern: ToolTable(price=price) for pattern, price in words.items()})
-    word = ToolOverrides("wiki", "wiki", table, per_call=False)
-    assert [word.override_for(tool).price for tool in ("other", "get_links", "get_article", "an_article")] == ["1", "2", "3", "4"]
+    prices = {"*": "1", "get_*": "2", "get_article": "3", "*_article": "4"}
+    table = BuildingTable(tools={pattern: ToolTable(price=price) for pattern, price in prices.items()})
+    overrides = ToolOverrides("wiki", "wiki", table, per_call=False)
+    assert [overrides.override_for(tool).price for tool in ("other", "get_links", "get_article", "an_article")] == ["1", "2", "3", "4"]

@@ -1,4 +1,4 @@
-"""What a tool's description and a refusal say of keys and prices: what campus.toml says, and no price that cannot be paid."""
+"""Keys and prices in tools' descriptions and refusals: those of campus.toml, and no price that cannot be paid."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""A stranger's distribution, and a public FastMCP server by configuration alone: served with no change to campus."""
+"""A third party's distribution, and a public FastMCP server by configuration alone, served without a change to campus."""
 
 import json
 import os
@@ -51,7 +51,7 @@ get_article = {{ price = "0.002", route = "GET /v1/wiki/article/{{title}}" }}
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The stranger's distribution, installed beside the virtual environment."""
+    """The third party's distribution, installed next to the virtual environment."""
     target = tmp_path_factory.mktemp("installed")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(target)]
     source = tmp_path_factory.mktemp("source")
