@@ -1,4 +1,4 @@
-"""The daily list of CVEs, ranked by real-world exploitation."""
+"""The CVE building: the daily list of CVEs, ranked by real-world exploitation."""
 
 from datetime import timedelta
 

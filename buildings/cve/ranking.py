@@ -1,4 +1,4 @@
-"""How CVEs are scored and ordered. Pure: no clock, no network, no database.
+"""The ranking: how CVEs are scored and ordered. Pure: no clock, no network, no database.
 
     score = 25·KEV + 25·EPSS + 50·KEV·2^(−d/30)        d = days since the listing in KEV, never below 0
 

@@ -1,4 +1,4 @@
-"""The building's settings: the keys of [buildings.cve] in campus.toml."""
+"""The settings of the CVE building: the keys of [buildings.cve] in campus.toml."""
 
 from datetime import date
 

@@ -1,4 +1,4 @@
-"""Parses the KEV catalog, CISA's JSON with one entry per listed CVE; a malformed catalog is refused whole."""
+"""Parses KEV, CISA's JSON catalog of exploited vulnerabilities: the members of an entry that are read. Refuses a malformed one whole."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
