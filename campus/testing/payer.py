@@ -44,8 +44,8 @@ class Payer:
         that the payment says it is for. `signature` is sent unchanged.
         """
         payment = self._client.create_payment_payload(parse_payment_required(dict(payment_required)))
-        plain: dict[str, Any] = payment.model_dump(by_alias=True, exclude_none=True)
-        return self._changed(plain, changes) if changes else plain
+        dumped: dict[str, Any] = payment.model_dump(by_alias=True, exclude_none=True)
+        return self._changed(dumped, changes) if changes else dumped
 
     def pay_headers(self, payment_required: Mapping[str, Any], **changes: Any) -> dict[str, str]:
         """The request header of such a payment: PAYMENT-SIGNATURE, or X-PAYMENT for terms of version 1."""
