@@ -1,4 +1,4 @@
-"""What is wrong with arguments: each finding as data, and all of them as one sentence in the caller's own terms. Pure."""
+"""Errors of single arguments: each as data with a JSON pointer, and all of them as one sentence for the caller. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ LONGEST_NAME = 80
 NOUNS = {"arguments": "argument", "body": "body member", "query": "query parameter", "path": "path parameter"}
 WHOLES = {"arguments": "the arguments", "body": "the body", "query": "the query string", "path": "the path"}
 PLAIN_NAME = re.compile(r"[\w.~-]+")
-# How a message begins that goes on from a name: "argument count" + "should be a valid integer".
+# How a message begins that continues a sentence: "argument count" + "should be a valid integer".
 CONTINUES = ("is ", "are ", "has ", "must ", "should ", "cannot ", "may ", "needs ")
 
 
@@ -17,8 +17,8 @@ CONTINUES = ("is ", "are ", "has ", "must ", "should ", "cannot ", "may ", "need
 class FieldError:
     """One argument that cannot be accepted.
 
-    `pointer` is where it was sent, as a JSON pointer: under /path, /query or /body over HTTP, under /arguments over MCP.
-    `code` is stable, in snake_case; `detail` says what is wrong. None of them repeats the value that was sent.
+    `pointer` is the JSON pointer to where it was sent: under /path, /query or /body over HTTP, under /arguments over MCP.
+    `code` is stable, in snake_case; `detail` says what is wrong. None of them contains the value that was sent.
     """
 
     pointer: str
@@ -27,19 +27,19 @@ class FieldError:
 
 
 def pointer_to(place: str, *parts: str | int) -> str:
-    """A JSON pointer to what a caller sent; names are the caller's own, so they are cut, and lose control characters."""
+    """A JSON pointer to what a caller sent. The caller chose the names, so they are shortened and lose control characters."""
     return "/".join(("", place, *(_shown(str(part)).replace("~", "~0").replace("/", "~1") for part in parts)))
 
 
 def unknown_field(place: str, name: str, known: Iterable[str]) -> FieldError:
-    """The finding for a name that the tool does not take at this place."""
-    there_are = ", ".join(known)
-    end = f"the {NOUNS[place]}s are: {there_are}" if there_are else f"the tool takes no {NOUNS[place]}s"
+    """The error for a name that the tool does not accept at this place."""
+    names = ", ".join(known)
+    end = f"the {NOUNS[place]}s are: {names}" if names else f"the tool takes no {NOUNS[place]}s"
     return FieldError(pointer_to(place, name), "unknown", f"is not a {NOUNS[place]} of this tool; {end}")
 
 
 def sentence_of(errors: Sequence[FieldError], known: Mapping[str, Sequence[str]], *, more: int = 0) -> str:
-    """All findings in one sentence that names each argument once; `known` has the names that are taken at each place.
+    """All errors in one sentence that names each argument once; `known` has the accepted names at each place.
 
     Example: "argument cve_id is required; there is no argument cve".
     """
@@ -59,7 +59,7 @@ def sentence_of(errors: Sequence[FieldError], known: Mapping[str, Sequence[str]]
 
 
 def subject_of(pointer: str) -> str:
-    """What a pointer points at, in words: "argument point.x", "query parameter s", "the body"."""
+    """The target of a pointer in words: "argument point.x", "query parameter s", "the body"."""
     _, place, *parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")] if pointer else ["", ""]
     if place not in NOUNS:
         return pointer
@@ -70,14 +70,14 @@ def subject_of(pointer: str) -> str:
 
 
 def _clause(pointer: str, details: Sequence[str]) -> str:
-    subject, said = subject_of(pointer), ", or ".join(details)
+    subject, predicate = subject_of(pointer), ", or ".join(details)
     if not subject:
-        return said
-    return f"{subject} {said}" if said.startswith(CONTINUES) else f"{subject}: {said}"
+        return predicate
+    return f"{subject} {predicate}" if predicate.startswith(CONTINUES) else f"{subject}: {predicate}"
 
 
 def _others(unknown: Iterable[str], known: Mapping[str, Sequence[str]], *, named: Iterable[str]) -> list[str]:
-    """For each place where an unknown name was sent, the names that are taken there and were not yet named."""
+    """For each place with an unknown name: the names that are accepted there and not mentioned yet."""
     taken = {"/".join(pointer.split("/")[:3]) for pointer in named}
     clauses = []
     for place in dict.fromkeys(map(_place_of, unknown)):
@@ -92,7 +92,7 @@ def _others(unknown: Iterable[str], known: Mapping[str, Sequence[str]], *, named
 
 
 def _is_in(name: str, texts: Iterable[str]) -> bool:
-    """Whether a refusal in a validator's own words names the argument."""
+    """True if an error in a validator's own words contains the argument's name."""
     return any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts)
 
 
@@ -101,12 +101,12 @@ def _place_of(pointer: str) -> str:
 
 
 def _shown(name: str) -> str:
-    """A name that a caller chose, short and without characters that cannot be seen."""
+    """A name that a caller chose: shortened, and without invisible characters."""
     return visible(name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…")
 
 
 def visible(text: str) -> str:
-    """The text with a sign in place of each character that is not printed, such as a control character."""
+    """The text with a replacement character for each one that is not printable, such as a control character."""
     return text if text.isprintable() else "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 

@@ -1,4 +1,4 @@
-"""The named schemas of an OpenAPI document: met again they keep their name, another of the same name is named after its tool too."""
+"""The named schemas of an OpenAPI document: one name for each schema; a second schema of the same name gets a longer one."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,51 +13,51 @@ PROBLEM = "Problem"
 
 
 class Components:
-    """Collects schemas while a document is made; `schemas` is what goes under components/schemas."""
+    """Collects schemas while a document is made; `schemas` is the content of components/schemas."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.schemas: dict[str, Any] = {PROBLEM: problem_schema(), **given}
         self._sources: dict[str, Any] = {}
 
     def inline(self, schema: Mapping[str, Any], operation: Operation) -> Schema:
-        """An argument's schema in OpenAPI's words, for the place where it is used; what it refers to becomes components."""
+        """An argument's schema in OpenAPI's dialect, to be written where it is used; the schemas that it refers to become components."""
         return to_3_0(schema, self._names_for(schema, operation.tool.parameters, operation).__getitem__)
 
     def named(self, name: str, schema: Mapping[str, Any], operation: Operation) -> Schema:
-        """A whole schema as a component of about this name: what comes back refers to it."""
+        """Add a whole schema as a component with this name or a longer one; returns the reference to it."""
         definitions = schema.get("$defs", {})
         names = self._names_for(schema, schema, operation)
         whole = _untitled(to_3_0(schema))
-        # a schema that leads to itself is among its own definitions
+        # a recursive schema is one of its own definitions
         own = next((names[each] for each in names if _untitled(to_3_0(definitions[each])) == whole), None)
         if own is None:
-            own = self._name(name, _meant({**definitions, "": schema}, [""]), operation)
+            own = self._name(name, _source_of({**definitions, "": schema}, [""]), operation)
             self.schemas[own] = _untitled(to_3_0(schema, names.__getitem__))
         return {"$ref": f"#/components/schemas/{own}"}
 
     def _names_for(self, schema: Mapping[str, Any], root: Mapping[str, Any], operation: Operation) -> dict[str, str]:
-        """Component names of all definitions that a schema reaches; they are added on the way."""
+        """The component names of all definitions that a schema refers to, directly or not; adds these components."""
         definitions = root.get("$defs", {})
         reached = _reached(schema, definitions)
-        names = {name: self._name(name, _meant(definitions, [name]), operation) for name in reached}
+        names = {name: self._name(name, _source_of(definitions, [name]), operation) for name in reached}
         for name, own in names.items():
             self.schemas[own] = _untitled(to_3_0(definitions[name], names.__getitem__))
         return names
 
-    def _name(self, wanted: str, meant: Any, operation: Operation) -> str:
-        """A free name, or the one under which the same was added; `meant` holds all that the schema leads to."""
+    def _name(self, wanted: str, source: Any, operation: Operation) -> str:
+        """The name under which the same schema was added, or a free one; `source` is the schema with everything it refers to."""
         for name in _candidates(wanted, operation):
-            if self._sources.get(name) == meant:
+            if self._sources.get(name) == source:
                 return name
             if name not in self.schemas:
-                self._sources[name] = meant
+                self._sources[name] = source
                 self.schemas[name] = {}
                 return name
-        raise AssertionError("there is always a number")
+        raise AssertionError("the candidates never end")
 
 
 def _candidates(wanted: str, operation: Operation) -> Iterator[str]:
-    """The name itself, then with its server's before it, then with its tool's too, then with a number."""
+    """The name itself, then with its server's name as a prefix, then with its tool's too, then with a number."""
     base = re.sub(r"[^A-Za-z0-9._-]", "_", wanted)
     server, tool = in_capitals(operation.server), in_capitals(operation.name)
     yield base
@@ -67,23 +67,23 @@ def _candidates(wanted: str, operation: Operation) -> Iterator[str]:
 
 
 def in_capitals(name: str) -> str:
-    """A name as those of classes are written: `fleet_status` as `FleetStatus`."""
+    """A name in the style of a class: `fleet_status` becomes `FleetStatus`."""
     return "".join(word[:1].upper() + word[1:] for word in re.split(r"[^A-Za-z0-9]+", name))
 
 
 def _untitled(schema: Schema) -> Schema:
-    """A component is called by its name; generators take a title for another, and two may have one."""
+    """The schema without its title: code generators would use it as a second name, and two schemas may have the same title."""
     return {key: value for key, value in schema.items() if key != "title"}
 
 
-def _meant(definitions: Mapping[str, Any], names: list[str]) -> dict[str, Schema]:
-    """Definitions with all that they lead to: what they mean, whatever else their document defines."""
+def _source_of(definitions: Mapping[str, Any], names: list[str]) -> dict[str, Schema]:
+    """Definitions with everything they refer to, so that equal schemas of different documents are equal."""
     reached = {*names}.union(*(_reached(definitions[name], definitions) for name in names))
     return {name: _untitled(to_3_0(definitions[name])) for name in sorted(reached)}
 
 
 def _reached(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
-    """The names of the definitions to which a schema leads, directly or by others."""
+    """The names of the definitions that a schema refers to, directly or through others."""
     found: set[str] = set()
     waiting = [schema]
     while waiting:

@@ -1,4 +1,4 @@
-"""JSON Schema 2020-12, as pydantic writes it, turned into the older dialect of OpenAPI 3.0. Pure."""
+"""Converts JSON Schema 2020-12, as pydantic writes it, to the older dialect of OpenAPI 3.0. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -6,23 +6,23 @@ from typing import Any
 from twins.parameter_decoding import TYPE_NAMES
 
 Schema = dict[str, Any]
-# What OpenAPI 3.0 takes as it is; whatever else a schema says is left out, but for extensions (x-…).
-WORDS_KEPT = """
+# Keywords that OpenAPI 3.0 has too. All others are left out, except extensions (x-…).
+SAME_KEYWORDS = """
     title description default format pattern required enum type example deprecated readOnly writeOnly multipleOf
     minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength
     minItems maxItems uniqueItems minProperties maxProperties
 """
-KEPT = frozenset(WORDS_KEPT.split())
+KEPT = frozenset(SAME_KEYWORDS.split())
 LISTS = ("anyOf", "oneOf", "allOf")
-# 3.0.3 takes `nullable` only beside a type, and null only where an enum lists it too.
+# 3.0.3 accepts `nullable` only together with a type, and null only if an enum lists it too.
 NULL: Mapping[str, Any] = {"type": "object", "nullable": True, "enum": [None]}
 
 
 def to_3_0(schema: Mapping[str, Any] | bool, rename: Callable[[str], str] = lambda name: name) -> Schema:
-    """The same schema in OpenAPI 3.0's words.
+    """The same schema in OpenAPI 3.0's dialect.
 
-    References `#/$defs/Name` point into `#/components/schemas` afterwards, under the name that `rename` gives;
-    the definitions themselves are the caller's to convert.
+    References `#/$defs/Name` become references into `#/components/schemas`, with the name that `rename` returns. The
+    caller converts the definitions themselves.
     """
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
@@ -38,6 +38,7 @@ def to_3_0(schema: Mapping[str, Any] | bool, rename: Callable[[str], str] = lamb
 
 
 def reference(address: str, rename: Callable[[str], str]) -> str:
+    """The reference to a component instead of the one to a definition."""
     return "#/components/schemas/" + rename(address.rsplit("/", 1)[-1])
 
 
@@ -52,7 +53,7 @@ def _convert_values(converted: Schema, schema: Mapping[str, Any]) -> None:
 
 
 def _convert_bounds(converted: Schema) -> None:
-    """3.0 says that a bound is exclusive by a flag beside it."""
+    """In 3.0 a flag next to a bound makes it exclusive."""
     for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if exclusive in converted:
             converted[bound] = converted[exclusive]
@@ -80,7 +81,7 @@ def _convert_parts(converted: Schema, schema: Mapping[str, Any], rename: Callabl
 
 
 def _convert_arrays(converted: Schema, schema: Mapping[str, Any], rename: Callable[[str], str]) -> None:
-    """3.0 knows no tuples: an array of fixed length whose items are any of its members."""
+    """3.0 has no tuples: they become an array of fixed length whose items are any of their members."""
     items = schema.get("items")
     if members := schema.get("prefixItems"):
         among = [*members, *([items] if isinstance(items, Mapping) else [])]
@@ -96,13 +97,13 @@ def _any_of(schemas: Sequence[Schema]) -> Schema:
     return different[0] if len(different) == 1 else {"anyOf": different}
 
 
-def _with_reference(beside: Schema, address: str) -> Schema:
-    """3.0 ignores whatever stands beside a reference, so it is wrapped where something does."""
-    return {"allOf": [{"$ref": address}], **beside} if beside else {"$ref": address}
+def _with_reference(siblings: Schema, address: str) -> Schema:
+    """3.0 ignores the siblings of a reference, so a reference with siblings is wrapped."""
+    return {"allOf": [{"$ref": address}], **siblings} if siblings else {"$ref": address}
 
 
 def _without_null_arm(converted: Schema) -> Schema:
-    """An alternative that is null becomes `nullable` of another; a lone alternative left is merged or wrapped."""
+    """The alternative null becomes `nullable` on another one; a single remaining alternative is merged or wrapped."""
     for name in ("anyOf", "oneOf"):
         arms = converted.get(name, [])
         left = [arm for arm in arms if arm != NULL]
@@ -114,9 +115,9 @@ def _without_null_arm(converted: Schema) -> Schema:
 
 
 def _with_type(converted: Schema) -> Schema:
-    """3.0 takes one type, and no null: several become alternatives, null becomes `nullable`."""
-    said = converted.get("type")
-    types = [said] if isinstance(said, str) else list(said or ())
+    """3.0 accepts one type, and not null: several types become alternatives, null becomes `nullable`."""
+    declared = converted.get("type")
+    types = [declared] if isinstance(declared, str) else list(declared or ())
     rest = {name: value for name, value in converted.items() if name != "type"}
     left = [each for each in types if each != "null"]
     if not left:
@@ -126,7 +127,7 @@ def _with_type(converted: Schema) -> Schema:
 
 
 def _or_null(schema: Schema) -> Schema:
-    """The schema, true of null as well; anything is true of it already."""
+    """The schema, with null as a valid value; a schema without a type accepts null already."""
     if "type" in schema:
         values = schema.get("enum", [None])
         return schema | {"nullable": True} | ({} if None in values else {"enum": [*values, None]})
@@ -144,14 +145,14 @@ def _arms_or_null(arms: Sequence[Schema]) -> list[Schema]:
 
 
 def without_own_title(name: str, schema: Any) -> Any:
-    """The schema of a member without the title that pydantic makes of the member's name."""
+    """A member's schema without the title that pydantic makes from the member's name."""
     if isinstance(schema, Mapping) and schema.get("title") == name.replace("_", " ").title():
         return {key: value for key, value in schema.items() if key != "title"}
     return schema
 
 
 def without_null(schema: Mapping[str, Any]) -> Schema:
-    """What is left of a schema, as pydantic writes it, where null cannot be sent."""
+    """A schema that pydantic wrote, for a place where null cannot be sent."""
     found = dict(schema)
     if found.get("default", ...) is None:
         del found["default"]

@@ -1,7 +1,7 @@
-"""JSON of plain pydantic models by orjson: the very bytes that pydantic would write, in a fifth of the time.
+"""Writes plain pydantic models as JSON with orjson: the same bytes that pydantic writes, in a fifth of the time.
 
-Plain is a model whose every member is a text, number, boolean, null, date, datetime, or a list, tuple, dict or plain model of
-these; a member may have a serialization alias or be left out on a condition (`exclude_if`). What is not plain has no writer.
+A model is plain if every member is a text, number, boolean, null, date, datetime, or a list, tuple, dict or plain model of
+these. A member may have a serialization alias, or be left out on a condition (`exclude_if`). Other types have no writer.
 """
 
 import types
@@ -25,7 +25,7 @@ class NotPlainError(Exception):
 
 @dataclass(frozen=True)
 class Member:
-    """A member that needs a look: what it is called on the wire, and when it is left out."""
+    """A member of a model that needs a conversion: its name in JSON, and the condition on which it is left out."""
 
     name: str
     wire: str
@@ -33,9 +33,9 @@ class Member:
 
 
 def writer_of(annotation: Any) -> Callable[[Any], bytes] | None:
-    """A function that writes values of this type, or None where only pydantic can.
+    """A function that writes values of this type, or None if only pydantic can.
 
-    It raises orjson.JSONEncodeError for a value that its type does not tell of, such as an instance of a subclass.
+    It raises orjson.JSONEncodeError for a value that is not of this type, such as an instance of a subclass.
     """
     known: dict[type, list[Member]] = {}
     try:
@@ -56,7 +56,7 @@ def writer_of(annotation: Any) -> Callable[[Any], bytes] | None:
 
 
 def _learn(annotation: Any, known: dict[type, list[Member]]) -> None:
-    """Add every model that the type can hold, with its members where they need a look. NotPlainError where one is not plain."""
+    """Add every model that the type can contain, with its members if they need a conversion. NotPlainError if one is not plain."""
     origin, arms = get_origin(annotation), get_args(annotation)
     if annotation in SCALARS or (origin is Literal and SCALARS.issuperset(map(type, arms))):
         return

@@ -1,4 +1,4 @@
-"""Problems: what a caller is told when a call cannot be answered (RFC 9457 over HTTP, an error result over MCP)."""
+"""Problem, the error that a caller receives: RFC 9457 over HTTP, an error result over MCP."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +15,10 @@ NO_TYPE = "about:blank"
 
 
 class Problem(ToolError):  # RFC 9457's word
-    """A refusal, raised by a tool, a validator or a gate: its status and body over HTTP, its sentence over MCP.
+    """An error that a tool, a validator or a gate raises on purpose: a status and a body over HTTP, a sentence over MCP.
 
-    `code` is stable, in snake_case; `detail` one sentence for the caller; `more` further members of the body.
-    Headers go out over HTTP only.
+    `code` is stable, in snake_case. `detail` is one sentence for the caller. `more` are further members of the body.
+    The headers are sent over HTTP only.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Problem(ToolError):  # RFC 9457's word
         headers: Mapping[str, str] | None = None,
         **more: Any,
     ) -> None:
-        # A refusal is an answer, not a fault of the server: FastMCP shall not log it as an error.
+        # It is an answer, not a fault of the server: FastMCP must not log it as an error.
         super().__init__(detail, log_level=logging.DEBUG)
         self.status = status
         self.code = code
@@ -41,7 +41,7 @@ class Problem(ToolError):  # RFC 9457's word
         self.more = more
 
     def body(self, types: str = NO_TYPE, *, request_id: str | None = None) -> dict[str, Any]:
-        """The problem as RFC 9457 has it; `types` is the address under which each code is explained, with a slash at its end."""
+        """The problem as an object of RFC 9457; `types` is the address under which codes are explained, with a slash at its end."""
         body: dict[str, Any] = {
             "type": types if types == NO_TYPE else types + self.code,
             "title": title_of(self.status),
@@ -57,7 +57,7 @@ class Problem(ToolError):  # RFC 9457's word
 
 
 def title_of(status: int) -> str:
-    """The status in words; an unregistered one is named after its class, as RFC 9110 treats it."""
+    """The status in words; for an unregistered status those of its class, as in RFC 9110."""
     try:
         return HTTPStatus(status).phrase
     except ValueError:
@@ -65,9 +65,9 @@ def title_of(status: int) -> str:
 
 
 def invalid_request(errors: Iterable[FieldError], *, known: Mapping[str, Sequence[str]] | None = None) -> Problem:
-    """422: one or more arguments cannot be accepted; the sentence names each, and `errors` has the first of them as data.
+    """422 `invalid_request`: its sentence names every argument that is wrong, and its `errors` are the first of them as data.
 
-    `known` has the names that are taken at each place, for findings about unknown ones.
+    `known` has the accepted names at each place, for errors about unknown names.
     """
     found = list(errors)
     kept = found[:MOST_ERRORS]

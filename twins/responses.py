@@ -1,4 +1,4 @@
-"""What goes out: an answer's bytes and headers, problems, ETags and 304, and how they are sent."""
+"""Answers: their bytes and headers, problems as answers, ETags and 304, and how an answer is sent."""
 
 import hashlib
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ AS_PYDANTIC = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 class Answer(NamedTuple):
-    """A finished response. `headers` as ASGI has them: lower-case names, latin-1; Content-Length is added when it is sent.
+    """A finished response. `headers` are as in ASGI: lower-case names, latin-1. Content-Length is added when it is sent.
 
-    It cannot be changed: `adding` and `_replace` give another one.
+    It cannot be changed: `adding` and `_replace` return a new one.
     """
 
     status: int
@@ -32,11 +32,12 @@ class Answer(NamedTuple):
 
 
 def raw_headers(headers: Mapping[str, str]) -> RawHeaders:
+    """Headers in the form of ASGI."""
     return tuple((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items())
 
 
 def json_answer(body: bytes, *, status: int = 200, cache: str | None = None) -> Answer:
-    """An answer of JSON bytes; with a Cache-Control value it carries a strong ETag, without one nobody may keep it."""
+    """An answer of JSON bytes: with a strong ETag if it has a Cache-Control value; without one nobody may store it."""
     if cache is None:
         return Answer(status, body, (JSON_HEADER, PRIVATE))
     etag = f'"{hashlib.sha256(body).hexdigest()}"'
@@ -44,7 +45,7 @@ def json_answer(body: bytes, *, status: int = 200, cache: str | None = None) -> 
 
 
 def or_not_modified(answer: Answer, scope: Scope) -> Answer:
-    """The answer, or 304 where it has an ETag that the request's If-None-Match names."""
+    """The answer, or 304 if the request's If-None-Match contains its ETag."""
     if not (known := _known_etags(scope)) or scope["method"] not in ("GET", "HEAD") or answer.status != 200:
         return answer
     etag = next((value for name, value in answer.headers if name == b"etag"), None)
@@ -54,18 +55,18 @@ def or_not_modified(answer: Answer, scope: Scope) -> Answer:
 
 
 def _known_etags(scope: Scope) -> set[bytes]:
-    said = [value for name, value in scope["headers"] if name == b"if-none-match"]
-    return {each.strip().removeprefix(b"W/") for each in b",".join(said).split(b",")} if said else set()
+    values = [value for name, value in scope["headers"] if name == b"if-none-match"]
+    return {each.strip().removeprefix(b"W/") for each in b",".join(values).split(b",")} if values else set()
 
 
 def problem_answer(problem: Problem, *, types: str = NO_TYPE, request_id: str | None = None) -> Answer:
-    """A problem as a response."""
+    """The answer for a problem."""
     headers = ((b"content-type", PROBLEM_JSON.encode()), (b"cache-control", b"no-store"), *raw_headers(problem.headers))
     return Answer(problem.status, _problem_json(problem.body(types, request_id=request_id)), headers)
 
 
 def _problem_json(body: Mapping[str, Any]) -> bytes:
-    """What pydantic would write, and writes where a member is none of JSON's own; orjson takes a third of its time."""
+    """The bytes that pydantic would write. orjson takes a third of the time; pydantic writes values that JSON has no type for."""
     try:
         return orjson.dumps(body, option=AS_PYDANTIC)
     except orjson.JSONEncodeError:
@@ -73,7 +74,7 @@ def _problem_json(body: Mapping[str, Any]) -> bytes:
 
 
 async def send_answer(send: Send, answer: Answer, *, with_body: bool = True) -> None:
-    """Send an answer; without its body (for HEAD) the headers stay those of the whole."""
+    """Send an answer. Without its body (for HEAD) the headers are the same."""
     headers = answer.headers
     if answer.status not in (204, 304):
         headers = (*headers, (b"content-length", b"%d" % len(answer.body)))

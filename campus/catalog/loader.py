@@ -106,7 +106,9 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
     if isinstance(target, FastMCP):
         return Building(target)
     if not isinstance(target, Building):
-        raise LoadError(f"the entry point of building {name!r} names a {type(target).__name__}; it must be a Building or a FastMCP server")
+        raise LoadError(
+            f"the entry point of building {name!r} names a {type(target).__name__}; it must name a Building or a FastMCP server"
+        )
     return target
 
 

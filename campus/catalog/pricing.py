@@ -44,32 +44,32 @@ def _paid_tools(opened: OpenBuilding) -> list[PaidTool]:
 
 
 def _check_spelling(wallet: str) -> None:
-    """An address in small letters has no checksum; one with capitals is as its checksum wants it, or mistyped."""
+    """An address in lower case has no checksum. One with capitals matches its checksum, or is mistyped."""
     if wallet != wallet.lower() and wallet != with_checksum(wallet):
-        raise ConfigError(f"payments.pay_to: {wallet} is mistyped, for its checksum is wrong; copy it from your wallet once more")
+        raise ConfigError(f"payments.pay_to: {wallet} is mistyped: its checksum is wrong; copy it from your wallet again")
 
 
 def _check_grant(config: Config, opened: OpenBuilding) -> None:
-    """A building that sells keys is opened on purpose, and where it can be paid."""
+    """A building that sells keys needs a grant in campus.toml, and payments."""
     if not any(offer.access.sells for offer in opened.offers.values()):
         return
     table = f"[buildings.{opened.name}]"
     if config.payments is None:
-        raise ConfigError(f"{table} sells keys for payments, and campus.toml has no table [payments]; add it, or take {table} out")
+        raise ConfigError(f"{table} sells keys for payments, but campus.toml has no table [payments]; add it, or remove {table}")
     if "keys" not in opened.loaded.table.grants:
-        raise ConfigError(f'{table} sells keys, which campus.toml does not grant it; write grants = ["keys"] into {table}')
+        raise ConfigError(f'{table} sells keys, but campus.toml does not allow it; write grants = ["keys"] into {table}')
 
 
 def _check_seller(offer: Offer, operation: Operation) -> None:
-    """A tool that sells names the product in an argument of its own; its answer travels in no address, nor does the caller's key."""
+    """A tool that sells has a required argument that names the product, and takes secrets only in a body."""
     argument = offer.access.sells
     if argument is None:
         return
     where = f"tool {offer.tool!r} of building {offer.building!r}"
     if argument not in operation.by_name:
-        there_are = ", ".join(operation.by_name) or "none"
-        raise LoadError(f"{where} says sells={argument!r}, and has no such argument; there are: {there_are}")
+        names = ", ".join(operation.by_name) or "none"
+        raise LoadError(f"{where} declares sells={argument!r}, but has no such argument; the arguments are: {names}")
     if not operation.by_name[argument].required:
-        raise LoadError(f"{where} says sells={argument!r}, which has a default; take the default away: a purchase names what it buys")
+        raise LoadError(f"{where} declares sells={argument!r}, which has a default; remove the default: a purchase must name its product")
     if KEY_ARGUMENT in operation.by_name and operation.methods != ("POST",):
-        raise LoadError(f"{where} takes {KEY_ARGUMENT}, a secret that must not stand in an address; serve it by POST alone")
+        raise LoadError(f"{where} takes {KEY_ARGUMENT}, a secret that must not be in a URL; serve it with POST only")

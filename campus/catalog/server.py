@@ -25,7 +25,7 @@ HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = {
 
 
 class ToolOverrides(Transform):
-    """Applies what campus.toml says of a building's tools: price, key rule, route, hidden. Resources and prompts are hidden unless exposed.
+    """Applies campus.toml to a building's tools: price, key rule, route, hidden. Resources and prompts are hidden unless exposed.
 
     It appends what a call needs to each tool's description; `per_call` says whether payments are accepted.
     """
@@ -161,7 +161,7 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, seconds: float 
         raise LoadError(f"building {name!r} has no tools; {'see its server' if loaded.remote else 'see its module'}")
     if unmatched := overrides.unmatched():
         there_are = ", ".join(sorted(operations))
-        raise ConfigError(f"[buildings.{name}.tools] names {unmatched[0]!r}, and no tool has that name; the tools are: {there_are}")
+        raise ConfigError(f"[buildings.{name}.tools] names {unmatched[0]!r}, but no tool has that name; the tools are: {there_are}")
     offers = offers_of(name, scope, {operation.name: operation.tool for operation in operations.values()})
     return OpenBuilding(loaded, scope, server, operations, offers)
 

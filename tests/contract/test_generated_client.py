@@ -1,4 +1,4 @@
-"""A client that openapi-python-client makes of the documents: nothing is left out of it, and it calls every tool."""
+"""A client generated from the documents by openapi-python-client: it has every operation, and calls every tool."""
 
 import importlib
 import json

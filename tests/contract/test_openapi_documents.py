@@ -1,4 +1,4 @@
-"""The OpenAPI documents: valid, true to the interface, and nothing left undescribed."""
+"""The OpenAPI documents of a served campus: valid, complete, every field described."""
 
 import json
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def undescribed(schema: Any, place: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)
-def test_a_document_is_valid_openapi_of_the_version_that_the_interface_names(campus: ServedCampus, path: str) -> None:
+def test_a_document_is_valid_openapi_3_0_3(campus: ServedCampus, path: str) -> None:
     document = read(campus, path)
     assert document["openapi"] == "3.0.3"
     validate(document, cls=OpenAPIV30SpecValidator)
@@ -62,7 +62,7 @@ def test_every_field_of_every_answer_is_described(campus: ServedCampus, path: st
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)
-def test_every_operation_has_an_id_of_its_own_and_says_what_it_does(campus: ServedCampus, path: str) -> None:
+def test_every_operation_has_its_own_id_and_a_description(campus: ServedCampus, path: str) -> None:
     found = operations(read(campus, path))
     assert len({operation["operationId"] for operation in found.values()}) == len(found)
     assert all(operation["summary"] and operation["description"] for operation in found.values())
@@ -85,7 +85,7 @@ def opened_by(path: str) -> list[dict[str, list[str]]]:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)
-def test_402_the_key_and_the_price_stand_on_every_route(campus: ServedCampus, path: str) -> None:
+def test_every_route_has_its_402_key_and_price(campus: ServedCampus, path: str) -> None:
     document = read(campus, path)
     for label, operation in operations(document).items():
         path_there = label.partition(" ")[2]
@@ -98,7 +98,7 @@ def test_402_the_key_and_the_price_stand_on_every_route(campus: ServedCampus, pa
     assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
 
 
-def test_the_document_of_everything_holds_what_the_others_hold(campus: ServedCampus) -> None:
+def test_the_document_of_all_buildings_contains_the_others(campus: ServedCampus) -> None:
     everything = read(campus, "/v1/openapi.json")
     parts = [read(campus, path) for path in DOCUMENTS[1:-1]]
     assert set(everything["paths"]) == {path for part in parts for path in part["paths"]}
@@ -120,7 +120,7 @@ def schemas_in(node: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)
-def test_null_is_said_as_openapi_3_0_3_says_it(campus: ServedCampus, path: str) -> None:
+def test_null_is_written_as_in_openapi_3_0_3(campus: ServedCampus, path: str) -> None:
     document = read(campus, path)
     nullable = {place: schema for place, schema in schemas_in(document) if schema.get("nullable")}
     assert nullable or path == "/gateway/openapi.json"
@@ -130,7 +130,7 @@ def test_null_is_said_as_openapi_3_0_3_says_it(campus: ServedCampus, path: str) 
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)
-def test_one_schema_is_one_component_and_two_have_two_telling_names(campus: ServedCampus, path: str) -> None:
+def test_one_schema_is_one_component_and_two_get_different_names(campus: ServedCampus, path: str) -> None:
     document = read(campus, path)
     components = document["components"]["schemas"]
     assert [name for name in components if name[-1].isdigit()] == []
@@ -146,7 +146,7 @@ def test_every_parameter_has_a_type(campus: ServedCampus, path: str) -> None:
             assert {"type", "anyOf"} & parameter["schema"].keys(), f"{label}: {parameter['name']}"
 
 
-def test_a_monitor_without_a_target_is_refused_by_the_document_as_by_the_tool(campus: ServedCampus) -> None:
+def test_a_monitor_without_a_target_is_invalid_by_the_document_and_by_the_tool(campus: ServedCampus) -> None:
     document = read(campus, "/recorder/openapi.json")
     schema = document["paths"][f"{RECORDER}/monitors"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     document_says = OAS30Validator(schema)

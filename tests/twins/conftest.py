@@ -1,4 +1,4 @@
-"""A server that is not ours, and both fronts of any server: HTTP through its twins, MCP through fastmcp's client."""
+"""A FastMCP server with many kinds of tools, and clients of both frames: HTTP to its twins, MCP with fastmcp's client."""
 
 import datetime
 import enum

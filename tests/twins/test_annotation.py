@@ -1,4 +1,4 @@
-"""How a tool says its route, and what cannot be served."""
+"""How a tool declares its route, and which routes are errors."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ async def feed(animal: str, food: str = "hay", secret: str = "") -> str:
     return f"{animal} eats {food}"
 
 
-def test_a_route_is_plain_data_that_leaves_out_what_goes_without_saying() -> None:
+def test_a_route_is_plain_data_without_default_values() -> None:
     assert route("/v1/x") == {"twins": {"route": "/v1/x"}}
     assert route("GET|POST /v1/{id}", query={"secret": "s"}, status=201, cache="public") == {
         "twins": {"route": "GET|POST /v1/{id}", "query": {"secret": "s"}, "status": 201, "cache": "public"}
@@ -40,7 +40,7 @@ def test_a_route_is_plain_data_that_leaves_out_what_goes_without_saying() -> Non
         ({"meta": {"other": 1}}, ("POST",), "/v1/zoo/feed"),
     ],
 )
-async def test_a_tool_is_served_where_it_says_or_by_the_default_rule(options: Any, methods: Any, path: str) -> None:
+async def test_a_tool_is_served_at_its_route_or_at_the_default_path(options: Any, methods: Any, path: str) -> None:
     (operation,) = (await Twins.open(one_tool(feed, **options))).operations
     assert (operation.methods, operation.path) == (methods, path)
 
@@ -64,7 +64,7 @@ async def test_a_tool_is_served_where_it_says_or_by_the_default_rule(options: An
         ({"twins": {"route": "GET /a", "querry": {}}}, ["querry"]),
     ],
 )
-async def test_a_route_that_cannot_be_served_is_refused_in_a_sentence_that_names_the_tool(meta: Any, words: list[str]) -> None:
+async def test_a_route_that_cannot_be_served_is_an_error_that_names_the_tool(meta: Any, words: list[str]) -> None:
     with pytest.raises(ValueError, match="'feed'") as refused:
         await Twins.open(one_tool(feed, meta=meta))
     for word in words:

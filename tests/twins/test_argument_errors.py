@@ -1,4 +1,4 @@
-"""An argument error names every argument in one sentence, in the words of HTTP, whichever way the call goes."""
+"""An argument error names every argument in one sentence, for direct calls and for calls through the server."""
 
 from typing import Annotated, Any, Literal
 
@@ -100,7 +100,7 @@ def mcp(request: pytest.FixtureRequest) -> FastMCP[Any]:
         ("POST", "/bare", {"a": 1}, "there is no body member a; the tool takes no body members"),
     ],
 )  # fmt: skip
-async def test_each_argument_is_named_once_where_it_travels(
+async def test_each_argument_is_named_once_at_its_place(
     fronts: Any, mcp: FastMCP[Any], method: str, path: str, body: Any, detail: str | None
 ) -> None:
     async with fronts(mcp) as each:
@@ -113,7 +113,7 @@ async def test_each_argument_is_named_once_where_it_travels(
     assert "/body" not in said
 
 
-async def test_unknown_missing_and_wrong_arguments_are_all_told_at_once(fronts: Any) -> None:
+async def test_unknown_missing_and_invalid_arguments_are_all_in_one_error(fronts: Any) -> None:
     async with fronts(server()) as each:
         answer = await each.http.get("/look/%00?s=a&s=b&count=x&port=brest")
         assert answer.json()["detail"] == (
@@ -131,7 +131,7 @@ async def test_unknown_missing_and_wrong_arguments_are_all_told_at_once(fronts: 
     assert sorted(pointers) == ["/body/nam", "/body/number", "/body/poin", "/body/point", "/body/points/0/x", "/query/x"]
 
 
-async def test_a_hostile_name_is_neither_long_nor_invisible(fronts: Any) -> None:
+async def test_an_unknown_name_is_shortened_and_made_visible(fronts: Any) -> None:
     names = ["a" * 5000, "line\nbreak", "\u202eright to left", "\x1b[31mred", "with space", "a/b~c"]
     async with fronts(server()) as each:
         answers = [(await each.http.post("/bare", json={name: 1})).json() for name in names]
@@ -150,7 +150,7 @@ async def test_a_discriminator_does_not_repeat_the_value(fronts: Any) -> None:
     assert "body member pet" in answer.json()["detail"]
 
 
-async def test_beyond_twenty_the_rest_is_counted(fronts: Any) -> None:
+async def test_after_twenty_errors_the_rest_is_counted(fronts: Any) -> None:
     async with fronts(server()) as each:
         answer = await each.http.post("/bare", json={f"field{number}": 1 for number in range(1000)})
     said = answer.json()
@@ -163,7 +163,7 @@ NAMES = st.text(max_size=120)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["missing", "unknown", "invalid"]), NAMES), max_size=40))
-def test_every_finding_is_in_the_sentence_and_nothing_invisible_is(found: list[tuple[str, str]]) -> None:
+def test_the_sentence_has_every_error_and_no_invisible_character(found: list[tuple[str, str]]) -> None:
     errors = [FieldError(pointer_to("arguments", name), code, "is wrong") for code, name in found]
     said = sentence_of(errors, {"arguments": ("first", "second")})
     assert said.isprintable()

@@ -1,4 +1,4 @@
-"""Where arguments travel, and what a caller is told of those that do not fit."""
+"""Where arguments are sent, and the errors for invalid ones."""
 
 import datetime
 from typing import Annotated, Any
@@ -80,7 +80,7 @@ def server() -> FastMCP[Any]:
     return mcp
 
 
-async def test_path_query_and_body_carry_the_arguments_of_one_tool(fronts: Any) -> None:
+async def test_the_arguments_of_one_tool_come_from_path_query_and_body(fronts: Any) -> None:
     async with fronts(server()) as each:
         got = await each.http.get("/beat/m1/s1", params={"st": "fail"})
         assert got.json() == {"id": "m1", "secret": "s1", "status": "fail", "capsule": None}
@@ -104,7 +104,7 @@ async def test_an_object_in_the_query_is_json_and_a_list_is_a_repeated_name(fron
         assert answer.json() == {"size": 3, "tags": ["a", "b"], "limit": 7}
 
 
-async def test_odd_encodings_of_a_path_reach_the_same_twin(fronts: Any) -> None:
+async def test_unusual_encodings_of_a_path_reach_the_same_twin(fronts: Any) -> None:
     async with fronts(server()) as each:
         assert (await each.http.get("/%61rchive/2026-08-%321")).json() == {"result": "2026-08-21"}
         assert (await each.http.get("/beat/a%20b%C3%A9/x")).json()["id"] == "a bé"
@@ -131,7 +131,9 @@ async def test_odd_encodings_of_a_path_reach_the_same_twin(fronts: Any) -> None:
         ("GET", "/search?where={%22size%22:1}&max=11", "/query/max", "less_than_equal"),
     ],
 )
-async def test_what_does_not_fit_is_named_by_where_it_was_sent(fronts: Any, method: str, path: str, pointer: str, code: str) -> None:
+async def test_an_invalid_argument_is_named_by_the_place_where_it_was_sent(
+    fronts: Any, method: str, path: str, pointer: str, code: str
+) -> None:
     async with fronts(server()) as each:
         answer = await each.http.request(method, path)
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
@@ -148,7 +150,7 @@ async def test_what_does_not_fit_is_named_by_where_it_was_sent(fronts: Any, meth
         ({"name": "a", "tree": {"left": {"left": {"inner": {"size": "x"}}}}}, None),
     ],
 )
-async def test_a_body_that_does_not_fit_is_named_field_by_field(fronts: Any, body: Any, errors: Any) -> None:
+async def test_each_invalid_field_of_a_body_is_named(fronts: Any, body: Any, errors: Any) -> None:
     async with fronts(server()) as each:
         answer = await each.http.post("/name", json=body)
         assert answer.status_code == 422
@@ -159,13 +161,13 @@ async def test_a_body_that_does_not_fit_is_named_field_by_field(fronts: Any, bod
             assert found == errors
 
 
-async def test_an_unknown_field_is_told_what_there_is(fronts: Any) -> None:
+async def test_the_error_for_an_unknown_field_lists_the_known_ones(fronts: Any) -> None:
     async with fronts(server()) as each:
         answer = await each.http.post("/name", json={"name": "a", "nam": 1})
         assert answer.json()["detail"] == "there is no body member nam; the body members are: name, tree"
 
 
-async def test_a_refusal_never_repeats_the_value(fronts: Any) -> None:
+async def test_an_error_never_repeats_the_value(fronts: Any) -> None:
     async with fronts(server()) as each:
         for body in ({"name": "sk_12345"}, {"name": ["sk_12345"]}, {"name": "x", "tree": "sk_12345"}):
             answer = await each.http.post("/name", json=body)
@@ -175,19 +177,19 @@ async def test_a_refusal_never_repeats_the_value(fronts: Any) -> None:
         assert kept.json()["errors"][0]["detail"] == "the name is too short"
 
 
-async def test_a_validators_words_are_withheld_where_they_repeat_a_part_of_the_value(fronts: Any) -> None:
+async def test_a_validators_words_are_left_out_if_they_repeat_a_part_of_the_value(fronts: Any) -> None:
     async with fronts(server()) as each:
         answer = await each.http.post("/nested", json={"value": {"more": [1, ["x"], ""], "secret": "hunter2"}})
         assert (answer.status_code, answer.json()["errors"][0]["detail"]) == (422, "is not valid")
 
 
-async def test_a_validators_problem_travels_as_it_is(fronts: Any) -> None:
+async def test_a_validators_problem_is_sent_unchanged(fronts: Any) -> None:
     async with fronts(server()) as each:
         answer = await each.http.get("/archive/20260821x")
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_date")
 
 
-async def test_findings_of_another_front_are_told_alike() -> None:
+async def test_errors_of_the_server_are_worded_like_those_of_the_twin() -> None:
     mcp = server()
     operation = next(each for each in (await Twins.open(mcp)).operations if each.name == "name")
     with pytest.raises(FastMCPValidationError) as raised:
@@ -197,7 +199,7 @@ async def test_findings_of_another_front_are_told_alike() -> None:
     assert [(error["pointer"], error["code"]) for error in problem.errors] == [("/body/name", "missing"), ("/body/nam", "unknown")]
 
 
-async def test_many_errors_are_cut_short(fronts: Any) -> None:
+async def test_a_long_list_of_errors_is_shortened(fronts: Any) -> None:
     async with fronts(server()) as each:
         answer = await each.http.post("/name", json={f"field{number}" * 100: 1 for number in range(1000)})
         assert len(answer.json()["errors"]) == 20
@@ -222,13 +224,13 @@ async def test_many_errors_are_cut_short(fronts: Any) -> None:
         (b'{"name": "a"}', {"Content-Type": "application/json", "Content-Encoding": "identity"}, 200, None),
     ],
 )
-async def test_a_body_is_json_in_the_open_and_of_bounded_size(fronts: Any, content: bytes, headers: Any, status: int, code: Any) -> None:
+async def test_a_body_is_uncompressed_json_of_limited_size(fronts: Any, content: bytes, headers: Any, status: int, code: Any) -> None:
     async with fronts(server()) as each:
         answer = await each.http.post("/name", content=content, headers=headers)
         assert (answer.status_code, answer.json().get("code")) == (status, code)
 
 
-async def test_a_chunked_body_is_bounded_too(fronts: Any) -> None:
+async def test_a_chunked_body_is_limited_too(fronts: Any) -> None:
     async def chunks() -> Any:
         for _ in range(1000):
             yield b" " * 10_000
@@ -263,13 +265,13 @@ async def test_a_chunked_body_of_delete_is_refused_too(fronts: Any) -> None:
     assert (answer.status_code, answer.json()["code"]) == (400, "unexpected_body")
 
 
-async def test_a_body_may_not_repeat_what_the_path_says(fronts: Any) -> None:
+async def test_a_body_may_not_repeat_an_argument_of_the_path(fronts: Any) -> None:
     async with fronts(server()) as each:
         answer = await each.http.post("/beat/m1/s1", json={"id": "m2"})
         assert [error["pointer"] for error in answer.json()["errors"]] == ["/body/id"]
 
 
-async def test_a_lenient_argument_that_cannot_be_stored_reaches_the_tool_as_such(fronts: Any) -> None:
+async def test_a_lenient_argument_that_cannot_be_stored_reaches_the_tool_as_unstorable(fronts: Any) -> None:
     mcp: FastMCP[Any] = FastMCP("lenient")
 
     @mcp.tool(meta=route("GET|POST /take", lenient=["value"]))

@@ -32,7 +32,7 @@ async def running(server: FastMCP[Any]) -> AsyncIterator[str]:
             serving.should_exit = True
 
 
-async def test_a_server_that_is_not_ours_is_served_over_both(stranger: FastMCP[Any]) -> None:
+async def test_any_fastmcp_server_is_served_over_http_and_mcp(stranger: FastMCP[Any]) -> None:
     async with running(stranger) as base, httpx.AsyncClient(base_url=base) as http, Client(f"{base}/mcp") as mcp:
         over_http = await http.get("/v1/not-ours/report", params={"day": "2026-08-21", "color": "red", "price": "2.50"})
         over_mcp = await mcp.call_tool_mcp("report", {"day": "2026-08-21", "color": "red", "price": "2.50"})
@@ -61,7 +61,7 @@ async def test_a_body_in_chunks_arrives_whole(stranger: FastMCP[Any]) -> None:
         assert answer.json() == {"result": [0, 1, 2]}
 
 
-async def test_many_calls_at_once_keep_their_own_surroundings(stranger: FastMCP[Any]) -> None:
+async def test_concurrent_calls_have_contexts_of_their_own(stranger: FastMCP[Any]) -> None:
     async with running(stranger) as base, httpx.AsyncClient(base_url=base) as http:
         answers: dict[int, Any] = {}
 

@@ -1,4 +1,4 @@
-"""How a tool is called: threads, generators, timeouts, cancellation, and what becomes of its errors."""
+"""How a tool is called: threads, generators, timeouts, cancellation and errors."""
 
 import functools
 import logging
@@ -36,7 +36,7 @@ async def is_direct(server: FastMCP[Any]) -> bool:
 
 
 @pytest.mark.parametrize("in_thread", [True, False])
-async def test_a_plain_function_runs_in_a_thread_unless_it_says_otherwise(fronts: Any, in_thread: bool) -> None:
+async def test_a_plain_function_runs_in_a_thread_unless_its_tool_opts_out(fronts: Any, in_thread: bool) -> None:
     def where() -> bool:
         return threading.current_thread() is not threading.main_thread()
 
@@ -56,7 +56,7 @@ class Adder:
 
 
 @pytest.mark.parametrize("function", [Adder(), Adder().method, functools.partial(Adder().__call__, b=2)])
-async def test_whatever_can_be_called_is_called(fronts: Any, function: Any) -> None:
+async def test_every_kind_of_callable_is_called(fronts: Any, function: Any) -> None:
     server: FastMCP[Any] = FastMCP("calls")
     server.add_tool(Tool.from_function(function, name="add", meta=route("GET /tool")))
     assert await is_direct(server)
@@ -83,7 +83,7 @@ async def test_generators_are_read_to_their_end(fronts: Any, stranger: FastMCP[A
             assert answer.json() == {"result": [0, 1, 2]}
 
 
-async def test_a_slow_tool_is_given_up_at_its_timeout(fronts: Any) -> None:
+async def test_a_slow_tool_ends_at_its_timeout(fronts: Any) -> None:
     async def sleep() -> str:
         await anyio.sleep(60)
         return "late"
@@ -95,7 +95,7 @@ async def test_a_slow_tool_is_given_up_at_its_timeout(fronts: Any) -> None:
         assert (answer.status_code, answer.json()["code"]) == (504, "timeout")
 
 
-async def test_a_tool_in_time_answers_as_without_a_timeout(fronts: Any) -> None:
+async def test_a_tool_within_its_timeout_answers_as_without_one(fronts: Any) -> None:
     def quick(number: int) -> int:
         return number
 
@@ -103,7 +103,7 @@ async def test_a_tool_in_time_answers_as_without_a_timeout(fronts: Any) -> None:
         assert (await each.http.get("/tool?number=5")).json() == {"result": 5}
 
 
-async def test_what_cannot_be_stopped_and_comes_back_late_is_late(fronts: Any) -> None:
+async def test_a_function_that_cannot_be_stopped_and_returns_late_times_out(fronts: Any) -> None:
     stop = threading.Event()
 
     def wait() -> str:
@@ -118,7 +118,7 @@ async def test_what_cannot_be_stopped_and_comes_back_late_is_late(fronts: Any) -
             assert (await each.http.get("/tool")).status_code == 504
 
 
-async def test_a_tools_own_timeout_error_is_a_fault_of_its_own(fronts: Any) -> None:
+async def test_a_timeout_error_that_a_tool_raises_is_its_own_fault(fronts: Any) -> None:
     async def fail() -> str:
         raise TimeoutError("upstream")
 
@@ -163,7 +163,7 @@ async def test_a_body_that_misuses_pydantic_is_a_fault_not_a_bad_request(fronts:
         assert (await each.http.get("/tool?number=x")).status_code == 500
 
 
-async def test_strict_servers_take_json_types_and_their_spellings(fronts: Any, stranger: FastMCP[Any]) -> None:
+async def test_strict_servers_accept_json_types_and_their_text_forms(fronts: Any, stranger: FastMCP[Any]) -> None:
     stranger.strict_input_validation = True
     async with fronts(stranger) as each:
         assert (await each.http.get("/v1/not-ours/add?a=5")).json() == {"result": 7}
@@ -201,7 +201,7 @@ async def test_a_call_that_is_cancelled_stays_cancelled() -> None:
     assert ended == ["cancelled"]
 
 
-async def test_a_caller_that_hangs_up_before_its_body_is_read_runs_nothing() -> None:
+async def test_no_tool_runs_for_a_caller_that_disconnects_before_its_body_is_read() -> None:
     ran: list[int] = []
 
     async def work() -> None:

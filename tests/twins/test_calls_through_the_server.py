@@ -93,7 +93,7 @@ async def test_middleware_around_calls_makes_calls_go_through_the_server(middlew
     assert await direct_calls(server(*middleware)) == {"tool": direct, "untyped": direct}
 
 
-async def test_middleware_that_was_given_a_hook_later_counts_too() -> None:
+async def test_middleware_with_a_hook_set_on_the_instance_counts_too() -> None:
     patched = OnList()
     patched.on_call_tool = Counting().on_call_tool  # type: ignore[method-assign]
     assert await direct_calls(server(patched)) == {"tool": False, "untyped": False}
@@ -118,7 +118,9 @@ async def test_an_authors_middleware_sees_every_call(fronts: Any) -> None:
         ("what=typed", 200, None),
     ],
 )
-async def test_both_ways_answer_the_same(fronts: Any, query: str, status: int, code: str | None) -> None:
+async def test_a_call_through_the_server_has_the_same_answer_as_a_direct_call(
+    fronts: Any, query: str, status: int, code: str | None
+) -> None:
     answers = []
     for middleware in ([], [Counting()]):
         async with fronts(server(*middleware)) as each:
@@ -130,7 +132,7 @@ async def test_both_ways_answer_the_same(fronts: Any, query: str, status: int, c
 
 
 @pytest.mark.parametrize("text", ["plain", "list", "object"])
-async def test_both_ways_answer_the_same_without_a_type(fronts: Any, text: str) -> None:
+async def test_an_untyped_result_is_the_same_through_the_server_and_directly(fronts: Any, text: str) -> None:
     answers = []
     for middleware in ([], [Counting()]):
         async with fronts(server(*middleware)) as each:
@@ -161,7 +163,7 @@ def remove(mcp: FastMCP[Any]) -> None:
 
 
 @pytest.mark.parametrize("change", [disable, remove])
-async def test_a_tool_that_is_taken_away_while_it_is_served_is_gone(fronts: Any, change: Callable[[FastMCP[Any]], None]) -> None:
+async def test_a_tool_that_is_removed_while_it_is_served_is_gone(fronts: Any, change: Callable[[FastMCP[Any]], None]) -> None:
     mcp = server()
     async with fronts(mcp) as each:
         assert (await each.http.get("/tool")).status_code == 200
@@ -170,7 +172,7 @@ async def test_a_tool_that_is_taken_away_while_it_is_served_is_gone(fronts: Any,
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-async def test_middleware_that_comes_late_is_not_skipped(fronts: Any) -> None:
+async def test_middleware_that_is_added_later_is_not_skipped(fronts: Any) -> None:
     mcp, late = server(), Counting()
     async with fronts(mcp) as each:
         await each.http.get("/tool")
@@ -179,7 +181,7 @@ async def test_middleware_that_comes_late_is_not_skipped(fronts: Any) -> None:
     assert late.seen == ["tool"]
 
 
-async def test_the_gates_own_middleware_finds_the_call_that_it_need_not_guard_again(fronts: Any) -> None:
+async def test_the_gates_own_middleware_finds_the_call_in_the_scope(fronts: Any) -> None:
     guard = GateSide()
     async with fronts(server(guard, Counting())) as each:
         assert (await each.http.get("/tool")).status_code == 200
@@ -197,7 +199,7 @@ async def test_a_mounted_servers_tools_are_reached(fronts: Any) -> None:
         assert (await each.http.get("/tool?what=problem")).status_code == 418
 
 
-async def test_the_tools_of_a_server_elsewhere_are_reached(fronts: Any) -> None:
+async def test_the_tools_of_a_proxied_server_are_reached(fronts: Any) -> None:
     proxy = create_proxy(Client(server()), name="proxy")
     assert [is_proxied(tool) for each in (proxy, server()) for tool in await every_tool(each)] == [True, True, False, False]
     assert await direct_calls(proxy) == {"tool": False, "untyped": False}
@@ -218,7 +220,7 @@ class Open(Tool):
         return ToolResult(structured_content=arguments)
 
 
-async def test_a_tool_of_another_kind_takes_what_its_schema_leaves_room_for(fronts: Any) -> None:
+async def test_a_tool_whose_schema_is_open_accepts_unknown_arguments(fronts: Any) -> None:
     mcp: FastMCP[Any] = FastMCP("other")
     mcp.add_tool(Open(name="open", parameters={"type": "object", "properties": {"a": {"type": "integer"}}}, meta=route("GET|POST /open")))
     async with fronts(mcp) as each:
@@ -228,7 +230,7 @@ async def test_a_tool_of_another_kind_takes_what_its_schema_leaves_room_for(fron
         assert (refused.status_code, refused.json()["detail"]) == (422, "strictly nothing")
 
 
-async def test_an_error_result_of_a_tool_elsewhere_is_the_other_servers(fronts: Any) -> None:
+async def test_an_error_result_of_a_proxied_tool_is_a_502(fronts: Any) -> None:
     class Failing(Tool):
         async def run(self, arguments: dict[str, Any]) -> ToolResult:
             return ToolResult(content="over there it broke", is_error=True)

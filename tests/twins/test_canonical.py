@@ -1,4 +1,4 @@
-"""One form of a call: what a tool cannot tell apart is the same, and what it can is not."""
+"""The canonical form: the same for calls that a tool cannot tell apart, and different for all others."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -89,7 +89,7 @@ DAY = {"day": "2026-01-02"}
     ],
     ids=str,
 )
-async def test_what_is_as_its_default_is_left_out_and_the_rest_is_as_the_tool_takes_it(
+async def test_default_values_are_left_out_and_others_are_in_validated_form(
     direct: DirectTool, sent: dict[str, Any], said: dict[str, Any]
 ) -> None:
     assert direct.canonical(DAY | sent) == DAY | said
@@ -107,7 +107,9 @@ CALLS = st.fixed_dictionaries({}, optional=VALUES).map(lambda more: DAY | more)
 
 
 @given(CALLS, CALLS)
-async def test_two_calls_have_one_form_exactly_where_the_tool_is_given_the_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+async def test_two_calls_have_the_same_canonical_form_exactly_if_the_tool_receives_the_same(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
     server: FastMCP[Any] = FastMCP("Orders")
     server.tool(order)
     [tool] = await every_tool(server)
@@ -128,5 +130,5 @@ async def test_two_calls_have_one_form_exactly_where_the_tool_is_given_the_same(
     ],
     ids=str,
 )
-def test_values_of_every_kind_are_json(value: Any, said: Any) -> None:
+def test_values_of_every_type_become_json(value: Any, said: Any) -> None:
     assert plain(value) == said

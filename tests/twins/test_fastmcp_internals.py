@@ -1,4 +1,4 @@
-"""FastMCP's private names do what twins takes them for; an upgrade that changes one fails here."""
+"""FastMCP's private names do what twins expects; an upgrade that changes one fails here."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -61,12 +61,12 @@ async def listings_of_one_call(*, cured: bool) -> int:
     return listings.count
 
 
-async def test_without_the_cure_every_call_lists_all_tools_first() -> None:
+async def test_without_serve_schemas_every_call_lists_all_tools_first() -> None:
     """When this fails FastMCP has cured it: take `serve_schemas` away."""
     assert await listings_of_one_call(cured=False) == 1
 
 
-async def test_with_the_cure_a_call_lists_nothing() -> None:
+async def test_with_serve_schemas_a_call_lists_nothing() -> None:
     assert await listings_of_one_call(cured=True) == 0
 
 
@@ -92,7 +92,7 @@ async def test_tools_with_auth_are_seen_at_start_though_no_caller_may_see_them()
     assert [tool.name for tool in await every_tool(mcp)] == ["tool", "hidden"]
 
 
-async def test_a_tool_stands_until_something_about_it_changes() -> None:
+async def test_the_guard_holds_until_something_about_the_tool_changes() -> None:
     changes: tuple[Callable[[FastMCP[Any]], Any], ...] = (
         lambda mcp: mcp.disable(names={"tool"}),
         lambda mcp: mcp.local_provider.disable(names={"tool"}),
@@ -109,7 +109,7 @@ async def test_a_tool_stands_until_something_about_it_changes() -> None:
         assert not standing.holds()
 
 
-async def test_a_server_over_anothers_tools_stands_and_falls_with_them() -> None:
+async def test_the_guard_of_a_server_over_anothers_tools_sees_their_changes() -> None:
     author = server()
     over: FastMCP[Any] = FastMCP("over", providers=author.providers)
     tool = await over.get_tool("tool")
@@ -120,14 +120,14 @@ async def test_a_server_over_anothers_tools_stands_and_falls_with_them() -> None
     assert not standing.holds()
 
 
-async def test_an_extension_makes_the_way_slow() -> None:
+async def test_an_extension_makes_calls_go_through_the_server() -> None:
     mcp = server()
     assert allows_direct_calls(mcp)
     mcp._extensions["example/extension"] = object()  # type: ignore[assignment]  # any extension
     assert not allows_direct_calls(mcp)
 
 
-async def test_what_is_bound_for_a_call_is_unbound_after_it() -> None:
+async def test_context_variables_are_reset_after_a_call() -> None:
     mcp = server()
     scope = {"type": "http", "headers": [(b"x-agent", b"me")], "request_id": "r-1"}
     entered = ToolContext(mcp).enter(scope)
@@ -146,7 +146,7 @@ async def test_what_is_bound_for_a_call_is_unbound_after_it() -> None:
 
 @pytest.mark.parametrize("slow", [False, True])
 @pytest.mark.parametrize("kind", ["well", "refused", "crash"])
-async def test_a_call_leaves_nothing_of_its_surroundings_behind(
+async def test_a_call_leaves_no_context_behind(
     kind: str, slow: bool, fronts: Callable[[FastMCP[Any]], AbstractAsyncContextManager[Any]]
 ) -> None:
     mcp: FastMCP[Any] = FastMCP("internals", middleware=[CallsThrough()] if slow else [])
@@ -172,7 +172,7 @@ def surroundings() -> tuple[object, ...]:
     return tuple(variable.get(None) for variable in (fastmcp_request_ctx, _current_context, _current_server))
 
 
-async def test_a_crash_is_told_from_a_refusal_by_what_fastmcp_makes_of_it() -> None:
+async def test_a_crash_and_a_raised_tool_error_can_be_told_apart() -> None:
     mcp: FastMCP[Any] = FastMCP("internals")
 
     @mcp.tool

@@ -1,4 +1,4 @@
-"""A gate before every call: it refuses, answers itself, adds headers, and learns how the call ended."""
+"""A gate before every call: it refuses, answers itself, adds headers, and sees how the call ended."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ async def closed(call: Call) -> Answer:
 
 
 @pytest.mark.parametrize("sent", ["/paid/1", "/paid/one", "/paid/1?unknown=1", "/paid/%00"])
-async def test_a_closed_gate_refuses_before_the_arguments_are_looked_at(sent: str) -> None:
+async def test_a_gate_can_refuse_before_the_arguments_are_read(sent: str) -> None:
     ran: list[Any] = []
     async with await client_of(closed, ran, problem_types="/errors/") as http:
         for method in ("GET", "POST", "HEAD"):
@@ -64,13 +64,13 @@ async def test_a_closed_gate_refuses_before_the_arguments_are_looked_at(sent: st
     assert ran == []
 
 
-async def test_options_and_405_never_ask_the_gate() -> None:
+async def test_options_and_405_do_not_reach_the_gate() -> None:
     async with await client_of(closed, []) as http:
         assert (await http.options("/paid/1")).status_code == 204
         assert (await http.put("/paid/1")).status_code == 405
 
 
-async def test_a_gate_sees_the_call_adds_headers_and_may_look_at_the_arguments() -> None:
+async def test_a_gate_sees_the_call_and_its_arguments_and_may_add_headers() -> None:
     seen: list[Any] = []
 
     async def gate(call: Call) -> Answer:
@@ -86,7 +86,7 @@ async def test_a_gate_sees_the_call_adds_headers_and_may_look_at_the_arguments()
     assert ran == [7]
 
 
-async def test_a_gate_may_answer_itself() -> None:
+async def test_a_gate_may_return_an_answer_of_its_own() -> None:
     async def replay(call: Call) -> Answer:
         return Answer(200, b'{"stored": true}', ((b"content-type", b"application/json"),))
 
@@ -98,7 +98,7 @@ async def test_a_gate_may_answer_itself() -> None:
 
 
 @pytest.mark.parametrize(("sent", "status"), [("/paid/7?fail=true", 400), ("/paid/x", 422)])
-async def test_a_gate_learns_that_a_call_failed(sent: str, status: int) -> None:
+async def test_a_gate_sees_the_error_of_a_call(sent: str, status: int) -> None:
     failed: list[str] = []
 
     async def gate(call: Call) -> Answer:
@@ -113,7 +113,7 @@ async def test_a_gate_learns_that_a_call_failed(sent: str, status: int) -> None:
     assert len(failed) == 1
 
 
-async def test_a_gate_that_fails_is_a_fault_and_nothing_runs() -> None:
+async def test_an_error_of_the_gate_is_a_500_and_no_tool_runs() -> None:
     async def broken(call: Call) -> Answer:
         raise RuntimeError("secret")
 
@@ -125,7 +125,7 @@ async def test_a_gate_that_fails_is_a_fault_and_nothing_runs() -> None:
     assert ran == []
 
 
-async def test_the_call_stands_in_the_scope_while_it_runs() -> None:
+async def test_the_call_is_in_the_scope_while_it_runs() -> None:
     seen: list[Any] = []
 
     async def gate(call: Call) -> Answer:
@@ -138,7 +138,7 @@ async def test_the_call_stands_in_the_scope_while_it_runs() -> None:
     assert "twins.call" not in seen[0]
 
 
-async def test_a_server_that_asks_for_a_login_is_not_opened_without_a_gate() -> None:
+async def test_a_server_that_requires_a_login_is_not_opened_without_a_gate() -> None:
 
     guarded: FastMCP[Any] = FastMCP("guarded", auth=StaticTokenVerifier({"token": {"client_id": "me", "scopes": []}}))
     with pytest.raises(ValueError, match="requires a login"):

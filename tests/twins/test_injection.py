@@ -43,14 +43,14 @@ async def test_everything_that_fastmcp_injects_works_in_a_tool_called_directly(f
         assert answer.json() == {"greeting": "hello Ada", "db": "database", "agent": "me", "has_id": True}
 
 
-async def test_a_caller_cannot_supply_what_is_injected(fronts: Any, stranger: FastMCP[Any]) -> None:
+async def test_a_caller_cannot_set_an_injected_parameter(fronts: Any, stranger: FastMCP[Any]) -> None:
     async with fronts(stranger) as each:
         for name in ("ctx", "headers", "db"):
             answer = await each.http.post("/v1/not-ours/greet", json={"name": "Ada", name: "mine"})
             assert [error["code"] for error in answer.json()["errors"]] == ["unknown"]
 
 
-async def test_an_instant_is_had_from_the_requests_scope(fronts: Any) -> None:
+async def test_a_request_dependency_comes_from_the_scope(fronts: Any) -> None:
     async def who(caller: str = Caller(), known: str = Known()) -> list[str]:  # type: ignore[assignment]
         return [caller, known]
 
@@ -59,7 +59,7 @@ async def test_an_instant_is_had_from_the_requests_scope(fronts: Any) -> None:
         assert (await each.http.get("/tool?caller=Eve")).status_code == 422
 
 
-async def test_an_instant_beside_other_dependencies_and_over_mcp_is_the_same(fronts: Any) -> None:
+async def test_a_request_dependency_is_the_same_with_other_dependencies_and_over_mcp(fronts: Any) -> None:
     async def who(known: str = Known(), db: str = Depends(lambda: "db")) -> list[str]:  # type: ignore[assignment]
         return [known, db]
 
@@ -77,7 +77,7 @@ async def test_a_dependency_without_a_request_raises_unless_it_has_a_value(front
         assert "Caller is known only in an HTTP request" in refused.content[0].text
 
 
-async def test_an_instant_may_refuse_the_call(fronts: Any) -> None:
+async def test_a_request_dependency_may_refuse_the_call(fronts: Any) -> None:
     async def enter(door: str = Locked()) -> str:  # type: ignore[assignment]
         return door
 
@@ -85,7 +85,7 @@ async def test_an_instant_may_refuse_the_call(fronts: Any) -> None:
         assert (await each.http.get("/tool")).json()["code"] == "locked"
 
 
-async def test_the_surroundings_are_found_without_being_injected(fronts: Any) -> None:
+async def test_the_context_is_found_without_being_injected(fronts: Any) -> None:
     async def look() -> dict[str, Any]:
         return {"agent": get_http_headers().get("x-agent")}
 
@@ -101,7 +101,7 @@ async def test_the_request_is_the_one_that_was_sent(fronts: Any) -> None:
         assert (await each.http.get("/tool")).json() == {"result": "/tool"}
 
 
-async def test_state_is_of_one_call_and_asking_back_is_refused(fronts: Any) -> None:
+async def test_state_belongs_to_one_call_and_questions_to_the_caller_raise(fronts: Any) -> None:
     async def ask(ctx: Context) -> str:
         assert await ctx.get_state("asked") is None
         await ctx.set_state("asked", True)

@@ -188,14 +188,14 @@ OFTEN = settings(max_examples=300, deadline=None, suppress_health_check=[HealthC
 
 @OFTEN
 @given(CALLS)
-def test_a_body_says_what_a_call_over_mcp_says(call: Any, arguments: dict[str, Any]) -> None:
+def test_a_body_means_the_same_as_a_call_over_mcp(call: Any, arguments: dict[str, Any]) -> None:
     over_mcp, response = call("POST", arguments)
     check(None if has_boolean_for_number(arguments) else over_mcp, response)
 
 
 @OFTEN
 @given(CALLS.map(only_spellable))
-def test_a_query_says_what_a_call_over_mcp_says(call: Any, arguments: dict[str, Any]) -> None:
+def test_a_query_means_the_same_as_a_call_over_mcp(call: Any, arguments: dict[str, Any]) -> None:
     over_mcp, response = call("GET", arguments)
     check(None if has_boolean_for_number(arguments) else over_mcp, response)
 

@@ -1,4 +1,4 @@
-"""HEAD, OPTIONS and 405; where paths lead; tables of several servers in one."""
+"""HEAD, OPTIONS and 405; the table of routes; tables of several servers merged into one."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def server() -> FastMCP[Any]:
     return mcp
 
 
-async def test_a_head_calls_nothing_that_may_change_something(fronts: Any) -> None:
+async def test_head_calls_no_tool_that_may_change_something(fronts: Any) -> None:
     mcp: FastMCP[Any] = FastMCP("counting")
     counted: list[str] = []
 
@@ -72,7 +72,7 @@ async def test_a_head_that_fails_has_no_body_either(fronts: Any) -> None:
     ("path", "allowed"),
     [("/both", "GET, POST, HEAD, OPTIONS"), ("/things/x", "DELETE, PUT, OPTIONS"), ("/things/first", "GET, HEAD, OPTIONS")],
 )
-async def test_options_and_405_say_what_a_path_takes(fronts: Any, path: str, allowed: str) -> None:
+async def test_options_and_405_list_the_methods_of_a_path(fronts: Any, path: str, allowed: str) -> None:
     async with fronts(server()) as each:
         options = await each.http.options(path)
         assert (options.status_code, options.headers["allow"], options.content) == (204, allowed, b"")
@@ -89,7 +89,7 @@ async def test_one_path_may_belong_to_several_tools(fronts: Any) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/things", "/things/", "/things/a/b", "/both/", "//both", "/BOTH", "/openapi.json/"])
-async def test_other_paths_are_nobodys(fronts: Any, path: str) -> None:
+async def test_other_paths_have_no_route(fronts: Any, path: str) -> None:
     async with fronts(server()) as each:
         assert (await each.http.get(path)).status_code == 404
 
@@ -118,7 +118,7 @@ def entry(spec: str, name: str) -> RouteEntry:
         ("/a/+(x)", "/a/+(x)", {}),
     ],
 )
-def test_the_most_particular_path_wins_whatever_the_order(path: str, found: str, params: dict[str, str]) -> None:
+def test_the_most_specific_path_wins_in_any_order(path: str, found: str, params: dict[str, str]) -> None:
     paths = ["/a/{x}", "/a/{x}/{y}-{z}", "/a/{x}/d", "/a/b/{y}", "/a/{x}.svg", "/a/b", "/a", "/a/+(x)"]
     for order in (paths, paths[::-1]):
         entries = [RouteEntry(("GET",), each, app, each) for each in order]
@@ -126,12 +126,12 @@ def test_the_most_particular_path_wins_whatever_the_order(path: str, found: str,
         assert (endpoint.path, got) == (found, params)
 
 
-def test_a_path_that_nobody_serves_is_not_found() -> None:
+def test_a_path_without_a_route_is_not_found() -> None:
     assert RouteTable([entry("GET /a/{x}", "a")]).find("/b") is None
     assert RouteTable().find("/") is None
 
 
-def test_tables_are_joined_and_a_route_that_two_claim_is_refused_by_both_names() -> None:
+def test_tables_are_merged_and_the_error_for_a_route_used_twice_has_both_names() -> None:
     joined = RouteTable.merged([RouteTable([entry("GET /a/{x}", "one")], problem_types="/e/"), RouteTable([entry("POST /a/{x}", "two")])])
     found = joined.find("/a/1")
     assert found is not None
@@ -140,7 +140,7 @@ def test_tables_are_joined_and_a_route_that_two_claim_is_refused_by_both_names()
         RouteTable.merged([joined, RouteTable([entry("GET /a/{x}", "three")])])
 
 
-async def test_two_servers_with_one_route_cannot_be_joined() -> None:
+async def test_two_servers_with_one_route_cannot_be_merged() -> None:
     one, two = await Twins.open(server(), name="one"), await Twins.open(server(), name="two")
     with pytest.raises(ValueError, match=r'route "GET /things/first" is used by the tool first \(one\) and the tool first \(two\)'):
         RouteTable.merged([one.table, two.table])

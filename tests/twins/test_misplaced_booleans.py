@@ -1,4 +1,4 @@
-"""`true` and `false` are no numbers, wherever a tool takes one, on the quick way and through the server."""
+"""`true` and `false` are rejected where a tool takes a number, in direct calls and through the server."""
 
 import datetime
 import enum
@@ -104,7 +104,7 @@ def mcp(request: pytest.FixtureRequest) -> FastMCP[Any]:
 
 
 @pytest.mark.parametrize(("name", "value"), REFUSED)
-async def test_a_boolean_is_no_number(fronts: Any, mcp: FastMCP[Any], name: str, value: Any) -> None:
+async def test_a_boolean_is_not_a_number(fronts: Any, mcp: FastMCP[Any], name: str, value: Any) -> None:
     async with fronts(mcp) as each:
         answer = await each.http.post("/count", json={name: value})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
@@ -114,20 +114,20 @@ async def test_a_boolean_is_no_number(fronts: Any, mcp: FastMCP[Any], name: str,
 
 
 @pytest.mark.parametrize(("name", "value"), TAKEN)
-async def test_a_boolean_is_taken_where_the_schema_takes_one(fronts: Any, mcp: FastMCP[Any], name: str, value: Any) -> None:
+async def test_a_boolean_is_accepted_where_the_schema_accepts_one(fronts: Any, mcp: FastMCP[Any], name: str, value: Any) -> None:
     async with fronts(mcp) as each:
         answer = await each.http.post("/count", json={name: value})
     assert (answer.status_code, answer.json()) == (200, {"result": "counted"})
 
 
-async def test_a_boolean_within_a_text_of_the_query_is_none_either(fronts: Any) -> None:
+async def test_a_boolean_in_a_json_text_of_the_query_is_found_too(fronts: Any) -> None:
     async with fronts(server()) as each:
         for query in ("whole=true", "whole=false", 'tree={"size":true}'):
             assert (await each.http.get(f"/many?{query}")).status_code == 422
         assert (await each.http.get('/many?tree={"flag":true}&whole=1')).status_code == 200
 
 
-async def test_a_tool_of_another_server_is_screened_by_its_schema(fronts: Any) -> None:
+async def test_a_tool_of_another_server_is_checked_by_its_schema(fronts: Any) -> None:
     async with fronts(create_proxy(server(), name="proxy")) as each:
         answer = await each.http.post("/v1/proxy/count", json={"whole": True, "tree": {"size": True}})
         assert answer.status_code in (404, 422)
@@ -137,7 +137,7 @@ async def test_a_tool_of_another_server_is_screened_by_its_schema(fronts: Any) -
     )
 
 
-async def test_an_operation_without_numbers_is_not_looked_at() -> None:
+async def test_an_operation_without_numbers_is_not_searched() -> None:
     mcp: FastMCP[Any] = FastMCP("texts")
 
     @mcp.tool

@@ -1,4 +1,4 @@
-"""The OpenAPI document: valid, complete, and told once."""
+"""The OpenAPI document of a server: valid and complete."""
 
 from typing import Annotated, Any
 
@@ -82,7 +82,7 @@ async def test_the_document_is_valid_and_names_every_operation_once(stranger: Fa
         assert len(identities) == len(set(identities)) == sum(len(operation.methods) for operation in operations)
 
 
-async def test_an_operation_says_what_its_tool_says() -> None:
+async def test_an_operation_is_described_as_its_tool() -> None:
     said = (await document())["paths"]["/brief/{day}"]["get"]
     assert (said["operationId"], said["summary"]) == ("brief", "The brief of one day.")
     assert said["description"] == "The brief of one day.\n\nIn order of rank."
@@ -123,7 +123,7 @@ async def test_head_is_not_listed_and_a_title_is_the_summary() -> None:
     assert set(paths["/brief/{day}"]["delete"]["responses"]) == {"202", "default"}
 
 
-async def test_results_are_components_and_two_schemas_of_one_name_have_two_telling_names() -> None:
+async def test_results_are_components_and_two_schemas_of_one_name_get_different_names() -> None:
     schemas = (await document())["components"]["schemas"]
     assert set(schemas) == {"Brief", "News", "Entry", "NewsStandEntry", "Problem"}
     assert (set(schemas["Entry"]["properties"]), set(schemas["NewsStandEntry"]["properties"])) == ({"title"}, {"rank"})
@@ -131,7 +131,7 @@ async def test_results_are_components_and_two_schemas_of_one_name_have_two_telli
     validate(await document())
 
 
-async def test_a_third_schema_of_one_name_is_named_after_its_tool_and_what_a_tool_calls_problem_is_told_apart() -> None:
+async def test_a_third_schema_of_one_name_gets_its_tools_name_and_a_tools_own_problem_another_name() -> None:
     mcp: FastMCP[Any] = FastMCP("Zoo")
     for name in ("lions", "bears", "night_owls", "big-cats", "problems"):
         kind = create_model("Problem" if name == "problems" else "Animal", **{name.replace("-", ""): (int, 1)})  # type: ignore[call-overload]  # its members' names are data
@@ -157,7 +157,7 @@ async def test_an_argument_that_may_be_anything_is_a_text_in_the_query_and_anyth
     assert said["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"] == {"value": {"default": None}}
 
 
-async def test_arguments_of_which_one_is_wanted_are_said_beside_the_properties() -> None:
+async def test_arguments_of_which_one_is_required_are_listed_next_to_the_properties() -> None:
     mcp: FastMCP[Any] = FastMCP("Post")
 
     @mcp.tool(meta=route("/letters", any_of=("street", "box")))
@@ -173,7 +173,7 @@ async def test_arguments_of_which_one_is_wanted_are_said_beside_the_properties()
     validate(made)
 
 
-async def test_a_rule_about_an_argument_that_is_none_is_refused() -> None:
+async def test_a_rule_about_an_unknown_argument_is_an_error() -> None:
     mcp: FastMCP[Any] = FastMCP("Post")
 
     @mcp.tool(meta=route("/letters", any_of=("street", "campus")))
@@ -184,14 +184,14 @@ async def test_a_rule_about_an_argument_that_is_none_is_refused() -> None:
         await Twins.open(mcp)
 
 
-async def test_a_schema_met_again_keeps_its_one_name() -> None:
+async def test_a_schema_that_is_used_again_keeps_its_name() -> None:
     operations = (await Twins.open(server())).operations
     made = openapi({"a": operations[2:], "b": operations[:2]}, title="T", version="1")
     alone = openapi(operations, title="T", version="1")
     assert len(made["components"]["schemas"]) == len(alone["components"]["schemas"])
 
 
-async def test_several_servers_are_told_apart_by_name() -> None:
+async def test_several_servers_are_distinguished_by_name() -> None:
     operations = (await Twins.open(server())).operations
     made = openapi({"one": operations[:1], "two": operations[1:]}, title="T", version="1")
     validate(made)
@@ -207,7 +207,7 @@ async def test_operations_of_one_name_are_refused() -> None:
         openapi([*operations, *operations], title="T", version="1")
 
 
-async def test_others_add_responses_members_and_components() -> None:
+async def test_the_caller_adds_responses_members_and_components() -> None:
     made = await document(
         servers=["https://example.com"],
         description="D",

@@ -1,4 +1,4 @@
-"""JSON Schema as pydantic writes it, in the words of OpenAPI 3.0."""
+"""JSON Schema as pydantic writes it, converted to the dialect of OpenAPI 3.0."""
 
 import datetime
 import enum
@@ -71,7 +71,7 @@ from twins.openapi_schema import NULL, to_3_0, without_null
         (False, {"not": {}}),
     ],
 )
-def test_a_schema_says_the_same_in_the_older_words(schema: Any, older: Any) -> None:
+def test_a_schema_means_the_same_in_the_older_dialect(schema: Any, older: Any) -> None:
     assert to_3_0(schema) == older
 
 
@@ -89,7 +89,7 @@ def test_a_schema_says_the_same_in_the_older_words(schema: Any, older: Any) -> N
         ({"type": "string"}, {"type": "string"}),
     ],
 )
-def test_what_is_left_where_null_cannot_be_sent(schema: Any, left: Any) -> None:
+def test_a_schema_without_null(schema: Any, left: Any) -> None:
     assert without_null(schema) == left
 
 
@@ -128,7 +128,7 @@ class Everything(BaseModel):
 
 
 @pytest.mark.parametrize("mode", ["validation", "serialization"])
-def test_whatever_pydantic_writes_makes_a_valid_document(mode: Any) -> None:
+def test_every_schema_of_pydantic_makes_a_valid_document(mode: Any) -> None:
     schema = TypeAdapter(Everything).json_schema(mode=mode)
     schemas = {"Everything": to_3_0(schema)} | {name: to_3_0(each) for name, each in schema["$defs"].items()}
     validate({"openapi": "3.0.3", "info": {"title": "t", "version": "1"}, "paths": {}, "components": {"schemas": schemas}})

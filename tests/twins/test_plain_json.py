@@ -1,4 +1,4 @@
-"""Plain models are written by orjson, byte for byte as pydantic writes them; whatever is not plain is left to pydantic."""
+"""Plain models are written by orjson with the same bytes as by pydantic; all others are left to pydantic."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -58,7 +58,7 @@ OUTERS = st.builds(
 
 
 @given(OUTERS)
-def test_the_bytes_are_pydantics(value: Outer) -> None:
+def test_the_bytes_are_the_same_as_pydantics(value: Outer) -> None:
     write = writer_of(Outer)
     assert write is not None
     assert write(value) == TypeAdapter(Outer).dump_json(value)
@@ -128,7 +128,7 @@ class Holder(BaseModel):
 @pytest.mark.parametrize(
     "kind", [Special, Whole, Computed, Open, Hidden, Bytes, Holder, RootModel[int], Decimal, bytes, Any, set[int], Color]
 )
-def test_what_is_not_plain_has_no_writer(kind: Any) -> None:
+def test_a_type_that_is_not_plain_has_no_writer(kind: Any) -> None:
     assert writer_of(kind) is None
     assert writer_of(list[kind]) is None
 
@@ -147,14 +147,14 @@ class Narrower(Inner):
         Inner.model_construct(text="a", number=2**70),
     ],
 )
-def test_a_value_that_its_type_does_not_tell_of_is_left_to_pydantic(value: BaseModel) -> None:
+def test_a_value_of_another_type_is_left_to_pydantic(value: BaseModel) -> None:
     write = writer_of(type(value))
     assert write is not None
     with pytest.raises(orjson.JSONEncodeError):
         write(value)
 
 
-def test_a_model_that_holds_itself_is_plain() -> None:
+def test_a_recursive_model_is_plain() -> None:
     class Tree(BaseModel):
         branches: list["Tree"]
 

@@ -1,4 +1,4 @@
-"""Problems as RFC 9457 has them."""
+"""Problems of RFC 9457: their body, their title, their answer."""
 
 import enum
 import math
@@ -35,7 +35,7 @@ def test_the_body_has_the_members_of_the_rfc_and_its_extensions() -> None:
     }
 
 
-def test_without_addresses_for_codes_the_type_says_nothing() -> None:
+def test_without_an_address_for_codes_the_type_is_about_blank() -> None:
     assert Problem(404, "x", "y").body() == {"type": "about:blank", "title": "Not Found", "status": 404, "detail": "y", "code": "x"}
 
 
@@ -46,7 +46,7 @@ def test_every_status_has_a_title(status: int, title: str) -> None:
     assert Problem(status, "x", "y").body()["title"] == title
 
 
-def test_as_an_answer_it_is_never_kept_and_brings_its_headers() -> None:
+def test_its_answer_is_never_stored_and_has_its_headers() -> None:
     answer = problem_answer(Problem(429, "rate_limited", "slow down", headers={"Retry-After": "12"}), types="/errors/")
     assert answer.status == 429
     assert dict(answer.headers) == {b"content-type": b"application/problem+json", b"cache-control": b"no-store", b"retry-after": b"12"}
@@ -96,7 +96,7 @@ class Level(enum.IntEnum):
     ],
     ids=repr,
 )
-def test_its_members_are_written_as_a_result_would_be(value: Any) -> None:
+def test_its_members_are_written_like_those_of_a_result(value: Any) -> None:
     """By pydantic's rules, whatever wrote them."""
     problem = Problem(422, "odd", "é", member=value)
     assert problem_answer(problem).body == to_json(problem.body(), inf_nan_mode="null", fallback=str)

@@ -1,4 +1,4 @@
-"""What a tool returns, as HTTP and MCP answer it; kept bytes, ETags and 304."""
+"""A tool's results over HTTP and MCP; stored bytes, ETags and 304."""
 
 import datetime
 import enum
@@ -90,7 +90,7 @@ def returning(annotation: Any, value: Any, **options: Any) -> FastMCP[Any]:
 
 
 @pytest.mark.parametrize("kind", RETURNS)
-async def test_http_answers_what_mcp_carries_as_structured_content(fronts: Any, kind: str) -> None:
+async def test_http_answers_with_the_structured_content_of_mcp(fronts: Any, kind: str) -> None:
     async with fronts(returning(*RETURNS[kind])) as each:
         answer = await each.http.get("/tool")
         over_mcp = await each.over_mcp("tool")
@@ -101,7 +101,7 @@ async def test_http_answers_what_mcp_carries_as_structured_content(fronts: Any, 
 @pytest.mark.parametrize(
     ("value", "answer"), [("plain", "plain"), ([1, 2], [1, 2]), (None, None), (5, 5), (Part(name="a"), {"name": "a", "size": 1.0})]
 )
-async def test_an_untyped_result_that_is_no_object_is_wrapped(fronts: Any, stranger: FastMCP[Any], value: Any, answer: Any) -> None:
+async def test_an_untyped_result_that_is_not_an_object_is_wrapped(fronts: Any, stranger: FastMCP[Any], value: Any, answer: Any) -> None:
     async def untyped():  # type: ignore[no-untyped-def]
         return value
 
@@ -115,7 +115,7 @@ async def test_an_untyped_result_that_is_no_object_is_wrapped(fronts: Any, stran
 @pytest.mark.parametrize(
     "value", [Image(data=b"png", format="png"), b"\xff", ToolResult(content="text"), [Image(data=b"png", format="png"), "and words"]]
 )
-async def test_content_that_is_no_data_is_answered_as_mcp_content(fronts: Any, value: Any) -> None:
+async def test_images_and_the_like_are_answered_as_mcp_content(fronts: Any, value: Any) -> None:
     async def untyped():  # type: ignore[no-untyped-def]
         return value
 
@@ -127,7 +127,7 @@ async def test_content_that_is_no_data_is_answered_as_mcp_content(fronts: Any, v
         assert (await each.http.get("/tool")).json() == {"content": blocks}
 
 
-async def test_what_cannot_be_written_as_data_is_answered_as_text(fronts: Any) -> None:
+async def test_a_value_that_has_no_json_form_is_answered_as_text(fronts: Any) -> None:
     async def untyped():  # type: ignore[no-untyped-def]
         return {"raw": Opaque()}
 
@@ -139,7 +139,7 @@ async def test_what_cannot_be_written_as_data_is_answered_as_text(fronts: Any) -
 
 
 @pytest.mark.parametrize(("annotation", "value"), [(dict[str, Any], [1]), (dict[str, Any], {"raw": b"\xff"})])
-async def test_a_result_that_breaks_its_own_promise_is_a_fault(fronts: Any, annotation: Any, value: Any) -> None:
+async def test_a_result_that_does_not_match_its_declared_type_is_a_fault(fronts: Any, annotation: Any, value: Any) -> None:
     async with fronts(returning(annotation, value)) as each:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # pydantic warns that the value is not of its type
@@ -175,25 +175,25 @@ async def test_a_result_that_is_a_problem_is_that_problem(fronts: Any) -> None:
         }
 
 
-async def test_a_tool_that_asks_its_caller_back_is_refused(fronts: Any) -> None:
+async def test_a_tool_that_asks_its_caller_a_question_is_a_409(fronts: Any) -> None:
     asked = mcp_types.InputRequiredResult(request_state="x")
     async with fronts(returning(mcp_types.InputRequiredResult, asked)) as each:
         assert (await each.http.get("/tool")).json()["code"] == "input_required"
 
 
-async def test_a_status_other_than_200_is_said_by_the_route(fronts: Any) -> None:
+async def test_the_route_sets_a_status_other_than_200(fronts: Any) -> None:
     async with fronts(returning(Loose, Loose(number=1), meta=route("POST /tool", status=201))) as each:
         assert (await each.http.post("/tool")).status_code == 201
 
 
-async def test_answers_are_private_unless_the_route_says_otherwise(fronts: Any) -> None:
+async def test_answers_are_private_unless_the_route_allows_caching(fronts: Any) -> None:
     async with fronts(returning(Loose, Loose(number=1))) as each:
         answer = await each.http.get("/tool")
         assert answer.headers["cache-control"] == "private, no-store"
         assert "etag" not in answer.headers
 
 
-async def test_a_cacheable_answer_carries_an_etag_and_304_follows_it(fronts: Any) -> None:
+async def test_a_cacheable_answer_has_an_etag_and_is_answered_with_304_later(fronts: Any) -> None:
     cache = "public, max-age=300"
     async with fronts(returning(Loose, Loose(number=1), meta=route("GET|POST /tool", cache=cache))) as each:
         first = await each.http.get("/tool")
@@ -230,7 +230,7 @@ def serving(shelf: Shelf) -> FastMCP[Any]:
     return server
 
 
-async def test_a_frozen_object_that_comes_again_is_answered_with_the_same_bytes_and_a_new_one_anew(fronts: Any) -> None:
+async def test_a_frozen_object_that_is_returned_again_has_the_same_bytes(fronts: Any) -> None:
     shelf = Shelf(Whole(parts=(Part(name="old"),)))
     async with fronts(serving(shelf)) as each:
         first, second, third = [await each.http.get("/tool") for _ in range(3)]
@@ -254,7 +254,7 @@ class Costly(BaseModel):
         return name
 
 
-async def test_a_frozen_object_that_comes_often_is_written_out_no_more_than_twice(fronts: Any) -> None:
+async def test_a_frozen_object_that_is_returned_often_is_encoded_at_most_twice(fronts: Any) -> None:
     shelf = Shelf(Costly(name="kept"))
     async with fronts(serving(shelf)) as each:
         for _ in range(5):
@@ -275,7 +275,7 @@ class Hashed(BaseModel):
 
 
 @pytest.mark.parametrize("value", [Listed(parts=[1]), Loose(number=1), Hashed(number=1), {"parts": [1]}])
-async def test_an_object_that_can_change_is_read_anew_each_time(fronts: Any, value: Any) -> None:
+async def test_an_object_that_can_change_is_encoded_each_time(fronts: Any, value: Any) -> None:
     async with fronts(serving(Shelf(value))) as each:
         for _ in range(3):
             before = (await each.http.get("/tool")).json()

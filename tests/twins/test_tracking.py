@@ -1,4 +1,4 @@
-"""A link that was shared keeps working: what advertising and mailing services add to it is ignored, where it can do no harm."""
+"""A shared link keeps working: parameters that advertising and mailing services add to it are ignored."""
 
 from typing import Any
 
@@ -69,6 +69,6 @@ async def test_only_links_ignore_them(fronts: Any, method: str, path: str) -> No
     assert answer.status_code in (405, 422)
 
 
-async def test_which_addresses_are_links_can_be_said() -> None:
+async def test_the_caller_decides_which_addresses_are_links() -> None:
     opened = await Twins.open(server(), is_link=lambda operation: False)
     assert {operation.name for operation in opened.operations} == {"teaser", "private", "beat"}
