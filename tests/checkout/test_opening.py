@@ -44,7 +44,7 @@ async def test_the_shipped_checkout_opens_with_payments_products_and_the_grant()
 @pytest.mark.parametrize(
     ("tables", "said"),
     [
-        ({"payments": None}, r"\[buildings.checkout\] sells keys for payments, and campus.toml has no table \[payments\]; add it"),
+        ({"payments": None}, r"\[buildings.checkout\] sells keys for payments, but campus.toml has no table \[payments\]; add it"),
         ({"buildings": {"checkout": {}}}, r'write grants = \["keys"\] into \[buildings.checkout\]'),
         ({"products": {}}, r"campus.toml has no product; add a table such as \[products.NAME\]"),
     ],

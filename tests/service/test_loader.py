@@ -85,7 +85,7 @@ async def nothing(site: object) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a building that is not installed": ({"zoo": None}, {}, "no building 'zoo' is installed; the installed buildings are: none"),
     "a name that campus keeps": ({"errors": server(None)}, {}, "which campus uses itself"),
-    "an entry point of another kind": ({"a": 42}, {}, "names a int; it must be a Building or a FastMCP server"),
+    "an entry point of another kind": ({"a": 42}, {}, "names a int; it must name a Building or a FastMCP server"),
     "an unknown setting": (
         {"a": Building(server(None), settings=Strict)},
         {"feed_url": "x", "speed": 1},
@@ -268,9 +268,9 @@ async def test_a_building_may_be_all_free_by_its_own_word() -> None:
 
 async def test_a_misspelled_tool_in_the_configuration_is_refused_since_it_would_leave_the_tool_open() -> None:
     for word in ({"price": "1"}, {"hidden": True}):
-        with pytest.raises(CampusError, match=r"names 'tool_9', and no tool has that name; the tools are: tool_0, tool_1"):
+        with pytest.raises(CampusError, match=r"names 'tool_9', but no tool has that name; the tools are: tool_0, tool_1"):
             await plan({"tools": {"tool_9": word}}, a=server(None, None))
-        with pytest.raises(CampusError, match=r"names 'tol_\*', and no tool has that name"):
+        with pytest.raises(CampusError, match=r"names 'tol_\*', but no tool has that name"):
             await plan({"tools": {"tol_*": word}}, a=server(None, None))
     assert await plan({"tools": {"tool_1": {"hidden": True}, "*_0": {"hidden": False}}}, a=server(None, None))
 

@@ -108,7 +108,7 @@ async def test_a_seller_names_the_product_in_an_argument_of_its_own() -> None:
         return product
 
     said = await refused_at_start(Building(mcp), settings={"grants": ["keys"]})
-    assert "sells='item', and has no such argument; there are: product" in said
+    assert "sells='item', but has no such argument; the arguments are: product" in said
 
 
 async def test_a_secret_argument_stands_in_no_address() -> None:
