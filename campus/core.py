@@ -52,7 +52,7 @@ async def open_core(
         reading=reading,
     ) as databases:
         await databases.check({"campus": CoreTables, **(tables or {})})
-        await databases.refuse_lost("campus", beside=config.buildings)
+        await databases.refuse_lost("campus", others=config.buildings)
         storage = await databases.storage_of("campus", CoreTables)
         yield Core(databases, storage, KeyRing(storage, products_of(config), now=now))
 

@@ -31,7 +31,7 @@ class JobRecord:
     lease_until: datetime | None = None
 
     def as_of(self, now: datetime) -> "JobRecord":
-        """The record without times too far in the future: otherwise a clock that was ahead for a moment would stop the job."""
+        """The record without times too far in the future: otherwise a clock that was ahead for a while would stop the job."""
         latest = now + SKEW
         return replace(
             self,

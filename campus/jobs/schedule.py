@@ -1,4 +1,4 @@
-"""When a job is due. Pure: no clock, no database; every moment is aware and in UTC.
+"""When a job is due. Pure: no clock, no database; every datetime is aware and in UTC.
 
 A daily job has a slot per day, at HH:MM UTC, and is due until a run that began in the latest slot has succeeded: a missed run starts
 at once, and so does the first run of a new campus. A periodic job is due its period after its last start. A failure postpones either

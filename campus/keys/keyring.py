@@ -158,7 +158,7 @@ class KeyRing:
 
     @asynccontextmanager
     async def _changing(self, name: str) -> AsyncIterator[tuple[AsyncSession, KeyRow]]:
-        """A transaction on one key, which nobody else changes meanwhile; its token leaves the cache."""
+        """A transaction on one key, which cannot change elsewhere until it ends; its token leaves the cache."""
         async with self._storage.write() as session:
             row = await row_named(session, name)
             digest = row.digest

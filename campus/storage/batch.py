@@ -108,7 +108,7 @@ class Batch(Generic[T, R]):
                     if self._groups[0].items:
                         async with self._lock:
                             await self._write(self._next_group())
-        finally:  # also when stopped from outside, as at the end of the event loop: nobody is left waiting
+        finally:  # also when cancelled from outside, as at the end of the event loop: every awaiter gets a result
             self._closed = True
             for group in self._groups:
                 group.fail(StorageUnavailable("the writer was stopped; the item was not stored"))

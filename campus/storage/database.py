@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class Storage(Protocol):
-    """What a building stores, in a database of its own.
+    """What a building stores, in its own database.
 
     A database that is full, read-only, locked or out of reach raises StorageUnavailable; callers get 503 and may try again.
     Hold no transaction open while waiting for the network: on SQLite it keeps the log from shrinking, and a write blocks other writers.
@@ -30,7 +30,7 @@ class Storage(Protocol):
         ...
 
     def write(self) -> AbstractAsyncContextManager[AsyncSession]:
-        """One transaction, alone: nobody changes what it reads until it ends. Commits at the end, rolls back on an exception."""
+        """One transaction at a time: what it reads cannot change until it ends. Commits at the end, rolls back on an exception."""
         ...
 
     def batch(

@@ -82,14 +82,14 @@ class Databases:
         for name, tables in building_tables.items():
             await self._version(name, history_of(tables))
 
-    async def refuse_lost(self, name: str, *, beside: Iterable[str]) -> None:
+    async def refuse_lost(self, name: str, *, others: Iterable[str]) -> None:
         """StorageError when a database has no tables while others have: it was lost, and would be taken for new. Changes nothing."""
         if await self._backend.version_of(name) is not None:
             return
-        if full := [other for other in beside if await self._backend.version_of(other) is not None]:
+        if full := [other for other in others if await self._backend.version_of(other) is not None]:
             raise StorageError(
                 f"{self._backend.describe(name)} is missing or empty, while there is data of {', '.join(full)}: restore all of it from"
-                " one backup, or move what is there away to begin anew"
+                " one backup, or move that data away to begin with nothing"
             )
 
     def findings(self) -> Sequence[str]:

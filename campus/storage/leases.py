@@ -1,8 +1,7 @@
 """Work that several processes share: how long it belongs to one of them, and when failed work is tried again.
 
-Pure: time and chance are arguments. Whoever takes work writes `lease.end(now)` beside it in the transaction that takes it, and others
-leave the work alone while that lease `is_held`. A process that stops renewing, because it died or hangs, loses the work at the end
-of the lease.
+Pure: time and chance are arguments. A process that takes work stores `lease.end(now)` in the same transaction, and the others leave
+the work alone while that lease `is_held`. A process that stops renewing, because it died or hangs, loses the work when the lease ends.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ RENEWALS = 3
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """For how long work is left to the process that took or renewed it last."""
+    """How long work belongs to the process that took it, or renewed its lease, last."""
 
     length: timedelta
 
@@ -30,13 +29,13 @@ class Lease:
 
 
 def is_held(lease_end: datetime | None, now: datetime) -> bool:
-    """Whether another process works on it, and has not lost its lease."""
+    """Whether a process holds the lease, which ends at `lease_end`."""
     return lease_end is not None and now < lease_end
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait after each failure in a row: `waits` in turn, of which the last goes on; spread by ± `spread` of it."""
+    """How long to wait after each failure in a row: one of `waits` after the other, then always the last, ± a fraction `spread`."""
 
     waits: Sequence[timedelta]
     spread: float = 0.0

@@ -53,7 +53,7 @@ async def missing_from(storage: Storage, tables: type[SQLModel]) -> str | None:
 def _folder_near(tables: type[SQLModel]) -> Path:
     """The nearest `migrations` beside the tables' module or above it, up to the top of its package.
 
-    Where there is none, the one to be made beside the module; a module in no package has `<module>_migrations`.
+    When there is none, the folder to create beside the module; a module outside any package has `<module>_migrations`.
     """
     file = Path(python_inspect.getfile(tables))
     depth = tables.__module__.count(".") + (file.name == "__init__.py")

@@ -76,7 +76,7 @@ class PostgresBackend:
     async def upgrade(self, name: str, history: History) -> None:
         """Run the steps that are due, creating the schema when it is missing; of several processes one does it, the others wait."""
         with translate_errors(self.describe(name), connecting=True):
-            # in a thread with its own event loop, because Alembic blocks and holds its lock meanwhile
+            # in a thread with its own event loop, because Alembic blocks while it holds its lock
             await run_sync(anyio.run, self._connected, name, partial(_upgrade, name=name, history=history))
 
     def connections(self, name: str) -> PostgresConnections:

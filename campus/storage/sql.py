@@ -1,4 +1,4 @@
-"""What SQL on both databases shares: times stored as numbers, many rows named in one statement, work on a plain connection."""
+"""SQL for both databases: times stored as numbers, many rows named in one statement, and work on a plain connection."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class Moment(TypeDecorator[datetime]):
-    """A moment in UTC as microseconds since 1970: an eighth of the cost of UtcDateTime, for tables that every call reads and writes."""
+    """A time in UTC as microseconds since 1970: an eighth of the cost of UtcDateTime, for tables that every call reads and writes."""
 
     impl = BigInteger
     cache_ok = True
@@ -61,12 +61,12 @@ def among(connection: Connection, column: ColumnElement[Any], values: Iterable[s
 
 
 async def in_transaction(storage: Storage, work: Callable[[Connection], R]) -> R:
-    """Returns what the work returns, once it is on disk; rolled back when it raises. Nobody else writes meanwhile."""
+    """Run work in one write transaction and return its result once it is on disk; an exception rolls it back."""
     async with storage.write() as session:
         return await (await session.connection()).run_sync(work)
 
 
 async def in_snapshot(storage: Storage, work: Callable[[Connection], R]) -> R:
-    """Returns what the work reads."""
+    """Run work on one snapshot and return its result."""
     async with storage.read() as session:
         return await (await session.connection()).run_sync(work)

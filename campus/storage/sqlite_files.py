@@ -107,8 +107,8 @@ def _connect(path: Path) -> sqlite3.Connection:
 def readable(path: Path) -> str:
     """The URI under which SQLite can read a database, even on a full or read-only disk.
 
-    SQLite writes an index of the log into a file beside it, which such a disk refuses. Where there is no log, the file is complete and
-    is read as immutable; nobody else writes it then.
+    SQLite writes an index of the log into a file beside it, which such a disk refuses. Without a log the file is complete and is
+    read as immutable, because no process writes it then.
     """
     address = path.absolute().as_uri()
     try:
