@@ -1,4 +1,4 @@
-"""A campus with a checkout and something that its keys open; its facilitator and chain answer nobody, or are real."""
+"""A campus with a checkout and a building that its keys unlock; with a real facilitator and chain, or with none that answer."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager

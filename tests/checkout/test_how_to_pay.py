@@ -1,4 +1,4 @@
-"""What an agent reads before it pays: every limit that is in its way, the key that a purchase needs, and which hosts can pay at all."""
+"""What an agent reads before it pays: each limit, the Idempotency-Key that a purchase needs, and which hosts can pay at all."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ async def test_prices_of_products_count_where_an_agent_can_buy_them_and_nowhere_
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_buying_a_key_is_said_to_need_a_secret_idempotency_key_and_how_it_is_sent(frame: Frame) -> None:
+async def test_the_texts_say_that_a_purchase_needs_a_secret_idempotency_key_and_how_to_send_it(frame: Frame) -> None:
     async with opened(frame, cheap="0.02") as campus:
         how = (await doors_of(campus))["key"]
         steps = " ".join((await campus.call("list_products")).data["how_to_buy"])
@@ -81,7 +81,7 @@ async def test_buying_a_key_is_said_to_need_a_secret_idempotency_key_and_how_it_
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_over_mcp_only_a_client_that_signs_payments_is_said_to_pay(frame: Frame) -> None:
+async def test_the_texts_say_that_over_mcp_only_a_client_that_signs_payments_can_pay(frame: Frame) -> None:
     async with opened(frame, cheap="0.02") as campus:
         how = (await doors_of(campus))["x402"]
         steps = " ".join((await campus.call("list_products")).data["how_to_buy"])

@@ -1,4 +1,4 @@
-"""Keys and facilitators that do not tell the truth, over both frames: no key before the chain shows its payment, and none is lost."""
+"""Node and facilitator that lie, over both frames: no key before the chain shows its payment, and no paid key is lost."""
 
 import secrets
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Keys bought and renewed on a real chain, over HTTP and MCP; and who gets the answer when it was lost, or never was theirs."""
+"""Keys bought and renewed on a real chain, over HTTP and MCP; and who gets a lost answer again."""
 
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -163,7 +163,7 @@ async def test_a_key_that_cannot_be_renewed_costs_nothing(buyer: Buyer, frame: F
 
 
 @pytest.mark.parametrize("renew", ["campus_live_" + "a" * 38, "key_short", "' OR 1=1 --"])
-async def test_what_is_no_key_id_is_refused_before_anything_is_reserved(buyer: Buyer, renew: str) -> None:
+async def test_an_invalid_key_id_is_refused_before_anything_is_reserved(buyer: Buyer, renew: str) -> None:
     payment = await buyer.pays(product="dice", renew=renew)
     for frame in FRAMES:
         reply = await buyer.sends(payment, frame=frame, product="dice", renew=renew, idempotency_key=fresh_key())
@@ -172,7 +172,7 @@ async def test_what_is_no_key_id_is_refused_before_anything_is_reserved(buyer: B
 
 
 @pytest.mark.parametrize("idempotency_key", [None, "", "short", "0" * 22, "my-idempotency-key-for-today"])
-async def test_a_payment_without_an_idempotency_key_worth_the_name_is_not_taken(buyer: Buyer, idempotency_key: str | None) -> None:
+async def test_a_payment_without_a_strong_idempotency_key_is_not_accepted(buyer: Buyer, idempotency_key: str | None) -> None:
     payment = await buyer.pays(product="dice")
     for frame in FRAMES:
         reply = await buyer.sends(payment, frame=frame, product="dice", idempotency_key=idempotency_key)
@@ -200,7 +200,7 @@ async def test_two_buyers_with_one_idempotency_key_get_a_key_each_and_neither_th
 
 
 @pytest.mark.parametrize("first_frame", ["http", "mcp"])
-async def test_a_lost_answer_is_given_again_over_either_frame_and_charged_once(buyer: Buyer, first_frame: Frame) -> None:
+async def test_a_lost_answer_is_returned_again_over_either_frame_and_charged_once(buyer: Buyer, first_frame: Frame) -> None:
     payment, idempotency_key = await buyer.pays(product="dice"), fresh_key()
     first = await buyer.sends(payment, frame=first_frame, product="dice", idempotency_key=idempotency_key)
     assert first.status == 200
@@ -213,7 +213,7 @@ async def test_a_lost_answer_is_given_again_over_either_frame_and_charged_once(b
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_a_client_that_lost_the_answer_and_calls_anew_is_not_charged_again(buyer: Buyer, frame: Frame, clock: Clock) -> None:
+async def test_a_client_that_lost_the_answer_and_signs_a_new_payment_is_not_charged_again(buyer: Buyer, frame: Frame, clock: Clock) -> None:
     idempotency_key = fresh_key()
     wanted = {"product": "dice", "idempotency_key": idempotency_key}
     first = await buyer.sends(await buyer.pays(product="dice"), **wanted)
@@ -242,7 +242,9 @@ async def test_an_idempotency_key_buys_one_thing(buyer: Buyer, frame: Frame) -> 
     assert await buyer.spent() == DOLLAR // 2
 
 
-async def test_calls_at_once_with_payments_of_their_own_buy_one_key(shop: Any, storage_url: str, chain: Chain) -> None:
+async def test_simultaneous_calls_with_different_payments_and_one_idempotency_key_buy_one_key(
+    shop: Any, storage_url: str, chain: Chain
+) -> None:
     async with shop(storage_url) as campus:
         buyer = await buyer_at(campus, chain)
         idempotency_key, replies = fresh_key(), list[Reply]()
@@ -299,7 +301,7 @@ async def test_a_watcher_of_the_chain_gets_nothing_without_the_idempotency_key(b
     assert len(await buyer.campus.service.keys.list()) == 1
 
 
-async def test_neither_the_key_nor_the_idempotency_key_lies_open_in_the_database(shop: Any, chain: Chain, tmp_path: Path) -> None:
+async def test_neither_the_key_nor_the_idempotency_key_is_readable_in_the_database(shop: Any, chain: Chain, tmp_path: Path) -> None:
     async with shop(f"sqlite:{tmp_path / 'data'}") as campus:
         buyer = await buyer_at(campus, chain)
         payment, idempotency_key = await buyer.pays(product="dice"), fresh_key()
@@ -310,7 +312,7 @@ async def test_neither_the_key_nor_the_idempotency_key_lies_open_in_the_database
         assert secret.encode() not in stored
 
 
-async def test_after_a_day_the_answer_is_given_no_more_and_the_key_is_still_good(buyer: Buyer, clock: Clock) -> None:
+async def test_after_a_day_the_answer_is_not_returned_again_and_the_key_is_still_valid(buyer: Buyer, clock: Clock) -> None:
     payment, idempotency_key = await buyer.pays(product="dice"), fresh_key()
     bought = (await buyer.sends(payment, product="dice", idempotency_key=idempotency_key)).data
     clock.move(timedelta(hours=24))
@@ -331,7 +333,7 @@ async def test_a_key_whose_settlement_was_answered_with_an_error_is_delivered_by
     assert await buyer.spent() == DOLLAR // 2
 
 
-async def test_who_has_no_money_gets_no_key(buyer: Buyer) -> None:
+async def test_a_payer_without_funds_gets_no_key(buyer: Buyer) -> None:
     poor = replace(buyer, payer=Payer(new_wallet(), max_dollars=149))
     for frame in FRAMES:
         reply = await poor.sends(await poor.pays(product="dice"), frame=frame, product="dice", idempotency_key=fresh_key())
@@ -339,7 +341,7 @@ async def test_who_has_no_money_gets_no_key(buyer: Buyer) -> None:
     assert await buyer.campus.service.keys.list() == ()
 
 
-async def test_while_nobody_knows_whether_it_was_charged_there_is_no_key_and_a_resend_brings_it(
+async def test_while_the_outcome_is_unknown_there_is_no_key_and_a_resend_returns_it(
     buyer: Buyer, facilitator: Facilitator, clock: Clock
 ) -> None:
     payment, idempotency_key = await buyer.pays(product="dice"), fresh_key()

@@ -1,4 +1,4 @@
-"""What the checkout tells an agent that has never seen it: prices, the steps of a purchase, and why an unpaid call is refused."""
+"""What the checkout tells an agent at its first visit: prices, the steps of a purchase, and why an unpaid call is refused."""
 
 import re
 
@@ -40,7 +40,7 @@ async def test_the_steps_say_what_must_be_known_before_paying(campus: TestCampus
     assert data["terms"].startswith("Sales are final.")
 
 
-async def test_the_spending_limit_is_raised_in_words_that_the_client_takes(campus: TestCampus) -> None:
+async def test_the_code_that_raises_the_spending_limit_works_in_the_client(campus: TestCampus) -> None:
     steps = " ".join((await campus.call("list_products")).data["how_to_buy"])
     said = re.search(r'set_spend_controls\(\{"(\w+)": "(\$\d+)"\}\)', steps)
     assert said is not None
@@ -49,20 +49,20 @@ async def test_the_spending_limit_is_raised_in_words_that_the_client_takes(campu
     assert client.set_spend_controls({"max_amount_per_payment": said[2]}) is client
 
 
-async def test_an_unpaid_purchase_is_told_the_price_of_its_product(campus: TestCampus) -> None:
+async def test_the_refusal_of_an_unpaid_purchase_has_the_price_of_its_product(campus: TestCampus) -> None:
     reply = await campus.call("buy_key", product="campus-pass-year")
     assert reply.data["code"] == "access_required"
     amounts = [one.get("amount") or one["maxAmountRequired"] for one in reply.data["accepts"]]
     assert amounts == ["149000000"]
 
 
-async def test_without_a_readable_product_each_price_is_told_the_cheapest_first(campus: TestCampus) -> None:
+async def test_without_a_readable_product_the_refusal_has_each_price_the_lowest_first(campus: TestCampus) -> None:
     reply = await campus.call("buy_key")
     amounts = [int(one.get("amount") or one["maxAmountRequired"]) for one in reply.data["accepts"]]
     assert amounts == [500_000, 19_000_000, 29_000_000, 149_000_000]
 
 
-async def test_no_key_opens_the_purchase(campus: TestCampus) -> None:
+async def test_no_key_unlocks_the_purchase(campus: TestCampus) -> None:
     reply = await campus.call("buy_key", product="cve", key="campus-pass")
     assert reply.data["code"] == "access_required"
     assert [one.get("amount") or one["maxAmountRequired"] for one in reply.data["accepts"]] == ["19000000"]
@@ -89,7 +89,7 @@ async def test_the_answer_of_a_purchase_is_described_to_the_agent_field_by_field
     assert all("description" in one or "$ref" in str(one) for one in schema["properties"].values())
 
 
-async def test_the_twins_are_where_they_are_said_to_be(campus: TestCampus) -> None:
+async def test_the_http_routes_are_where_the_documents_say(campus: TestCampus) -> None:
     found: httpx.Response = await campus.http.get("/v1/checkout/products")
     assert found.status_code == 200
     assert (await campus.http.get("/v1/checkout/keys")).status_code == 405

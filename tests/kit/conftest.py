@@ -1,4 +1,4 @@
-"""Fixtures: a chain, a facilitator, a shop that is paid, and a payer with five dollars, on every kind of chain that is installed."""
+"""A chain, a facilitator, a shop that is paid, and a payer with five dollars, for every kind of chain that is installed."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The chain and its dollar: what is signed moves once, and only as it was signed."""
+"""The local chain and its token: a signed transfer moves once, and only as it was signed."""
 
 import time
 from typing import Any
@@ -10,7 +10,7 @@ from campus.testing.payments import Chain, ChainError, Payer, new_wallet
 pytestmark = pytest.mark.anyio
 
 
-async def test_it_calls_itself_base(chain: Chain) -> None:
+async def test_its_chain_id_is_that_of_base(chain: Chain) -> None:
     assert int(await chain.rpc("eth_chainId"), 16) == 8453
     assert await chain.rpc("net_version") == "8453"
 
@@ -23,7 +23,7 @@ async def test_what_is_minted_is_there_and_pays_no_gas(chain: Chain) -> None:
 
 
 @pytest.mark.parametrize("in_one_piece", [False, True])
-async def test_anybody_may_submit_an_authorization_but_once(chain: Chain, shop: Any, payer: Payer, in_one_piece: bool) -> None:
+async def test_anybody_may_submit_an_authorization_once(chain: Chain, shop: Any, payer: Payer, in_one_piece: bool) -> None:
     payment = payer.payload(shop.terms)
     transaction = await chain.transfer_with_authorization(payment, in_one_piece=in_one_piece)
     with pytest.raises(ChainError, match="authorization is used or canceled"):
@@ -42,7 +42,7 @@ async def test_a_changed_authorization_is_not_what_was_signed(chain: Chain, shop
     assert await chain.balance(payer.wallet.address) == 5_000_000
 
 
-async def test_a_withdrawn_authorization_moves_nothing(chain: Chain, shop: Any, payer: Payer) -> None:
+async def test_a_cancelled_authorization_moves_nothing(chain: Chain, shop: Any, payer: Payer) -> None:
     payment = payer.payload(shop.terms)
     nonce = payment["payload"]["authorization"]["nonce"]
     await chain.cancel_authorization(payer.wallet, nonce)
@@ -52,7 +52,7 @@ async def test_a_withdrawn_authorization_moves_nothing(chain: Chain, shop: Any, 
     assert await chain.balance(payer.wallet.address) == 5_000_000
 
 
-async def test_only_who_gave_an_authorization_withdraws_it(chain: Chain, shop: Any, payer: Payer) -> None:
+async def test_only_its_payer_cancels_an_authorization(chain: Chain, shop: Any, payer: Payer) -> None:
     nonce = payer.payload(shop.terms)["payload"]["authorization"]["nonce"]
     stranger = new_wallet()
     await chain.cancel_authorization(stranger, nonce)
@@ -78,6 +78,6 @@ async def test_an_authorization_begins_by_the_chains_clock(chain: Chain, shop: A
     assert await chain.balance(shop.wallet.address) == 20_000
 
 
-async def test_nobody_pays_what_he_does_not_have(chain: Chain, shop: Any) -> None:
+async def test_nobody_can_pay_more_than_his_balance(chain: Chain, shop: Any) -> None:
     with pytest.raises(ChainError, match="transfer amount exceeds balance"):
         await chain.transfer_with_authorization(Payer(new_wallet()).payload(shop.terms))

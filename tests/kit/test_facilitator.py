@@ -1,4 +1,4 @@
-"""The facilitator: it settles as x402 does, and its faults do what they say."""
+"""The test facilitator settles as x402 does, and its faults do what they say."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ async def test_down_refuses_connections_until_it_is_up_again(facilitator: Facili
     assert (await shop.ask("verify", payment)).json()["isValid"]
 
 
-async def test_a_settlement_that_hangs_has_moved_the_money(chain: Chain, facilitator: Facilitator, shop: Any, payer: Payer) -> None:
+async def test_a_settlement_that_hangs_is_on_the_chain(chain: Chain, facilitator: Facilitator, shop: Any, payer: Payer) -> None:
     facilitator.faults.hang_seconds = 60
     with pytest.raises(httpx.ReadTimeout):
         await shop.ask("settle", payer.payload(shop.terms), seconds=1)
@@ -60,7 +60,7 @@ async def test_a_settlement_that_hangs_has_moved_the_money(chain: Chain, facilit
     assert await chain.balance(shop.wallet.address) == 20_000
 
 
-async def test_only_the_operations_that_are_said_hang(facilitator: Facilitator, shop: Any, payer: Payer) -> None:
+async def test_only_the_named_operations_hang(facilitator: Facilitator, shop: Any, payer: Payer) -> None:
     facilitator.faults.hang_seconds, facilitator.faults.hang_on = 60, ("settle",)
     assert (await shop.ask("verify", payer.payload(shop.terms))).json()["isValid"]
 
@@ -84,7 +84,7 @@ async def test_a_status_instead_of_verifying(facilitator: Facilitator, shop: Any
     assert facilitator.outcomes("verify") == ["500"]
 
 
-async def test_a_lie_is_laid_over_the_truth(facilitator: Facilitator, shop: Any, payer: Payer) -> None:
+async def test_a_lie_overrides_members_of_the_answer(facilitator: Facilitator, shop: Any, payer: Payer) -> None:
     facilitator.faults.lie = {"network": "eip155:1"}
     facilitator.faults.verify_lie = {"isValid": True}
     settled = (await shop.ask("settle", payer.payload(shop.terms))).json()
@@ -100,7 +100,7 @@ async def test_a_garbled_answer_is_no_json(chain: Chain, facilitator: Facilitato
     assert await chain.balance(shop.wallet.address) == 20_000
 
 
-async def test_a_held_call_waits_and_goes_on_when_it_is_released(chain: Chain, facilitator: Facilitator, shop: Any, payer: Payer) -> None:
+async def test_a_held_call_continues_when_it_is_released(chain: Chain, facilitator: Facilitator, shop: Any, payer: Payer) -> None:
     async with anyio.create_task_group() as tasks:
         with facilitator.hold("settle") as hold:
             tasks.start_soon(shop.ask, "settle", payer.payload(shop.terms))
@@ -109,7 +109,7 @@ async def test_a_held_call_waits_and_goes_on_when_it_is_released(chain: Chain, f
     assert (hold.hits, await chain.balance(shop.wallet.address)) == (1, 20_000)
 
 
-async def test_a_held_call_whose_reply_is_dropped_has_moved_the_money(
+async def test_a_held_settlement_whose_reply_is_dropped_is_on_the_chain(
     chain: Chain, facilitator: Facilitator, shop: Any, payer: Payer
 ) -> None:
     with facilitator.hold("settled") as hold:
@@ -130,18 +130,18 @@ async def test_a_call_that_is_dropped_before_its_work_moves_nothing(
     assert await chain.balance(shop.wallet.address) == 0
 
 
-async def test_a_point_that_nobody_comes_to_is_a_timeout(facilitator: Facilitator) -> None:
+async def test_waiting_at_a_point_that_no_call_reaches_times_out(facilitator: Facilitator) -> None:
     with facilitator.hold("verify") as hold, pytest.raises(TimeoutError, match="0 of 1 calls"):
         await hold.reached(seconds=0.01)
 
 
-async def test_with_a_token_it_answers_those_who_show_it(chain: Chain, shop: Any, payer: Payer) -> None:
+async def test_with_a_token_it_answers_only_callers_that_send_it(chain: Chain, shop: Any, payer: Payer) -> None:
     async with open_facilitator(chain, token="secret") as guarded:
         here = type(shop)(guarded, shop.wallet)
         assert (await here.ask("verify", payer.payload(here.terms))).status_code == 401
         assert (await here.ask("verify", payer.payload(here.terms), token="secret")).json()["isValid"]
 
 
-async def test_what_is_no_payment_is_a_bad_request(shop: Any, payer: Payer) -> None:
+async def test_an_unreadable_payment_is_a_bad_request(shop: Any, payer: Payer) -> None:
     answer = await shop.ask("verify", {"x402Version": 2})
     assert answer.status_code == 400

@@ -1,4 +1,4 @@
-"""The payer: it pays as the stock clients do, over both frames, and signs what the test asks."""
+"""The test payer pays as x402's clients do, over both frames, and signs what a test asks for."""
 
 import time
 from base64 import b64decode
@@ -99,7 +99,7 @@ async def test_a_campus_is_paid_over_its_frame(chain: Chain, facilitator: Facili
     assert [moved.amount for moved in await chain.transfers(receiver=payee.address)] == [20_000, 20_000]
 
 
-async def test_the_stock_clients_pay_up_to_a_dollar_unless_told_otherwise(chain: Chain, facilitator: Facilitator, payer: Payer) -> None:
+async def test_x402_clients_pay_up_to_a_dollar_unless_their_limit_is_raised(chain: Chain, facilitator: Facilitator, payer: Payer) -> None:
     payee = new_wallet()
     async with open_campus(tables={"payments": facilitator.table(payee.address)}, shop=priced("2")) as campus:
         app = httpx.ASGITransport(campus.app)

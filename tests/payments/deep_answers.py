@@ -1,4 +1,4 @@
-"""A process of its own that asks a facilitator and a node whose answers nest without end, and prints what it makes of them."""
+"""A program that asks a facilitator and a node whose answers nest endlessly, and prints the outcomes."""
 
 from datetime import UTC, datetime
 

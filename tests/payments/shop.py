@@ -1,4 +1,4 @@
-"""A shop for tests: a processor on real storage, a real facilitator and a real chain, and a payer with money."""
+"""A shop for tests: a payment processor on real storage, with a real facilitator, a real chain, and a payer with funds."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

@@ -1,4 +1,4 @@
-"""A stranger's server with one tool: it notes every run in a file, and stands still for as long as another file is there."""
+"""A third-party server with one tool: it records every run in a file, and waits while another file exists."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the chain is asked, on a real one: whether a payment was made, and what only looks like it."""
+"""Asking a real chain: whether a payment was charged, and what only looks like it."""
 
 import json
 from collections.abc import AsyncIterator
@@ -160,7 +160,7 @@ class Counting(httpx.AsyncBaseTransport):
 
 
 @pytest.mark.parametrize("is_made", [True, False])
-async def test_a_payment_of_last_week_is_concluded_with_few_questions(chain: LocalChain, wallet: Wallet, is_made: bool) -> None:
+async def test_a_payment_of_last_week_is_concluded_with_few_calls(chain: LocalChain, wallet: Wallet, is_made: bool) -> None:
     start = await since(chain)
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
     if is_made:
@@ -222,7 +222,7 @@ async def test_another_amount_recipient_or_payer_is_no_payment(chain: LocalChain
     assert shown.block is not None
 
 
-async def test_only_both_clocks_together_end_the_wait_for_a_payment(chain: LocalChain, node: Chain, wallet: Wallet) -> None:
+async def test_a_payment_is_given_up_only_after_its_end_by_both_clocks(chain: LocalChain, node: Chain, wallet: Wallet) -> None:
     start = await since(chain)
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
     end = datetime.fromtimestamp(one.transfer.valid_before, UTC)
@@ -231,7 +231,7 @@ async def test_only_both_clocks_together_end_the_wait_for_a_payment(chain: Local
         assert (await node.outcome_of(one.transfer, since=start, now=end + timedelta(seconds=seconds))).state == state
 
 
-async def test_only_the_chains_clock_ends_the_wait_for_a_payment(chain: LocalChain, node: Chain, wallet: Wallet) -> None:
+async def test_a_payment_is_not_given_up_before_its_end_by_the_chains_clock(chain: LocalChain, node: Chain, wallet: Wallet) -> None:
     start = await since(chain)
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
     await chain.advance(310)
@@ -241,7 +241,7 @@ async def test_only_the_chains_clock_ends_the_wait_for_a_payment(chain: LocalCha
     assert (outcome.state, "expired" in outcome.reason) == ("refused", True)
 
 
-async def test_a_node_that_is_down_or_talks_nonsense_says_nothing_about_a_payment(chain: LocalChain, wallet: Wallet) -> None:
+async def test_a_node_that_is_down_or_answers_nonsense_leaves_a_payment_unknown(chain: LocalChain, wallet: Wallet) -> None:
     one = Authorization(chain, wallet, valid_before=1)
     answers: list[Any] = ["", "[]", '{"result": "0x"}', '{"result": {"number": "x", "timestamp": "y"}}', '{"error": "no"}']
     answers += [json.dumps({"result": {"number": number, "timestamp": "0x1"}}) for number in (None, [], {}, 1.5, True)]
@@ -273,7 +273,7 @@ LOG = {
 @pytest.mark.parametrize(
     "changes", [{}, {"topics": []}, {"topics": None}, {"logIndex": None}, {"logIndex": 1e300}, {"address": None}, {"removed": "?"}], ids=str
 )
-async def test_logs_that_were_not_asked_for_or_cannot_be_read_say_nothing_about_a_payment(
+async def test_logs_that_were_not_asked_for_or_cannot_be_read_leave_a_payment_unknown(
     chain: LocalChain, wallet: Wallet, changes: dict[str, Any]
 ) -> None:
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)

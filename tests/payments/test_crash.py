@@ -1,4 +1,4 @@
-"""A small cut of the fault runs: a campus killed in the middle of a paid call charges once, and answers when the payment comes again."""
+"""A short version of the fault runs: a campus killed in the middle of a paid call charges once and answers a resend."""
 
 from pathlib import Path
 

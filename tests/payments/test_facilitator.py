@@ -1,4 +1,4 @@
-"""What a facilitator's answer to a settlement means: only what cannot be otherwise counts."""
+"""The meaning of a facilitator's answer to a settlement: everything but a plausible success is unknown."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def meant(answer: dict[str, Any]) -> str:
     return outcome_of(SettleResponse.model_validate(answer), PAYMENT).state
 
 
-def test_a_settlement_is_one_with_its_transaction_in_lower_case() -> None:
+def test_a_reported_settlement_has_its_transaction_in_lower_case() -> None:
     outcome = outcome_of(SettleResponse.model_validate(SETTLED), PAYMENT)
     assert (outcome.state, outcome.transaction) == ("settled", TRANSACTION.lower())
 
@@ -34,7 +34,7 @@ def test_a_settlement_is_one_with_its_transaction_in_lower_case() -> None:
     ],
     ids=str,
 )
-def test_a_settlement_that_cannot_be_true_means_nothing(lie: dict[str, Any]) -> None:
+def test_a_reported_settlement_that_cannot_be_true_is_unknown(lie: dict[str, Any]) -> None:
     assert meant(SETTLED | lie) == "unknown"
 
 
@@ -51,9 +51,9 @@ def test_a_settlement_that_cannot_be_true_means_nothing(lie: dict[str, Any]) -> 
     ],
     ids=str,
 )
-def test_a_refusal_whatever_its_reason_leaves_it_open(answer: dict[str, Any]) -> None:
+def test_a_reported_refusal_is_unknown_whatever_its_reason(answer: dict[str, Any]) -> None:
     assert meant(FAILED | answer) == "unknown"
 
 
-def test_no_answer_leaves_it_open() -> None:
+def test_no_answer_is_unknown() -> None:
     assert outcome_of(None, PAYMENT).state == "unknown"

@@ -1,4 +1,4 @@
-"""A real campus whose facilitator is down, hangs, lies or fails after the charge: paid calls answer as designed, the rest as ever."""
+"""A real campus whose facilitator is down, hangs, lies or fails after the charge: paid calls answer as designed, others as usual."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -136,7 +136,7 @@ async def stand(tmp_path_factory: pytest.TempPathFactory, chain: Chain, its_faci
         yield stand
 
 
-async def test_with_its_facilitator_down_a_campus_starts_and_what_is_paid_for_waits_until_it_is_up(
+async def test_with_its_facilitator_down_a_campus_starts_and_paid_calls_work_once_it_is_up(
     tmp_path: Path, chain: Chain, facilitator: Facilitator, wallet: Wallet
 ) -> None:
     before = await chain.balance(PAY_TO)
@@ -160,7 +160,7 @@ async def test_with_its_facilitator_down_a_campus_starts_and_what_is_paid_for_wa
     assert await chain.balance(PAY_TO) == before + len(FRAMES) * PRICE
 
 
-async def test_while_it_hangs_only_paid_calls_wait_and_each_is_told_where_it_stands(
+async def test_while_it_hangs_only_paid_calls_wait_and_each_answer_says_whether_it_was_charged(
     stand: Stand, chain: Chain, facilitator: Facilitator
 ) -> None:
     before = await chain.balance(PAY_TO)
@@ -191,7 +191,7 @@ async def test_while_it_hangs_only_paid_calls_wait_and_each_is_told_where_it_sta
     assert await chain.balance(PAY_TO) == before + len(FRAMES) * PRICE
 
 
-async def test_what_it_charged_and_kept_quiet_is_answered_with_the_chains_own_receipt(
+async def test_a_charge_that_it_does_not_report_is_answered_with_a_receipt_from_the_chain(
     stand: Stand, chain: Chain, facilitator: Facilitator
 ) -> None:
     for case, faults in QUIET.items():
@@ -212,7 +212,7 @@ async def test_what_it_charged_and_kept_quiet_is_answered_with_the_chains_own_re
         facilitator.faults.clear()
 
 
-async def test_what_it_cannot_say_a_sensible_word_about_is_not_run_and_not_charged(
+async def test_with_a_senseless_answer_to_verify_the_tool_does_not_run_and_nothing_is_charged(
     stand: Stand, chain: Chain, facilitator: Facilitator
 ) -> None:
     before = await chain.balance(PAY_TO)
@@ -228,7 +228,7 @@ async def test_what_it_cannot_say_a_sensible_word_about_is_not_run_and_not_charg
     assert await chain.balance(PAY_TO) == before
 
 
-async def test_what_it_did_not_charge_is_told_to_wait_and_charged_once_when_it_comes_again(
+async def test_a_payment_that_it_did_not_charge_gets_409_and_is_charged_once_when_sent_again(
     stand: Stand, chain: Chain, facilitator: Facilitator
 ) -> None:
     before = await chain.balance(PAY_TO)

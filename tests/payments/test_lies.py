@@ -231,7 +231,7 @@ LIES: tuple[Lie, ...] = (
 
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
-async def test_no_lie_buys_a_key_or_leaves_anybody_charged_without_an_answer(trial: Trial, lie: Lie) -> None:
+async def test_no_false_report_buys_a_key_or_charges_anybody_without_an_answer(trial: Trial, lie: Lie) -> None:
     shop, bought = trial.shop, []
     for kind in KINDS:
         await trial.new_payer()

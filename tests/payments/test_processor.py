@@ -1,4 +1,4 @@
-"""One payment is charged once and buys one answer: at once, again, elsewhere, and when the tool fails."""
+"""One payment is charged once and buys one answer: sent at once, again, from elsewhere, and when the tool fails."""
 
 from collections import Counter
 from dataclasses import replace
@@ -50,7 +50,7 @@ async def test_a_payment_buys_an_answer_at_exactly_the_price(shop: Shop) -> None
     assert shop.released == []
 
 
-async def test_fifty_at_once_are_one_run_and_one_charge(shop: Shop) -> None:
+async def test_the_same_payment_fifty_times_at_once_is_one_run_and_one_charge(shop: Shop) -> None:
     before = await shop.income()
     found = await at_once([shop], shop.pay(), times=50)
     answers = [each for each in found if isinstance(each, PaidAnswer)]
@@ -70,7 +70,7 @@ async def test_two_processes_sell_one_answer(shop: Shop, other_shop: Shop) -> No
     assert await shop.income() == before + PRICE
 
 
-async def test_the_answer_is_given_again_for_fifteen_minutes_with_the_same_receipt(shop: Shop) -> None:
+async def test_the_answer_is_returned_again_for_fifteen_minutes_with_the_same_receipt(shop: Shop) -> None:
     payment = shop.pay()
     first = await shop.sell(payment)
     income = await shop.income()
@@ -85,7 +85,7 @@ async def test_the_answer_is_given_again_for_fifteen_minutes_with_the_same_recei
     assert [row.frame for row in await shop.ledger()] == ["http", "http", "mcp"]
 
 
-async def test_an_answer_that_is_asked_for_again_and_again_is_one_line_a_minute(shop: Shop) -> None:
+async def test_an_answer_that_is_asked_for_again_and_again_is_one_ledger_row_per_flush(shop: Shop) -> None:
     payment = shop.pay()
     await shop.sell(payment)
     for frame in ("http", "http", "mcp"):
@@ -96,7 +96,7 @@ async def test_an_answer_that_is_asked_for_again_and_again_is_one_line_a_minute(
     assert len(lines) == 4
 
 
-async def test_old_answers_are_wiped_and_the_payment_is_not(shop: Shop) -> None:
+async def test_old_answers_are_deleted_and_their_payments_are_not(shop: Shop) -> None:
     payment = shop.pay()
     await shop.sell(payment)
     await shop.job("campus.wipe_answers")
@@ -107,7 +107,7 @@ async def test_old_answers_are_wiped_and_the_payment_is_not(shop: Shop) -> None:
     assert (await shop.refusal(payment)).code == "payment_already_used"
 
 
-async def test_a_clock_that_is_wrong_for_a_while_wipes_no_answer(shop: Shop) -> None:
+async def test_a_clock_that_is_wrong_for_a_while_deletes_no_answer(shop: Shop) -> None:
     payment = shop.pay()
     await shop.sell(payment)
     for wrong in (timedelta(days=400), timedelta()):
@@ -119,7 +119,7 @@ async def test_a_clock_that_is_wrong_for_a_while_wipes_no_answer(shop: Shop) -> 
     assert (await shop.row(payment)).answer is None
 
 
-async def test_what_bought_nothing_is_forgotten_a_day_after_its_end(shop: Shop) -> None:
+async def test_a_payment_that_bought_nothing_is_deleted_a_day_after_its_end(shop: Shop) -> None:
     payment = shop.pay()
 
     async def fail(payment_id: str) -> StoredAnswer:
@@ -135,7 +135,7 @@ async def test_what_bought_nothing_is_forgotten_a_day_after_its_end(shop: Shop) 
 
 
 @pytest.mark.parametrize("elsewhere", [f"{URL}?day=2026-08-20", "https://campus.example/v1/cve/fresh"])
-async def test_signed_for_one_call_it_buys_no_other(shop: Shop, elsewhere: str) -> None:
+async def test_a_payment_signed_for_one_call_buys_no_other(shop: Shop, elsewhere: str) -> None:
     before, payment = await shop.income(), shop.pay()
     assert (await shop.refusal(payment, shop.sale(elsewhere))).code == "payment_refused"
     await shop.sell(payment)
@@ -161,7 +161,7 @@ async def test_another_payment_with_the_same_nonce_gets_nothing(shop: Shop) -> N
     assert await shop.income() == before + PRICE
 
 
-async def test_while_the_first_works_another_call_with_its_payment_is_refused_at_once(shop: Shop) -> None:
+async def test_while_a_call_runs_another_call_with_its_payment_is_refused_at_once(shop: Shop) -> None:
     payment = shop.pay()
     codes: list[str] = []
 
@@ -173,7 +173,7 @@ async def test_while_the_first_works_another_call_with_its_payment_is_refused_at
     assert codes == ["payment_already_used"]
 
 
-async def test_whoever_waits_too_long_is_told_to_come_back(impatient_shop: Shop) -> None:
+async def test_a_resend_that_waits_too_long_gets_409_in_flight(impatient_shop: Shop) -> None:
     shop = impatient_shop
     payment = shop.pay()
     found: list[Problem] = []
@@ -206,7 +206,7 @@ async def test_a_call_that_fails_is_not_charged_and_the_payment_is_still_good(sh
     assert await shop.events(payment) == ["admitted", "failed", "admitted", "settled"]
 
 
-async def test_each_waiter_may_try_when_the_first_fails(shop: Shop) -> None:
+async def test_when_the_first_call_fails_each_waiting_resend_may_try(shop: Shop) -> None:
     before = await shop.income()
 
     async def fail_once(payment_id: str) -> StoredAnswer:
@@ -247,7 +247,7 @@ async def test_a_call_that_is_cancelled_while_its_tool_runs_is_not_charged(shop:
     assert await shop.income() == before
 
 
-async def test_a_call_that_is_cancelled_later_is_charged_and_its_answer_is_there(shop: Shop) -> None:
+async def test_a_call_that_is_cancelled_after_its_tool_ran_is_charged_and_its_answer_is_stored(shop: Shop) -> None:
     before, payment = await shop.income(), shop.pay()
     with anyio.CancelScope() as scope:
 
@@ -265,7 +265,7 @@ def keyed(shop: Shop, key: str | None) -> Sale:
     return shop.sale(idempotency_key=key)
 
 
-async def test_a_secret_answer_is_stored_sealed_and_opens_to_its_key_alone(shop: Shop) -> None:
+async def test_a_secret_answer_is_stored_encrypted_and_only_its_key_decrypts_it(shop: Shop) -> None:
     payment = shop.pay()
 
     async def secret(payment_id: str) -> StoredAnswer:
@@ -282,7 +282,7 @@ async def test_a_secret_answer_is_stored_sealed_and_opens_to_its_key_alone(shop:
     assert len(shop.runs) == 1
 
 
-async def test_when_its_answer_is_wiped_the_same_idempotency_key_buys_anew(shop: Shop) -> None:
+async def test_after_its_answer_is_deleted_the_same_idempotency_key_buys_again(shop: Shop) -> None:
     await shop.sell(shop.pay(), keyed(shop, KEY))
     shop.clock.ahead = timedelta(hours=24, seconds=1)
     await shop.job("campus.wipe_answers")
@@ -307,7 +307,7 @@ async def test_an_idempotency_key_finds_the_purchase_of_its_payer_and_of_no_othe
     assert (refused.value.status, refused.value.code) == (409, "idempotency_key_ambiguous")
 
 
-async def test_without_a_key_a_payment_finds_its_answer_from_the_address_that_bought_it_alone(shop: Shop) -> None:
+async def test_without_a_key_a_payment_finds_its_answer_only_from_the_address_that_bought_it(shop: Shop) -> None:
     payment, here, there = shop.pay(), replace(shop.sale(), client="192.0.2.7"), replace(shop.sale(), client="192.0.2.8")
     codes: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Turns before the facilitator: in rounds over addresses and wallets, with limits of each, and a wait that ends."""
+"""Turns before the facilitator: in rounds over addresses and wallets, with limits for each, and a bounded wait."""
 
 from collections import Counter
 from typing import Any
@@ -44,7 +44,7 @@ async def settled() -> None:
     await anyio.wait_all_tasks_blocked()
 
 
-async def test_one_address_takes_its_share_and_no_more_while_another_is_served_at_once() -> None:
+async def test_one_address_gets_its_share_and_no_more_while_another_is_served_at_once() -> None:
     seen = Turns(at_once=8, at_once_per_client=4, at_once_per_payer=4)
     async with anyio.create_task_group() as tasks:
         for _ in range(64):
@@ -60,7 +60,7 @@ async def test_one_address_takes_its_share_and_no_more_while_another_is_served_a
     assert seen.refused == []
 
 
-async def test_of_a_wallet_there_are_fewer_at_once_than_of_its_address() -> None:
+async def test_the_limit_of_a_wallet_is_lower_than_that_of_its_address() -> None:
     seen = Turns(at_once_per_client=4, at_once_per_payer=2)
     async with anyio.create_task_group() as tasks:
         for payer in ("x", "x", "x", "x", "y"):
@@ -71,7 +71,7 @@ async def test_of_a_wallet_there_are_fewer_at_once_than_of_its_address() -> None
     assert Counter(seen.turns) == {"a x": 4, "a y": 1}
 
 
-async def test_turns_are_given_in_rounds() -> None:
+async def test_turns_are_granted_in_rounds() -> None:
     seen = Turns(at_once=1)
     async with anyio.create_task_group() as tasks:
         for client, payer in (("a", "x"), ("a", "x"), ("a", "x"), ("a", "y"), ("b", "w"), ("b", "w"), ("c", "w")):
@@ -81,7 +81,7 @@ async def test_turns_are_given_in_rounds() -> None:
     assert seen.turns == ["a x", "a x", "b", "c", "a y", "b", "a x"]
 
 
-async def test_beyond_its_share_of_waiting_an_address_is_refused() -> None:
+async def test_an_address_with_too_many_waiting_is_refused() -> None:
     seen = Turns(at_once=1, waiting_per_client=2)
     async with anyio.create_task_group() as tasks:
         for _ in range(4):
@@ -93,7 +93,7 @@ async def test_beyond_its_share_of_waiting_an_address_is_refused() -> None:
     assert Counter(seen.turns) == {"a": 3, "b": 1}
 
 
-async def test_where_nobody_more_can_wait_the_address_with_most_gives_way_and_its_last_comer_is_told() -> None:
+async def test_when_the_queue_is_full_the_newest_of_the_address_with_the_most_waiting_is_refused() -> None:
     seen = Turns(at_once=1, waiting=3)
     async with anyio.create_task_group() as tasks:
         for client in ("a", "a", "a", "a", "b", "c", "d"):
@@ -104,7 +104,7 @@ async def test_where_nobody_more_can_wait_the_address_with_most_gives_way_and_it
     assert Counter(seen.turns) == {"a": 2, "b": 1, "c": 1}
 
 
-async def test_who_waits_too_long_or_goes_away_leaves_no_trace() -> None:
+async def test_a_call_that_waits_too_long_or_is_cancelled_leaves_no_trace() -> None:
     seen = Turns(at_once=1, wait_seconds=0.05)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(seen.check, "a")

@@ -46,7 +46,7 @@ async def die_after_settling(shop: Shop, payment: Payment) -> None:
     assert outcome.state == "settled"
 
 
-async def test_one_that_stopped_in_the_tool_is_taken_over_by_whoever_sends_the_payment_again(shop: Shop) -> None:
+async def test_a_payment_whose_process_stopped_in_the_tool_is_taken_over_by_a_resend(shop: Shop) -> None:
     before, payment = await shop.income(), shop.pay()
     await die_in_the_tool(shop, payment)
     abandoned = (await shop.row(payment)).id
@@ -60,7 +60,7 @@ async def test_one_that_stopped_in_the_tool_is_taken_over_by_whoever_sends_the_p
     assert await shop.events(payment) == ["admitted", "released", "admitted", "settled"]
 
 
-async def test_one_that_stopped_in_the_tool_is_released_when_nobody_comes_back(shop: Shop) -> None:
+async def test_a_payment_whose_process_stopped_in_the_tool_is_released_without_a_resend(shop: Shop) -> None:
     payment = shop.pay()
     await die_in_the_tool(shop, payment)
     assert await shop.payments.reconciler.resolve() == []
@@ -71,7 +71,7 @@ async def test_one_that_stopped_in_the_tool_is_released_when_nobody_comes_back(s
     assert await shop.payments.reconciler.resolve() == []
 
 
-async def test_one_that_stopped_before_settling_is_charged_when_the_payment_comes_again(shop: Shop) -> None:
+async def test_a_payment_whose_process_stopped_before_settling_is_charged_by_a_resend(shop: Shop) -> None:
     before, payment = await shop.income(), shop.pay()
     await die_before_settling(shop, payment)
     shop.clock.ahead = LATER
@@ -82,7 +82,7 @@ async def test_one_that_stopped_before_settling_is_charged_when_the_payment_come
     assert await shop.events(payment) == ["admitted", "unknown", "settled"]
 
 
-async def test_the_reconciler_only_looks_and_never_charges(shop: Shop) -> None:
+async def test_the_reconciler_never_charges(shop: Shop) -> None:
     before, payment = await shop.income(), shop.pay()
     await die_before_settling(shop, payment)
     shop.clock.ahead = LATER
@@ -92,7 +92,7 @@ async def test_the_reconciler_only_looks_and_never_charges(shop: Shop) -> None:
     assert [call for call in shop.facilitator.calls if call.nonce == payment.nonce] == []
 
 
-async def test_one_that_stopped_after_settling_is_found_on_the_chain_by_the_reconciler(shop: Shop) -> None:
+async def test_a_payment_whose_process_stopped_after_settling_is_found_by_the_reconciler(shop: Shop) -> None:
     before, payment = await shop.income(), shop.pay()
     await die_after_settling(shop, payment)
     shop.clock.ahead = LATER
@@ -107,7 +107,7 @@ async def test_one_that_stopped_after_settling_is_found_on_the_chain_by_the_reco
     assert await shop.audit() == Findings()
 
 
-async def test_one_that_stopped_after_settling_is_found_when_the_payment_comes_again(shop: Shop) -> None:
+async def test_a_payment_whose_process_stopped_after_settling_is_found_by_a_resend(shop: Shop) -> None:
     before, payment = await shop.income(), shop.pay()
     await die_after_settling(shop, payment)
     shop.clock.ahead = LATER
@@ -116,7 +116,7 @@ async def test_one_that_stopped_after_settling_is_found_when_the_payment_comes_a
     assert await shop.income() == before + PRICE
 
 
-async def test_a_resend_waits_for_the_lease_of_a_process_that_is_gone(shop: Shop) -> None:
+async def test_a_resend_waits_for_the_lease_of_a_dead_process(shop: Shop) -> None:
     payment = shop.pay()
     await die_after_settling(shop, payment)
     reservations, found, happened = shop.payments.processor._reservations, anyio.Event(), list[str]()
@@ -143,7 +143,7 @@ async def test_a_resend_waits_for_the_lease_of_a_process_that_is_gone(shop: Shop
     assert len(shop.runs) == 1
 
 
-async def test_a_process_that_stood_still_while_another_took_over_charges_nothing(shop: Shop, other_shop: Shop) -> None:
+async def test_a_process_that_hung_while_another_took_over_charges_nothing(shop: Shop, other_shop: Shop) -> None:
     before, payment = await shop.income(), shop.pay()
 
     async def stand_still(payment_id: str) -> StoredAnswer:
@@ -159,7 +159,7 @@ async def test_a_process_that_stood_still_while_another_took_over_charges_nothin
     assert (await shop.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
 
 
-async def test_a_process_that_stood_still_before_it_charged_finds_that_another_did(shop: Shop, other_shop: Shop) -> None:
+async def test_a_process_that_hung_before_it_charged_finds_that_another_charged(shop: Shop, other_shop: Shop) -> None:
     before, payment = await shop.income(), shop.pay()
     await die_before_settling(shop, payment)
     late = await shop.row(payment)
@@ -172,7 +172,7 @@ async def test_a_process_that_stood_still_before_it_charged_finds_that_another_d
     assert (await shop.events(payment)).count("settled") == 1
 
 
-async def test_what_was_charged_is_neither_released_nor_doubted_by_one_who_comes_too_late(shop: Shop) -> None:
+async def test_a_process_that_comes_too_late_neither_releases_nor_doubts_a_charge(shop: Shop) -> None:
     payment = shop.pay()
     await shop.sell(payment)
     row, reservations = await shop.row(payment), shop.payments.processor._reservations
@@ -183,7 +183,7 @@ async def test_what_was_charged_is_neither_released_nor_doubted_by_one_who_comes
     assert shop.released == []
 
 
-async def test_of_many_who_come_back_one_at_a_time_asks_what_became_of_the_payment(shop: Shop) -> None:
+async def test_of_many_resends_one_at_a_time_asks_the_chain(shop: Shop) -> None:
     before, payment = await shop.income(), shop.pay()
     await die_before_settling(shop, payment)
     shop.clock.ahead = LATER
@@ -195,7 +195,7 @@ async def test_of_many_who_come_back_one_at_a_time_asks_what_became_of_the_payme
     assert await shop.income() == before + PRICE
 
 
-async def test_the_lease_of_what_is_in_work_is_renewed_before_it_ends(shop: Shop) -> None:
+async def test_the_lease_of_a_running_call_is_renewed_before_it_ends(shop: Shop) -> None:
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -223,7 +223,7 @@ class Enough(Exception):
     """The test has seen what it wanted."""
 
 
-async def test_a_tool_that_takes_longer_than_a_lease_is_taken_from_nobody(shop: Shop, storage_url: str) -> None:
+async def test_a_tool_that_takes_longer_than_a_lease_keeps_its_reservation(shop: Shop, storage_url: str) -> None:
     payment = shop.pay()
     async with shop.beside(storage_url, lease=Lease(timedelta(seconds=1.5))) as slow:
 
@@ -260,7 +260,7 @@ async def test_a_lease_that_was_lost_is_not_renewed_and_not_ended(shop: Shop, ot
         leases.let_go(lost)
 
 
-async def test_a_late_refusal_neither_releases_a_payment_nor_ends_the_lease_of_whoever_took_over(shop: Shop, other_shop: Shop) -> None:
+async def test_a_late_refusal_neither_releases_a_payment_nor_ends_the_lease_that_replaced_it(shop: Shop, other_shop: Shop) -> None:
     payment = shop.pay()
     shop.facilitator.faults.unsent = REFUSED
     with shop.facilitator.hold("settle") as hold:
@@ -315,7 +315,7 @@ async def test_what_follows_from_a_settlement_is_in_its_transaction(shop: Shop) 
     assert resolution.after == "settled"
 
 
-async def test_one_payment_that_cannot_be_looked_into_keeps_no_other(shop: Shop) -> None:
+async def test_a_payment_that_cannot_be_concluded_does_not_stop_the_others(shop: Shop) -> None:
     first, second = shop.pay(), shop.pay()
     for payment in (first, second):
         await die_after_settling(shop, payment)
@@ -351,7 +351,7 @@ async def test_the_audit_names_what_the_chain_does_not_have(shop: Shop) -> None:
     assert await shop.audit() == Findings()
 
 
-async def test_a_refusal_says_nothing_of_what_may_have_been_sent_before(shop: Shop) -> None:
+async def test_a_refusal_of_a_resend_proves_nothing_about_the_first_submission(shop: Shop) -> None:
     before, payment = await shop.income(), shop.pay()
     await die_before_settling(shop, payment)
     shop.clock.ahead = LATER
@@ -364,7 +364,7 @@ async def test_a_refusal_says_nothing_of_what_may_have_been_sent_before(shop: Sh
     assert await shop.income() == before + PRICE
 
 
-async def test_what_was_refused_when_it_came_again_stays_in_doubt(shop: Shop) -> None:
+async def test_a_payment_that_is_refused_when_sent_again_stays_unknown(shop: Shop) -> None:
     payment = shop.pay()
     await die_before_settling(shop, payment)
     shop.clock.ahead = LATER
@@ -384,7 +384,7 @@ async def own_chain_shop(storage_url: str) -> AsyncIterator[Shop]:
             yield shop
 
 
-async def test_what_was_never_charged_is_released_when_the_chain_says_that_it_expired(own_chain_shop: Shop) -> None:
+async def test_a_payment_that_was_never_charged_is_released_once_it_expired_on_the_chain(own_chain_shop: Shop) -> None:
     shop = own_chain_shop
     payment = shop.pay()
     await die_before_settling(shop, payment)

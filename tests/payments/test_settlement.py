@@ -1,4 +1,4 @@
-"""What becomes of a payment when the facilitator fails, lies or is forestalled: charged and answered, or neither."""
+"""What happens to a payment if the facilitator fails, lies or is anticipated: charged and answered, or neither."""
 
 from datetime import timedelta
 from typing import Any
@@ -24,7 +24,7 @@ async def test_a_payer_without_funds_is_refused_before_the_tool_runs(shop: Shop)
 
 
 @pytest.mark.parametrize("fault", [{}, {"verify_status": 500}], ids=["no money", "no facilitator"])
-async def test_whoever_has_no_money_leaves_one_line_a_minute_however_often_he_tries(shop: Shop, fault: dict[str, Any]) -> None:
+async def test_a_payer_without_funds_leaves_one_ledger_row_per_flush_however_often_he_tries(shop: Shop, fault: dict[str, Any]) -> None:
     for name, value in fault.items():
         setattr(shop.facilitator.faults, name, value)
     nobody = new_wallet()
@@ -54,7 +54,7 @@ async def test_whoever_has_no_money_leaves_one_line_a_minute_however_often_he_tr
     ],
     ids=str,
 )
-async def test_what_is_no_payment_for_this_call_is_refused_uncharged(shop: Shop, changes: dict[str, Any]) -> None:
+async def test_a_payment_that_does_not_fit_the_call_is_refused_and_not_charged(shop: Shop, changes: dict[str, Any]) -> None:
     before = await shop.income()
     problem = await shop.refusal(shop.pay(**changes))
     assert (problem.status, problem.code) == (402, "payment_refused")
@@ -69,7 +69,7 @@ async def test_terms_that_cannot_be_read_are_refused(shop: Shop) -> None:
     assert (await shop.refusal(read(signed))).code == "payment_refused"
 
 
-async def test_refusals_at_sight_are_counted_together(shop: Shop) -> None:
+async def test_refusals_without_a_request_are_counted_together(shop: Shop) -> None:
     for _ in range(3):
         await shop.refusal(shop.pay(value=19_999))
     await shop.job("campus.flush_ledger")
@@ -93,7 +93,7 @@ async def test_a_facilitator_that_is_down_charges_nothing_and_the_payment_stays_
 
 
 @pytest.mark.parametrize("fault", [{"verify_status": 500}, {"garbled": ("verify",)}, {"verify_lie": {"payer": "0x" + "55" * 20}}], ids=str)
-async def test_a_facilitator_that_says_nothing_sensible_charges_nothing(shop: Shop, fault: dict[str, Any]) -> None:
+async def test_with_a_senseless_answer_from_the_facilitator_nothing_is_charged(shop: Shop, fault: dict[str, Any]) -> None:
     payment = shop.pay()
     for name, value in fault.items():
         setattr(shop.facilitator.faults, name, value)
@@ -112,7 +112,7 @@ async def test_a_facilitator_that_says_nothing_sensible_charges_nothing(shop: Sh
     ],
     ids=str,
 )
-async def test_a_charge_that_the_facilitator_keeps_quiet_is_found_on_the_chain_and_answered(shop: Shop, fault: dict[str, Any]) -> None:
+async def test_a_charge_that_the_facilitator_does_not_report_is_found_on_the_chain_and_answered(shop: Shop, fault: dict[str, Any]) -> None:
     before, payment = await shop.income(), shop.pay()
     for name, value in fault.items():
         setattr(shop.facilitator.faults, name, value)
@@ -176,7 +176,7 @@ async def test_a_facilitator_that_goes_away_before_it_charges_leaves_the_payment
     assert len(shop.runs) == 1
 
 
-async def test_without_facilitator_and_chain_it_stays_in_doubt_until_one_of_them_speaks(shop: Shop, storage_url: str) -> None:
+async def test_without_facilitator_and_chain_a_payment_stays_unknown_until_one_answers(shop: Shop, storage_url: str) -> None:
     before, payment = await shop.income(), shop.pay()
     shop.facilitator.faults.settle_status = 500
     async with shop.beside(storage_url, rpc_url="http://127.0.0.1:9") as blind:
@@ -201,7 +201,7 @@ async def test_a_facilitator_that_hangs_is_not_waited_for(shop: Shop) -> None:
     assert "in time" in (engine.trouble or "")
 
 
-async def test_while_it_is_in_doubt_no_other_call_gets_the_payment(shop: Shop) -> None:
+async def test_while_its_outcome_is_unknown_no_other_call_gets_the_payment(shop: Shop) -> None:
     payment = shop.pay()
     shop.facilitator.faults.settle_status_before = 500
     await shop.refusal(payment)
@@ -254,7 +254,7 @@ async def test_a_payment_that_a_watcher_submits_meanwhile_is_one_charge_and_answ
     assert await shop.income() == before + PRICE
 
 
-async def test_money_that_the_payer_moves_away_meanwhile_is_not_charged_and_buys_nothing(shop: Shop) -> None:
+async def test_a_payer_who_moves_his_funds_away_meanwhile_is_not_charged_and_gets_nothing(shop: Shop) -> None:
     before = await shop.income()
 
     async def move_away(signed: dict[str, Any]) -> None:

@@ -50,7 +50,7 @@ async def test_what_was_counted_is_written_when_payments_close(shop: Shop) -> No
     assert [row.event for row in await shop.ledger()] == ["offered"]
 
 
-async def test_counts_outlive_a_flush_that_fails(shop: Shop) -> None:
+async def test_counts_survive_a_flush_that_fails(shop: Shop) -> None:
     class Away:
         def write(self) -> Any:
             raise RuntimeError("away")
@@ -115,7 +115,7 @@ async def test_the_operators_token_goes_to_the_facilitator(chain: Chain, shop: S
             assert (await facilitator.verify(shop.pay(), shop.sale())).valid is is_valid
 
 
-def test_answers_that_nest_without_end_end_no_process() -> None:
+def test_endlessly_nested_answers_do_not_end_the_process() -> None:
     script = Path(__file__).with_name("deep_answers.py")
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (0, "False unknown unknown\n"), result.stderr

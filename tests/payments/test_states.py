@@ -1,4 +1,4 @@
-"""What is done with a payment that is presented: a table of states, and laws over all of them."""
+"""What is done with a payment that is presented: a table of states, and properties that hold for all of them."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -104,16 +104,14 @@ def test_each_state_has_its_step(found: PaymentRow | None, step: str) -> None:
     ],
 )
 @pytest.mark.parametrize("payment", [OTHER, None])
-def test_a_purchase_is_known_by_its_idempotency_key_whatever_payment_it_comes_with(
-    found: PaymentRow, step: str, payment: Payment | None
-) -> None:
+def test_a_purchase_is_found_by_its_idempotency_key_with_any_payment(found: PaymentRow, step: str, payment: Payment | None) -> None:
     found.purchase = SECRET.purchase
     assert step_for(found, payment, SECRET, now=NOW) == step
     if found.state in ("settled", "unknown"):
         assert step_for(found, payment, replace(SECRET, idempotency_key="o" * 22), now=NOW) == "refuse"
 
 
-def test_of_an_authorization_and_a_purchase_that_which_stands_in_the_way_decides() -> None:
+def test_of_the_rows_of_an_authorization_and_a_purchase_the_one_that_blocks_decides() -> None:
     free, taken = row("released"), row("unknown", lease_until=AHEAD, payment=b"other", purchase=SECRET.purchase)
     assert next_step([free, taken], PAYMENT, SECRET, now=NOW) == ("wait", taken)
     assert next_step([free], PAYMENT, SECRET, now=NOW) == ("reserve", None)
@@ -162,7 +160,7 @@ def test_a_tool_runs_only_where_nothing_can_have_been_charged(
     assert step != "replay" or (state == "settled" and payment == PAYMENT.digest and resource == SALE.digest)
 
 
-def test_what_was_charged_stays_so_and_only_a_reservation_leads_there() -> None:
+def test_a_charge_is_final_but_for_its_reversal_and_begins_with_a_reservation() -> None:
     assert (TRANSITIONS["settled"], TRANSITIONS["reversed"]) == (("reversed",), ())
     assert {state for state, after in TRANSITIONS.items() if "settled" in after} == {"settling", "unknown"}
     assert {state for state, after in TRANSITIONS.items() if "settling" in after} == {"reserved"}
@@ -185,6 +183,6 @@ def test_what_was_charged_stays_so_and_only_a_reservation_leads_there() -> None:
         ({"valid_before": SECONDS + 300 + 601}, "more than 900 seconds"),
     ],
 )
-def test_a_payment_that_does_not_fit_is_told_why(changes: dict[str, Any], reason: str | None) -> None:
+def test_the_refusal_of_a_payment_that_does_not_fit_says_why(changes: dict[str, Any], reason: str | None) -> None:
     found = mismatch_of(replace(PAYMENT, **changes), SALE, now=NOW)
     assert found is None if reason is None else reason in (found or "")

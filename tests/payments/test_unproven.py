@@ -1,4 +1,4 @@
-"""Payments that settled on a facilitator's word, or vanished from the chain: looked for, told to the operator, taken back."""
+"""Payments that settled without a proof or vanished from the chain: looked for, reported to the operator, taken back."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -50,7 +50,7 @@ async def test_a_small_call_is_answered_without_its_proof_and_proven_later(doubt
     assert await doubtful.payments.reconciler.resolve() == []
 
 
-async def test_a_proof_is_one_question_where_the_chain_shows_it_at_once(doubtful: Shop, relay: Relay) -> None:
+async def test_a_proof_that_the_chain_shows_at_once_takes_one_call(doubtful: Shop, relay: Relay) -> None:
     await doubtful.sell(doubtful.pay())
     assert relay.asked == ["eth_getTransactionReceipt"]
 
@@ -70,7 +70,7 @@ async def test_a_call_above_the_limit_waits_for_its_proof(shop: Shop, relay: Rel
         assert await shop.income() == PRICE
 
 
-async def test_a_payment_that_stays_unproven_has_every_call_wait_until_the_operator_accepts_it(
+async def test_while_a_payment_stays_unproven_every_call_waits_until_the_operator_accepts_it(
     doubtful: Shop, relay: Relay, storage_url: str
 ) -> None:
     relay.faults.hides_receipts = relay.faults.hides_logs = True
@@ -112,7 +112,7 @@ async def own_shop(storage_url: str) -> AsyncIterator[tuple[Shop, Relay, KeyRing
             yield shop, relay, ring
 
 
-async def test_a_settlement_that_never_was_is_taken_off_the_ledger_and_told(storage_url: str) -> None:
+async def test_a_settlement_that_never_happened_is_reversed_in_the_ledger_and_reported(storage_url: str) -> None:
     async with own_shop(storage_url) as (shop, _, _ring):
         shop.facilitator.faults.unsent = FALSE
         payment = shop.pay()
@@ -197,7 +197,7 @@ async def test_a_proof_that_is_not_deep_enough_or_a_node_that_lags_revokes_no_ke
         assert (await ring.find(token)).state == "valid"
 
 
-async def test_a_charge_that_comes_to_light_after_its_release_is_unclaimed_and_names_its_payment(storage_url: str) -> None:
+async def test_a_charge_that_appears_after_its_release_is_unclaimed_and_names_its_payment(storage_url: str) -> None:
     async with own_shop(storage_url) as (shop, relay, _):
         payment = shop.pay()
         relay.faults.hides_logs = relay.faults.says_unused = True

@@ -1,4 +1,4 @@
-"""Questions to the ledger, on both databases: sums, the funnel, periods in UTC days, and the operator's own wallets."""
+"""Reading the ledger, on both databases: sums, the funnel, periods in UTC days, and the operator's own wallets."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime
@@ -39,7 +39,7 @@ async def write(storage: Storage, *entries: LedgerRow) -> None:
         session.add_all(entries)
 
 
-async def test_takings_are_summed_by_day_tool_and_network(storage: Storage) -> None:
+async def test_revenue_is_summed_by_day_tool_and_network(storage: Storage) -> None:
     await write(
         storage,
         settled(at(20, 0), "pay_1", ALICE),
@@ -60,7 +60,7 @@ async def test_takings_are_summed_by_day_tool_and_network(storage: Storage) -> N
     assert [one.usd for one in revenue] == ["0.01", "0.005", "0.005", "0.02"]
 
 
-async def test_what_was_reversed_is_taken_off_on_its_day(storage: Storage) -> None:
+async def test_a_reversed_payment_is_subtracted_on_the_day_of_its_reversal(storage: Storage) -> None:
     reversal = entry("reversed", at(21), payment_id="pay_1", payer=ALICE, amount=5_000, network=BASE)
     await write(storage, settled(at(20), "pay_1", ALICE), settled(at(20), "pay_2", BOB, 7), settled(at(21), "pay_3", BOB, 9), reversal)
     revenue = await Accounts(storage).revenue(ALWAYS)
@@ -94,7 +94,7 @@ async def test_the_funnel_counts_terms_shown_payments_and_distinct_payers(storag
     assert [one.conversion for one in funnel] == [0.3, 0.0, None]
 
 
-async def test_own_wallets_are_no_sales_in_whatever_case_they_are_written(storage: Storage) -> None:
+async def test_own_wallets_do_not_count_in_any_spelling(storage: Storage) -> None:
     await write(storage, entry("offered", at(20)), settled(at(20), "pay_1", OWN), settled(at(20), "pay_2", BOB))
     accounts = Accounts(storage, own_wallets=("0xCC",))
     assert [(one.payments, one.amount) for one in await accounts.revenue(ALWAYS)] == [(1, 5_000)]
@@ -102,7 +102,7 @@ async def test_own_wallets_are_no_sales_in_whatever_case_they_are_written(storag
     assert [(one.payments, one.amount) for one in await Accounts(storage).revenue(ALWAYS)] == [(2, 10_000)]
 
 
-async def test_a_period_holds_both_of_its_days_in_utc(storage: Storage) -> None:
+async def test_a_period_includes_both_of_its_days_in_utc(storage: Storage) -> None:
     moments = (at(19, 23, 59), at(20, 0), at(20, 23, 59), at(21, 0), at(21, 23, 59), at(22, 0))
     await write(storage, *(settled(moment, f"pay_{number}", ALICE) for number, moment in enumerate(moments)))
     accounts = Accounts(storage)

@@ -1,4 +1,4 @@
-"""`campus ledger`: what each question prints, for people, for programs and for bookkeeping."""
+"""`campus ledger`: what each subcommand prints, for people, programs and bookkeeping."""
 
 import csv
 import io
@@ -107,7 +107,7 @@ def test_an_export_holds_every_entry_and_column_and_the_same_in_both_formats(led
 
 
 @pytest.mark.usefixtures("full")
-def test_a_reason_that_somebody_else_wrote_is_no_formula_of_a_spreadsheet(ledger: Ledger) -> None:
+def test_a_reason_written_by_somebody_else_is_not_a_spreadsheet_formula(ledger: Ledger) -> None:
     rows = list(csv.DictReader(io.StringIO(ledger("export").out)))
     assert [row["detail"] for row in rows] == ["", "", "", f"'{FORMULA}", ""]
 
@@ -120,6 +120,6 @@ def test_an_empty_ledger_is_no_error(ledger: Ledger) -> None:
     assert len(ledger("export").out.splitlines()) == 1
 
 
-def test_a_day_that_is_none_is_refused(ledger: Ledger) -> None:
+def test_an_invalid_day_is_refused(ledger: Ledger) -> None:
     for day in ("yesterday", "2026-02-30", "20-08-2026"):
         assert ledger("sum", "--since", day).code != 0

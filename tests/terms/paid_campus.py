@@ -1,4 +1,4 @@
-"""The stall on a real chain: who is paid there, who pays, and the ways to call it."""
+"""A campus with one building, `stall`, that is paid on a real chain; a payer, and the ways to call it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

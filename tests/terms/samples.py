@@ -1,4 +1,4 @@
-"""A shop that sells calls and keys, a configuration that takes payments, and payments of every shape."""
+"""A building that sells calls and keys, a configuration that takes payments, and payments of every shape."""
 
 import json
 from base64 import b64encode

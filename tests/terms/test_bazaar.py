@@ -1,4 +1,4 @@
-"""What crawlers and facilitators read of the terms: how each tool is called, what it answers, and that a facilitator is told."""
+"""What crawlers and facilitators read in the terms: how each tool is called and what it answers."""
 
 import json
 from base64 import b64decode
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 LARGEST_HEADER = 4_096
 
 
-async def test_the_bazaar_extension_is_one_that_facilitators_take_up(frame: Frame) -> None:
+async def test_facilitators_accept_the_bazaar_extension(frame: Frame) -> None:
     async with open_stall(frame) as campus:
         for tool, arguments in (("text_of", DAY), ("write_text", {"text": "x"}), ("buy", {})):
             terms = await terms_of(campus, tool, **arguments)
@@ -49,7 +49,7 @@ async def test_the_bazaar_extension_is_one_that_facilitators_take_up(frame: Fram
         assert found.resource_url.startswith("http://campus.test/v1/stall/")
 
 
-async def test_the_bazaar_extension_says_what_the_tool_takes() -> None:
+async def test_the_bazaar_extension_describes_the_arguments_of_the_tool() -> None:
     async with open_stall() as campus:
         by_get = (await terms_of(campus, "text_of", **DAY))["extensions"]["bazaar"]
         by_post = (await terms_of(campus, "write_text"))["extensions"]["bazaar"]
@@ -74,7 +74,7 @@ def example(extension: Mapping[str, Any]) -> Any:
     return output["example"]
 
 
-async def test_a_crawler_finds_what_every_tool_takes_and_answers(tmp_path: Path) -> None:
+async def test_a_crawler_finds_the_arguments_and_the_answer_of_every_tool(tmp_path: Path) -> None:
     async with shipped(tmp_path) as (campus, http):
         tools = [(one, tool.output_schema) for one in campus.plan.pricing.paid_tools() for tool in [one.operation.tool]]  # type: ignore[union-attr]  # payments are on
         for paid_tool, output_schema in tools:
@@ -177,7 +177,7 @@ def test_an_example_is_always_one_of_what_its_schema_describes(kind: Any, brief:
     jsonschema.validate(example_of(schema, schema, brief=brief), schema)
 
 
-def test_an_example_of_a_schema_that_leads_to_itself_ends() -> None:
+def test_an_example_of_a_recursive_schema_ends() -> None:
     class Node(BaseModel):
         name: str
         next: "Node | None"

@@ -1,4 +1,4 @@
-"""What cannot be sold is refused at start, in a sentence; nothing of x402 is loaded for terms."""
+"""A configuration that cannot sell is refused at start, in a sentence; terms load nothing of x402."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def written(table: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=str)
-def test_a_mistake_is_told_in_one_sentence(mistake: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_in_one_sentence(mistake: str, tmp_path: Path) -> None:
     changes, said = MISTAKES[mistake]
     (path := tmp_path / "campus.toml").write_text(written(GOOD | changes))
     with pytest.raises(ConfigError) as caught:
@@ -45,7 +45,7 @@ def test_a_mistake_is_told_in_one_sentence(mistake: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_what_is_missing_is_named(name: str, tmp_path: Path) -> None:
+def test_a_missing_key_is_named(name: str, tmp_path: Path) -> None:
     (path := tmp_path / "campus.toml").write_text(written({key: value for key, value in GOOD.items() if key != name}))
     with pytest.raises(ConfigError, match=rf"payments\.{name} is missing"):
         read_config(path, {})
@@ -73,7 +73,7 @@ CHECKED = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
 
 
 @pytest.mark.parametrize("good", [CHECKED, CHECKED.lower()])
-async def test_an_address_that_spells_its_checksum_or_none_is_taken(good: str) -> None:
+async def test_an_address_with_its_checksum_or_without_one_is_accepted(good: str) -> None:
     tables = {"payments": GOOD | {"pay_to": good}}
     async with open_campus(tables=tables, settings={"grants": ["keys"]}, stall=make_stall()) as campus:
         assert campus.service.plan.config.payments.pay_to == good
@@ -111,7 +111,7 @@ async def test_a_seller_names_the_product_in_an_argument_of_its_own() -> None:
     assert "sells='item', but has no such argument; the arguments are: product" in said
 
 
-async def test_a_secret_argument_stands_in_no_address() -> None:
+async def test_a_secret_argument_is_never_part_of_a_url() -> None:
     mcp: FastMCP[Any] = FastMCP("Leaky")
 
     @mcp.tool(meta=route("GET|POST /v1/leaky") | access(key="never", sells="product"))
@@ -122,20 +122,20 @@ async def test_a_secret_argument_stands_in_no_address() -> None:
     assert "serve it by POST alone" in await refused_at_start(Building(mcp), settings={"grants": ["keys"]})
 
 
-async def test_who_sells_keys_wants_the_grant_and_something_to_sell() -> None:
+async def test_a_building_that_sells_keys_needs_the_grant_and_products() -> None:
     assert 'write grants = ["keys"] into [buildings.stall]' in await refused_at_start(make_stall())
     with pytest.raises(ConfigError, match="no product"):
         async with open_campus(tables=PAYMENTS | {"products": {}}, settings={"grants": ["keys"]}, stall=make_stall()):
             pass
 
 
-def test_words_of_a_seller_that_make_no_sense_are_refused() -> None:
+def test_contradicting_access_of_a_tool_that_sells_is_refused() -> None:
     for words in ({"price": "1", "key": "never"}, {"key": "opens"}, {"key": "optional"}):
         with pytest.raises(ValueError, match="sells needs key"):
             access(sells="product", **words)  # type: ignore[arg-type]  # as somebody might write it
 
 
-async def test_readyz_and_the_terms_need_nobody() -> None:
+async def test_readyz_and_the_terms_need_neither_facilitator_nor_chain() -> None:
     async with open_campus(tables=PAYMENTS, settings={"grants": ["keys"]}, stall=make_stall()) as campus:
         ready = await campus.http.get("/readyz")
         assert (ready.status_code, ready.json()["checks"]["payments"]) == (200, "ok")

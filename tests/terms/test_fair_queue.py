@@ -1,4 +1,4 @@
-"""Worthless payments of one address before a slow facilitator: an honest buyer of another is checked beside them, not after them."""
+"""Worthless payments of one address before a slow facilitator do not delay an honest buyer at another address."""
 
 from collections.abc import Mapping
 from typing import Any

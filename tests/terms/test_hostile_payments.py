@@ -1,4 +1,4 @@
-"""Payments that no honest client sends, over both frames: refused with a reason, no answer, no charge, never a fault of ours."""
+"""Payments that no honest client sends, over both frames: refused with a reason, without an answer, a charge or a server error."""
 
 import json
 from typing import Any
@@ -55,7 +55,7 @@ async def test_what_does_not_fit_or_is_not_good_is_refused_on_both_frames_and_no
         assert (await market.offer("mcp", market.payer.payload(terms)))[0] == 200  # the same call, honestly paid
 
 
-async def test_who_has_no_money_or_spent_the_nonce_elsewhere_gets_nothing() -> None:
+async def test_a_payer_without_funds_or_with_a_used_nonce_gets_nothing() -> None:
     async with open_paid_campus() as market:
         terms = await market.terms()
         for frame in ("http", "mcp"):
@@ -95,7 +95,7 @@ async def test_garbage_is_a_400_on_either_frame(case: str) -> None:
 
 
 @pytest.mark.parametrize("value", [7, "garbage", [], {}, {"x402Version": 2}, {"x402Version": 1}, payment_v1(nonce="0x1"), True, "{}"])
-async def test_garbage_in_the_meta_is_told_as_the_tools_result(value: Any) -> None:
+async def test_garbage_in_the_meta_is_refused_in_the_tools_result(value: Any) -> None:
     async with open_stall("mcp") as campus:
         meta = {"io.modelcontextprotocol/protocolVersion": "2025-11-25", PAYMENT: value}
         params = {"name": "text_of", "arguments": DAY, "_meta": meta}
@@ -123,7 +123,7 @@ def in_a_minute(campus: Any) -> str:
     return str(int(campus.service.sites["stall"].now().timestamp()) + 60)
 
 
-async def test_a_good_payment_opens_no_other_door() -> None:
+async def test_a_good_payment_gives_access_to_nothing_else() -> None:
     async with open_paid_campus() as market:
         headers = headers_of(market.payer.payload(await market.terms()))
         spellings = [PATH + "/", "/" + PATH, PATH.replace("/", "//"), PATH.upper(), PATH + "%00"]
@@ -152,7 +152,7 @@ async def test_the_terms_name_the_public_address_whatever_the_host_says() -> Non
                 assert terms_of(answer)["resource"]["url"] == f"{ORIGIN}{PATH}"
 
 
-async def test_a_payment_that_fits_but_is_not_signed_moves_nothing_even_for_the_dearest_thing() -> None:
+async def test_a_payment_that_fits_but_is_not_signed_moves_nothing_even_for_the_most_expensive_tool() -> None:
     async with open_paid_campus() as market:
         await market.chain.mint(market.payer.wallet.address, 20 * DOLLAR)
         body, key = {"product": "stall"}, {"Idempotency-Key": "d0c5b2f9e6a34871b5f2e9c06d1a7384"}

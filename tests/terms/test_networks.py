@@ -21,7 +21,7 @@ def test_each_network_is_as_x402_knows_it(network: Network) -> None:
     assert network.legacy == legacy.get(network.chain_id)
 
 
-def test_no_network_on_which_x402_takes_usdc_by_authorization_is_missing() -> None:
+def test_no_network_on_which_x402_accepts_usdc_by_authorization_is_missing() -> None:
     takes = {id for id, (first, *_) in DEFAULT_ASSETS.items() if first["symbol"] == "USDC" and "asset_transfer_method" not in first}
     assert takes == {network.id for network in NETWORKS}
 

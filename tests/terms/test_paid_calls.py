@@ -1,4 +1,4 @@
-"""Calls that are paid for, on a real chain: x402's own client over HTTP, an MCP client over MCP."""
+"""Paid calls on a real chain: x402's client over HTTP, and an MCP client over MCP."""
 
 from typing import Any
 
@@ -131,7 +131,7 @@ async def test_a_call_that_fails_or_does_not_fit_is_not_charged_on_either_frame(
         assert await market.earned() == 0
 
 
-async def test_a_secret_answer_wants_a_key_of_the_callers_own_on_either_frame() -> None:
+async def test_a_secret_answer_requires_the_callers_idempotency_key_on_either_frame() -> None:
     async with open_paid_campus() as market, market.mcp() as client:
         body, key = {"product": "stall"}, "d0c5b2f9e6a34871b5f2e9c06d1a7384"
         payment = Payer(market.payer.wallet, max_dollars=50).payload(terms_of(await market.campus.http.post("/v1/stall/buy", json=body)))

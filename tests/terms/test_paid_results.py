@@ -1,4 +1,4 @@
-"""What of a paid tool's results is charged, and what is sent: the whole answer always, and a question back never for money."""
+"""Which results of a paid tool are charged and sent: whole answers always, a question back to the caller never."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def make_asking() -> Building:
     return Building(mcp)
 
 
-async def test_a_paid_answer_that_may_be_kept_is_sent_whole_whatever_the_client_says_it_has() -> None:
+async def test_a_cacheable_paid_answer_is_sent_whole_whatever_the_client_has_cached() -> None:
     async with open_paid_campus(make_asking()) as market:
         etag = (await market.campus.http.get("/v1/stall/sample")).headers["etag"]
         again = await market.campus.http.get("/v1/stall/sample", headers={"If-None-Match": etag})
@@ -59,7 +59,7 @@ async def asks_back(market: PaidCampus, text: str) -> Any:
         )
 
 
-async def test_a_question_back_over_mcp_costs_nothing_and_over_http_neither() -> None:
+async def test_a_question_back_to_the_caller_costs_nothing_on_either_frame() -> None:
     async with open_paid_campus(make_asking()) as market:
         asked = await asks_back(market, "which?")
         assert isinstance(asked, mcp_types.InputRequiredResult), asked

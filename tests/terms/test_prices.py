@@ -1,4 +1,4 @@
-"""One price, wherever it is written: the interface's table, code, campus.toml, OpenAPI, well-known document, directory and 402."""
+"""A price is the same wherever it is written: interface table, code, campus.toml, OpenAPI, well-known document, directory and 402."""
 
 import json
 import re
@@ -133,7 +133,7 @@ async def test_every_document_is_valid_openapi_and_declares_the_402_with_its_hea
                     assert is_sold == ("PAYMENT-REQUIRED" in operation["responses"].get("402", {}).get("headers", {}))
 
 
-async def test_the_operators_price_overrules_the_authors_everywhere(tmp_path: Path) -> None:
+async def test_the_operators_price_overrides_the_authors_everywhere(tmp_path: Path) -> None:
     data = tomllib.loads((ROOT / "campus.toml").read_text())["buildings"]
     buildings = data | {"cve": data["cve"] | {"tools": {"kev_fresh": {"price": "0.123456"}}}}
     async with shipped(tmp_path, buildings=buildings) as (_, http):
@@ -145,7 +145,7 @@ async def test_the_operators_price_overrules_the_authors_everywhere(tmp_path: Pa
     assert document["price"]["amount"] == "0.123456"
 
 
-async def test_what_refuses_a_call_points_to_the_checkout_when_it_is_open(tmp_path: Path) -> None:
+async def test_refusals_point_to_the_checkout_when_it_is_open(tmp_path: Path) -> None:
     async with shipped(tmp_path) as (_, http):
         for entry in (await http.get("/v1/brief/today")).json()["unlock"][:-1]:
             assert f"POST {ORIGIN}/v1/checkout/keys" in entry["get"]

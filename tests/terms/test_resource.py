@@ -1,4 +1,4 @@
-"""One call has one URL, on whichever frame it is made; another call has another."""
+"""A call has one URL on both frames; another call has another."""
 
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -26,13 +26,13 @@ async def test_placeholders_are_filled_and_the_rest_is_sorted_under_its_wire_nam
     assert found == f"{URL}/v1/stall/text/2026-01-02?lang=fr&words=4"
 
 
-async def test_values_that_are_no_texts_stand_as_compact_json(operations: dict[str, Operation]) -> None:
+async def test_values_other_than_strings_are_written_as_compact_json(operations: dict[str, Operation]) -> None:
     found = resource_of(operations["write_text"], URL, {"text": "a b&c=é", "marks": ["x", {"b": 1, "a": None}]})
     assert dict(parse_qsl(urlsplit(found).query)) == {"text": "a b&c=é", "marks": '["x",{"a":null,"b":1}]'}
     assert found.isascii()
 
 
-async def test_what_is_long_stands_by_its_digest(operations: dict[str, Operation]) -> None:
+async def test_long_values_are_replaced_by_their_digest(operations: dict[str, Operation]) -> None:
     short, long, longer = (resource_of(operations["write_text"], URL, {"text": "a" * size}) for size in (200, 201, 202))
     assert "a" * 200 in short
     assert "sha256" in long
@@ -43,7 +43,7 @@ async def test_what_is_long_stands_by_its_digest(operations: dict[str, Operation
     assert "arguments=sha256" in many
 
 
-async def test_without_readable_arguments_the_path_stands_alone(operations: dict[str, Operation]) -> None:
+async def test_without_readable_arguments_the_url_is_the_path_alone(operations: dict[str, Operation]) -> None:
     assert resource_of(operations["text_of"], URL, None) == f"{URL}/v1/stall/text/:day"
     assert resource_of(operations["text_of"], URL, {"day": "x"}) == f"{URL}/v1/stall/text/x"
 
@@ -54,7 +54,7 @@ async def test_a_secret_argument_can_be_left_out(operations: dict[str, Operation
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=300) | st.integers() | st.lists(st.text(max_size=5), max_size=3), max_size=4))
-async def test_the_order_of_arguments_says_nothing_and_the_url_is_always_short_ascii(sent: dict[str, Any]) -> None:
+async def test_the_order_of_arguments_does_not_matter_and_the_url_is_always_short_ascii(sent: dict[str, Any]) -> None:
     twins = await Twins.open(make_stall().server, name="stall", gate=None)  # type: ignore[arg-type]  # a server, not a factory
     operation = next(one for one in twins.operations if one.name == "write_text")
     found = resource_of(operation, URL, sent)

@@ -1,4 +1,4 @@
-"""One Idempotency-Key in two hands, and keys that anybody could have made: nobody gets another's answer by them."""
+"""Two callers with the same Idempotency-Key, and guessable keys: nobody gets another caller's answer with them."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ async def test_a_key_alone_finds_a_purchase_only_from_the_address_that_bought(fr
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-async def test_a_key_that_anybody_could_make_buys_nothing_and_says_how_to_make_one(frame: str) -> None:
+async def test_a_guessable_key_buys_nothing_and_the_refusal_says_how_to_make_one(frame: str) -> None:
     async with open_paid_campus() as market:
         await market.chain.mint(market.payer.wallet.address, 100 * DOLLAR)
         payer = Payer(market.payer.wallet, max_dollars=50)
@@ -88,7 +88,7 @@ async def test_a_key_that_anybody_could_make_buys_nothing_and_says_how_to_make_o
         assert market.facilitator.calls == []
 
 
-async def test_an_answer_without_a_key_is_given_again_to_the_address_that_bought_it_and_to_no_other() -> None:
+async def test_an_answer_without_a_key_is_returned_again_only_to_the_address_that_bought_it() -> None:
     async with open_paid_campus() as market:
 
         def at(address: str) -> httpx.AsyncClient:

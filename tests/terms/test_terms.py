@@ -1,4 +1,4 @@
-"""The 402: the terms that x402's own clients read, on both frames, from configuration alone."""
+"""The 402: the terms that x402's clients read, on both frames, from configuration alone."""
 
 import cProfile
 import json
@@ -117,7 +117,7 @@ async def test_every_402_fits_the_schema_that_its_tool_lists() -> None:
             jsonschema.validate(reply.data, schemas[tool])
 
 
-async def test_a_key_of_another_scope_is_named_and_a_payment_beside_it_is_taken(frame: Frame) -> None:
+async def test_a_key_of_another_scope_is_named_and_a_payment_sent_with_it_is_accepted(frame: Frame) -> None:
     products = {"stall": {"scope": "stall", "price": "19", "term": "30 days"}, "other": {"scope": "other", "price": "1", "term": "30 days"}}
     async with open_stall(frame, products=products) as campus:
         reply = await campus.call("text_of", key="other", **DAY)
@@ -132,7 +132,7 @@ async def test_a_key_of_another_scope_is_named_and_a_payment_beside_it_is_taken(
             assert (answer.status_code, answer.json()["code"]) == (402, "payment_refused")
 
 
-async def test_a_good_key_is_used_first_and_whatever_stands_beside_it_is_left_alone() -> None:
+async def test_a_good_key_is_used_first_and_a_payment_sent_with_it_is_ignored() -> None:
     async with open_stall() as campus:
         for sent in ("garbage", header({"x402Version": 2})):
             headers = {"Authorization": f"Bearer {await campus.key('stall')}", "PAYMENT-SIGNATURE": sent}
@@ -149,7 +149,7 @@ async def test_every_402_that_was_shown_is_counted(frame: Frame) -> None:
         assert campus.service.payments.ledger._counts["offered", "stall", "text_of", frame] == 3
 
 
-async def test_without_payments_nothing_of_them_is_said(frame: Frame) -> None:
+async def test_without_payments_no_answer_mentions_them(frame: Frame) -> None:
     async with open_campus(frame=frame, stall=make_stall(sells_keys=False)) as campus:
         reply = await campus.call("text_of", **DAY)
         assert (reply.status, reply.code) == (402, "access_required")
@@ -158,7 +158,7 @@ async def test_without_payments_nothing_of_them_is_said(frame: Frame) -> None:
         assert (await campus.http.get("/.well-known/x402")).json()["resources"] == []
 
 
-async def test_terms_that_are_kept_are_told_apart_by_frame_method_and_reason() -> None:
+async def test_rendered_terms_are_kept_by_frame_method_and_reason() -> None:
     shop: FastMCP[Any] = FastMCP("Shop")
 
     @shop.tool(meta=route("GET|POST /v1/shop/day") | access(price="0.02"))
@@ -183,7 +183,7 @@ async def test_terms_that_are_kept_are_told_apart_by_frame_method_and_reason() -
             assert (said["x402Version"], said["extensions"]["bazaar"]["info"]["input"]["type"]) == (2, "mcp")
 
 
-async def test_a_call_by_key_takes_not_one_step_more_where_payments_are_taken() -> None:
+async def test_a_call_by_key_takes_no_extra_step_where_payments_are_accepted() -> None:
     async with open_campus(stall=make_stall(sells_keys=False)) as without, open_stall() as campus:
         assert await steps(campus) == await steps(without)
 

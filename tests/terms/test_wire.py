@@ -1,4 +1,4 @@
-"""Reading payments off the wire: what is one is read whole, whatever else is sent is 400 and never an error of ours."""
+"""Reading payments from the wire: a valid payment is read completely, anything else is a 400 and never a server error."""
 
 import json
 from base64 import b64decode, b64encode
@@ -126,7 +126,7 @@ BAD_MEMBERS: tuple[tuple[str, Any], ...] = (
 
 
 @pytest.mark.parametrize(("path", "value"), BAD_MEMBERS, ids=lambda value: str(value)[:40])
-def test_a_member_that_is_none_is_named_and_not_repeated(path: str, value: Any) -> None:
+def test_a_bad_member_is_named_and_its_value_is_not_repeated(path: str, value: Any) -> None:
     data = changed(V2, path, value)
     for read in (lambda: payment_in_headers(request(("PAYMENT-SIGNATURE", header(data)))), lambda: payment_in_meta({"x402/payment": data})):
         with pytest.raises(Problem) as caught:
@@ -153,7 +153,7 @@ PATHS = st.sampled_from([path for path, _ in BAD_MEMBERS])
 
 
 @given(PATHS, JSON)
-def test_whatever_stands_in_a_member_it_is_a_payment_or_a_400(path: str, value: Any) -> None:
+def test_any_value_of_a_member_is_a_payment_or_a_400(path: str, value: Any) -> None:
     problems: list[Problem] = []
     try:
         payment_in_meta({"x402/payment": changed(V2, path, value)})
@@ -163,7 +163,7 @@ def test_whatever_stands_in_a_member_it_is_a_payment_or_a_400(path: str, value: 
 
 
 @given(st.binary(max_size=200))
-def test_whatever_stands_in_a_header_it_is_a_payment_or_a_400(value: bytes) -> None:
+def test_any_value_of_the_header_is_a_payment_or_a_400(value: bytes) -> None:
     for sent in (value, b64encode(value)):
         with pytest.raises(Problem) as caught:
             payment_in_headers(request(("X-PAYMENT", sent)))
@@ -177,7 +177,7 @@ def test_a_receipt_is_one_that_x402_reads_in_both_headers() -> None:
     assert json.loads(b64decode(headers["X-PAYMENT-RESPONSE"])) == receipt
 
 
-def test_an_idempotency_key_may_stand_in_the_header_the_meta_or_the_arguments() -> None:
+def test_an_idempotency_key_may_be_in_the_header_the_meta_or_the_arguments() -> None:
     assert idempotency_key_in(request(("Idempotency-Key", "a")), {"idempotency-key": "b"}, {"idempotency_key": "c"}) == "a"
     assert idempotency_key_in(request(), {"idempotency-key": "b"}, {"idempotency_key": "c"}) == "b"
     assert idempotency_key_in(request(), {"other": 1}, {"idempotency_key": "c"}) == "c"

@@ -1,4 +1,4 @@
-"""However its arguments are spelled, one call is one call: for what a payment is bound to, and for what its Idempotency-Key finds."""
+"""However its arguments are spelled, a call is the same call: for its payment and for its Idempotency-Key."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class Silent(Middleware):
     """An author's own, which changes nothing: whether it does only the server knows."""
 
 
-async def test_left_out_and_its_default_are_one_call_to_the_terms_of_both_frames() -> None:
+async def test_an_argument_left_out_and_its_default_are_the_same_call_on_both_frames() -> None:
     async with open_paid_campus() as market, market.mcp() as client:
         urls = {terms_of(await market.campus.http.get(PATH, params=lang_of(one)))["resource"]["url"] for one in SPELLINGS}
         for one in SPELLINGS:
@@ -82,7 +82,7 @@ async def test_where_the_authors_middleware_may_change_arguments_nulls_alone_are
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_what_validation_spells_in_one_way_is_one_call(frame: Frame) -> None:
+async def test_spellings_that_validation_makes_equal_are_the_same_call(frame: Frame) -> None:
     async with open_campus(frame=frame, tables=PAYMENTS, cve=cve) as campus:
         said = [(await campus.call("cve_verdict", cve_id=one)).data for one in ("CVE-2021-44228", "cve-2021-44228")]
     urls = {one["accepts"][0]["resource"] if frame == "http" else one["resource"]["url"] for one in said}

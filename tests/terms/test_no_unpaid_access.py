@@ -1,4 +1,4 @@
-"""No unpaid way in where payments are taken: every paid route, by every method, odd spelling and payment that is none."""
+"""No unpaid access where payments are taken: every paid route, with every method, odd spelling and invalid payment."""
 
 import httpx
 import pytest
@@ -28,7 +28,7 @@ def spellings(path: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", PAID)
-async def test_nothing_is_answered_and_nothing_fails(path: str) -> None:
+async def test_no_paid_answer_is_given_away_and_nothing_fails(path: str) -> None:
     async with open_stall() as campus:
         seen = set()
         for spelling in spellings(path):
@@ -44,7 +44,7 @@ async def test_nothing_is_answered_and_nothing_fails(path: str) -> None:
         assert {400, 402, 404, 405} <= seen
 
 
-async def test_the_walk_would_see_an_answer_that_is_given_away() -> None:
+async def test_the_walk_notices_an_answer_that_is_given_away() -> None:
     async with open_stall() as campus:
         answer = await campus.http.get(PAID[0], headers={"Authorization": f"Bearer {await campus.key('stall')}"})
         assert SENTINEL in answer.text

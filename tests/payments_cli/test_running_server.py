@@ -1,4 +1,4 @@
-"""`campus ledger` beside a server that sells: what it counts is what the chain saw, and what the chain did not see is told."""
+"""`campus ledger` next to a running server: it agrees with the chain, and reports what the chain does not show."""
 
 import json
 import secrets
@@ -114,7 +114,7 @@ async def test_the_ledger_agrees_with_the_chain_until_somebody_changes_it(
     ], "the transaction that paid it is found by its nonce"
 
 
-async def test_reconcile_brings_a_payment_in_doubt_to_its_end_and_the_key_to_its_buyer(
+async def test_reconcile_concludes_an_unknown_payment_and_its_buyer_gets_the_key(
     tmp_path: Path, chain: Chain, facilitator: Facilitator, run: Run
 ) -> None:
     payer = Payer(new_wallet())
@@ -147,7 +147,7 @@ async def test_without_payments_there_is_nothing_to_reconcile(tmp_path: Path, ru
     assert refused.err.count("\n") == 1
 
 
-async def test_a_chain_that_does_not_answer_is_told_in_a_sentence(tmp_path: Path, facilitator: Facilitator, run: Run) -> None:
+async def test_a_chain_that_does_not_answer_is_reported_in_a_sentence(tmp_path: Path, facilitator: Facilitator, run: Run) -> None:
     write_config(tmp_path, CONFIG.format(pay_to=PAY_TO, facilitator=facilitator.url, rpc="http://127.0.0.1:9"), port=8000)
     refused = await run(("ledger", "reconcile"))
     assert refused.code == 2

@@ -1,4 +1,4 @@
-"""When the checkout may open: with payments, with the grant, with products, and at the products' own prices."""
+"""When the checkout starts: with payments, the grant, products, and at the products' own prices."""
 
 import re
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ async def test_a_checkout_that_could_sell_nothing_is_refused_at_start_with_what_
 
 @pytest.mark.parametrize("word", [{"price": "0.01"}, {"free": True}, {"key": "opens"}])
 @pytest.mark.parametrize("pattern", ["buy_key", "*"])
-async def test_a_price_of_a_call_cannot_take_the_place_of_the_products_price(pattern: str, word: Mapping[str, Any]) -> None:
+async def test_a_price_per_call_cannot_replace_the_products_price(pattern: str, word: Mapping[str, Any]) -> None:
     with pytest.raises(
         ConfigError, match=r"'buy_key' a price or a key rule, but it sells products at the prices of \[products\]; write buy_key = {}"
     ):
@@ -74,7 +74,7 @@ def test_the_entry_point_names_it() -> None:
     assert [one.load() for one in installed_buildings() if one.name == "checkout"] == [building]
 
 
-async def test_the_shipped_campus_toml_opens_it_once_the_marks_are_taken_away(tmp_path: Path) -> None:
+async def test_the_shipped_campus_toml_opens_it_once_its_lines_are_uncommented(tmp_path: Path) -> None:
     shipped = (Path(__file__).parents[2] / "campus.toml").read_text()
     filled = re.sub(r"(?m)^# (\[|\w+ = )", r"\1", shipped).replace("0x…", PAYMENTS["pay_to"]).replace("https://…", "https://node.example")
     path = tmp_path / "campus.toml"
