@@ -16,6 +16,7 @@ from benchmarks.feeds import FOLDER, Feeds
 from benchmarks.figures import Line, table
 from benchmarks.outages import outage_lines
 from benchmarks.payments import payment_lines
+from benchmarks.uvicorn_parts import part_lines
 
 ROUNDS = 9
 SECONDS = 2.0
@@ -33,7 +34,8 @@ def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feed
     seconds
         How long campus and each baseline are loaded in a round, in turns of half a second.
     only
-        What to measure: refresh, start, payments, recorder, or a part of the name of a comparison, such as "MCP" or "teaser".
+        What to measure: refresh, start, payments, recorder, a part of the name of a comparison, such as "MCP" or "teaser", or
+        uvicorn: what campus's own parts over uvicorn's protocol save, measured only when it is named.
     feeds
         The folder of the real feed files; without them the shipped sample is served and the refresh is skipped.
     """
@@ -54,7 +56,9 @@ def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: s
     if only in ("", "recorder"):
         yield from beat_lines(folder / "beats", rounds=rounds, seconds=seconds)
         yield from outage_lines(folder / "outages")
-    if only not in ("refresh", "start", "payments", "recorder"):
+    if only == "uvicorn":
+        yield from part_lines(folder / "uvicorn", rounds=rounds, seconds=seconds)
+    if only not in ("refresh", "start", "payments", "recorder", "uvicorn"):
         yield from call_lines(folder, feeds, rounds=rounds, seconds=seconds, only=only)
 
 

@@ -15,7 +15,6 @@ from tests.serving import CAMPUS, Served, free_port, serving
 
 HOST = "127.0.0.1"
 ROOT = Path(__file__).parents[1]
-TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 FIRST, LAST = 0, -1
 START_SECONDS = 30
@@ -32,9 +31,8 @@ class Server:
     pid: int
 
     def cpu_seconds(self) -> float:
-        """CPU seconds of all its threads so far, user and system."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        """CPU seconds of all its threads so far, user and system: the kernel's clock of the process, in nanoseconds."""
+        return time.clock_gettime(~self.pid << 3 | 2)
 
     def memory(self) -> float:
         """Its resident memory, in MB."""

@@ -1,4 +1,4 @@
-"""Whether the service lives (/healthz) and is well (/readyz)."""
+"""The probes: whether the process answers (/healthz), and whether it can answer calls (/readyz)."""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -13,19 +13,19 @@ from twins import Problem
 log = logging.getLogger(__name__)
 
 Findings = Mapping[str, Sequence[str]]
-"""By name of the check: a sentence for each thing that is wrong; none when it is well."""
+"""By name of the check: a sentence for each thing that is wrong; none when all is well."""
 
 FAILED_CHECKS = "checks"
-KEEP_SECONDS = 1.0
-PATIENCE_SECONDS = 8.0
+CACHE_SECONDS = 1.0
+CHECK_SECONDS = 8.0
 
 
 class Health:
-    """Two probes. /readyz asks `checks` at most once in `keep_seconds`, whoever calls: it cannot be used to load the database.
+    """Two probes. /readyz runs `checks` at most once in `cache_seconds`, so that callers cannot load the database with it.
 
-    Only what the checks called `needed` find (default: any) makes it 503: a list that is old, say, is better than none, and
-    otherwise a load balancer would remove every instance at once. What the checks say is for the operator alone: it may name
-    addresses and files, so the public probe names only the checks that failed.
+    Only findings of the checks in `needed` (default: of any) make it 503: an old list, for example, is better than none, and
+    otherwise a load balancer would remove every instance at once. Findings may name addresses and files, so only the operator
+    reads them; the public probe names the checks that failed.
     """
 
     def __init__(
@@ -33,18 +33,18 @@ class Health:
         checks: Callable[[], Awaitable[Findings]],
         *,
         needed: Collection[str] | None = None,
-        keep_seconds: float = KEEP_SECONDS,
-        patience_seconds: float = PATIENCE_SECONDS,
+        cache_seconds: float = CACHE_SECONDS,
+        check_seconds: float = CHECK_SECONDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._checks = checks
         self._needed = needed
-        self._keep_seconds = keep_seconds
-        self._patience_seconds = patience_seconds
+        self._cache_seconds = cache_seconds
+        self._check_seconds = check_seconds
         self._clock = clock
-        self._asking = anyio.Lock()
+        self._running = anyio.Lock()
         self._findings: Findings = {}
-        self._stale_at = -1.0
+        self._expires_at = -1.0
 
     @property
     def probes(self) -> Mapping[str, ASGIApp]:
@@ -57,19 +57,19 @@ class Health:
         return {"/healthz": self.alive, "/readyz": self.explain}
 
     async def alive(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """200 as long as the process answers at all."""
-        if await _is_read(scope, send):
+        """200 while the process answers at all."""
+        if await _is_allowed(scope, send):
             await send_json(send, {"ok": True}, status=200)
 
     async def ready(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """200 when calls can be answered, else 503; either way whether each check is ok."""
-        if await _is_read(scope, send):
+        """200 when calls can be answered, else 503; the body says of each check whether it is ok."""
+        if await _is_allowed(scope, send):
             findings = await self.findings()
             await self._send(send, findings, {name: "failed" if found else "ok" for name, found in findings.items()})
 
     async def explain(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The same with every sentence that the checks found."""
-        if await _is_read(scope, send):
+        """The same with every finding."""
+        if await _is_allowed(scope, send):
             findings = await self.findings()
             await self._send(send, findings, {name: list(found) for name, found in findings.items()})
 
@@ -81,26 +81,26 @@ class Health:
         return self._needed is None or name in self._needed or name == FAILED_CHECKS
 
     async def findings(self) -> Findings:
-        """What the checks say, at most `keep_seconds` old."""
-        async with self._asking:
-            if self._clock() >= self._stale_at:
-                self._findings = await self._ask()
-                self._stale_at = self._clock() + self._keep_seconds
+        """What the checks find, at most `cache_seconds` old."""
+        async with self._running:
+            if self._clock() >= self._expires_at:
+                self._findings = await self._run()
+                self._expires_at = self._clock() + self._cache_seconds
             return self._findings
 
-    async def _ask(self) -> Findings:
+    async def _run(self) -> Findings:
         try:
-            with anyio.fail_after(self._patience_seconds):
+            with anyio.fail_after(self._check_seconds):
                 return await self._checks()
         except TimeoutError:
-            return {FAILED_CHECKS: [f"the checks did not finish within {self._patience_seconds:g} s; see what the database is doing"]}
+            return {FAILED_CHECKS: [f"the checks did not finish within {self._check_seconds:g} s; see what the database is doing"]}
         except Exception:
             log.exception("readiness checks failed")
             return {FAILED_CHECKS: ["the checks failed; the cause is in the server's log"]}
 
 
-async def _is_read(scope: Scope, send: Send) -> bool:
-    """Answer 405 to all but GET and HEAD."""
+async def _is_allowed(scope: Scope, send: Send) -> bool:
+    """Whether the method is GET or HEAD; any other is answered with 405."""
     if scope["method"] in ("GET", "HEAD"):
         return True
     problem = Problem(405, "method_not_allowed", "Use GET or HEAD here.", headers={"Allow": "GET, HEAD"})

@@ -1,4 +1,4 @@
-"""Where a request goes: a tool's twin, a building's MCP endpoint, or campus's own pages."""
+"""The router: a request goes to a tool's twin, to a building's MCP endpoint, or to the pages, by its exact path."""
 
 from collections.abc import Awaitable, Mapping
 
@@ -9,13 +9,13 @@ from twins import RouteTable
 
 
 class Router:
-    """Exact addresses first: what is not listed here reaches no tool."""
+    """Routes by exact path; a path that is not listed reaches no tool."""
 
     def __init__(self, twins: RouteTable, mcp: Mapping[str, ASGIApp], pages: ASGIApp) -> None:
         self.replace(twins, mcp, pages)
 
     def replace(self, twins: RouteTable, mcp: Mapping[str, ASGIApp], pages: ASGIApp) -> None:
-        """Serve these from now on; requests that are being answered go on as they began."""
+        """Use these routes from now on; running requests are finished by the old ones."""
         self._twins = twins
         self._mcp = mcp
         self._pages = pages

@@ -86,7 +86,7 @@ async def test_checks_that_hang_are_a_finding(serving) -> None:
         await anyio.sleep_forever()
         raise AssertionError
 
-    async with serving(nowhere, probes=Health(hang, patience_seconds=0.1).operator_probes) as served:
+    async with serving(nowhere, probes=Health(hang, check_seconds=0.1).operator_probes) as served:
         answer = await served.get("/readyz")
     assert answer.status == 503
     assert "did not finish" in answer.json()["checks"]["checks"][0]
