@@ -1,4 +1,4 @@
-"""The recorder's own outage of one minute and of ten, among 2,000 clients that retry as the printed line does."""
+"""An outage of one minute and one of ten, with 2,000 clients that retry as the cron command does."""
 
 import pytest
 from recorder.conftest import authority, open_recorder, recorder  # noqa: F401  # fixtures

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from recorder.receivers import Receiver
-from recorder.recorders import Recorder
+from recorder.recorders import OpenRecorder, Recorder
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from buildings.recorder.tables import MONITOR_TARGETS
@@ -23,7 +23,9 @@ def verify(received: Any, secret: str) -> None:
     assert expected in headers["webhook-signature"].split(" ")
 
 
-async def test_an_alert_verifies_with_the_secret_of_its_registration_and_with_no_other(open_recorder: Any, receiver: Any) -> None:
+async def test_an_alert_verifies_with_the_secret_of_its_registration_and_with_no_other(
+    open_recorder: OpenRecorder, receiver: Receiver
+) -> None:
     async with open_recorder(clock=Clock(datetime.now(UTC))) as recorder:
         monitor, another = await recorder.register(receiver.url("/1")), await recorder.register(receiver.url("/2"))
         await recorder.beat(monitor, status="fail")
@@ -36,7 +38,7 @@ async def test_an_alert_verifies_with_the_secret_of_its_registration_and_with_no
         Webhook(monitor["webhook_secret"]).verify(alert.body.replace(b"failed", b"passed"), dict(alert.headers))
 
 
-async def test_a_death_and_a_recovery_are_told_signed_and_in_order(on_each_database: Any, receiver: Any) -> None:
+async def test_a_death_and_a_recovery_are_told_signed_and_in_order(on_each_database: Recorder, receiver: Receiver) -> None:
     monitor = await on_each_database.register(receiver.url(), period_minutes=10, grace_minutes=2)
     await on_each_database.pass_time(minutes=13)
     assert await on_each_database.sweep() == 1
@@ -65,7 +67,7 @@ async def test_a_death_and_a_recovery_are_told_signed_and_in_order(on_each_datab
     assert (await on_each_database.deliver(), await on_each_database.alerts(monitor)) == (0, [])
 
 
-async def test_a_failure_is_told_with_the_capsule_and_the_way_to_resume(recorder: Any, receiver: Any) -> None:
+async def test_a_failure_is_told_with_the_capsule_and_the_way_to_resume(recorder: Recorder, receiver: Receiver) -> None:
     monitor = await recorder.register(receiver.url(), key="recorder")
     await recorder.beat(monitor, capsule={"step": 1}, seq=1)
     await recorder.beat(monitor, status=3, capsule={"step": 2}, seq=2)
@@ -77,7 +79,9 @@ async def test_a_failure_is_told_with_the_capsule_and_the_way_to_resume(recorder
     assert monitor["secret"].encode() not in failed.body
 
 
-async def test_a_message_that_is_not_taken_is_sent_again_under_its_id_by_the_retry_policy(on_each_database: Any, receiver: Any) -> None:
+async def test_a_message_that_is_not_taken_is_sent_again_under_its_id_by_the_retry_policy(
+    on_each_database: Recorder, receiver: Receiver
+) -> None:
     monitor = await on_each_database.register(receiver.url())
     receiver.answer(500, 302, 404, 200)
     await on_each_database.beat(monitor, status="fail")
@@ -93,7 +97,7 @@ async def test_a_message_that_is_not_taken_is_sent_again_under_its_id_by_the_ret
     assert await on_each_database.alerts(monitor) == []
 
 
-async def test_a_new_alert_waits_for_earlier_ones_but_not_for_the_retry_policy(recorder: Any, receiver: Any) -> None:
+async def test_a_new_alert_waits_for_earlier_ones_but_not_for_the_retry_policy(recorder: Recorder, receiver: Receiver) -> None:
     monitor = await recorder.register(receiver.url())
     receiver.answer(200, 500, 500, 500, 500, 200)
     await recorder.beat(monitor, status=1)
@@ -109,7 +113,9 @@ async def test_a_new_alert_waits_for_earlier_ones_but_not_for_the_retry_policy(r
     assert receiver.types[-2:] == ["monitor.recovered", "monitor.failed"]
 
 
-async def test_a_new_alert_brings_no_try_forward_at_a_target_that_never_took_anything(on_each_database: Any, receiver: Any) -> None:
+async def test_a_new_alert_brings_no_try_forward_at_a_target_that_never_took_anything(
+    on_each_database: Recorder, receiver: Receiver
+) -> None:
     monitor = await on_each_database.register(receiver.url())
     receiver.answer(500)
     tries = 0
@@ -124,7 +130,7 @@ async def test_a_new_alert_brings_no_try_forward_at_a_target_that_never_took_any
     assert {one.json["type"] for one in receiver.requests} == {"monitor.failed"}
 
 
-async def test_a_target_is_left_alone_for_as_long_as_it_asks(recorder: Any, receiver: Any) -> None:
+async def test_a_target_is_left_alone_for_as_long_as_it_asks(recorder: Recorder, receiver: Receiver) -> None:
     monitor = await recorder.register(receiver.url())
     receiver.answer(503, headers={"Retry-After": "600"})
     await recorder.beat(monitor, status="fail")
@@ -138,7 +144,7 @@ async def test_a_target_is_left_alone_for_as_long_as_it_asks(recorder: Any, rece
 
 
 @pytest.mark.parametrize("asked", ["0", "1", "Fri, 21 Aug 2026 11:00:00 GMT", "0.001", "-1", "nan"])
-async def test_no_retry_after_brings_a_try_forward(asked: str, on_each_database: Any, receiver: Any) -> None:
+async def test_no_retry_after_brings_a_try_forward(asked: str, on_each_database: Recorder, receiver: Receiver) -> None:
     monitor = await on_each_database.register(receiver.url())
     receiver.answer(503, headers={"Retry-After": asked})
     await on_each_database.beat(monitor, status="fail")
@@ -151,7 +157,7 @@ async def test_no_retry_after_brings_a_try_forward(asked: str, on_each_database:
     assert len(receiver.requests) == 4
 
 
-async def test_the_alert_tells_of_the_capsule_that_was_the_last_when_it_was_raised(on_each_database: Any, receiver: Any) -> None:
+async def test_the_alert_tells_of_the_capsule_that_was_the_last_when_it_was_raised(on_each_database: Recorder, receiver: Receiver) -> None:
     monitor = await on_each_database.register(receiver.url(), key="recorder")
     receiver.answer(500, 200)
     await on_each_database.beat(monitor, status="fail", capsule={"step": 1})
@@ -166,7 +172,7 @@ async def test_the_alert_tells_of_the_capsule_that_was_the_last_when_it_was_rais
 
 @pytest.mark.parametrize(("waiting", "types"), [(5, ["monitor.failed"] * 5), (6, ["monitor.digest"])])
 async def test_five_that_wait_go_out_one_by_one_and_six_as_a_digest(
-    waiting: int, types: list[str], on_each_database: Any, receiver: Any
+    waiting: int, types: list[str], on_each_database: Recorder, receiver: Receiver
 ) -> None:
     key = await on_each_database.campus.key("recorder")
     for number in range(waiting):
@@ -175,7 +181,7 @@ async def test_five_that_wait_go_out_one_by_one_and_six_as_a_digest(
     assert receiver.types == types
 
 
-async def test_more_than_five_that_wait_become_one_digest(on_each_database: Any, receiver: Any) -> None:
+async def test_more_than_five_that_wait_become_one_digest(on_each_database: Recorder, receiver: Receiver) -> None:
     key = await on_each_database.campus.key("recorder")
     monitors = [await on_each_database.register(receiver.url(), key=key, name=f"m{number}") for number in range(7)]
     assert len({one["webhook_secret"] for one in monitors}) == 1
@@ -193,7 +199,7 @@ async def test_more_than_five_that_wait_become_one_digest(on_each_database: Any,
     assert await on_each_database.deliver() == 0
 
 
-async def test_a_target_that_says_it_is_gone_is_disabled_and_the_fleet_says_so(recorder: Any, receiver: Any) -> None:
+async def test_a_target_that_says_it_is_gone_is_disabled_and_the_fleet_says_so(recorder: Recorder, receiver: Receiver) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(receiver.url(), key=key)
     receiver.answer(410)
@@ -211,7 +217,7 @@ async def test_a_target_that_says_it_is_gone_is_disabled_and_the_fleet_says_so(r
     assert await recorder.deliver() == 2
 
 
-async def test_a_target_that_fails_for_five_days_is_disabled(recorder: Any, receiver: Any) -> None:
+async def test_a_target_that_fails_for_five_days_is_disabled(recorder: Recorder, receiver: Receiver) -> None:
     monitor = await recorder.register(receiver.url())
     receiver.answer(500)
     await recorder.beat(monitor, status="fail")
@@ -224,7 +230,7 @@ async def test_a_target_that_fails_for_five_days_is_disabled(recorder: Any, rece
     assert 8 <= tries <= 15
 
 
-async def test_a_lease_that_lapsed_is_taken_over_and_a_live_one_is_not(on_each_database: Any, receiver: Any) -> None:
+async def test_a_lease_that_lapsed_is_taken_over_and_a_live_one_is_not(on_each_database: Recorder, receiver: Receiver) -> None:
     monitor = await on_each_database.register(receiver.url())
     await on_each_database.beat(monitor, status="fail")
     dispatcher = on_each_database.campus.site.state.dispatcher
@@ -257,7 +263,7 @@ async def test_a_monitor_may_have_several_targets_and_each_gets_every_alert(on_e
     assert await on_each_database.targets() == []
 
 
-async def test_what_a_target_answers_reaches_nobody(recorder: Any, receiver: Any) -> None:
+async def test_what_a_target_answers_reaches_nobody(recorder: Recorder, receiver: Receiver) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(receiver.url("/hook?token=hush"), key=key)
     receiver.answer(500, body=b"internal detail")

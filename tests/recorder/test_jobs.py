@@ -92,15 +92,15 @@ async def test_the_tidy_job_deletes_inactive_monitors_without_a_key_and_no_other
         assert await recorder.row(silent) is not None
     receiver.requests.clear()
     assert await recorder.deliver() == 1
-    (told,) = receiver.requests
-    assert (told.path, told.json["type"], told.json["monitor"]["name"], told.json["reason"]) == (
+    (received,) = receiver.requests
+    assert (received.path, received.json["type"], received.json["monitor"]["name"], received.json["reason"]) == (
         "/1",
         "monitor.expiring",
         "quiet",
         "silent",
     )
-    assert (told.json["state"], told.json["since"]) == (None, "2026-08-21T13:05:00Z")
-    assert "deleted tomorrow" in told.json["notice"]
+    assert (received.json["state"], received.json["since"]) == (None, "2026-08-21T13:05:00Z")
+    assert "deleted tomorrow" in received.json["notice"]
     await recorder.campus.run("tidy")
     assert await recorder.row(silent) is not None, "the notice was sent today, it is deleted tomorrow"
     await recorder.pass_time(days=1)

@@ -1,9 +1,10 @@
 """Alerts that people read: e-mail, confirmed before the first and ended by a click, Discord, and the badge."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
+from recorder.receivers import Mailbox, Receiver
+from recorder.recorders import OpenRecorder, Recorder
 
 from buildings.recorder.alert_texts import span
 from buildings.recorder.badge import badge_svg
@@ -12,7 +13,9 @@ pytestmark = pytest.mark.anyio
 ME = "me@example.com"
 
 
-async def test_an_address_is_asked_before_the_first_alert_and_gets_it_after_the_click(open_recorder: Any, mailbox: Any) -> None:
+async def test_an_address_is_asked_before_the_first_alert_and_gets_it_after_the_click(
+    open_recorder: OpenRecorder, mailbox: Mailbox
+) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
         key = await recorder.campus.key("recorder")
         monitor = await recorder.register(None, alert_email=ME, key=key, name="nightly backup")
@@ -37,7 +40,7 @@ async def test_an_address_is_asked_before_the_first_alert_and_gets_it_after_the_
         assert alert["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
 
 
-async def test_unsubscribing_ends_alerts_until_the_address_is_confirmed_anew(open_recorder: Any, mailbox: Any) -> None:
+async def test_unsubscribing_ends_alerts_until_the_address_is_confirmed_anew(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
         key = await recorder.campus.key("recorder")
         monitor = await recorder.register(None, alert_email=ME, key=key)
@@ -60,7 +63,7 @@ async def test_unsubscribing_ends_alerts_until_the_address_is_confirmed_anew(ope
         assert "Confirm" in mailbox.messages[-1]["Subject"]
 
 
-async def test_a_link_that_was_not_sent_leads_nowhere(open_recorder: Any, mailbox: Any) -> None:
+async def test_a_link_that_was_not_sent_leads_nowhere(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
         await recorder.register(None, alert_email=ME, key="recorder")
         await recorder.deliver()
@@ -70,7 +73,7 @@ async def test_a_link_that_was_not_sent_leads_nowhere(open_recorder: Any, mailbo
             assert (answer.status_code, answer.json()["code"]) == (404, "link_not_found")
 
 
-async def test_a_key_asks_twenty_addresses_a_day(open_recorder: Any, mailbox: Any) -> None:
+async def test_a_key_asks_twenty_addresses_a_day(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
         key = await recorder.campus.key("recorder")
         statuses = []
@@ -84,7 +87,7 @@ async def test_a_key_asks_twenty_addresses_a_day(open_recorder: Any, mailbox: An
         assert (await recorder.call("register_monitor", name="a", alert_email="b@example.com", key=key)).status == 200
 
 
-async def test_many_alerts_become_one_message_and_a_refused_address_is_given_up(open_recorder: Any, mailbox: Any) -> None:
+async def test_many_alerts_become_one_message_and_a_refused_address_is_given_up(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
         key = await recorder.campus.key("recorder")
         monitors = [await recorder.register(None, alert_email=ME, key=key, name=f"m{number}") for number in range(6)]
@@ -104,7 +107,7 @@ async def test_many_alerts_become_one_message_and_a_refused_address_is_given_up(
         assert "550" in target.disabled_because
 
 
-async def test_discord_is_recognised_asked_at_registration_and_sent_embeds(open_recorder: Any, receiver: Any) -> None:
+async def test_discord_is_recognised_asked_at_registration_and_sent_embeds(open_recorder: OpenRecorder, receiver: Receiver) -> None:
     async with open_recorder(settings={"discord_hosts": ["localhost"]}) as recorder:
         url = receiver.url("/api/webhooks/123/to-ken?thread_id=5")
         monitor = await recorder.register(url, name="@everyone")
@@ -121,7 +124,7 @@ async def test_discord_is_recognised_asked_at_registration_and_sent_embeds(open_
         assert "webhook-signature" not in sent.headers
 
 
-async def test_discord_sets_the_pace_and_a_deleted_webhook_is_given_up(open_recorder: Any, receiver: Any) -> None:
+async def test_discord_sets_the_pace_and_a_deleted_webhook_is_given_up(open_recorder: OpenRecorder, receiver: Receiver) -> None:
     async with open_recorder(settings={"discord_hosts": ["localhost"]}) as recorder:
         monitor = await recorder.register(receiver.url("/api/webhooks/123/token"))
         await recorder.beat(monitor, status="fail")
@@ -138,7 +141,7 @@ async def test_discord_sets_the_pace_and_a_deleted_webhook_is_given_up(open_reco
         assert (refused.code, refused.data["rule"]) == ("target_refused", "discord")
 
 
-async def test_the_badge_shows_the_state_to_everyone(recorder: Any) -> None:
+async def test_the_badge_shows_the_state_to_everyone(recorder: Recorder) -> None:
     monitor = await recorder.register(period_minutes=10, grace_minutes=2, name='<script>"&')
     path = monitor["badge_url"].removeprefix("http://campus.test")
     for minutes, word in ((0, "alive"), (11, "late"), (2, "dead")):

@@ -12,6 +12,8 @@ from typing import Any
 import anyio
 import httpcore
 import pytest
+from recorder.receivers import Authority, Receiver
+from recorder.recorders import OpenRecorder, Recorder
 
 from campus.alerts.retry_policy import WAITS
 from campus.outbound.callers_urls import GuardedClient, guarded_client
@@ -28,7 +30,7 @@ NAMES = 24
 
 
 @asynccontextmanager
-async def delivering(recorder: Any) -> AsyncIterator[None]:
+async def delivering(recorder: Recorder) -> AsyncIterator[None]:
     """Deliver as the watch does."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(partial(recorder.campus.site.state.dispatcher.run, every=0.1))
@@ -42,13 +44,13 @@ async def until(condition: Any) -> None:
             await anyio.sleep(0.02)
 
 
-async def fail_all(recorder: Any, urls: Sequence[str], **arguments: Any) -> None:
+async def fail_all(recorder: Recorder, urls: Sequence[str], **arguments: Any) -> None:
     for url in urls:
         await recorder.beat(await recorder.register(url, **arguments), status="fail")
 
 
 async def test_an_alert_overtakes_those_whose_receivers_never_answer(
-    open_recorder: Any, storage_url: str, authority: Any, receiver: Any
+    open_recorder: OpenRecorder, storage_url: str, authority: Authority, receiver: Receiver
 ) -> None:
     patient = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
     settings = {"monitors_per_host": 1_000}
@@ -64,7 +66,7 @@ async def test_an_alert_overtakes_those_whose_receivers_never_answer(
 
 
 async def test_targets_that_took_an_alert_before_do_not_wait_for_new_ones(
-    open_recorder: Any, storage_url: str, authority: Any, receiver: Any
+    open_recorder: OpenRecorder, storage_url: str, authority: Authority, receiver: Receiver
 ) -> None:
     patient = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
     settings = {"shared_hosts": ["localhost"], "deliveries": 16}
@@ -84,7 +86,7 @@ async def test_targets_that_took_an_alert_before_do_not_wait_for_new_ones(
 
 
 async def test_new_targets_of_a_sender_whose_others_fail_come_after_those_of_other_senders(
-    open_recorder: Any, storage_url: str, receiver: Any
+    open_recorder: OpenRecorder, storage_url: str, receiver: Receiver
 ) -> None:
     async with open_recorder(storage=storage_url, settings={"deliveries": 1}) as recorder, recorder.calling_from("192.0.2.1") as other:
         receiver.answer(404, 200)
@@ -97,7 +99,7 @@ async def test_new_targets_of_a_sender_whose_others_fail_come_after_those_of_oth
 
 
 async def test_a_new_target_that_hangs_is_given_up_sooner_while_others_wait(
-    open_recorder: Any, authority: Any, receiver: Any, monkeypatch: pytest.MonkeyPatch
+    open_recorder: OpenRecorder, authority: Authority, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(import_module("campus.alerts.dispatcher"), "HURRIED_SECONDS", 2.0)
     patient = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
@@ -111,7 +113,7 @@ async def test_a_new_target_that_hangs_is_given_up_sooner_while_others_wait(
 
 
 @pytest.fixture
-def stuck(authority: Any) -> Iterator[GuardedClient]:
+def stuck(authority: Authority) -> Iterator[GuardedClient]:
     """A client whose name servers do not answer for names that begin with `hang`, until the test is over, and which waits long."""
     release = Event()
 
@@ -126,7 +128,7 @@ def stuck(authority: Any) -> Iterator[GuardedClient]:
     release.set()
 
 
-async def test_unanswered_names_delay_no_delivery(open_recorder: Any, receiver: Any, stuck: GuardedClient) -> None:
+async def test_unanswered_names_delay_no_delivery(open_recorder: OpenRecorder, receiver: Receiver, stuck: GuardedClient) -> None:
     async with open_recorder(web=stuck) as recorder, AsyncExitStack() as stack, anyio.create_task_group() as tasks:
         monitor = await recorder.register(receiver.url(), key="recorder")
         for number in range(NAMES):
@@ -140,7 +142,9 @@ async def test_unanswered_names_delay_no_delivery(open_recorder: Any, receiver: 
         tasks.cancel_scope.cancel()
 
 
-async def test_unanswered_names_delay_no_other_callers_registration(open_recorder: Any, receiver: Any, stuck: GuardedClient) -> None:
+async def test_unanswered_names_delay_no_other_callers_registration(
+    open_recorder: OpenRecorder, receiver: Receiver, stuck: GuardedClient
+) -> None:
     async with open_recorder(web=stuck) as recorder, recorder.calling_from("192.0.2.1") as other, anyio.create_task_group() as tasks:
         for number in range(NAMES):
             url = f"https://hang{number}.good.dev/"
@@ -151,7 +155,7 @@ async def test_unanswered_names_delay_no_other_callers_registration(open_recorde
         tasks.cancel_scope.cancel()
 
 
-async def test_registrations_of_one_address_are_limited(open_recorder: Any) -> None:
+async def test_registrations_of_one_address_are_limited(open_recorder: OpenRecorder) -> None:
     for frame in ("http", "mcp"):
         async with open_recorder(frame, settings={"registrations_per_minute": 30}) as recorder:
             for number in range(30):
@@ -168,7 +172,7 @@ async def test_registrations_of_one_address_are_limited(open_recorder: Any) -> N
             await recorder.register("https://localhost/x")
 
 
-async def test_addresses_of_one_ipv6_network_are_one_caller(open_recorder: Any) -> None:
+async def test_addresses_of_one_ipv6_network_are_one_caller(open_recorder: OpenRecorder) -> None:
     async with open_recorder(settings={"registrations_per_minute": 1}) as recorder, AsyncExitStack() as stack:
         callers = [
             await stack.enter_async_context(recorder.calling_from(address))
@@ -180,7 +184,7 @@ async def test_addresses_of_one_ipv6_network_are_one_caller(open_recorder: Any) 
     assert [reply.status for reply in replies] == [200, 429, 200, 200, 429]
 
 
-async def test_monitors_without_a_key_at_one_host_are_limited_by_caller(open_recorder: Any, storage_url: str) -> None:
+async def test_monitors_without_a_key_at_one_host_are_limited_by_caller(open_recorder: OpenRecorder, storage_url: str) -> None:
     async with open_recorder(storage=storage_url, settings={"monitors_per_host": 3}) as recorder:
         mine = [await recorder.register(f"https://localhost/{number}") for number in range(3)]
         refused = await recorder.call("register_monitor", name="a", alert_webhook="https://localhost/3")
@@ -196,7 +200,9 @@ async def test_monitors_without_a_key_at_one_host_are_limited_by_caller(open_rec
             await recorder.register(f"https://localhost/{number}")
 
 
-async def test_a_monitor_that_flaps_sends_a_few_messages_a_minute_and_a_digest_of_the_rest(on_each_database: Any, receiver: Any) -> None:
+async def test_a_monitor_that_flaps_sends_a_few_messages_a_minute_and_a_digest_of_the_rest(
+    on_each_database: Recorder, receiver: Receiver
+) -> None:
     monitor = await on_each_database.register(receiver.url(), name="flapping")
     for _ in range(20):
         for status in ("fail", "ok"):
@@ -213,7 +219,9 @@ async def test_a_monitor_that_flaps_sends_a_few_messages_a_minute_and_a_digest_o
     assert await on_each_database.alerts(monitor) == []
 
 
-async def test_a_host_that_takes_nothing_is_asked_a_few_times_however_many_monitors_name_it(on_each_database: Any, receiver: Any) -> None:
+async def test_a_host_that_takes_nothing_is_asked_a_few_times_however_many_monitors_name_it(
+    on_each_database: Recorder, receiver: Receiver
+) -> None:
     receiver.answer(404)
     await fail_all(on_each_database, [receiver.url(f"/{number}") for number in range(30)])
     for _ in range(24 * 6):
@@ -228,7 +236,7 @@ async def test_a_host_that_takes_nothing_is_asked_a_few_times_however_many_monit
     assert len(taken) == 30, "once it answers, each alert arrives"
 
 
-async def test_one_address_has_a_host_sent_to_so_often_a_minute(open_recorder: Any, receiver: Any) -> None:
+async def test_one_address_has_a_host_sent_to_so_often_a_minute(open_recorder: OpenRecorder, receiver: Receiver) -> None:
     async with open_recorder(settings={"alerts_per_host": 10}) as recorder, recorder.calling_from("192.0.2.1") as other:
         await fail_all(recorder, [receiver.url(f"/{number}") for number in range(25)])
         await fail_all(other, [receiver.url("/other")])
@@ -242,7 +250,7 @@ async def test_one_address_has_a_host_sent_to_so_often_a_minute(open_recorder: A
             assert len(receiver.requests) == sent
 
 
-def test_a_client_apart_is_guarded_alike(authority: Any) -> None:
+def test_a_client_apart_is_guarded_alike(authority: Authority) -> None:
     web = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client)
     for one in (web, web.apart()):
         with pytest.raises(Exception, match="only https"):

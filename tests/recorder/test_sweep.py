@@ -123,9 +123,9 @@ async def test_a_long_outage_is_reported_to_each_target_once(recorder: Recorder,
     await recorder.sweep()
     await recorder.sweep()
     assert await recorder.deliver() == 1
-    (told,) = receiver.requests
-    assert (told.json["type"], told.json["monitor"], told.json["state"]) == ("recorder.blind", None, None)
-    assert (told.json["since"], told.json["until"]) == ("2026-08-21T12:00:00Z", "2026-08-21T12:59:00Z")
+    (received,) = receiver.requests
+    assert (received.json["type"], received.json["monitor"], received.json["state"]) == ("recorder.blind", None, None)
+    assert (received.json["since"], received.json["until"]) == ("2026-08-21T12:00:00Z", "2026-08-21T12:59:00Z")
     entries = (await recorder.call("fleet_status", key=key)).data["monitors"]
     assert {one["unverified"] for one in entries} == {True}
 
@@ -209,7 +209,7 @@ async def test_of_more_deaths_than_fit_one_transaction_the_longest_overdue_come_
 async def test_a_beat_that_commits_while_the_sweep_waits_for_its_row_keeps_the_monitor_alive(
     open_recorder: OpenRecorder, postgres: Postgres
 ) -> None:
-    """Without the lock that keeps the writers of PostgreSQL apart: the statement alone must decide."""
+    """Without the lock that serializes writers on PostgreSQL: the statement alone must decide."""
     name = postgres.create_database()
     async with open_recorder(storage=postgres.url(name)) as recorder:
         monitor = await recorder.register()
