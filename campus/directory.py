@@ -108,8 +108,3 @@ class Directory:
         found = (entry.mcp for entry in self._buildings.values() for tool in entry.tools if tool.name == GUIDE and tool.free)
         address = next(found, None)
         return address and f"The tool {GUIDE} at {address} has the steps."
-
-    def price(self, building: str, tool: str) -> str | None:
-        """US dollars per call, such as "0.02"; None when the tool is not open or cannot be paid for per call."""
-        entry = self.tool(building, tool)
-        return entry.price if entry else None

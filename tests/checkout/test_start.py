@@ -66,8 +66,8 @@ async def test_a_price_per_call_cannot_replace_the_products_price(pattern: str, 
 async def test_a_pattern_for_all_tools_can_leave_the_sale_out() -> None:
     tools = {"*": {"price": "0.01"}, "buy_key": {}}
     directory = await open_servers(config(buildings={"checkout": {"grants": ["keys"], "tools": tools}}))
-    assert directory.price("checkout", "list_products") == "0.01"
-    assert directory.price("checkout", "buy_key") is None
+    prices = {tool: entry.price for tool in ("list_products", "buy_key") if (entry := directory.tool("checkout", tool))}
+    assert prices == {"list_products": "0.01", "buy_key": None}
 
 
 def test_the_entry_point_names_it() -> None:
