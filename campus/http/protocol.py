@@ -1,7 +1,9 @@
 """Connections: uvicorn's HTTP/1.1 protocol with limits on heads, pipelining, connections and time, and responses in one piece.
 
 Uvicorn has no such limits, so this file builds on its httptools protocol by names that uvicorn does not document. Each name has
-a test in tests/http/test_uvicorn_names.py, which fails with a sentence when an upgrade of uvicorn changes it.
+a test in tests/http/test_uvicorn_names.py, which fails with a sentence when an upgrade of uvicorn changes it. Measured by
+`python -m benchmarks --only uvicorn`: responses in one piece save 4 to 8 % of the CPU of a call with a key, directly and behind
+Caddy, and with all limits a call costs no more than on uvicorn's own protocol, which has none.
 """
 
 import asyncio
