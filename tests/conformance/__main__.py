@@ -16,7 +16,7 @@ from conformance.node import PROTOCOL, Node
 from conformance.openapi_fuzz import fuzz
 from conformance.paying import PACKAGES as PAYERS
 from conformance.paying import pay_by_stock_clients
-from conformance.served_campus import NOBODY_PAYS, serve_campus
+from conformance.served_campus import UNPAYABLE, serve_campus
 from conformance.typescript import call_by_typescript
 
 PACKAGES = {"mcp": PROTOCOL, "typescript": PROTOCOL, "payments": PAYERS, "crawler": CRAWLER, "generated": GENERATOR}
@@ -42,7 +42,7 @@ def run(folder: Path, parts: list[str]) -> list[str]:
     if "payments" in parts:
         faults += pay_by_stock_clients(node, folder / "payments")
     (folder / "campus").mkdir()
-    with serve_campus(folder / "campus", payments=NOBODY_PAYS) as campus:
+    with serve_campus(folder / "campus", payments=UNPAYABLE) as campus:
         if "mcp" in parts:
             faults += run_suites(node, campus.url)
         if "typescript" in parts:

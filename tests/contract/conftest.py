@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from conformance.served_campus import NOBODY_PAYS, ServedCampus, serve_campus
+from conformance.served_campus import UNPAYABLE, ServedCampus, serve_campus
 
 
 @pytest.fixture(scope="session")
 def campus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCampus]:
-    with serve_campus(tmp_path_factory.mktemp("campus"), payments=NOBODY_PAYS) as campus:
+    with serve_campus(tmp_path_factory.mktemp("campus"), payments=UNPAYABLE) as campus:
         yield campus

@@ -119,7 +119,7 @@ async def test_a_secret_argument_is_never_part_of_a_url() -> None:
         """Buy."""
         return product
 
-    assert "serve it by POST alone" in await refused_at_start(Building(mcp), settings={"grants": ["keys"]})
+    assert "serve it with POST only" in await refused_at_start(Building(mcp), settings={"grants": ["keys"]})
 
 
 async def test_a_building_that_sells_keys_needs_the_grant_and_products() -> None:
