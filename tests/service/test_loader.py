@@ -192,7 +192,7 @@ async def test_a_column_that_no_step_makes_is_told_by_the_check(tmp_path: Path, 
     monkeypatch.setattr(sys.modules[__name__], "__file__", str(tmp_path / "tables.py"))
     async with open_campus(tides=Building(server(free()), tables=Tables)) as campus:
         (sentence,) = (await campus.service.ask("check"))["tides"]
-    assert "write the step that is missing: campus migration tides" in sentence
+    assert "write the missing migration: campus migration tides" in sentence
     assert "height" in sentence
 
 

@@ -66,7 +66,7 @@ async def test_a_code_of_two_buildings_is_explained_by_both() -> None:
 
 
 async def test_a_building_cannot_give_another_meaning_to_a_code_of_campus() -> None:
-    with pytest.raises(LoadError, match="building 'reader' explains the problem code 'not_found', which is campus's own"):
+    with pytest.raises(LoadError, match="building 'reader' explains the problem code 'not_found', which belongs to campus"):
         async with open_campus(reader=make_reader(not_found="The text is not there.")):
             pass
 
