@@ -27,6 +27,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "idempotency_key_reused": "The Idempotency-Key was sent before with another request; make a new one for a new request.",
     "forbidden": "The caller may not use the tool.",
     "not_found": "Nothing is served at this address.",
+    "link_not_found": "The link of an e-mail is not valid. Check that it was copied completely.",
     "method_not_allowed": "The address does not accept this method. The Allow header lists those that it accepts.",
     "unexpected_body": "DELETE takes its arguments in the query string, without a body.",
     "unsupported_media_type": "Send the body as application/json, without Content-Encoding.",

@@ -24,7 +24,6 @@ PROBLEMS: Mapping[str, str] = {
     "too_many_beats": "The monitor sent too many beats in this minute. Send the next one after the time in Retry-After.",
     "too_many_confirmations": "The key has had the maximum number of confirmation e-mails sent today. Continue tomorrow.",
     "badge_not_found": "No badge has this address. register_monitor and fleet_status return it as badge_url.",
-    "link_not_found": "The link is not valid. Check that it was copied completely.",
     "capsule_too_large": "A capsule is at most 32,768 bytes of compact JSON. The heartbeat was recorded; stored capsules are unchanged.",
     "capsule_not_storable": "The capsule cannot be stored; `detail` says why. The heartbeat was recorded; stored capsules are unchanged.",
 }
