@@ -1,1 +1,1 @@
-"""What is sold: each package here is one building, opened by its entry point."""
+"""The buildings that ship with campus: each package is one plugin, loaded by its entry point."""

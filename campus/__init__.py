@@ -1,4 +1,4 @@
-"""The front door: all that a building may use of campus."""
+"""The public API: everything that a plugin author imports from campus."""
 
 from starlette.requests import Request
 from starlette.responses import Response

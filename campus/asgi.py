@@ -1,4 +1,4 @@
-"""The ASGI app of a campus: every building's MCP endpoint and HTTP twins, the pages, and buildings that join later."""
+"""The ASGI app of a campus: every building's MCP endpoint, its tools' HTTP routes, the pages, and buildings that join later."""
 
 import logging
 from collections.abc import AsyncIterator, Iterator, Sequence

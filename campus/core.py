@@ -1,4 +1,4 @@
-"""The core that every command opens first: the databases, campus's own tables, and the keys."""
+"""What every command opens first: the databases, campus's own tables, and the keys."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What is open here: every building, its tools, prices and addresses, as agents and pages are told."""
+"""The directory: every open building with its tools, prices and addresses, as agents and pages are shown them."""
 
 from collections.abc import Sequence
 

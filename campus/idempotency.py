@@ -1,4 +1,4 @@
-"""Judges whether an Idempotency-Key is too hard to guess for others to fetch the answer stored under it. Pure."""
+"""Checks that an Idempotency-Key is random enough that nobody can guess it and fetch the answer stored under it. Pure."""
 
 import re
 from operator import eq

@@ -1,4 +1,4 @@
-"""What a building may use: its Site, and the two tool parameters that supply the Site and the caller."""
+"""The Site: the object that gives a tool its storage, settings and clients at run time; and the parameters that supply Site and caller."""
 
 import logging
 from collections.abc import Callable

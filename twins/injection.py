@@ -1,4 +1,4 @@
-"""Tool parameters that are injected from the HTTP request, without awaiting. Authors subclass RequestDependency."""
+"""Tool parameters that are injected synchronously from the HTTP request. Authors subclass RequestDependency."""
 
 from abc import abstractmethod
 from types import TracebackType

@@ -1,4 +1,4 @@
-"""Finds `true` and `false` where a tool's input schema takes a number: Python, and so pydantic, would count them as 1 and 0. Pure."""
+"""Finds `true` and `false` where a tool's input schema takes a number, because Python and pydantic treat them as 1 and 0. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The CVE building: the daily list of CVEs, ranked by real-world exploitation."""
+"""The CVE building: a daily list (edition) of CVEs ranked by real-world exploitation; its first 25 are the brief, 3 the teaser."""
 
 from datetime import timedelta
 

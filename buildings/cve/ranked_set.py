@@ -1,4 +1,4 @@
-"""The ranked set: every ranked CVE in four compact columns, 28 bytes each, found by bisection, kept as one block."""
+"""The ranked set: every ranked CVE in four compact columns, 28 bytes each, found by binary search, stored as one block."""
 
 import struct
 import sys

@@ -1,4 +1,4 @@
-"""The agent monitor: heartbeats that raise an alert when they stop, with capsules that hand the work over."""
+"""The recorder: monitors agents by heartbeats, alerts when they stop, and stores capsules, the state a replacement resumes from."""
 
 from datetime import timedelta
 

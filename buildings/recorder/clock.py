@@ -1,4 +1,4 @@
-"""The recorder's time: the machine's clock, or elapsed time while that clock has just been set to another time.
+"""The recorder's time: the machine's clock, or the monotonic clock for a while after the machine's clock jumped.
 
 A clock that is set forward would make every monitor dead, and one that is set back would hide deaths for as long. So two
 clocks of the machine are compared: the wall clock, which can be set, and the monotonic one. When they differ by more than

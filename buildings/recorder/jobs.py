@@ -1,4 +1,4 @@
-"""The recorder's jobs: follow the keys of owners each minute; delete inactive monitors and expired rows each day."""
+"""The recorder's jobs: check each minute whether owners' keys are still valid; delete inactive monitors and expired rows each day."""
 
 import logging
 from collections.abc import Callable

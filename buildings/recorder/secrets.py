@@ -1,4 +1,4 @@
-"""The secrets of monitors, the digests under which they are stored, and how they are compared. Pure."""
+"""The secrets of monitors, the hashes under which they are stored, and how they are compared. Pure."""
 
 import hmac
 from hashlib import sha256

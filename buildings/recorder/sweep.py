@@ -1,4 +1,4 @@
-"""The sweep: finds monitors that are past their deadline, makes them dead and raises their alerts; and the recorder's own outages."""
+"""The sweep: finds monitors past their deadline, makes them dead and raises their alerts; it also detects outages of the recorder."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

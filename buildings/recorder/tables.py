@@ -1,4 +1,4 @@
-"""The tables of the recorder: monitors, their capsules, owners, targets with their undelivered alerts, and the last tick."""
+"""The tables of the recorder: monitors, their capsules, owners, targets with their undelivered alerts, and the time of the last sweep."""
 
 from datetime import datetime, timedelta
 

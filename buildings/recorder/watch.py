@@ -1,4 +1,4 @@
-"""What runs all the time in each process: it sweeps as each deadline passes, and delivers alerts."""
+"""The service that runs all the time in each process: it sweeps as each deadline passes, and delivers alerts."""
 
 import logging
 from collections.abc import Awaitable, Callable

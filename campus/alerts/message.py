@@ -1,4 +1,4 @@
-"""A message to one target, of one alert or of a digest of many; and what a building says in it."""
+"""A message to one target, about one alert or a digest of many; and the interface by which a building writes its text."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

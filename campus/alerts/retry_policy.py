@@ -1,4 +1,4 @@
-"""When a message that failed is tried again, and when its target is disabled. Pure: clock and chance are arguments."""
+"""When a message that failed is tried again, and when its target is disabled. Pure: clock and randomness are arguments."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""What an outbox stores: base classes for the two tables that a building adds to its own registry, targets and waiting alerts."""
+"""The tables of an outbox: base classes for targets and waiting alerts, which a building adds to its own SQLAlchemy registry."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""Which targets get their next message now: fair shares, and rate limits for hosts named without a key. Pure; one per process.
+"""Which targets get their next message now: fair shares, and rate limits for hosts that callers without a key named. Pure; one per process.
 
 Without a key anyone may name any host. What is sent there is limited by rate, per sender and host and per host. While a host has
 taken nothing from a sender, it gets a few first tries; after these, one message at a time is tried, by the retry policy.

@@ -1,1 +1,1 @@
-"""The catalogue of one campus: from the tables of campus.toml to servers, tools, prices and documents, before any database is opened."""
+"""The catalog: reads campus.toml and works out servers, tools, prices and documents, before any database is opened."""

@@ -1,4 +1,4 @@
-"""The directory's entries: buildings, tools, products and payment, made from what is open and what is sold."""
+"""Makes the directory's entries: buildings, tools, products and payment, from what is open and what is sold."""
 
 from collections.abc import Mapping, Sequence
 

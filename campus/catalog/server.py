@@ -1,4 +1,4 @@
-"""A building's own MCP server, made over its author's: the overrides of campus.toml, every tool's operation and its offer."""
+"""A building's MCP server, made over the author's FastMCP server: the overrides of campus.toml, every tool's operation and its offer."""
 
 import re
 from collections.abc import Mapping, Sequence

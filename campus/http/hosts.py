@@ -1,4 +1,4 @@
-"""Which Host headers are served: a page that rebinds its own name to this machine's address sends a host that is not ours."""
+"""Which Host headers are accepted: protection against DNS rebinding."""
 
 import re
 from collections.abc import Mapping, Sequence

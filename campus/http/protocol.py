@@ -1,4 +1,4 @@
-"""Connections: uvicorn's HTTP/1.1 protocol with limits on heads, pipelining, connections and time, and responses in one piece.
+"""Connections: uvicorn's HTTP/1.1 protocol with limits on headers, pipelining, connections and time; each response in one write.
 
 Uvicorn has no such limits, so this file builds on its httptools protocol by names that uvicorn does not document. Each name has
 a test in tests/http/test_uvicorn_names.py, which fails with a sentence when an upgrade of uvicorn changes it. Measured by

@@ -1,4 +1,4 @@
-"""Trusted proxies: uvicorn's own middleware reads X-Forwarded-For and -Proto from them; their addresses are compared in one form."""
+"""Trusted proxies: uvicorn's middleware reads X-Forwarded-For and -Proto from them; addresses are normalized before they are compared."""
 
 from collections.abc import Collection
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""The record of a job's runs, and how each event changes it. Pure: clock and chance are arguments."""
+"""The record of a job's runs, and how each event changes it. Pure: clock and randomness are arguments."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""One run of a job: the process takes the job's lease, renews it while the job runs, and releases it however the run ends."""
+"""One run of a job: the process that wins the job's lease runs it, renews the lease meanwhile, and releases it however the run ends."""
 
 import logging
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The scheduler: finds the jobs that are due and runs them. One per process; leases in the database keep two from running the same job."""
+"""The scheduler: finds the jobs that are due and starts their runs. One per process."""
 
 import logging
 import os

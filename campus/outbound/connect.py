@@ -1,4 +1,4 @@
-"""Connects to a caller's host: looks its name up once, checks every address, and refuses those that are not public."""
+"""Connects to a caller's host: looks its name up once, and refuses every address, looked up or literal, that is not public."""
 
 import logging
 import ssl

@@ -1,4 +1,4 @@
-"""Which addresses a caller's URL may not lead to: private and other special networks. ipaddress changes its own list between releases."""
+"""The private and other special networks that a caller's URL may not lead to. Our own list, because ipaddress's changes by release."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 

@@ -1,4 +1,4 @@
-"""The facilitator: verifies and settles payments through x402's resource server. Only this module loads x402, which takes a second."""
+"""The facilitator: verifies and settles payments through x402's resource server. Only this module imports x402, which takes 1 s."""
 
 import logging
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A node of the chain: JSON-RPC calls for blocks, logs and receipts, and the models of its answers. It concludes nothing from them."""
+"""A node of the chain: JSON-RPC calls for blocks, logs and receipts, and the models of its answers. It only reads; chain.py interprets."""
 
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence

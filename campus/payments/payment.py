@@ -1,4 +1,4 @@
-"""A payment as its caller sent it, the sale that it pays for, and what comes of it; and the interfaces of those who handle them."""
+"""A payment as its caller sent it, the sale that it pays for, its outcome, and the interfaces of the parts that handle them."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Pricing: what each paid call costs, and its payment terms. Pure, from configuration alone, so that a 402 needs no request."""
+"""Pricing: what each paid call costs, and its payment terms. Pure: made from configuration, so a 402 waits for no other service."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

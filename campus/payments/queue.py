@@ -1,4 +1,4 @@
-"""The queue before the facilitator: client addresses take turns, so that nobody's worthless payments delay the others'."""
+"""The queue before the facilitator, fair per client address: many invalid payments from one address do not delay the others."""
 
 from collections import Counter
 from collections.abc import AsyncIterator

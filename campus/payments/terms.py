@@ -1,4 +1,4 @@
-"""Payment terms: what must be paid for which call, as x402 v2 and v1 spell it, and the 402 that carries them. Pure."""
+"""Payment terms: what must be paid for which call, as x402 v2 and v1 spell it; makes the 402 answer that carries them. Pure."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence

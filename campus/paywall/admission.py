@@ -1,4 +1,4 @@
-"""Whether a key opens a tool: the decision that both frames, HTTP and MCP, ask for before a tool runs."""
+"""Whether a key opens a tool: the decision that both transports, HTTP and MCP, ask for before a tool runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The paywall over HTTP: the gate that twins asks before it calls a tool, and the call that a payment buys."""
+"""The paywall over HTTP: the gate that the package twins calls before it runs a tool, and the call that a payment buys."""
 
 import logging
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Output schemas as they are listed over MCP: a result, or a refusal, in the form that every client takes."""
+"""Output schemas as they are listed over MCP: a result or a refusal, in the form that all MCP clients accept."""
 
 from collections.abc import Mapping
 from typing import Any

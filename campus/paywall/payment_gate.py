@@ -1,4 +1,4 @@
-"""Payment per call, for both frames: terms for a caller that no key admits, and the processing of a payment that was sent."""
+"""Payment per call, for HTTP and MCP: the terms for a caller that no key admits, and the processing of a payment that was sent."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""One building's storage: reads on snapshots, writes one after the other, and batches between them."""
+"""One building's storage: reads on snapshots, writes one after the other, and batched writes between them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

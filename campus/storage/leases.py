@@ -1,4 +1,4 @@
-"""Work that several processes share: how long it belongs to one of them, and when failed work is tried again.
+"""Leases and backoff: how long shared work belongs to one process, and when failed work is tried again.
 
 Pure: time and chance are arguments. A process that takes work stores `lease.end(now)` in the same transaction, and the others leave
 the work alone while that lease `is_held`. A process that stops renewing, because it died or hangs, loses the work when the lease ends.

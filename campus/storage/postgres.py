@@ -1,4 +1,4 @@
-"""PostgreSQL: one database with one schema per building."""
+"""PostgreSQL: opens the connections, with one database for all and one schema per building."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Random identifiers in base 62, and answers that are stored sealed under a secret of their caller. Pure: randomness is an argument."""
+"""Random identifiers in base 62, and answers encrypted with a secret of their caller. Pure: randomness is an argument."""
 
 from collections.abc import Callable
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""SQL for both databases: times stored as numbers, many rows named in one statement, and work on a plain connection."""
+"""SQL for both databases: times stored as numbers, many rows selected in one statement, and work on a plain connection."""
 
 import json
 from collections.abc import Callable, Iterable

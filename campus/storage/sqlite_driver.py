@@ -1,4 +1,4 @@
-"""Connections to SQLite that survive a cancellation: aiosqlite's for sessions, over those of sqlite3.
+"""Connections to SQLite that survive a cancellation: aiosqlite connections for sessions, sqlite3 connections underneath.
 
 A statement runs in the connection's thread and cannot be interrupted. When its awaiter is cancelled, SQLAlchemy closes the
 connection; sqlite3 then keeps the transaction until the last cursor is collected, and tracebacks hold cursors: the database stayed

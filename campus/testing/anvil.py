@@ -1,4 +1,4 @@
-"""A chain in a process of its own: anvil, if it is installed."""
+"""A chain in its own process: anvil, Foundry's test node, if it is installed."""
 
 import os
 import shutil

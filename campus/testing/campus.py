@@ -1,4 +1,4 @@
-"""A campus for tests, TestCampus: real servers, storage and frames in this process; the test controls clock and feeds."""
+"""A campus for tests, TestCampus: real servers and storage in this process; the test sets the clock and the feeds' content."""
 
 import json
 from base64 import b64decode, b64encode

@@ -1,4 +1,4 @@
-"""A node before the local chain's own: forwards its answers, and lies or lags when a test switches a fault on."""
+"""A proxy in front of the local chain's node: forwards its answers; a test can make them wrong or late."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager

@@ -1,1 +1,1 @@
-"""The three public feeds, KEV, EPSS and NVD: downloaded with limits, parsed whole or refused."""
+"""The three public feeds, KEV, EPSS and NVD: downloaded with limits, and parsed completely or refused."""

@@ -1,4 +1,4 @@
-"""Downloads a feed: streamed, limited in size and time, conditional on a newer version, with retries."""
+"""Downloads a feed: streamed, limited in size and time, only if it changed, with retries."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
