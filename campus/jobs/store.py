@@ -1,4 +1,4 @@
-"""Where the records of jobs are stored, in campus's database or in one process's memory; the transaction by which one process wins a lease."""
+"""Where job records are stored, in campus's database or in memory; the transaction by which one process wins a lease."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
