@@ -50,7 +50,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """Scale a test's timeout with the machine's load, and trace only what tests/tracing.py names."""
     if item.get_closest_marker("timeout") is None:
         item.add_marker(pytest.mark.timeout(patience(float(item.config.getini("timeout")))))
-    with nullcontext() if is_traced(item) else untraced(item.config):
+    with nullcontext() if is_traced(item) else untraced():
         return (yield)
 
 
