@@ -25,9 +25,8 @@ from campus.http.pages import own_routes, page_entry, pages_app
 from campus.http.router import Router
 from campus.paywall.admission import Paywall
 from campus.paywall.http import gate
-from campus.paywall.mcp import PaywallMiddleware, current_scope
+from campus.paywall.mcp import PaywallMiddleware, current_scope, refusal
 from campus.paywall.mcp_payments import PaidCalls
-from campus.paywall.mcp_problems import refusal
 from campus.paywall.payment_gate import PaymentGate
 from campus.problems import upstream_unavailable
 from twins import ArgumentChecker, Operation, RouteTable, Twins, serve_schemas

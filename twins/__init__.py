@@ -15,14 +15,13 @@ from twins.annotation import route
 from twins.argument_checks import ArgumentChecker
 from twins.attach import Twins, attach, operations_of
 from twins.call import Call, Gate
+from twins.direct_call import RequestDependency
 from twins.fastmcp_internals import serve_schemas
-from twins.field_errors import FieldError, pointer_to
-from twins.injection import RequestDependency
 from twins.json_reader import Unstorable, read_json, require_storable, unstorable_reason
 from twins.openapi_document import openapi, problem_response
 from twins.operation import QUERY_METHODS, Operation, Parameter, operation_of
 from twins.parameter_decoding import resolve_reference
-from twins.problems import Problem, invalid_request
+from twins.problems import FieldError, Problem, invalid_request, pointer_to
 from twins.responses import Answer, json_answer, problem_answer, send_answer
 from twins.routes import RouteEntry, RouteTable
 from twins.tool_errors import problem_of_failure

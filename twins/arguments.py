@@ -7,10 +7,9 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
-from twins.field_errors import FieldError, pointer_to, unknown_field
 from twins.json_reader import Unstorable, read_json, unstorable_reason
 from twins.operation import QUERY_METHODS, Operation, Parameter, Place
-from twins.problems import Problem, invalid_request
+from twins.problems import FieldError, Problem, invalid_request, pointer_to, unknown_field
 
 CAMPAIGN_PREFIX = b"utm_"
 """Campaign parameters of analytics programs: https://support.google.com/analytics/answer/10917952."""

@@ -1,28 +1,63 @@
-"""Calls a tool's function directly, without its server: validated arguments, and the context variables that FastMCP sets.
+"""Calls a tool's function directly, without its server: arguments validated and made canonical, dependencies, context variables.
 
 Arguments are validated against the function's visible signature before anything runs, so that a caller's mistake
-(422) is never confused with a fault of the function (500).
+(422) is never confused with a fault of the function (500). The canonical form of arguments is the same for equal calls,
+however they are written: validated, without defaults.
 """
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast, get_type_hints
+import json
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import fields, is_dataclass
+from types import TracebackType
+from typing import Any, TypeVar, cast, get_type_hints
 
 import anyio
 import anyio.to_thread
 from fastmcp import FastMCP
-from fastmcp.server.dependencies import resolve_dependencies
+from fastmcp.dependencies import Dependency
+from fastmcp.exceptions import ToolError
+from fastmcp.server.dependencies import get_http_request, resolve_dependencies
 from fastmcp.tools import FunctionTool
-from pydantic import TypeAdapter
-from pydantic_core import to_json
+from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 from starlette.types import Scope
 from uncalled_for import get_dependency_parameters
 
-from twins.canonical import canonical_arguments
 from twins.fastmcp_internals import ToolContext, reset, shared_scope
-from twins.injection import RequestDependency
 from twins.tool_errors import timed_out
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class RequestDependency(Dependency[T_co]):
+    """The default of a tool's parameter; in each call `from_scope(scope)` replaces it.
+
+    FastMCP resolves it like any other dependency. A twin calls `from_scope` itself, which is some twenty times faster.
+    A caller can never set such a parameter.
+    """
+
+    @abstractmethod
+    def from_scope(self, scope: Scope) -> T_co:
+        """The value for the HTTP request with this ASGI scope. May raise a Problem."""
+
+    def without_request(self) -> T_co:
+        """The value without an HTTP request (stdio, an in-memory client): raises ToolError unless overridden."""
+        raise ToolError(f"{type(self).__name__} is known only in an HTTP request; call this tool over HTTP")
+
+    async def __aenter__(self) -> T_co:
+        try:
+            request = get_http_request()
+        except RuntimeError:
+            return self.without_request()
+        return self.from_scope(request.scope)
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """There is nothing to close."""
 
 
 class DirectTool:
@@ -130,3 +165,51 @@ def _collected(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Call a plain function; a generator's body runs here too, where the function would have run."""
     value = function(**arguments)
     return list(value) if inspect.isgenerator(value) else value
+
+
+def canonical_arguments(
+    sent: Mapping[str, Any], validated: Mapping[str, Any], defaults: Mapping[str, Any], *, required: Collection[str]
+) -> dict[str, Any]:
+    """The arguments that were sent, as JSON values of their `validated` form, without those that equal their default."""
+    values = {name: _plain_or(sent[name], validated[name]) for name in sent if name in validated}
+    return {name: value for name, value in values.items() if name in required or not _is_default(name, value, defaults)}
+
+
+def without_nulls(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments without nulls, for a tool whose server validates them: most defaults are null."""
+    return {name: value for name, value in sent.items() if value is not None}
+
+
+def plain(value: Any) -> Any:
+    """A validated value as JSON values: the same for equal values, for sets in any order and for 5.0 as for 5."""
+    match value:
+        case BaseModel():
+            return plain(dict(value))
+        case SecretStr() | SecretBytes():
+            return plain(value.get_secret_value())
+        case Mapping():
+            return {str(plain(key)): plain(member) for key, member in value.items()}
+        case set() | frozenset():
+            return sorted((plain(item) for item in value), key=_text)
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case float() if value.is_integer():
+            return int(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    return to_jsonable_python(value, bytes_mode="base64")
+
+
+def _plain_or(sent: Any, validated: Any) -> Any:
+    try:
+        return plain(validated)
+    except PydanticSerializationError:  # an object of the author's own class, which has no JSON form
+        return sent
+
+
+def _is_default(name: str, value: Any, defaults: Mapping[str, Any]) -> bool:
+    return name in defaults and _text(_plain_or(None, defaults[name])) == _text(value)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

@@ -9,8 +9,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from twins.field_errors import MOST_ERRORS, pointer_to, subject_of
-from twins.problems import Problem
+from twins.problems import MOST_ERRORS, Problem, pointer_to, subject_of
 
 # Only a text that matches can hold what `unstorable_reason` looks for: an escaped NUL, a long run of digits, an exponent.
 SUSPICIOUS = re.compile(rb"\\u0000|\d{19}|\d[eE]")

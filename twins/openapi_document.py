@@ -5,8 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from twins.openapi_components import PROBLEM, Components, in_capitals
-from twins.openapi_schema import Schema, without_null, without_own_title
+from twins.openapi_schema import PROBLEM, Components, Schema, in_capitals, without_null, without_own_title
 from twins.operation import QUERY_METHODS, Operation, Parameter
 from twins.problems import PROBLEM_JSON, title_of
 

@@ -1,17 +1,124 @@
-"""Problem, the error that a caller receives: RFC 9457 over HTTP, an error result over MCP."""
+"""Problem, the error that a caller receives: RFC 9457 over HTTP, an error result over MCP; and the errors of single arguments in it."""
 
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Any
 
 from fastmcp.exceptions import ToolError
 
-from twins.field_errors import MOST_ERRORS, FieldError, sentence_of
-
+MOST_ERRORS = 20
+LONGEST_NAME = 80
+NOUNS = {"arguments": "argument", "body": "body member", "query": "query parameter", "path": "path parameter"}
+WHOLES = {"arguments": "the arguments", "body": "the body", "query": "the query string", "path": "the path"}
+PLAIN_NAME = re.compile(r"[\w.~-]+")
+# How a message begins that continues a sentence: "argument count" + "should be a valid integer".
+CONTINUES = ("is ", "are ", "has ", "must ", "should ", "cannot ", "may ", "needs ")
 PROBLEM_JSON = "application/problem+json"
 NO_TYPE = "about:blank"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One argument that cannot be accepted.
+
+    `pointer` is the JSON pointer to where it was sent: under /path, /query or /body over HTTP, under /arguments over MCP.
+    `code` is stable, in snake_case; `detail` says what is wrong. None of them contains the value that was sent.
+    """
+
+    pointer: str
+    code: str
+    detail: str
+
+
+def pointer_to(place: str, *parts: str | int) -> str:
+    """A JSON pointer to what a caller sent. The caller chose the names, so they are shortened and lose control characters."""
+    return "/".join(("", place, *(_shown(str(part)).replace("~", "~0").replace("/", "~1") for part in parts)))
+
+
+def unknown_field(place: str, name: str, known: Iterable[str]) -> FieldError:
+    """The error for a name that the tool does not accept at this place."""
+    names = ", ".join(known)
+    end = f"the {NOUNS[place]}s are: {names}" if names else f"the tool takes no {NOUNS[place]}s"
+    return FieldError(pointer_to(place, name), "unknown", f"is not a {NOUNS[place]} of this tool; {end}")
+
+
+def sentence_of(errors: Sequence[FieldError], known: Mapping[str, Sequence[str]], *, more: int = 0) -> str:
+    """All errors in one sentence that names each argument once; `known` has the accepted names at each place.
+
+    Example: "argument cve_id is required; there is no argument cve".
+    """
+    details: dict[str, list[str]] = {}
+    unknown: list[str] = []
+    for error in errors:
+        if error.code == "unknown" and _place_of(error.pointer) in known:
+            unknown.append(error.pointer)
+        elif error.detail not in details.setdefault(error.pointer, []):
+            details[error.pointer].append(error.detail)
+    clauses = [_clause(pointer, found) for pointer, found in details.items()]
+    clauses += [f"there is no {subject_of(pointer)}" for pointer in unknown]
+    if more:
+        clauses.append(f"and {more} more")
+    own_words = {pointer_to(place, name) for place, names in known.items() for name in names if _is_in(name, details.get("", ()))}
+    return "; ".join([*clauses, *_others(unknown, known, named={*details, *unknown, *own_words})])
+
+
+def subject_of(pointer: str) -> str:
+    """The target of a pointer in words: "argument point.x", "query parameter s", "the body"."""
+    _, place, *parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")] if pointer else ["", ""]
+    if place not in NOUNS:
+        return pointer
+    if not parts:
+        return WHOLES[place]
+    first, *rest = parts
+    return f"{NOUNS[place]} {_quoted(first)}" + "".join(f"[{part}]" if part.isdecimal() else f".{_quoted(part)}" for part in rest)
+
+
+def _clause(pointer: str, details: Sequence[str]) -> str:
+    subject, predicate = subject_of(pointer), ", or ".join(details)
+    if not subject:
+        return predicate
+    return f"{subject} {predicate}" if predicate.startswith(CONTINUES) else f"{subject}: {predicate}"
+
+
+def _others(unknown: Iterable[str], known: Mapping[str, Sequence[str]], *, named: Iterable[str]) -> list[str]:
+    """For each place with an unknown name: the names that are accepted there and not mentioned yet."""
+    taken = {"/".join(pointer.split("/")[:3]) for pointer in named}
+    clauses = []
+    for place in dict.fromkeys(map(_place_of, unknown)):
+        left = [name for name in known[place] if pointer_to(place, name) not in taken]
+        others = "other " if len(left) < len(known[place]) else ""
+        listed = ", ".join(left[:MOST_ERRORS]) + (f" and {len(left) - MOST_ERRORS} more" if len(left) > MOST_ERRORS else "")
+        if left:
+            clauses.append(f"the {others}{NOUNS[place]}s are: {listed}")
+        elif not known[place]:
+            clauses.append(f"the tool takes no {NOUNS[place]}s")
+    return clauses
+
+
+def _is_in(name: str, texts: Iterable[str]) -> bool:
+    """True if an error in a validator's own words contains the argument's name."""
+    return any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts)
+
+
+def _place_of(pointer: str) -> str:
+    return pointer.split("/")[1] if pointer else ""
+
+
+def _shown(name: str) -> str:
+    """A name that a caller chose: shortened, and without invisible characters."""
+    return visible(name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…")
+
+
+def visible(text: str) -> str:
+    """The text with a replacement character for each one that is not printable, such as a control character."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def _quoted(name: str) -> str:
+    return name if PLAIN_NAME.fullmatch(name) else f'"{name}"'
 
 
 class Problem(ToolError):  # RFC 9457's word

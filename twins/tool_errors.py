@@ -11,9 +11,8 @@ from pydantic_core import ErrorDetails
 from pydantic_core.core_schema import ErrorType
 
 from twins.fastmcp_internals import is_proxied
-from twins.field_errors import FieldError, pointer_to, unknown_field, visible
 from twins.operation import Operation
-from twins.problems import Problem, invalid_request
+from twins.problems import FieldError, Problem, invalid_request, pointer_to, unknown_field, visible
 
 # Messages of these kinds are written by pydantic and contain no value; all others may quote what was sent.
 SAFE_KINDS = frozenset(get_args(ErrorType)) - {"value_error", "assertion_error", "union_tag_invalid"}

@@ -1,5 +1,6 @@
-"""The paywall over MCP: the outermost middleware of every building's server."""
+"""The paywall over MCP: every building's outermost middleware, refusals as results, and the output schemas that allow for them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,15 +12,34 @@ from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from starlette.types import Scope
 
-from campus.errors import StorageUnavailable
+from campus.errors import EXPLAINED_AT, StorageUnavailable
+from campus.payments.terms import PaymentRequired
 from campus.paywall.admission import ADMISSION, Paywall
 from campus.paywall.mcp_payments import PaidCalls
-from campus.paywall.mcp_problems import as_problem, refusal
-from campus.paywall.output_schemas import with_refusals
 from campus.problems import storage_unavailable
 from campus.site import ROUTE, SITE, Site
 from campus.tool_access import Offer
-from twins import ArgumentChecker, Problem, unstorable_reason
+from twins import ArgumentChecker, Problem, problem_of_failure, unstorable_reason
+
+PROBLEM_FIELDS: Mapping[str, dict[str, Any]] = {
+    "type": {"type": "string"},
+    "title": {"type": "string"},
+    "status": {"type": "integer"},
+    "detail": {"type": "string"},
+    "code": {"type": "string"},
+    "request_id": {"type": "string"},
+    "errors": {"type": "array"},
+    "unlock": {"type": "array"},
+    "x402Version": {"type": "integer"},
+    "error": {"type": "string"},
+    "resource": {"type": "object"},
+    "accepts": {"type": "array"},
+    "extensions": {"type": "object"},
+}
+"""Those of a problem, then those of x402's terms, which stand beside them in a 402."""
+REFUSAL = {"required": ["code", "status", "detail"]}
+STRICT = ("required", "additionalProperties", "minProperties", "anyOf", "oneOf", "allOf", "not", "if", "then", "else")
+"""What a result must fulfil and a problem need not."""
 
 
 class PaywallMiddleware(Middleware):
@@ -101,3 +121,40 @@ def current_scope() -> Scope:
         return get_http_request().scope
     except RuntimeError:
         return {"type": "http", "headers": []}
+
+
+def as_problem(error: ToolError, tool: Tool) -> Problem:
+    """A Problem unchanged; a plain ToolError with its sentence; any other failure without its text."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error.__cause__, StorageUnavailable):
+        return storage_unavailable()
+    if error.__cause__ is None:
+        return Problem(400, "tool_error", str(error))
+    return problem_of_failure(error.__cause__, tool)
+
+
+def refusal(problem: Problem, scope: Scope) -> ToolResult:
+    """A problem as the tool's result: one sentence, and the same object that HTTP answers.
+
+    The text of payment terms is the whole object: x402's clients read either.
+    """
+    body = problem.body(types=EXPLAINED_AT, request_id=scope.get("request_id"))
+    text = json.dumps(body) if isinstance(problem, PaymentRequired) else problem.detail
+    return ToolResult(content=[mcp_types.TextContent(type="text", text=text)], structured_content=body, is_error=True)
+
+
+def with_refusals(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema, also true of a problem, with or without terms of payment.
+
+    Some clients check a refusal's structured content against the tool's output schema and throw away what does not fit.
+    So what a result must fulfil moves into one arm of an anyOf and the problem's members into the other, and a member
+    that has another type in a problem may be of either type. Results themselves stay as strict as they are.
+    """
+    properties = {
+        name: {"anyOf": [field, PROBLEM_FIELDS[name]]} if name in PROBLEM_FIELDS else field
+        for name, field in schema.get("properties", {}).items()
+    }
+    widened = {key: value for key, value in schema.items() if key not in STRICT}
+    result = {key: schema[key] for key in STRICT if key in schema and key != "additionalProperties"}
+    return {**widened, "properties": properties, "anyOf": [result, REFUSAL]}

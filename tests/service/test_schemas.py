@@ -9,7 +9,7 @@ from fastmcp.client.transports import StreamableHttpTransport
 from jsonschema import Draft202012Validator as Validator
 
 from campus import Building, Problem
-from campus.paywall.output_schemas import with_refusals
+from campus.paywall.mcp import with_refusals
 from campus.testing import open_campus
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Discriminator
 
 from twins import FieldError, route
-from twins.field_errors import pointer_to, sentence_of, subject_of
+from twins.problems import pointer_to, sentence_of, subject_of
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
-from twins.canonical import plain
-from twins.direct_call import DirectTool
+from twins.direct_call import DirectTool, plain
 from twins.fastmcp_internals import every_tool
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from fastmcp.server.middleware import Middleware, MiddlewareContext
 from pydantic import BaseModel, Field
 
 from twins import Twins, route
-from twins.misplaced_booleans import MisplacedBooleans
+from twins.argument_checks import MisplacedBooleans
 
 pytestmark = pytest.mark.anyio
 
