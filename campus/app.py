@@ -26,8 +26,7 @@ from campus.errors import CampusError, LoadError
 from campus.http.health import Health
 from campus.http.pages import admin_app
 from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task
-from campus.keys.building_keys import BuildingKeys
-from campus.keys.keyring import KeyRing
+from campus.keys.keyring import BuildingKeys, KeyRing
 from campus.observability.metrics import Counters
 from campus.outbound.callers_urls import GuardedClient, guarded_client
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD

@@ -23,7 +23,7 @@ from pydantic import (
 
 from campus.addresses import LOOPBACK_PROXIES, Listen, read_listen, read_network, url_host
 from campus.errors import ConfigError
-from campus.keys.product import Term
+from campus.keys.sales import Term
 from campus.tool_access import Price, read_access
 from campus.values import read_exempt_host, read_listening_host, read_number, read_origin, read_shop, read_web_address
 

@@ -9,7 +9,7 @@ from sqlmodel import SQLModel
 
 from campus.config import Config
 from campus.keys.keyring import KeyRing
-from campus.keys.product import Product, Term
+from campus.keys.sales import Product, Term
 from campus.storage import CoreTables, Databases, Storage
 
 PASSWORD = "CAMPUS_DATABASE_PASSWORD"  # noqa: S105  # the variable's name, not a password

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from campus.caller import Caller
 from campus.directory import Directory
-from campus.keys.building_keys import BuildingKeys
+from campus.keys.keyring import BuildingKeys
 from campus.observability.metrics import Counters
 from campus.outbound.callers_urls import GuardedClient
 from campus.outbound.mail import Mail

@@ -15,10 +15,8 @@ from anyio.abc import TaskGroup
 
 from campus.errors import CampusError, JobRefused
 from campus.jobs.record import JobRecord, describe_error
-from campus.jobs.run import Runner
-from campus.jobs.schedule import due_at
-from campus.jobs.store import JobStore, ProcessJobStore, SharedJobStore
-from campus.jobs.task import JobStatus, Task, status_of
+from campus.jobs.run import JobStore, ProcessJobStore, Runner, SharedJobStore
+from campus.jobs.task import JobStatus, Task, due_at, status_of
 from campus.storage import Storage
 
 PACE_SECONDS = 1.0

@@ -10,7 +10,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.caller import Key
 from campus.errors import KeyRefused
 from campus.keys.tables import KeyEvent, KeyRow
-from campus.keys.token import SHOWN_LENGTH, START, digest_of, new_token, prefix_of
+from campus.keys.tokens import SHOWN_LENGTH, START, digest_of, new_token, prefix_of
 from campus.storage import Entropy, random_base62
 
 ID_LENGTH = 12

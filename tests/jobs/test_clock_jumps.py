@@ -9,8 +9,7 @@ from jobs.conftest import Open, Until
 from jobs.test_scheduler import Settle, Work, started
 
 from campus.jobs.record import LEASE, JobRecord
-from campus.jobs.schedule import Daily, Periodic, due_at
-from campus.jobs.task import Task
+from campus.jobs.task import Daily, Periodic, Task, due_at
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campus.jobs.record import RETRIES, JobRecord
-from campus.jobs.schedule import Daily, Periodic, due_at
-from campus.jobs.task import Task, status_of
+from campus.jobs.task import Daily, Periodic, Task, due_at, status_of
 
 NOON = datetime(2026, 8, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from campus.keys.keyring import KeyRing
-from campus.keys.product import Product, Term
+from campus.keys.sales import Product, Term
 from campus.storage import CoreTables, Databases, Storage
 from campus.testing import Clock
 

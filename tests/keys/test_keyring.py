@@ -11,7 +11,7 @@ from sqlmodel import col, select
 from campus.caller import Credential
 from campus.errors import KeyRefused
 from campus.keys.keyring import KeyRing
-from campus.keys.product import Product
+from campus.keys.sales import Product
 from campus.keys.tables import KeyEvent, KeyRow
 from campus.storage import Storage
 from campus.testing import Clock

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campus.keys.product import Term
+from campus.keys.sales import Term
 
 moments = st.datetimes(datetime(2000, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
 days = st.integers(1, 9999).map(lambda count: Term(count, "day"))

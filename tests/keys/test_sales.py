@@ -10,9 +10,8 @@ from sqlmodel import col, select
 
 from campus.caller import Credential
 from campus.errors import KeyRefused
-from campus.keys.building_keys import BuildingKeys
-from campus.keys.keyring import KeyRing
-from campus.keys.product import Product
+from campus.keys.keyring import BuildingKeys, KeyRing
+from campus.keys.sales import Product
 from campus.keys.tables import KeyEvent, KeyRow, KeySale
 from campus.storage import Storage
 from campus.testing import Clock

@@ -13,9 +13,8 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.caller import Credential
 from campus.errors import StorageUnavailable
 from campus.keys.keyring import KeyRing
-from campus.keys.product import Product
-from campus.keys.token import new_token
-from campus.keys.token_cache import TokenCache
+from campus.keys.sales import Product
+from campus.keys.tokens import TokenCache, new_token
 from campus.storage import Storage
 from campus.testing import Clock
 

@@ -15,7 +15,7 @@ from payments.shop import PRICE, Shop, open_shop, read
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.keys.keyring import KeyRing
-from campus.keys.product import Product, Term
+from campus.keys.sales import Product, Term
 from campus.payments.audit import Findings
 from campus.payments.payment import Payment, Sale, StoredAnswer
 from campus.testing.payments import (

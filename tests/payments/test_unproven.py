@@ -9,7 +9,7 @@ from payments.shop import PRICE, Shop, open_shop
 from sqlmodel import select
 
 from campus.keys.keyring import KeyRing
-from campus.keys.product import Product, Term
+from campus.keys.sales import Product, Term
 from campus.keys.tables import KeyEvent
 from campus.payments.audit import Findings
 from campus.payments.payment import StoredAnswer

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlmodel import select
 
-import campus.jobs.store
+import campus.jobs.run
 import campus.keys.tables
 import campus.payments.tables
 from campus.catalog.loader import find, installed_buildings
@@ -28,7 +28,7 @@ MIGRATOR = Path(__file__).with_name("migrator.py")
 BANK = Path(__file__).parent / "bank"
 STEPS = {path.name: path.read_text().split("from alembic import op\n")[1] for path in sorted((BANK / "migrations").glob("0*.py"))}
 CORE_TABLE_NAMES = {
-    campus.jobs.store.JobRow.__tablename__,
+    campus.jobs.run.JobRow.__tablename__,
     campus.keys.tables.KeyRow.__tablename__,
     campus.payments.tables.LedgerRow.__tablename__,
 }
