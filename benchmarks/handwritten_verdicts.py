@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from benchmarks.bare_starlette import OrjsonResponse
 from benchmarks.baseline_server import listen
-from buildings.cve.cve_id import canonical, spelled
+from buildings.cve.arguments import canonical, spelled
 from buildings.cve.edition import Edition
 from buildings.cve.enrichment import patch_of
 from buildings.cve.ranking import factors_of

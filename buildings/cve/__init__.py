@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
+from buildings.cve.arguments import PROBLEMS
 from buildings.cve.checks import feeds_are_reachable, list_is_fresh, stored_lists_add_up
 from buildings.cve.latest import latest, reload
-from buildings.cve.problems import PROBLEMS
 from buildings.cve.refresh import refresh
 from buildings.cve.server import mcp
 from buildings.cve.settings import CveSettings

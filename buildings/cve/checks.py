@@ -11,8 +11,7 @@ from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.feeds.nvd_pages import smallest_request
 from buildings.cve.latest import CveSite
 from buildings.cve.models import Brief
-from buildings.cve.ranked_set import RankedSet, ranked
-from buildings.cve.ranking import factors_of
+from buildings.cve.ranking import RankedSet, factors_of, ranked
 from buildings.cve.results import DECIMALS, brief_of
 from buildings.cve.store import Stored, all_days, failures, load_brief, load_latest, load_leading
 from campus import origin_of

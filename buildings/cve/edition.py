@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from buildings.cve.cve_id import number_of
+from buildings.cve.arguments import number_of
 from buildings.cve.enrichment import NvdRecord
 from buildings.cve.feeds.acceptance import Issue
 from buildings.cve.feeds.epss import EpssDay
 from buildings.cve.feeds.kev import KevCatalog, KevEntry
-from buildings.cve.ranked_set import RankedSet, ranked
+from buildings.cve.ranking import RankedSet, ranked
 
 STALE_EPSS_DAYS = 3
 STALE_KEV_DAYS = 14

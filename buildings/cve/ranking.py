@@ -1,15 +1,22 @@
-"""The ranking: how CVEs are scored and ordered. Pure: no clock, no network, no database.
+"""The ranking: how CVEs are scored and ordered, and the ranked set of a day. Pure: no clock, no network, no database.
 
     score = 25·KEV + 25·EPSS + 50·KEV·2^(−d/30)        d = days since the listing in KEV, never below 0
 
 The order is total: score, then EPSS, then the day of listing, then the identifier, each descending and what is
-unknown last. It is that of the unrounded scores.
+unknown last. It is that of the unrounded scores. The ranked set keeps every CVE in four compact columns, 28 bytes
+each, found by binary search, and is stored as one block.
 """
 
+import struct
+import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import Any
+
+from buildings.cve.arguments import number_of
 
 KEV_POINTS = 25.0
 EPSS_POINTS = 25.0
@@ -20,6 +27,10 @@ BRIEF_LENGTH = 25
 
 UNSCORED = -1.0
 """The value in a column for a CVE that EPSS has not scored: below every score, and worth no points."""
+
+TYPES = "qddI"
+HEAD = struct.Struct("<8sQ")
+MARK = b"ranked 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +79,129 @@ def order(numbers: Sequence[int], epss: Sequence[float], added: Mapping[int, dat
 def fresh_window(day: date) -> tuple[date, date]:
     """First and last day of the seven that end with `day`."""
     return day - timedelta(days=FRESH_DAYS - 1), day
+
+
+@dataclass(frozen=True, slots=True)
+class RankedCve:
+    """The rank and EPSS of one CVE; EPSS and its percentile are 0 to 1, None when not yet scored."""
+
+    rank: int
+    epss: float | None
+    percentile: float | None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """EPSS in columns: CVE numbers in ascending order, each with its score and percentile."""
+
+    numbers: "array[int]"
+    epss: "array[float]"
+    percentiles: "array[float]"
+
+
+@dataclass(frozen=True)
+class RankedSet:
+    """The columns, in ascending order of CVE number."""
+
+    numbers: "array[int]"
+    epss: "array[float]"
+    percentiles: "array[float]"
+    ranks: "array[int]"
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def find(self, cve_id: str) -> RankedCve | None:
+        """The rank and EPSS of a CVE; None when it is not ranked."""
+        row = _row_of(number_of(cve_id), self.numbers)
+        return None if row is None else self._cve_at(row)
+
+    def first(self, count: int) -> list[tuple[int, RankedCve]]:
+        """The CVE numbers of the first `count` ranks, in their order."""
+        leading = sorted((rank, row) for row, rank in enumerate(self.ranks) if rank <= count)
+        return [(self.numbers[row], self._cve_at(row)) for _, row in leading]
+
+    def scores(self) -> Scores:
+        """The EPSS scores, without the rows of CVEs that only KEV lists."""
+        rows = [row for row, likely in enumerate(self.epss) if likely != UNSCORED]
+        return Scores(*(_picked(column, rows) for column in (self.numbers, self.epss, self.percentiles)))
+
+    def cut(self, listed: Iterable[int], *, least_epss: float) -> "RankedSet":
+        """Only the rows of `listed` CVE numbers and those whose EPSS is at least `least_epss`."""
+        kept = frozenset(listed)
+        rows = [row for row, number in enumerate(self.numbers) if self.epss[row] >= least_epss or number in kept]
+        return RankedSet(*(_picked(column, rows) for column in self._columns()))
+
+    def pack(self) -> bytes:
+        """The columns as one block: format mark, count, then column after column, little-endian.
+
+        Not compressed: that would halve the size, and unpacking would delay the start.
+        """
+        return b"".join([HEAD.pack(MARK, len(self)), *(_little(column).tobytes() for column in self._columns())])
+
+    @classmethod
+    def unpack(cls, block: bytes) -> "RankedSet":
+        """The set in a block that `pack` returned; raises ValueError for anything else."""
+        width = sum(array(code).itemsize for code in TYPES)
+        mark, count = HEAD.unpack_from(block) if len(block) >= HEAD.size else (b"", 0)
+        if mark != MARK or len(block) != HEAD.size + count * width:
+            raise ValueError("the block is damaged or was stored by another version of campus")
+        return cls(*_columns_of(memoryview(block)[HEAD.size :], count))
+
+    def _columns(self) -> "tuple[array[int], array[float], array[float], array[int]]":
+        return self.numbers, self.epss, self.percentiles, self.ranks
+
+    def _cve_at(self, row: int) -> RankedCve:
+        if self.epss[row] == UNSCORED:
+            return RankedCve(self.ranks[row], None, None)
+        return RankedCve(self.ranks[row], self.epss[row], self.percentiles[row])
+
+
+def ranked(scores: Scores, added: Mapping[int, date], *, day: date) -> RankedSet:
+    """Rank every CVE that EPSS has scored or KEV lists; `added` maps KEV's CVE numbers to their day of listing."""
+    columns = _with_unscored(scores, added)
+    ranks = array("I", bytes(array("I").itemsize * len(columns.numbers)))
+    for rank, row in enumerate(order(columns.numbers, columns.epss, added, day=day), start=1):
+        ranks[row] = rank
+    return RankedSet(columns.numbers, columns.epss, columns.percentiles, ranks)
+
+
+def sorted_scores(numbers: "array[int]", epss: "array[float]", percentiles: "array[float]") -> Scores:
+    """The columns brought into ascending order of CVE number."""
+    rows = sorted(range(len(numbers)), key=numbers.__getitem__)
+    return Scores(*(_picked(column, rows) for column in (numbers, epss, percentiles)))
+
+
+def _with_unscored(scores: Scores, added: Mapping[int, date]) -> Scores:
+    unscored = array("q", sorted(number for number in added if _row_of(number, scores.numbers) is None))
+    if not unscored:
+        return scores
+    missing = array("d", [UNSCORED]) * len(unscored)
+    return sorted_scores(scores.numbers + unscored, scores.epss + missing, scores.percentiles + missing)
+
+
+def _row_of(number: int, numbers: "array[int]") -> int | None:
+    row = bisect_left(numbers, number)
+    return row if row < len(numbers) and numbers[row] == number else None
+
+
+def _picked(column: "array[int] | array[float]", rows: list[int]) -> "array[Any]":
+    return array(column.typecode, map(column.__getitem__, rows))
+
+
+def _columns_of(block: memoryview, count: int) -> "Iterator[array[Any]]":
+    start = 0
+    for code in TYPES:
+        column = array(code)
+        end = start + count * column.itemsize
+        column.frombytes(block[start:end])
+        yield _little(column)
+        start = end
+
+
+def _little(column: "array[Any]") -> "array[Any]":
+    if sys.byteorder == "little":
+        return column
+    swapped = column[:]
+    swapped.byteswap()
+    return swapped

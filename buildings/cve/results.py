@@ -3,7 +3,7 @@
 from datetime import date
 from typing import Any
 
-from buildings.cve.cve_id import spelled
+from buildings.cve.arguments import spelled
 from buildings.cve.edition import Edition, Issues, age
 from buildings.cve.enrichment import patch_of
 from buildings.cve.feeds.acceptance import Issue
@@ -23,8 +23,7 @@ from buildings.cve.models import (
     TeaserEntry,
     Verdict,
 )
-from buildings.cve.ranked_set import RankedCve
-from buildings.cve.ranking import BRIEF_LENGTH, FRESH_DAYS, factors_of, fresh_window
+from buildings.cve.ranking import BRIEF_LENGTH, FRESH_DAYS, RankedCve, factors_of, fresh_window
 
 TEASER_LENGTH = 3
 DECIMALS = 3

@@ -1,14 +1,10 @@
 """The MCP server of the daily list: five tools, and their HTTP routes and prices."""
 
-import re
-from datetime import date
 from decimal import Decimal
-from typing import Annotated, Any
 
 from fastmcp import FastMCP
-from pydantic import BeforeValidator, WithJsonSchema
 
-from buildings.cve.cve_id import CveId
+from buildings.cve.arguments import CveId, Day
 from buildings.cve.latest import CveSite, DayResults
 from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict, either
 from buildings.cve.store import archived_days
@@ -16,29 +12,6 @@ from campus import CurrentSite, Problem, access, free, route
 
 READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 TEASER_CACHE = "public, max-age=300, stale-if-error=86400"
-
-DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-
-
-def read_day(value: Any) -> date:
-    """The day; raises Problem 400 for anything but YYYY-MM-DD."""
-    if type(value) is date:
-        return value
-    try:
-        if isinstance(value, str) and DAY.fullmatch(value):
-            return date.fromisoformat(value)
-    except ValueError:
-        pass  # such as 2026-02-30: refused like any other
-    raise Problem(400, "invalid_date", "date is not a calendar date; write it as YYYY-MM-DD, such as 2026-08-21")
-
-
-Day = Annotated[
-    date,
-    BeforeValidator(read_day),
-    WithJsonSchema(
-        {"type": "string", "format": "date", "description": "Day of the list (UTC), as YYYY-MM-DD.", "examples": ["2026-08-21"]}
-    ),
-]
 
 mcp = FastMCP(
     "Daily CVE prioritization",

@@ -16,7 +16,7 @@ from buildings.cve.edition import Edition, Facts, listing_days
 from buildings.cve.feeds.download import Copy
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.models import Brief
-from buildings.cve.ranked_set import RankedSet
+from buildings.cve.ranking import RankedSet
 from buildings.cve.results import brief_of
 from buildings.cve.tables import LATEST, ArchivedBrief, ArchivedSet, FeedState, LatestList
 from campus import Storage

@@ -14,8 +14,8 @@ import anyio.abc
 import pytest
 
 from buildings.cve import building
-from buildings.cve.feed_reader import FetchLimits
 from buildings.cve.feeds.download import RetryPolicy, SizeLimits
+from buildings.cve.refresh import FetchLimits
 from campus.testing import Clock, TestCampus, open_campus
 
 FEEDS = Path(__file__).parents[3] / "shared" / "feeds"

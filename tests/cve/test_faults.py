@@ -7,9 +7,8 @@ from datetime import date, timedelta
 
 import pytest
 
-from buildings.cve.feed_reader import FetchLimits
-from buildings.cve.feeds.errors import FeedError
-from buildings.cve.refresh import refresh, renew
+from buildings.cve.feeds.acceptance import FeedError
+from buildings.cve.refresh import FetchLimits, refresh, renew
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from buildings.cve.feeds.acceptance import FeedRefused, FeedUnavailable
 from buildings.cve.feeds.download import Fetcher, RetryPolicy
-from buildings.cve.feeds.errors import FeedRefused, FeedUnavailable
 from buildings.cve.feeds.nvd_pages import pause_between_pages, read_nvd
 
 pytestmark = pytest.mark.anyio

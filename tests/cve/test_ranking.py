@@ -13,12 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildings.cve.cve_id import number_of, spelled
+from buildings.cve.arguments import number_of, spelled
 from buildings.cve.edition import listing_days
 from buildings.cve.feeds.epss import parse_epss
 from buildings.cve.feeds.kev import parse_kev
-from buildings.cve.ranked_set import ranked
-from buildings.cve.ranking import UNSCORED, factors_of, fresh_window, order
+from buildings.cve.ranking import UNSCORED, factors_of, fresh_window, order, ranked
 
 DAY = date(2026, 8, 21)
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from buildings.cve.cve_id import SEQUENCES, spelled
-from buildings.cve.feeds.acceptance import Issue
-from buildings.cve.feeds.decompression import MAX_UNPACKED_BYTES, unpacked
-from buildings.cve.feeds.errors import GLIMPSE, FeedRefused, glimpse
-from buildings.cve.ranked_set import Scores, sorted_scores
+from buildings.cve.arguments import SEQUENCES, spelled
+from buildings.cve.feeds.acceptance import GLIMPSE, FeedRefused, Issue, glimpse
+from buildings.cve.feeds.download import MAX_UNPACKED_BYTES, unpacked
+from buildings.cve.ranking import Scores, sorted_scores
 
 FEED = "EPSS"
 ABOUT = re.compile(rb"#\s*model_version:\s*([\w.-]+)\s*,\s*score_date:\s*([0-9T:+.Z-]+)\s*")

@@ -17,11 +17,10 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from buildings.cve.cve_id import PATTERN
+from buildings.cve.arguments import PATTERN
 from buildings.cve.enrichment import says_end_of_life
-from buildings.cve.feeds.acceptance import Issue
-from buildings.cve.feeds.decompression import MAX_UNPACKED_BYTES, whole
-from buildings.cve.feeds.errors import FeedRefused, first_fault, glimpse
+from buildings.cve.feeds.acceptance import FeedRefused, Issue, first_fault, glimpse
+from buildings.cve.feeds.download import MAX_UNPACKED_BYTES, whole
 
 FEED = "KEV"
 

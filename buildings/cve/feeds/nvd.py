@@ -7,11 +7,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from buildings.cve.cve_id import canonical
+from buildings.cve.arguments import canonical
 from buildings.cve.enrichment import Metric, NvdRecord, Reference, names_in, rating_of, tagged
-from buildings.cve.feeds.acceptance import Issue
-from buildings.cve.feeds.decompression import MAX_UNPACKED_BYTES, whole
-from buildings.cve.feeds.errors import FeedRefused, first_fault, glimpse
+from buildings.cve.feeds.acceptance import FeedRefused, Issue, first_fault, glimpse
+from buildings.cve.feeds.download import MAX_UNPACKED_BYTES, whole
 
 FEED = "NVD"
 

@@ -7,9 +7,8 @@ import anyio
 import anyio.to_thread
 
 from buildings.cve.enrichment import NvdRecord
-from buildings.cve.feeds.acceptance import Issue
+from buildings.cve.feeds.acceptance import FeedRefused, Issue
 from buildings.cve.feeds.download import Copy, Fetcher
-from buildings.cve.feeds.errors import FeedRefused
 from buildings.cve.feeds.nvd import FEED, NvdPage, parse_nvd
 
 PAGE = 2_000

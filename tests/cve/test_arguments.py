@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildings.cve.cve_id import SEQUENCES, canonical, number_of, spelled
+from buildings.cve.arguments import SEQUENCES, canonical, number_of, spelled
 
 
 @given(st.integers(0, 9999), st.integers(0, SEQUENCES - 1))

@@ -1,6 +1,8 @@
-"""CVE identifiers: how callers may write them (the type of a tool's cve_id), and the number of one in a column."""
+"""The arguments of the tools: how callers may write CVE identifiers and days, and the problems that explain a refusal."""
 
 import re
+from collections.abc import Mapping
+from datetime import date
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
@@ -12,6 +14,7 @@ SEQUENCES = 10**12
 """Numbers per year: twelve digits, where the longest ever assigned has seven; year and sequence together fit 64 bits."""
 
 _SPELLING = re.compile(PATTERN)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def canonical(text: str) -> str | None:
@@ -50,3 +53,31 @@ CveId = Annotated[
         }
     ),
 ]
+
+
+def read_day(value: Any) -> date:
+    """The day; raises Problem 400 for anything but YYYY-MM-DD."""
+    if type(value) is date:
+        return value
+    try:
+        if isinstance(value, str) and _DAY.fullmatch(value):
+            return date.fromisoformat(value)
+    except ValueError:
+        pass  # such as 2026-02-30: refused like any other
+    raise Problem(400, "invalid_date", "date is not a calendar date; write it as YYYY-MM-DD, such as 2026-08-21")
+
+
+Day = Annotated[
+    date,
+    BeforeValidator(read_day),
+    WithJsonSchema(
+        {"type": "string", "format": "date", "description": "Day of the list (UTC), as YYYY-MM-DD.", "examples": ["2026-08-21"]}
+    ),
+]
+
+PROBLEMS: Mapping[str, str] = {
+    "invalid_date": "A date is not a calendar day written YYYY-MM-DD.",
+    "invalid_cve_id": "A CVE identifier is not of the form CVE-<year>-<number>.",
+    "no_data_for_date": "The archive has no list for that day; `detail` names the days that it has.",
+    "no_list_yet": "No list has been made yet. Try again after the time in Retry-After.",
+}
