@@ -228,7 +228,13 @@ def tasks_of(
 ) -> list[Task]:
     """The jobs of all buildings by name, each with its building's site, the flush of keys' last use, and `more` of campus's own."""
     tasks = [
-        Task(f"{one.name}.{job.name}", partial(job.run, sites[one.name]), every=job.every, daily_at=job.daily_at, on=job.on)
+        Task(
+            f"{one.name}.{job.name}",
+            partial(job.run, sites[one.name]),
+            every=job.every,
+            daily_at=job.time_of_day(one.loaded.settings),
+            on=job.on,
+        )
         for one in opened
         for job in one.loaded.building.jobs
     ]

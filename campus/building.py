@@ -37,7 +37,8 @@ class Settings(BaseModel):
 class Job:
     """Scheduled work: `async def run(site, **options)`. The job has the function's name.
 
-    Without `every` and `daily_at` (HH:MM, UTC) it runs on command only: `campus run <building>.<job> --option value`.
+    Without `every` and `daily_at` (HH:MM, UTC) it runs on command only: `campus run <building>.<job> --option value`. Where the
+    operator chooses the time, `daily_at` is a function of the building's settings: `daily_at=lambda settings: settings.refresh_at`.
     It runs once in the whole campus, or with `on="each"` in every process that serves. A missed run starts at the next start of
     campus, and the first run starts with the first one. A run on command with options does not replace a scheduled run.
     """
@@ -45,7 +46,7 @@ class Job:
     run: Callable[..., Awaitable[None]]
     _: KW_ONLY
     every: timedelta | None = None
-    daily_at: str | None = None
+    daily_at: str | Callable[[Any], str] | None = None
     on: Literal["one", "each"] = "one"
 
     def __post_init__(self) -> None:
@@ -56,6 +57,10 @@ class Job:
     def name(self) -> str:
         """Its name for `campus run`."""
         return self.run.__name__
+
+    def time_of_day(self, settings: Any) -> str | None:
+        """When it runs each day, as HH:MM in UTC, with these settings; None for a job that is not daily."""
+        return self.daily_at(settings) if callable(self.daily_at) else self.daily_at
 
 
 @dataclass(frozen=True)

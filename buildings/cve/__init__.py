@@ -16,7 +16,7 @@ building = Building(
     settings=CveSettings,
     tables=Tables,
     state=latest,
-    jobs=[Job(refresh, daily_at="13:30"), Job(reload, every=timedelta(seconds=5), on="each")],
+    jobs=[Job(refresh, daily_at=lambda settings: settings.refresh_at), Job(reload, every=timedelta(seconds=5), on="each")],
     checks=[Check(list_is_fresh, on="ready"), Check(feeds_are_reachable), Check(stored_lists_add_up, on="audit")],
     problems=PROBLEMS,
 )

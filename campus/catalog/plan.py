@@ -144,7 +144,8 @@ def _check_jobs(opened: Sequence[OpenBuilding]) -> None:
     for one in opened:
         for job in one.loaded.building.jobs:
             try:
-                Task(f"{one.name}.{job.name}", job.run, every=job.every, daily_at=job.daily_at, on=job.on)
+                daily_at = job.time_of_day(one.loaded.settings)
+                Task(f"{one.name}.{job.name}", job.run, every=job.every, daily_at=daily_at, on=job.on)
             except ValueError as error:
                 raise LoadError(f"building {one.name!r}: job {job.name}: {error}") from None
 

@@ -9,11 +9,22 @@ from sqlmodel import select
 
 from buildings.cve.ranking import HEAD, RankedSet
 from buildings.cve.tables import ArchivedBrief, ArchivedSet, LatestList
+from campus.errors import CampusError
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio
 
 NOON = datetime(2026, 8, 21, 14, tzinfo=UTC)
+
+
+async def test_the_list_is_made_at_the_hour_that_campus_toml_names(open_test_campus) -> None:
+    for settings, hour in (({}, "20:30"), ({"refresh_at": "06:05"}, "06:05")):
+        async with open_test_campus(clock=Clock(NOON), settings=settings) as campus:
+            (job,) = [one for one in campus.service.scheduler.status() if one.name == "cve.refresh"]
+            assert f"{job.due_at:%H:%M}" == hour
+    with pytest.raises(CampusError, match="refresh_at"):
+        async with open_test_campus(settings={"refresh_at": "8:30 pm"}):
+            pass
 
 
 async def test_a_list_is_good_until_a_day_after_its_own(publisher, open_test_campus) -> None:
