@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from patience import patience
 
 from campus.testing import anvil
 from campus.testing.payments import Chain, Facilitator, Payer, Wallet, new_wallet, open_chain, open_facilitator
@@ -35,10 +36,10 @@ class Shop:
         return {"x402Version": 2, "resource": {"url": "https://shop.test/thing"}, "accepts": [asked]}
 
     async def ask(self, operation: str, payment: dict[str, Any], *, seconds: float = 20, token: str = "") -> httpx.Response:
-        """Have a payment verified or settled."""
+        """Have a payment verified or settled; `seconds` is the time to answer, once it is connected."""
         body = {"x402Version": 2, "paymentPayload": payment, "paymentRequirements": self.terms["accepts"][0]}
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        async with httpx.AsyncClient(timeout=seconds, headers=headers) as client:
+        async with httpx.AsyncClient(timeout=httpx.Timeout(seconds, connect=patience(20)), headers=headers) as client:
             return await client.post(f"{self.facilitator.url}/{operation}", json=body)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from patience import patience
 
 from campus.testing.payments import Chain, Facilitator, Payer, new_wallet, open_facilitator
 
@@ -55,7 +56,7 @@ async def test_down_refuses_connections_until_it_is_up_again(facilitator: Facili
 async def test_a_settlement_that_hangs_is_on_the_chain(chain: Chain, facilitator: Facilitator, shop: Any, payer: Payer) -> None:
     facilitator.faults.hang_seconds = 60
     with pytest.raises(httpx.ReadTimeout):
-        await shop.ask("settle", payer.payload(shop.terms), seconds=1)
+        await shop.ask("settle", payer.payload(shop.terms), seconds=patience(1))
     assert facilitator.outcomes("settle") == ["settled"]
     assert await chain.balance(shop.wallet.address) == 20_000
 
