@@ -7,28 +7,12 @@ from campus.building import Building, Check, Job, Page, Service, Settings
 from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
 from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
-from campus.idempotency import HOW_TO_MAKE_A_KEY, check_idempotency_key
-from campus.observability.logs import origin_of
-from campus.outbound.callers_urls import GuardedClient
+from campus.observability import origin_of
+from campus.outbound.http_clients import GuardedClient
 from campus.outbound.mail import Mail
+from campus.secrets import HOW_TO_MAKE_A_KEY, Entropy, check_idempotency_key, random_base62, random_id, seal, unseal
 from campus.site import CurrentCaller, CurrentSite, Site
-from campus.storage import (
-    Entropy,
-    Json,
-    Moment,
-    Span,
-    Storage,
-    UtcDateTime,
-    among,
-    in_snapshot,
-    in_transaction,
-    is_postgres,
-    random_base62,
-    random_id,
-    registry,
-    seal,
-    unseal,
-)
+from campus.storage import Json, Moment, Span, Storage, UtcDateTime, among, in_snapshot, in_transaction, is_postgres, registry
 from campus.tool_access import access, free
 from twins import Problem, Unstorable, route
 

@@ -27,11 +27,10 @@ from campus.http.health import Health
 from campus.http.pages import admin_app
 from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task
 from campus.keys.keyring import BuildingKeys, KeyRing
-from campus.observability.metrics import Counters
-from campus.outbound.callers_urls import GuardedClient, guarded_client
+from campus.observability import Counters
+from campus.outbound.http_clients import GuardedClient, feeds_client, guarded_client
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail, open_mail
-from campus.outbound.operators_urls import feeds_client
 from campus.payments.payment import PaymentService
 from campus.site import Site
 from campus.storage import NoStorage

@@ -19,16 +19,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from campus.app import Campus
 from campus.catalog.loader import LoadedBuilding, RemoteServer
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server, put_first
-from campus.errors import EXPLAINED_AT, CampusError, Unreachable
-from campus.http.edge import Edge
+from campus.errors import EXPLAINED_AT, CampusError, Unreachable, upstream_unavailable
+from campus.http.edge import Edge, Router
 from campus.http.pages import own_routes, page_entry, pages_app
-from campus.http.router import Router
 from campus.paywall.admission import Paywall
 from campus.paywall.http import gate
 from campus.paywall.mcp import PaywallMiddleware, current_scope, refusal
 from campus.paywall.mcp_payments import PaidCalls
 from campus.paywall.payment_gate import PaymentGate
-from campus.problems import upstream_unavailable
 from twins import ArgumentChecker, Operation, RouteTable, Twins, serve_schemas
 
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from sqlmodel import SQLModel
 from starlette.responses import Response
 
-from campus.values import read_number
+from campus.addresses import read_number
 
 CODE = re.compile(r"[a-z][a-z0-9_]*")
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})

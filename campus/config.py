@@ -21,11 +21,22 @@ from pydantic import (
     model_validator,
 )
 
-from campus.addresses import LOOPBACK_PROXIES, Listen, read_listen, read_network, url_host
+from campus.addresses import (
+    LOOPBACK_PROXIES,
+    Listen,
+    read_exempt_host,
+    read_listen,
+    read_listening_host,
+    read_network,
+    read_number,
+    read_origin,
+    read_shop,
+    read_web_address,
+    url_host,
+)
 from campus.errors import ConfigError
 from campus.keys.sales import Term
 from campus.tool_access import Price, read_access
-from campus.values import read_exempt_host, read_listening_host, read_number, read_origin, read_shop, read_web_address
 
 NAME = r"^[a-z][a-z0-9_]*$"
 RPC_URL = "CAMPUS_PAYMENTS_RPC_URL"

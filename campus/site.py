@@ -14,8 +14,8 @@ from typing_extensions import TypeVar
 from campus.caller import Caller
 from campus.directory import Directory
 from campus.keys.keyring import BuildingKeys
-from campus.observability.metrics import Counters
-from campus.outbound.callers_urls import GuardedClient
+from campus.observability import Counters
+from campus.outbound.http_clients import GuardedClient
 from campus.outbound.mail import Mail
 from campus.storage import Storage
 from twins import RequestDependency

@@ -11,7 +11,7 @@ import httpx
 from campus.alerts.message import Content, Message, Question
 from campus.alerts.retry_policy import Outcome
 from campus.errors import TargetRefused
-from campus.outbound.callers_urls import GuardedClient
+from campus.outbound.http_clients import GuardedClient
 
 
 @dataclass(frozen=True)

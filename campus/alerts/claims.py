@@ -17,7 +17,8 @@ from campus.alerts.message import AlertContents, Message
 from campus.alerts.outbox import Outbox
 from campus.alerts.tables import CONFIRM
 from campus.alerts.turns import Turns
-from campus.storage import Entropy, Lease, Moment, among, random_id
+from campus.secrets import Entropy, random_id
+from campus.storage import Lease, Moment, among
 
 ALONE = 5
 """So many waiting alerts are sent one by one; more become a digest."""

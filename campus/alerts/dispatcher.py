@@ -21,8 +21,9 @@ from campus.alerts.results import Delivered, Failed, store_results
 from campus.alerts.retry_policy import Outcome, step_after
 from campus.alerts.turns import Pace, Turns
 from campus.errors import StorageUnavailable
-from campus.outbound.callers_urls import GuardedClient
-from campus.storage import Entropy, Storage, in_transaction
+from campus.outbound.http_clients import GuardedClient
+from campus.secrets import Entropy
+from campus.storage import Storage, in_transaction
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from campus.alerts.fair_shares import Health
 from campus.alerts.outbox import Outbox
 from campus.alerts.tables import CONFIRM
 from campus.errors import TargetRefused
-from campus.storage import Entropy, random_id
+from campus.secrets import Entropy, random_id
 
 SIGNING_BYTES = 32
 ASK_AGAIN = timedelta(days=1)

@@ -7,8 +7,7 @@ from fastmcp.tools import Tool
 from campus.catalog.server import OpenBuilding
 from campus.config import ProductTable
 from campus.directory import BuildingEntry, PaymentEntry, ProductEntry, ToolEntry
-from campus.payments.pricing import Pricing
-from campus.payments.terms import SCHEME
+from campus.payments.terms import SCHEME, Pricing
 from campus.paywall.admission import ALL
 from campus.tool_access import Offer
 from twins import Operation

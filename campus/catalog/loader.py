@@ -10,11 +10,11 @@ from typing import Any, Protocol, get_args
 from fastmcp import FastMCP
 from pydantic import SecretStr, ValidationError
 
+from campus.addresses import is_web_address
 from campus.building import Building, Settings
 from campus.config import BuildingTable, explain, known_keys
 from campus.errors import ConfigError, LoadError
-from campus.observability.logs import origin_of, redacted
-from campus.values import is_web_address
+from campus.observability import origin_of, redacted
 
 GROUP = "campus.buildings"
 RESERVED = frozenset({".well-known", "all", "campus", "errors", "healthz", "mcp", "metrics", "openapi", "readyz", "register", "v1"})

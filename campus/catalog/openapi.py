@@ -6,7 +6,7 @@ from typing import Any
 from campus.catalog.server import HOW_TO_HIDE, OpenBuilding
 from campus.config import Config
 from campus.errors import ConfigError, LoadError
-from campus.payments.pricing import PaidTool, Pricing
+from campus.payments.terms import PaidTool, Pricing
 from campus.tool_access import Offer
 from twins import Operation, openapi, problem_response
 

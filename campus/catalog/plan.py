@@ -1,23 +1,27 @@
-"""The plan: everything known before a database is opened, checked as a whole. Which buildings open, their tools, routes and documents."""
+"""The plan: everything known before a database is opened, checked as a whole: buildings, tools, routes, prices and documents."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import anyio
 
 from campus.building import Job
-from campus.catalog.entries import building_entry, payment_entry, product_entries, seller_of
+from campus.catalog.entries import building_entry, payment_entry, product_entries, seller_of, summary_of
 from campus.catalog.loader import RESERVED, Installed, LoadedBuilding, RemoteServer, load
 from campus.catalog.openapi import documents_of
-from campus.catalog.pricing import open_pricing
 from campus.catalog.server import OpenBuilding, mcp_path_of, open_server
 from campus.config import Config
 from campus.directory import Directory, ProductEntry
-from campus.errors import ConfigError, LoadError, Unreachable
+from campus.errors import EXPLANATIONS, ConfigError, LoadError, Unreachable
 from campus.jobs import Task
-from campus.payments.pricing import Pricing
-from campus.problems import EXPLANATIONS
+from campus.payments.networks import network_of, with_checksum
+from campus.payments.terms import KEY_ARGUMENT, PaidTool, Payee, Pricing, paid_tool_of
+from campus.tool_access import Offer, Price
+from twins import Operation
+
+NEEDED = ("x402", "web3")
 
 
 @dataclass(frozen=True)
@@ -154,3 +158,62 @@ def _check_problems(opened: Sequence[OpenBuilding]) -> None:
     for one in opened:
         if clash := sorted(one.loaded.building.problems.keys() & EXPLANATIONS.keys()):
             raise LoadError(f"building {one.name!r} explains the problem code {clash[0]!r}, which belongs to campus; choose another code")
+
+
+def open_pricing(config: Config, opened: Sequence[OpenBuilding]) -> Pricing | None:
+    """The pricing of every tool that is sold per call; None when campus.toml has no [payments].
+
+    ConfigError when payments cannot be accepted, LoadError when a tool cannot be sold as it declares.
+    """
+    for one in opened:
+        _check_grant(config, one)
+        for name, operation in one.operations.items():
+            _check_seller(one.offers[name], operation)
+    if (payments := config.payments) is None:
+        return None
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise ConfigError(f"[payments] needs {' and '.join(missing)}, which is not installed; run: pip install 'campus[payments]'")
+    network = network_of(payments.network)
+    _check_spelling(payments.pay_to)
+    products = {name: Price.parse(table.price) for name, table in config.products.items()}
+    paid_tools = {(paid_tool.offer.building, paid_tool.offer.tool): paid_tool for one in opened for paid_tool in _paid_tools(one)}
+    if not products and any(paid_tool.offer.access.sells for paid_tool in paid_tools.values()):
+        raise ConfigError("a building sells keys, and campus.toml has no product; add a table such as [products.NAME]")
+    return Pricing(Payee(network, payments.pay_to), url=config.url, paid_tools=paid_tools, products=products)
+
+
+def _paid_tools(opened: OpenBuilding) -> list[PaidTool]:
+    sold = [operation for name, operation in opened.operations.items() if opened.offers[name].is_sold_per_call]
+    return [paid_tool_of(opened.offers[one.name], one, summary_of(one.tool)) for one in sold]
+
+
+def _check_spelling(wallet: str) -> None:
+    """An address in lower case has no checksum. One with capitals matches its checksum, or is mistyped."""
+    if wallet != wallet.lower() and wallet != with_checksum(wallet):
+        raise ConfigError(f"payments.pay_to: {wallet} is mistyped: its checksum is wrong; copy it from your wallet again")
+
+
+def _check_grant(config: Config, opened: OpenBuilding) -> None:
+    """A building that sells keys needs a grant in campus.toml, and payments."""
+    if not any(offer.access.sells for offer in opened.offers.values()):
+        return
+    table = f"[buildings.{opened.name}]"
+    if config.payments is None:
+        raise ConfigError(f"{table} sells keys for payments, but campus.toml has no table [payments]; add it, or remove {table}")
+    if "keys" not in opened.loaded.table.grants:
+        raise ConfigError(f'{table} sells keys, but campus.toml does not allow it; write grants = ["keys"] into {table}')
+
+
+def _check_seller(offer: Offer, operation: Operation) -> None:
+    """A tool that sells has a required argument that names the product, and takes secrets only in a body."""
+    argument = offer.access.sells
+    if argument is None:
+        return
+    where = f"tool {offer.tool!r} of building {offer.building!r}"
+    if argument not in operation.by_name:
+        names = ", ".join(operation.by_name) or "none"
+        raise LoadError(f"{where} declares sells={argument!r}, but has no such argument; the arguments are: {names}")
+    if not operation.by_name[argument].required:
+        raise LoadError(f"{where} declares sells={argument!r}, which has a default; remove the default: a purchase must name its product")
+    if KEY_ARGUMENT in operation.by_name and operation.methods != ("POST",):
+        raise LoadError(f"{where} takes {KEY_ARGUMENT}, a secret that must not be in a URL; serve it with POST only")

@@ -19,9 +19,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from mcp import MCPError
 from referencing import Registry
 
-from campus.errors import Unreachable
-from campus.observability.logs import origin_of, redacted
-from campus.problems import upstream_unavailable
+from campus.errors import Unreachable, upstream_unavailable
+from campus.observability import origin_of, redacted
 from twins import Problem
 
 FIRST_SECONDS = 10.0

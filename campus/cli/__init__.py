@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cyclopts import App
 
-from campus.cli import buildings, running
+from campus.cli import running
 from campus.errors import CampusError
 
 __all__ = ["main"]
@@ -16,7 +16,6 @@ def commands() -> App:
     """Every command."""
     app = App(name="campus", help="MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment.")
     app.update(running.app)
-    app.update(buildings.app)
     # loaded on use, so that `campus serve` starts without their imports
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys.")
     app.command(

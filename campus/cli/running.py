@@ -1,4 +1,4 @@
-"""campus serve, run, check, audit and backup: the commands that open a whole campus."""
+"""campus serve, run, check, audit, backup, tools and migration: the commands that open a campus or its buildings."""
 
 import gc
 import inspect
@@ -14,18 +14,18 @@ import anyio
 from anyio.abc import TaskGroup
 from cyclopts import App, CycloptsError, Parameter
 
-from campus.app import Campus, assemble, open_admin
+from campus.app import Campus, assemble, open_admin, open_servers
 from campus.asgi import open_app
 from campus.building import Job
-from campus.catalog.loader import installed_buildings
+from campus.catalog.loader import find, installed_buildings
 from campus.catalog.plan import make_plan
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import Config, read_config
 from campus.core import open_core
-from campus.errors import CampusError, JobRefused
+from campus.errors import CampusError, JobRefused, LoadError
 from campus.http.server import bind
 from campus.http.server import serve as serve_app
-from campus.observability.logs import log_to_stderr
+from campus.observability import log_to_stderr
 
 log = logging.getLogger(__name__)
 app = App()
@@ -169,3 +169,33 @@ async def _ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
     async with assemble(read_config(config), exclusive=False, reading=True) as campus:
         problems = await campus.ask(on)
         return [{"building": name, "problem": sentence} for name, sentences in problems.items() for sentence in sentences]
+
+
+@app.command
+def tools(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """Every tool of every building with its route, tier and price; opens no database."""
+    directory = anyio.run(open_servers, read_config(config))
+    rows = [
+        {
+            "building": entry.name,
+            "tool": tool.name,
+            "tier": tool.tier,
+            "price": tool.price,
+            "scope": tool.key_scope,
+            "http": ", ".join(tool.http),
+        }
+        for entry in directory.buildings()
+        for tool in entry.tools
+    ]
+    show(rows, as_json=as_json)
+
+
+@app.command
+def migration(building: str, text: Annotated[str, Parameter(help="What the step does, in a few words.")]) -> None:
+    """Write the next step of a building's database history from its tables; read it before you commit it."""
+    from campus.storage.alembic_runner import write_revision
+
+    tables = find(building, installed_buildings()).tables
+    if tables is None:
+        raise LoadError(f"building {building!r} has no tables=, so there is nothing to migrate")
+    print(write_revision(tables, text))

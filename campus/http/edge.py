@@ -1,21 +1,29 @@
-"""The edge: the outermost ASGI app. Every request and every response passes through it."""
+"""The edge, the outermost ASGI app, which every request and every response passes through; and the router behind it."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from time import perf_counter
 
 from starlette.requests import ClientDisconnect
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import LOOPBACK_PROXIES
-from campus.errors import StorageUnavailable
-from campus.http.hosts import Hosts
+from campus.errors import StorageUnavailable, storage_unavailable
+from campus.http.hosts import Hosts, Proxies
 from campus.http.limits import BODY_BYTES, BODY_SECONDS, CALLS, LimitedBody, body_problem, has_body, too_many_calls
-from campus.http.proxies import Proxies
-from campus.http.request_ids import caller_of, loggable_route_of, random_ids, request_id_of, route_of, trace_id_of
-from campus.http.response import OutgoingResponse, SecurityHeaders, with_cors
-from campus.problems import storage_unavailable
-from twins import Problem
+from campus.http.response import (
+    OutgoingResponse,
+    SecurityHeaders,
+    caller_of,
+    loggable_route_of,
+    random_ids,
+    request_id_of,
+    route_of,
+    trace_id_of,
+    with_cors,
+)
+from twins import Problem, RouteTable
 
 log = logging.getLogger(__name__)
 access = logging.getLogger("campus.access")
@@ -126,3 +134,28 @@ class Edge:
         if trace := trace_id_of(headers.get(b"traceparent")):
             data["trace"] = trace
         access.info("request", extra=data)
+
+
+class Router:
+    """Routes by exact path; a path that is not listed reaches no tool."""
+
+    def __init__(self, twins: RouteTable, mcp: Mapping[str, ASGIApp], pages: ASGIApp) -> None:
+        self.replace(twins, mcp, pages)
+
+    def replace(self, twins: RouteTable, mcp: Mapping[str, ASGIApp], pages: ASGIApp) -> None:
+        """Use these routes from now on; running requests are finished by the old ones."""
+        self._twins = twins
+        self._mcp = mcp
+        self._pages = pages
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Pass the request on. Not a coroutine itself: that saves one per call."""
+        path: str = scope["path"]
+        if found := self._twins.find(path):
+            endpoint, scope["path_params"] = found
+            return endpoint(scope, receive, send)
+        if server := self._mcp.get(path):
+            return server(scope, receive, send)
+        if path.rstrip("/") in self._mcp:
+            return RedirectResponse(path.rstrip("/"), status_code=307)(scope, receive, send)
+        return self._pages(scope, receive, send)

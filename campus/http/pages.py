@@ -13,12 +13,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from campus.addresses import Listen
 from campus.building import Page
 from campus.directory import Directory
-from campus.errors import EXPLAINED_AT
+from campus.errors import EXPLAINED_AT, explanation_of
 from campus.http.edge import Edge
 from campus.http.health import Health
 from campus.http.response import send_problem
-from campus.observability.metrics import Counters
-from campus.problems import explanation_of
+from campus.observability import Counters
 from campus.site import ROUTE, SITE, Site
 from twins import Problem, RouteEntry
 

@@ -19,8 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from campus.addresses import plain_address
 from campus.http.limits import ConnectionLimits, too_many_connections
-from campus.http.request_ids import caller_of
-from campus.http.response import USUAL_NAMES, Header, closing_response, head_of
+from campus.http.response import USUAL_NAMES, Header, caller_of, closing_response, head_of
 from twins import Problem
 
 access = logging.getLogger("campus.access")

@@ -1,11 +1,13 @@
-"""How a response leaves: with its request id, the security headers and CORS; and the JSON and problems that the edge itself sends."""
+"""How a response leaves: its request id, security headers and CORS; the problems of the edge itself; and what the log says of a call."""
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
+from random import Random
 
 import orjson
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Message, Send
+from starlette.types import ASGIApp, Message, Scope, Send
 
 from campus.errors import EXPLAINED_AT
 from twins import Answer, Problem, problem_answer, send_answer
@@ -49,6 +51,9 @@ EXPOSED = (
 )
 PREFLIGHT_SECONDS = 86_400
 CACHED_RESPONSES = 1_000
+SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+LOGGED_SEGMENTS = 2
 
 
 def with_cors(app: ASGIApp) -> ASGIApp:
@@ -160,3 +165,42 @@ def closing_response(problem: Problem) -> bytes:
     """A whole response as bytes, for a connection on which no request could be read; it says that the connection ends."""
     answer = problem_answer(problem, types=EXPLAINED_AT)
     return head_of(problem.status, (*answer.headers, *CLOSING, (b"content-length", b"%d" % len(answer.body)))) + answer.body
+
+
+def random_ids() -> Callable[[], str]:
+    """A source of request ids: 24 hex digits each. They are names, not secrets, so a fast generator is enough."""
+    bits = Random().getrandbits  # noqa: S311 - see above
+
+    def new_id() -> str:
+        return bits(96).to_bytes(12).hex()
+
+    return new_id
+
+
+def request_id_of(sent: bytes | None, new_id: Callable[[], str]) -> str:
+    """The caller's X-Request-Id when it is safe to repeat, else a new one."""
+    if sent is not None and SAFE_ID.fullmatch(sent):
+        return sent.decode("ascii")
+    return new_id()
+
+
+def trace_id_of(traceparent: bytes | None) -> str | None:
+    """The trace that a W3C traceparent header names; None without a well-formed one."""
+    found = TRACEPARENT.fullmatch(traceparent or b"")
+    return found[1].decode("ascii") if found else None
+
+
+def caller_of(client: tuple[str, int] | None) -> str:
+    """The caller's address for the log; `-` where the server does not know it."""
+    return client[0] if client else "-"
+
+
+def route_of(scope: Scope) -> str | None:
+    """The template of the route that answered: a twin's, a page's, an MCP endpoint's, or `building:tool` over MCP."""
+    route: str | None = scope.get("campus.route") or getattr(scope.get("route"), "path", None)
+    return route
+
+
+def loggable_route_of(scope: Scope) -> str:
+    """The route's template, else the first segments of the path: the rest of a path may hold a secret."""
+    return route_of(scope) or "/".join(scope["path"].split("/")[: LOGGED_SEGMENTS + 1])

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp
 
 from campus.addresses import LOOPBACK_PROXIES, Listen
 from campus.errors import ServeError
+from campus.http.hosts import Proxies
 from campus.http.protocol import CONNECTIONS, LimitedProtocol, of_listener, with_limits
-from campus.http.proxies import Proxies
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from campus.observability.logs import redacted
+from campus.observability import redacted
 from campus.storage import Backoff, Lease, is_held
 
 RETRIES = Backoff([timedelta(minutes=minutes) for minutes in (1, 2, 4, 8, 16, 32, 60)], spread=0.1)

@@ -19,7 +19,8 @@ from campus.keys.repository import KeyRecord, new_row, record_of, refuse_ended, 
 from campus.keys.sales import KeySales, KeySold, Product
 from campus.keys.tables import KeyRow
 from campus.keys.tokens import TokenCache
-from campus.storage import Entropy, Storage
+from campus.secrets import Entropy
+from campus.storage import Storage
 
 OVERLAP = timedelta(hours=24)
 """How long a rotated key stays valid beside the key that replaces it."""

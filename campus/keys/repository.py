@@ -11,7 +11,7 @@ from campus.caller import Key
 from campus.errors import KeyRefused
 from campus.keys.tables import KeyEvent, KeyRow
 from campus.keys.tokens import SHOWN_LENGTH, START, digest_of, new_token, prefix_of
-from campus.storage import Entropy, random_base62
+from campus.secrets import Entropy, random_base62
 
 ID_LENGTH = 12
 ID_TEXT_LENGTH = len("key_") + ID_LENGTH

@@ -19,7 +19,8 @@ from campus.caller import Key
 from campus.errors import KeyRefused
 from campus.keys.repository import ID_TEXT_LENGTH, new_row, refuse_ended, refuse_other_scope, save, utc_text
 from campus.keys.tables import KeyRow, KeySale
-from campus.storage import Entropy, Storage
+from campus.secrets import Entropy
+from campus.storage import Storage
 
 BY = "campus"
 """Who takes keys back, in the log of changes."""

@@ -21,7 +21,8 @@ from sqlmodel import col, select
 
 from campus.caller import Credential
 from campus.keys.tables import KeyRow
-from campus.storage import Entropy, Storage, base62, random_base62
+from campus.secrets import Entropy, base62, random_base62
+from campus.storage import Storage
 
 START = "campus_live_"
 BODY_LENGTH = 32

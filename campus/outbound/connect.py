@@ -1,18 +1,20 @@
-"""Connects to a caller's host: looks its name up once, and refuses every address, looked up or literal, that is not public."""
+"""Connects to a caller's host: looks its name up once, and refuses every address that is not public."""
 
 import logging
+import socket
 import ssl
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from threading import BoundedSemaphore
 from typing import Any
 
 import anyio
 import httpcore
+from anyio import CapacityLimiter, to_thread
 
 from campus.addresses import plain_ip
 from campus.errors import TargetRefused
-from campus.outbound.resolver import Resolver
-from campus.outbound.special_addresses import special_network
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +22,104 @@ CONNECT_SECONDS = 3.0
 """For each address, so that one that does not answer leaves time for the next."""
 TRIED = 3
 """Addresses of a host that are tried."""
+Resolve = Callable[[str, int], Sequence[str]]
+"""From host and port to addresses; it blocks, and raises OSError if there are none."""
+
+LOOKUP_SECONDS = 5.0
+AT_ONCE = 16
+ABANDONED = 4
+"""A lookup that timed out cannot be stopped and keeps its thread: there may be this many times `at_once` threads in all."""
+
+# The special networks, to which a caller's URL may not lead: our own list, because that of ipaddress changes by release.
+GLOBAL_UNICAST = IPv6Network("2000::/3")
+"""All of IPv6 that may be public. Outside it: loopback, private, link-local, multicast, the forms that carry an IPv4 address."""
+
+SPECIAL_IPV4 = {
+    IPv4Network("0.0.0.0/8"): "this network",
+    IPv4Network("10.0.0.0/8"): "private",
+    IPv4Network("100.64.0.0/10"): "shared by a carrier's customers",
+    IPv4Network("127.0.0.0/8"): "loopback",
+    IPv4Network("168.63.129.16/32"): "a cloud's metadata",
+    IPv4Network("169.254.0.0/16"): "link-local",
+    IPv4Network("172.16.0.0/12"): "private",
+    IPv4Network("192.0.0.0/24"): "protocol assignments",
+    IPv4Network("192.0.2.0/24"): "documentation",
+    IPv4Network("192.31.196.0/24"): "AS112",
+    IPv4Network("192.52.193.0/24"): "multicast relays",
+    IPv4Network("192.88.99.0/24"): "6to4 relays",
+    IPv4Network("192.168.0.0/16"): "private",
+    IPv4Network("192.175.48.0/24"): "AS112",
+    IPv4Network("198.18.0.0/15"): "benchmarking",
+    IPv4Network("198.51.100.0/24"): "documentation",
+    IPv4Network("203.0.113.0/24"): "documentation",
+    IPv4Network("224.0.0.0/4"): "multicast",
+    IPv4Network("240.0.0.0/4"): "reserved",
+}
+SPECIAL_IPV6 = {
+    IPv6Network("2001::/32"): "Teredo",
+    IPv6Network("2001::/23"): "protocol assignments",
+    IPv6Network("2001:db8::/32"): "documentation",
+    IPv6Network("2002::/16"): "6to4",
+    IPv6Network("2620:4f:8000::/48"): "AS112",
+    IPv6Network("3ffe::/16"): "the former test network",
+    IPv6Network("3fff::/20"): "documentation",
+}
+
+
+def system_resolver(host: str, port: int) -> Sequence[str]:
+    """The addresses that the operating system's resolver returns."""
+    return [str(place[0]) for *_, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+class Resolver:
+    """Looks up at most `at_once` names at once, each for at most `seconds`."""
+
+    def __init__(
+        self, resolve: Resolve = system_resolver, *, seconds: float = LOOKUP_SECONDS, at_once: int = AT_ONCE, threads: int | None = None
+    ) -> None:
+        self._resolve = resolve
+        self._seconds = seconds
+        self._limiter = CapacityLimiter(at_once)
+        self._threads = BoundedSemaphore(threads or at_once * ABANDONED)
+
+    def apart(self, *, at_once: int = AT_ONCE) -> "Resolver":
+        """The same, with its own threads."""
+        return Resolver(self._resolve, seconds=self._seconds, at_once=at_once)
+
+    async def addresses(self, host: str, port: int) -> Sequence[str]:
+        """All addresses of a host, from one lookup; raises OSError if there are none, and TimeoutError after `seconds`."""
+        with anyio.fail_after(self._seconds):
+            found = await to_thread.run_sync(self._in_a_thread, host, port, limiter=self._limiter, abandon_on_cancel=True)
+        if not found:
+            raise OSError(f"{host} has no address")
+        return found
+
+    def _in_a_thread(self, host: str, port: int) -> Sequence[str]:
+        if not self._threads.acquire(blocking=False):
+            raise OSError("too many lookups get no answer")
+        try:
+            return self._resolve(host, port)
+        finally:
+            self._threads.release()
+
+
+def special_network(address: str) -> str | None:
+    """The kind of special network that an address is in; None for a public address."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return "no address"
+    return _special_ipv4(found) if isinstance(found, IPv4Address) else _special_ipv6(found)
+
+
+def _special_ipv4(address: IPv4Address) -> str | None:
+    return next((kind for network, kind in SPECIAL_IPV4.items() if address in network), None)
+
+
+def _special_ipv6(address: IPv6Address) -> str | None:
+    if address not in GLOBAL_UNICAST:
+        return "outside 2000::/3"
+    return next((kind for network, kind in SPECIAL_IPV6.items() if address in network), None)
 
 
 class GuardedNetwork(httpcore.AsyncNetworkBackend):

@@ -210,6 +210,15 @@ class Audit:
             return (await session.exec(select(PaymentRow).where(*same))).first()
 
 
+def report(found: Findings) -> None:
+    """Log what an audit found, a line each."""
+    for missing in found.missing:
+        log.error("payment not on the chain: %s", missing.reason, extra={"payment": missing.payment_id, "transaction": missing.transaction})
+    for one in found.unclaimed:
+        transfer = {"transaction": one.transaction, "payer": one.payer, "amount": one.amount, "payment": one.payment_id}
+        log.warning("income that no payment claims: %s", one.reason, extra=transfer)
+
+
 def _received(log: Log, wallet: Wallet) -> Received | None:
     """The transfer to the wallet in this log; None for one that is left out or was not asked for. RpcUnavailable if it is unreadable."""
     is_transfer = len(log.topics) == 3 and log.topics[0] == TRANSFER and log.topics[2] == topic_of(wallet.address)

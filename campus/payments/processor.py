@@ -31,11 +31,20 @@ from campus.errors import StorageError
 from campus.payments.chain import Chain
 from campus.payments.ledger import Event, Ledger
 from campus.payments.payment import Facilitator, Outcome, PaidAnswer, Payment, Sale, StoredAnswer
-from campus.payments.problems import already_used, in_flight, key_ambiguous, key_reused, refused, unverified, used_elsewhere
 from campus.payments.queue import FairQueue
 from campus.payments.reconciler import Reconciler, UnprovenPayments
 from campus.payments.reservations import Leases, Reservations, stored_answer, transfer_of
-from campus.payments.states import mismatch_of, next_step
+from campus.payments.states import (
+    already_used,
+    in_flight,
+    key_ambiguous,
+    key_reused,
+    mismatch_of,
+    next_step,
+    refused,
+    unverified,
+    used_elsewhere,
+)
 from campus.payments.tables import PaymentRow
 from twins import Problem
 

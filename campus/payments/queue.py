@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import anyio
 
-from campus.payments.problems import too_many_of_one, too_many_payments
+from campus.payments.states import RETRY_AFTER
+from twins import Problem
 
 T = TypeVar("T")
 
@@ -129,6 +130,28 @@ class FairQueue:
 
     def _waiting_of(self, client: str) -> int:
         return sum(map(len, self._waiting.get(client, {}).values()))
+
+
+def too_many_of_one() -> Problem:
+    """429: too many payments from one client address are waiting to be checked."""
+    return Problem(
+        429,
+        "too_many_payments",
+        "too many payments from your network address are waiting to be checked; nothing was charged. Send fewer at once, and send the same"
+        " payment again in a few seconds",
+        headers=RETRY_AFTER,
+    )
+
+
+def too_many_payments() -> Problem:
+    """503: the payment could not be checked in time."""
+    return Problem(
+        503,
+        "payments_busy",
+        "the payment could not be checked in time, because many others are being checked; nothing was charged. Send the same payment"
+        " again in a few seconds",
+        headers=RETRY_AFTER,
+    )
 
 
 def _count_down(counts: Counter[T], key: T) -> None:

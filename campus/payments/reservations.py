@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import count
 
 import anyio
-from sqlalchemy import and_, or_, update
+from sqlalchemy import and_, delete, or_, update
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -17,7 +17,8 @@ from campus.payments.ledger import Event, entry
 from campus.payments.payment import Payment, Sale, StoredAnswer
 from campus.payments.states import TRANSITIONS, State, next_step
 from campus.payments.tables import PaymentRow
-from campus.storage import Entropy, Lease, Storage, seal, unseal
+from campus.secrets import Entropy, seal, unseal
+from campus.storage import Lease, Storage
 
 DOUBT_PAUSE = timedelta(seconds=5)
 """How long nobody asks again about a payment whose outcome the chain did not show."""
@@ -25,6 +26,8 @@ ANSWER_RETENTION = timedelta(minutes=15)
 """How long after its settlement an answer is returned again."""
 SECRET_ANSWER_RETENTION = timedelta(hours=24)
 """The same for an answer that is encrypted under the caller's Idempotency-Key, by which it is also found."""
+RELEASED_RETENTION = timedelta(days=1)
+"""How long a payment that was not charged is kept after its authorization has ended, when it cannot be charged any more."""
 LEASE = Lease(timedelta(seconds=10))
 ID_BYTES = 12
 Consequence = Callable[[AsyncSession, str], Awaitable[None]]
@@ -237,6 +240,20 @@ class Reservations:
             await self._on_released(session, payment_id)
             log.info("payment released: %s", reason, extra={"payment": payment_id})
         return row
+
+
+async def delete_expired(storage: Storage, *, now: datetime) -> None:
+    """Delete the answers whose time is over, and what they are found by."""
+    async with storage.write() as session:
+        past = update(PaymentRow).where(col(PaymentRow.answer_until) <= now)
+        await (await session.connection()).execute(past.values(answer=None, answer_until=None, purchase=None, client=None))
+
+
+async def delete_released(storage: Storage, *, now: datetime) -> None:
+    """Delete the payments that were not charged and cannot be charged any more; the ledger keeps their history."""
+    dead = col(PaymentRow.valid_before) < int((now - RELEASED_RETENTION).timestamp())
+    async with storage.write() as session:
+        await (await session.connection()).execute(delete(PaymentRow).where(col(PaymentRow.state) == "released", dead))
 
 
 def _new_row(payment: Payment, sale: Sale, leases: Leases, *, payment_id: str, now: datetime) -> PaymentRow:

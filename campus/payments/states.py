@@ -1,4 +1,4 @@
-"""The states of a payment, and what to do with one that is presented. Pure: no clock, no network, no database access.
+"""The states of a payment, what to do with one that is presented, and the problems of one that buys nothing. Pure: no clock, no network.
 
     (none) ──► reserved ──► settling ──► settled ──► reversed
                 │  ▲         │   │          ▲
@@ -29,6 +29,7 @@ from typing import Literal
 from campus.payments.payment import Payment, Sale
 from campus.payments.tables import PaymentRow
 from campus.storage import is_held
+from twins import Problem
 
 State = Literal["reserved", "settling", "settled", "unknown", "released", "reversed"]
 Step = Literal["reserve", "wait", "resolve", "look", "replay", "refuse", "reused", "elsewhere", "ambiguous"]
@@ -46,6 +47,7 @@ TRANSITIONS: Mapping[str, tuple[State, ...]] = {
 CLOCK_SKEW = 300
 LONGEST_WINDOW = 600
 """Seconds that a payment may stay valid beyond the terms' own limit. Its outcome could stay unknown for so long."""
+RETRY_AFTER = {"Retry-After": "5"}
 
 
 def next_step(rows: Iterable[PaymentRow], payment: Payment | None, sale: Sale, *, now: datetime) -> tuple[Step, PaymentRow | None]:
@@ -108,3 +110,67 @@ def _time_mismatch(payment: Payment, seconds: int, *, longest: int) -> str | Non
     if payment.valid_before > seconds + longest:
         return f"its authorization is valid for more than {longest} seconds (validBefore); sign a shorter one"
     return None
+
+
+def already_used() -> Problem:
+    """409: the payment bought something before, and this call is not a resend that may get it again."""
+    return Problem(
+        409,
+        "payment_already_used",
+        "this payment was used before. Its answer is returned again only for the same payment and the same call, within 15 minutes; if it"
+        " came with an Idempotency-Key, only with that key, within 24 hours. For anything else sign a new payment",
+    )
+
+
+def used_elsewhere() -> Problem:
+    """409: the payment came from another address before, without an Idempotency-Key, and everybody can read it on the chain."""
+    return Problem(
+        409,
+        "payment_used_elsewhere",
+        "this payment was used before by a call from another network address. Without an Idempotency-Key its answer is returned again only"
+        " to that address, because everyone can read a settled payment on the chain. If it is yours, send the same call from that address"
+        " within 15 minutes, and send an Idempotency-Key with your next payment; otherwise sign a new payment",
+    )
+
+
+def key_reused() -> Problem:
+    """422: the Idempotency-Key belongs to another purchase."""
+    return Problem(
+        422,
+        "idempotency_key_reused",
+        "this Idempotency-Key was sent before with another purchase; nothing was charged. Make a new key for a new purchase",
+    )
+
+
+def key_ambiguous() -> Problem:
+    """409: several wallets have bought with this Idempotency-Key, and the call does not say which one is meant."""
+    return Problem(
+        409,
+        "idempotency_key_ambiguous",
+        "more than one wallet has bought with this Idempotency-Key, and this call carries no payment. Send it with a payment signed by the"
+        " wallet that paid: you get the answer again, and nothing is charged. A key that others send too is not secret: make a new random"
+        " key for each purchase",
+    )
+
+
+def in_flight() -> Problem:
+    """409: it is not known yet whether the payment was charged."""
+    return Problem(
+        409,
+        "payment_in_flight",
+        "this payment is being processed, and it is not known yet whether it was charged. Send the same payment again in a few seconds:"
+        " it is charged at most once. A new payment would be charged too",
+        headers=RETRY_AFTER,
+    )
+
+
+def refused(sale: Sale, reason: str) -> Problem:
+    """402: the payment is no good; nothing was charged."""
+    return sale.refused("payment_refused", reason)
+
+
+def unverified(sale: Sale) -> Problem:
+    """402: the facilitator could not say whether the payment is good; nothing was charged."""
+    return sale.refused(
+        "payment_unverified", "the payment could not be checked, and was not charged; send the same payment again in a few seconds"
+    )

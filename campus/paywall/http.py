@@ -4,12 +4,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from campus.errors import StorageUnavailable
+from campus.errors import StorageUnavailable, storage_unavailable
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import idempotency_key_in, payment_in_headers, receipt_headers
 from campus.paywall.admission import Paywall
 from campus.paywall.payment_gate import PaymentGate
-from campus.problems import storage_unavailable
 from campus.site import ROUTE, SITE, Site
 from campus.tool_access import Offer
 from twins import Answer, Call, Gate, Problem, json_answer

@@ -12,11 +12,10 @@ from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from starlette.types import Scope
 
-from campus.errors import EXPLAINED_AT, StorageUnavailable
+from campus.errors import EXPLAINED_AT, StorageUnavailable, storage_unavailable
 from campus.payments.terms import PaymentRequired
 from campus.paywall.admission import ADMISSION, Paywall
 from campus.paywall.mcp_payments import PaidCalls
-from campus.problems import storage_unavailable
 from campus.site import ROUTE, SITE, Site
 from campus.tool_access import Offer
 from twins import ArgumentChecker, Problem, problem_of_failure, unstorable_reason

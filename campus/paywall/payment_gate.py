@@ -8,10 +8,10 @@ from starlette.types import Scope
 
 from campus.addresses import network_of
 from campus.caller import Caller, Frame
-from campus.idempotency import HOW_TO_MAKE_A_KEY, weakness_of
 from campus.payments.payment import PaidAnswer, Payment, Processor, Sale, StoredAnswer
-from campus.payments.pricing import Pricing
+from campus.payments.terms import Pricing
 from campus.paywall.admission import ADMISSION, Admission
+from campus.secrets import HOW_TO_MAKE_A_KEY, weakness_of
 from campus.site import CALLER
 from campus.tool_access import Offer
 from twins import Problem

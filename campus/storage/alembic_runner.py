@@ -22,8 +22,7 @@ from sqlmodel.sql.sqltypes import AutoString
 from campus.errors import StorageError
 from campus.storage.database import Storage
 from campus.storage.migrations import History, history_of
-from campus.storage.sql import Moment, Span
-from campus.storage.tables import Json, UtcDateTime
+from campus.storage.tables import Json, Moment, Span, UtcDateTime
 
 UPGRADE_LOCK = Lock()
 """One upgrade at a time, because the steps use `alembic.op`, which is global to the process."""

@@ -73,6 +73,18 @@ class NoStorage:
         return StorageError(f"{self._building} has no database, because it declares no tables; pass tables= to its Building")
 
 
+async def in_transaction(storage: Storage, work: Callable[[Connection], R]) -> R:
+    """Run work in one write transaction and return its result once it is on disk; an exception rolls it back."""
+    async with storage.write() as session:
+        return await (await session.connection()).run_sync(work)
+
+
+async def in_snapshot(storage: Storage, work: Callable[[Connection], R]) -> R:
+    """Run work on one snapshot and return its result."""
+    async with storage.read() as session:
+        return await (await session.connection()).run_sync(work)
+
+
 class Connections(Protocol):
     """The connections to one database: some that read, one that writes, and transactions for batches."""
 

@@ -13,8 +13,7 @@ from campus.errors import StorageError
 from campus.storage.database import Connections, Database, Storage
 from campus.storage.migrations import History, history_of
 from campus.storage.postgres import postgres_backend
-from campus.storage.sqlite import SqliteBackend
-from campus.storage.sqlite_files import open_directory
+from campus.storage.sqlite import SqliteBackend, open_directory
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 URLS = '"sqlite:DIRECTORY" or "postgresql://user@host/database"'

@@ -1,65 +1,22 @@
-"""SQLite: a directory with one file per building, `<name>.db`."""
+"""SQLite: a directory with one file per building, `<name>.db`; locked by the process that serves, and copied while others write."""
 
+import fcntl
+import os
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from tempfile import TemporaryFile
 
-import anyio
 from anyio.to_thread import run_sync
-from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy import Connection
 
 from campus.errors import StorageError
 from campus.storage.errors import BUSY_SECONDS, translate_errors
 from campus.storage.migrations import History
-from campus.storage.sqlite_driver import CONNECT, open_async
-from campus.storage.sqlite_files import copy_files, probe, readable
-from campus.storage.tables import ENGINE_OPTIONS
+from campus.storage.sqlite_connections import MIGRATOR, SqliteConnections, sync_engine
 
-R = TypeVar("R")
-
-READERS = 4
-WAL_BYTES = 64 * 1024 * 1024
-PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", f"journal_size_limit = {WAL_BYTES}")
-"""synchronous = FULL: acknowledged writes survive a power cut; with NORMAL a fifth of them was lost in a test."""
-WRITER = (*PRAGMAS, "foreign_keys = ON", "temp_store = MEMORY", "wal_autocheckpoint = 4000", "cache_size = -8000")
-"""temp_store: the journal of a statement over many rows stays in memory; otherwise a file is made and removed each time.
-wal_autocheckpoint (16 MB instead of 4) and cache_size (8 MB instead of 2): rows that change often cost the writer a seventh less."""
-READER = (*PRAGMAS, "query_only = ON")
-MIGRATOR = (*PRAGMAS, "foreign_keys = OFF")
-POOL: dict[str, Any] = {"max_overflow": 0, "pool_timeout": BUSY_SECONDS, **ENGINE_OPTIONS}
-
-
-class SqliteConnections:
-    """The connections of one building's file: readers that cannot write, a writer for sessions and one for batches.
-
-    The two writers never run at once, because the Database's lock admits one at a time. The one for batches is synchronous, which
-    saves a change of threads per statement.
-    """
-
-    def __init__(self, path: Path, *, reads_at: str | None = None) -> None:
-        address = path.absolute().as_uri()
-        self.readers = _async_engine(reads_at or address, READER, begin="BEGIN", size=READERS)
-        self.writer = _async_engine(address, WRITER, begin="BEGIN IMMEDIATE", size=1)
-        self._batches = _engine(path, WRITER)
-        self._thread = anyio.CapacityLimiter(1)
-
-    async def transact(self, work: Callable[[Connection], R]) -> R:
-        """Run work in one transaction, in a thread."""
-        return await run_sync(self._transact, work, limiter=self._thread)
-
-    async def close(self) -> None:
-        """Close every connection."""
-        await self.readers.dispose()
-        await self.writer.dispose()
-        await run_sync(self._batches.dispose)
-
-    def _transact(self, work: Callable[[Connection], R]) -> R:
-        with self._batches.begin() as connection:
-            return work(connection)
+PROBE_BYTES = 64 * 1024
 
 
 class SqliteBackend:
@@ -108,34 +65,6 @@ class SqliteBackend:
         return self._folder / f"{name}.db"
 
 
-def _async_engine(address: str, pragmas: Sequence[str], *, begin: str, size: int) -> AsyncEngine:
-    url = URL.create("sqlite+aiosqlite", database=address)
-    engine = create_async_engine(url, async_creator=partial(open_async, address), pool_size=size, **POOL)
-    _prepare(engine.sync_engine, pragmas, begin)
-    return engine
-
-
-def _engine(path: Path, pragmas: Sequence[str]) -> Engine:
-    engine = create_engine(
-        URL.create("sqlite", database=path.absolute().as_uri(), query={"uri": "true"}), connect_args=CONNECT, pool_size=1, **POOL
-    )
-    _prepare(engine, pragmas, "BEGIN IMMEDIATE")
-    return engine
-
-
-def _prepare(engine: Engine, pragmas: Sequence[str], begin: str) -> None:
-    @event.listens_for(engine, "connect")
-    def set_pragmas(connection: Any, _: object) -> None:
-        cursor = connection.cursor()
-        for pragma in pragmas:
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
-
-    @event.listens_for(engine, "begin")
-    def begin_transaction(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
-
-
 def _version_of(path: Path) -> str | None:
     if not path.exists():
         return None
@@ -161,7 +90,7 @@ def _version_at(path: Path, mode: str) -> str | None:
 def _upgrade(path: Path, history: History) -> None:
     from campus.storage.alembic_runner import upgrade  # 0.2 s, spared when nothing is due
 
-    engine = _engine(path, MIGRATOR)
+    engine = sync_engine(path, MIGRATOR)
     try:
         with engine.begin() as connection:
             upgrade(connection, history)
@@ -174,3 +103,119 @@ def _refuse_dangling_rows(connection: Connection) -> None:
     """Check the foreign keys, which were off while the steps ran."""
     if row := connection.exec_driver_sql("PRAGMA foreign_key_check").first():
         raise StorageError(f"a migration would leave rows of {row[0]} that refer to no row of {row[2]}; nothing was changed")
+
+
+@contextmanager
+def open_directory(folder: Path, *, exclusive: bool) -> Iterator[Path]:
+    """The directory, created when it is missing; with `exclusive` it is locked against other servers and tested for writing.
+
+    A StorageError leaves nothing behind. Without `exclusive` nothing is tested, so that commands that only read work on a full disk.
+    """
+    with ExitStack() as stack:
+        made = _make(folder)
+        try:
+            if exclusive:
+                stack.enter_context(_locked(folder))
+                probe(folder)
+        except StorageError:
+            if made:
+                folder.rmdir()
+            raise
+        yield folder
+
+
+def copy_files(folder: Path, target: Path) -> Sequence[Path]:
+    """Copy every database into another directory, each as of one moment; returns the copies, which are on disk."""
+    _make(target)
+    copies = [(path, target / path.name) for path in sorted(folder.glob("*.db"))]
+    if existing := [copy.name for _, copy in copies if copy.exists()]:
+        raise StorageError(f"{target} already holds {existing[0]}; name an empty directory")
+    for path, copy in copies:
+        _copy(path, copy)
+    _sync(target)
+    return [copy for _, copy in copies]
+
+
+def _make(folder: Path) -> bool:
+    """Create the directory; False when it existed before."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        if folder.is_dir():
+            return False
+        raise StorageError(f"{folder} is not a directory; name a directory, which will hold a file per building") from None
+    except OSError as error:
+        raise StorageError(f"the directory {folder} cannot be created: {error.strerror}; create it, or name another") from None
+    return True
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """A lock on the directory itself: it needs no file, and ends with the process, however that ends."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StorageError(
+            f"another process serves the data in {folder}, and only one can serve SQLite; stop it,"
+            ' or let several processes share PostgreSQL: [storage] url = "postgresql://user@host/database"'
+        ) from None
+
+
+def probe(folder: Path) -> None:
+    """Write and sync a temporary file without a name; StorageError when that fails."""
+    try:
+        with TemporaryFile(dir=folder) as file:
+            file.write(bytes(PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StorageError(f"the directory {folder} cannot be written: {error.strerror}") from None
+
+
+def _copy(path: Path, copy: Path) -> None:
+    try:
+        with translate_errors(f"the backup of {path}"), closing(_connect(path)) as connection:
+            connection.execute("VACUUM INTO ?", (str(copy),))
+        _sync(copy)
+    except BaseException:
+        copy.unlink(missing_ok=True)  # an incomplete backup is deleted
+        raise
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(readable(path), uri=True, timeout=BUSY_SECONDS)
+
+
+def readable(path: Path) -> str:
+    """The URI under which SQLite can read a database, even on a full or read-only disk.
+
+    SQLite writes an index of the log into a file beside it, which such a disk refuses. Without a log the file is complete and is
+    read as immutable, because no process writes it then.
+    """
+    address = path.absolute().as_uri()
+    try:
+        with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as connection:
+            connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
+    except sqlite3.OperationalError:
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise
+        return f"{address}?immutable=1"
+    return address
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

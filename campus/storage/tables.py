@@ -1,10 +1,26 @@
-"""What tables are declared with: a registry per building, column types, and the base of campus's own tables."""
+"""What tables are declared and selected with, on both databases: a registry per building, column types, the base of campus's own tables."""
 
 import json
-from datetime import UTC, datetime
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import JSON, DateTime, Dialect, MetaData, orm
+from sqlalchemy import (
+    ARRAY,
+    JSON,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    DateTime,
+    Dialect,
+    MetaData,
+    String,
+    any_,
+    func,
+    literal,
+    orm,
+    select,
+)
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import SQLModel
 
@@ -16,6 +32,9 @@ CONSTRAINT_NAMES = {
     "ck": "ck_%(table_name)s_%(constraint_name)s",
 }
 """Every constraint has a name, the same on both databases, so that a later migration can drop it."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+"""A number of them is a span at a third of the cost of timedelta(microseconds=number)."""
 
 
 def registry() -> orm.registry:
@@ -77,3 +96,46 @@ def to_json(value: Any) -> str:
 
 ENGINE_OPTIONS: dict[str, Any] = {"json_serializer": to_json, "hide_parameters": True}
 """For every engine. hide_parameters: an error that is logged shows no values."""
+
+
+class Moment(TypeDecorator[datetime]):
+    """A time in UTC as microseconds since 1970: an eighth of the cost of UtcDateTime, for tables that every call reads and writes."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        """To a number."""
+        return None if value is None else (value - EPOCH) // MICROSECOND
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
+        """From a number."""
+        return None if value is None else EPOCH + value * MICROSECOND
+
+
+class Span(TypeDecorator[timedelta]):
+    """A length of time in microseconds."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: timedelta | None, dialect: Dialect) -> int | None:
+        """To a number."""
+        return None if value is None else value // MICROSECOND
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> timedelta | None:
+        """From a number."""
+        return None if value is None else value * MICROSECOND
+
+
+def is_postgres(connection: Connection) -> bool:
+    """Whether it is PostgreSQL; else it is SQLite."""
+    return connection.dialect.name == "postgresql"
+
+
+def among(connection: Connection, column: ColumnElement[Any], values: Iterable[str]) -> ColumnElement[bool]:
+    """Whether a column of texts has one of these values. The statement's text is always the same, so that it is prepared once."""
+    if is_postgres(connection):
+        return column == any_(literal(list(values), ARRAY(String)))
+    each = func.json_each(json.dumps(list(values))).table_valued("value")
+    return column.in_(select(each.c.value))

@@ -22,7 +22,7 @@ from campus.app import Campus, assemble, open_admin
 from campus.asgi import open_app
 from campus.building import Building
 from campus.config import Config
-from campus.outbound.callers_urls import GuardedClient
+from campus.outbound.http_clients import GuardedClient
 from campus.site import Site
 from twins import Operation
 

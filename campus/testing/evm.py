@@ -1,25 +1,32 @@
-"""A chain in this process: eth-tester behind JSON-RPC. It mines a block for every transaction."""
+"""The node of a local chain for tests: eth-tester behind JSON-RPC in this process, or anvil, Foundry's test node, in its own."""
 
+import os
 import re
+import shutil
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 from eth_tester import EthereumTester, PyEVMBackend  # type: ignore[import-untyped]  # it ships no types
 from eth_tester.exceptions import TransactionFailed  # type: ignore[import-untyped]  # the same
 from eth_utils.address import to_canonical_address
 from eth_utils.crypto import keccak
 from web3 import EthereumTesterProvider, Web3
 
-from campus.testing import token
-from campus.testing.listener import Answered, Asked, Listener
+from campus.testing import usdc
+from campus.testing.listener import HOST, Answered, Asked, Listener
 
 REVERTED = 3
 FAILED = -32000
 ACCOUNTS = 2
 AHEAD = re.compile(r"nonce: Expected (?P<expected>\d+), but got (?P<got>\d+)")
+READY_SECONDS = 20
+PAUSE_SECONDS = 0.01
 
 
 class Node:
@@ -51,9 +58,9 @@ class Node:
 
     def _outcome(self, method: str, params: Sequence[Any]) -> dict[str, Any]:
         if method == "eth_chainId":
-            return {"result": hex(token.CHAIN_ID)}
+            return {"result": hex(usdc.CHAIN_ID)}
         if method == "net_version":
-            return {"result": str(token.CHAIN_ID)}
+            return {"result": str(usdc.CHAIN_ID)}
         with self._lock:
             if method == "eth_sendRawTransaction":
                 return {"result": self._send(params[0])}
@@ -111,7 +118,7 @@ class _Tester(EthereumTester):  # type: ignore[misc]  # it ships no types
 
 
 @contextmanager
-def running() -> Iterator[str]:
+def running_eth_tester() -> Iterator[str]:
     """Start a chain that has the token; yields its URL."""
     listener = Listener(Node().answer, keep_alive=True)
     listener.open()
@@ -123,10 +130,10 @@ def running() -> Iterator[str]:
 
 def _backend() -> Any:
     state = PyEVMBackend.generate_genesis_state(num_accounts=ACCOUNTS)
-    state[to_canonical_address(token.ADDRESS)] = {"balance": 0, "nonce": 1, "storage": {}, "code": bytes.fromhex(token.code()[2:])}
+    state[to_canonical_address(usdc.ADDRESS)] = {"balance": 0, "nonce": 1, "storage": {}, "code": bytes.fromhex(usdc.code()[2:])}
     backend = PyEVMBackend(genesis_state=state)
     # eth-tester has no parameter for the chain id; each backend makes its own class for its chain
-    type(backend.chain).chain_id = token.CHAIN_ID
+    type(backend.chain).chain_id = usdc.CHAIN_ID
     return backend
 
 
@@ -144,3 +151,48 @@ def _plain(value: Any) -> Any:
         case list() | tuple():
             return [_plain(each) for each in value]
     return str(value)
+
+
+def anvil_program() -> str | None:
+    """The path of anvil: CAMPUS_ANVIL in the environment, else found on the PATH."""
+    return os.environ.get("CAMPUS_ANVIL") or shutil.which("anvil")
+
+
+@contextmanager
+def running_anvil() -> Iterator[str]:
+    """Start a chain that has the token; yields its URL. The process ends with the block."""
+    found = anvil_program()
+    if found is None:
+        raise FileNotFoundError("anvil is not installed: put it on the PATH or name it in CAMPUS_ANVIL, or use eth-tester")
+    port = _free_port()
+    command = [found, "--host", HOST, "--port", str(port), "--chain-id", str(usdc.CHAIN_ID), "--silent"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  # the tester names the program
+    try:
+        url = f"http://{HOST}:{port}"
+        _install_token(url, process)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _install_token(url: str, process: subprocess.Popen[bytes]) -> None:
+    """Install the token at its address, as soon as the chain answers."""
+    call = {"jsonrpc": "2.0", "id": 1, "method": "anvil_setCode", "params": [usdc.ADDRESS, usdc.code()]}
+    deadline = time.monotonic() + READY_SECONDS
+    with httpx.Client(trust_env=False) as client:
+        while process.poll() is None and time.monotonic() < deadline:
+            try:
+                client.post(url, json=call).raise_for_status()
+            except httpx.TransportError:
+                time.sleep(PAUSE_SECONDS)
+            else:
+                return
+    raise RuntimeError(f"anvil did not answer at {url}; exit code: {process.returncode}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -14,7 +14,7 @@ from x402.http import encode_payment_signature_header
 from x402.http.clients.httpx import x402_httpx_transport
 from x402.mechanisms.evm.exact import register_exact_evm_client
 
-from campus.testing.token import Wallet
+from campus.testing.usdc import Wallet
 
 PAYMENT, RECEIPT = "x402/payment", "x402/payment-response"
 HEADERS = {1: "X-PAYMENT", 2: "PAYMENT-SIGNATURE"}

@@ -1,11 +1,9 @@
 """Payments for tests: a real local chain, x402's facilitator on it, and wallets that pay. Needs the extra `campus[chain]`."""
 
-from campus.testing.chain import Chain, ChainError, Transfer, open_chain
-from campus.testing.facilitator import Call, Facilitator, open_facilitator
-from campus.testing.faults import Faults, Hold
+from campus.testing.chain import Chain, ChainError, NodeFaults, Relay, Transfer, open_chain, open_relay
+from campus.testing.facilitator import Call, Facilitator, Faults, Hold, open_facilitator
 from campus.testing.payer import PAYMENT, RECEIPT, Payer, headers_of, receipt_of, terms_of
-from campus.testing.relay import NodeFaults, Relay, open_relay
-from campus.testing.token import Wallet, new_wallet
+from campus.testing.usdc import Wallet, new_wallet
 
 __all__ = [
     "PAYMENT",

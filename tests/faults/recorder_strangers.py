@@ -32,7 +32,7 @@ from buildings.recorder.secrets import digest_of
 from buildings.recorder.state_machine import initial_state
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, TARGETS
 from campus import in_transaction
-from campus.outbound.callers_urls import guarded_client
+from campus.outbound.http_clients import guarded_client
 from campus.testing import ORIGIN, Clock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]

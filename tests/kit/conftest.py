@@ -8,7 +8,7 @@ import httpx
 import pytest
 from patience import patience
 
-from campus.testing import anvil
+from campus.testing import evm
 from campus.testing.payments import Chain, Facilitator, Payer, Wallet, new_wallet, open_chain, open_facilitator
 
 PRICE = 20_000
@@ -43,7 +43,7 @@ class Shop:
             return await client.post(f"{self.facilitator.url}/{operation}", json=body)
 
 
-@pytest.fixture(params=["eth-tester", "anvil"] if anvil.program() else ["eth-tester"])
+@pytest.fixture(params=["eth-tester", "anvil"] if evm.anvil_program() else ["eth-tester"])
 async def chain(request: pytest.FixtureRequest) -> AsyncIterator[Chain]:
     async with open_chain(kind=request.param) as chain:
         yield chain

@@ -25,7 +25,7 @@ from cryptography.x509.oid import NameOID
 from pydantic import SecretStr
 
 from campus import GuardedClient, Mail
-from campus.outbound.callers_urls import guarded_client
+from campus.outbound.http_clients import guarded_client
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 OWN_URL = "https://campus.dev"

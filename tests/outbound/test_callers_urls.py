@@ -15,7 +15,7 @@ from httpcore import AnyIOBackend
 from patience import patience
 
 from campus import GuardedClient, TargetRefused
-from campus.outbound.resolver import Resolver
+from campus.outbound.connect import Resolver
 
 pytestmark = pytest.mark.anyio
 HOOK, PUBLIC = "hooks.good.dev", "93.184.215.14"

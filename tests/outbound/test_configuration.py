@@ -14,7 +14,7 @@ from campus.app import assemble
 from campus.config import Config, read_config
 from campus.core import utc_now
 from campus.errors import ConfigError
-from campus.outbound.callers_urls import guarded_client
+from campus.outbound.http_clients import guarded_client
 from campus.outbound.mail import Mail, open_mail
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from campus import GuardedClient, TargetRefused
-from campus.outbound.callers_urls import guarded_client
-from campus.outbound.special_addresses import special_network
+from campus.outbound.connect import special_network
+from campus.outbound.http_clients import guarded_client
 from campus.outbound.url_rules import UrlRules
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ import pytest
 from patience import patience
 
 from campus import GuardedClient
-from campus.outbound.callers_urls import guarded_client
+from campus.outbound.http_clients import guarded_client
 
 pytestmark = pytest.mark.anyio
 POSTS = 50

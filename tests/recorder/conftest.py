@@ -21,7 +21,7 @@ from buildings.recorder import building
 from campus.app import assemble
 from campus.asgi import open_app
 from campus.config import Config
-from campus.outbound.callers_urls import GuardedClient, guarded_client
+from campus.outbound.http_clients import GuardedClient, guarded_client
 from campus.testing import ORIGIN, Built, Clock, Frame, TestCampus
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)

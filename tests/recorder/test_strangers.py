@@ -16,9 +16,8 @@ from recorder.receivers import Authority, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
 from campus.alerts.retry_policy import WAITS
-from campus.outbound.callers_urls import GuardedClient, guarded_client
-from campus.outbound.connect import GuardedNetwork
-from campus.outbound.resolver import Resolver, system_resolver
+from campus.outbound.connect import GuardedNetwork, Resolver, system_resolver
+from campus.outbound.http_clients import GuardedClient, guarded_client
 from campus.outbound.url_rules import UrlRules
 from campus.testing import ORIGIN
 

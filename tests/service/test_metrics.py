@@ -2,7 +2,7 @@
 
 import pytest
 
-from campus.observability.metrics import Counters
+from campus.observability import Counters
 
 
 def test_events_are_counted_by_their_labels() -> None:

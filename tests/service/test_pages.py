@@ -10,8 +10,7 @@ from fastmcp import FastMCP
 
 import campus
 from campus import Building, Problem
-from campus.errors import LoadError
-from campus.problems import EXPLANATIONS
+from campus.errors import EXPLANATIONS, LoadError
 from campus.testing import Frame, open_campus
 
 pytestmark = pytest.mark.anyio

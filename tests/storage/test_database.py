@@ -15,7 +15,7 @@ from sqlmodel import col, select
 
 from campus.errors import StorageError, StorageUnavailable
 from campus.storage import Databases, NoStorage, Storage, try_write
-from campus.storage.sqlite_driver import CONNECT
+from campus.storage.sqlite_connections import CONNECT
 from tests.storage.bank.tables import Account, Entry, Tables
 
 pytestmark = pytest.mark.anyio

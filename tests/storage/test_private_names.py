@@ -1,6 +1,6 @@
 """Names of aiosqlite and Alembic that they do not document and that campus/storage uses; an upgrade that changes one fails here.
 
-`campus/storage/sqlite_driver.py` and `campus/storage/alembic_runner.py` are what to change then.
+`campus/storage/sqlite_connections.py` and `campus/storage/alembic_runner.py` are what to change then.
 """
 
 import inspect

@@ -14,7 +14,7 @@ from campus.alerts.channel import Attempt, Channel, post
 from campus.alerts.message import AlertText, Content
 from campus.alerts.retry_policy import DELIVERED, Outcome
 from campus.errors import TargetRefused
-from campus.outbound.callers_urls import GuardedClient
+from campus.outbound.http_clients import GuardedClient
 
 PATH = re.compile(r"/api(/v\d+)?/webhooks/\d+/[\w-]+")
 MOST_EMBEDS = 10

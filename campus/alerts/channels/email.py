@@ -20,7 +20,7 @@ from campus.alerts.retry_policy import DELIVERED, Outcome
 from campus.alerts.targets import confirm_target, unsubscribe_target
 from campus.building import Page
 from campus.errors import MailRefused, MailUnavailable
-from campus.outbound.callers_urls import GuardedClient
+from campus.outbound.http_clients import GuardedClient
 from campus.outbound.mail import Mail
 from campus.storage import Storage, in_snapshot, in_transaction
 from twins import Problem

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campus.storage import random_base62, seal, unseal
-from campus.storage.secrets import ALPHABET
+from campus.secrets import ALPHABET, random_base62, seal, unseal
 
 LENGTH = 32
 

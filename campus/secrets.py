@@ -1,10 +1,21 @@
-"""Checks that an Idempotency-Key is random enough that nobody can guess it and fetch the answer stored under it. Pure."""
+"""Secrets: random identifiers, checks that an Idempotency-Key is random, answers encrypted under it. Pure: randomness is an argument."""
 
 import re
+from collections.abc import Callable
+from hashlib import sha256
 from operator import eq
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from twins import Problem
 
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+ID_LENGTH = 16
+NONCE_BYTES = 12
+
+Entropy = Callable[[int], bytes]
+"""Returns that many random bytes: `secrets.token_bytes`."""
 SHORTEST_KEY, LONGEST_KEY = 22, 255
 LEAST_DISTINCT = 8
 LEAST_UNPREDICTED = 8
@@ -38,6 +49,43 @@ HOW_TO_MAKE_A_KEY = (
     f"Use {SHORTEST_KEY} to {LONGEST_KEY} random characters: the output of python3 -c 'import secrets; print(secrets.token_urlsafe(24))' "
     "or of openssl rand -hex 16, or a random UUID (version 4)"
 )
+
+
+def random_base62(length: int, entropy: Entropy) -> str:
+    """As many letters and digits, evenly distributed: 8 bytes more than they hold leave a bias of 2⁻⁶⁴."""
+    return base62(int.from_bytes(entropy(length * 6 // 8 + 8)), length)
+
+
+def random_id(prefix: str, entropy: Entropy) -> str:
+    """An identifier such as mon_4f…, with 95 random bits."""
+    return f"{prefix}_{random_base62(ID_LENGTH, entropy)}"
+
+
+def base62(number: int, length: int) -> str:
+    """The last `length` digits of a number in base 62."""
+    digits = []
+    for _ in range(length):
+        number, digit = divmod(number, len(ALPHABET))
+        digits.append(ALPHABET[digit])
+    return "".join(reversed(digits))
+
+
+def seal(data: bytes, secret: str, *, entropy: Entropy, context: bytes = b"") -> bytes:
+    """Encrypt with AES-256-GCM under a secret that is not stored; `unseal` needs the same `context`, which is not kept in the result."""
+    nonce = entropy(NONCE_BYTES)
+    return nonce + _cipher(secret).encrypt(nonce, data, context)
+
+
+def unseal(sealed: bytes, secret: str, *, context: bytes = b"") -> bytes | None:
+    """The data; None when the secret or the context is another."""
+    try:
+        return _cipher(secret).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], context)
+    except InvalidTag:
+        return None
+
+
+def _cipher(secret: str) -> AESGCM:
+    return AESGCM(sha256(f"seal\n{secret}".encode()).digest())
 
 
 def weakness_of(key: str) -> str | None:

@@ -1,23 +1,26 @@
-"""The HTTP client for callers' URLs: it refuses URLs that break a rule, reaches no private address, and gives up after seconds."""
+"""The HTTP clients: the guarded one for callers' URLs, which reaches no private address; and the one for the operator's, also of files."""
 
 import ssl
 from collections.abc import AsyncIterable, Collection
 from contextlib import aclosing
+from email.utils import formatdate
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import anyio
 import httpcore
 import httpx
 
-from campus.outbound.connect import GuardedNetwork
-from campus.outbound.resolver import AT_ONCE, Resolve, Resolver, system_resolver
+from campus.outbound.connect import AT_ONCE, GuardedNetwork, Resolve, Resolver, system_resolver
 from campus.outbound.url_rules import PORTS, UrlRules
 
 EXCHANGE_SECONDS = 10.0
 READ_BYTES = 4096
 LEFT_OUT = frozenset({b"content-encoding", b"content-length", b"location", b"set-cookie", b"transfer-encoding"})
 """Headers that would make the client follow, remember, or unpack what a stranger sent."""
+FEED_CONNECT_SECONDS, FEED_READ_SECONDS = 10.0, 30.0
 
 
 class GuardedClient(httpx.AsyncClient):
@@ -133,3 +136,43 @@ def guarded_client(
     rules = UrlRules(urlsplit(own_url).hostname or "", allowed_hosts)
     guarded = GuardedNetwork(Resolver(resolve), allowed_hosts=allowed_hosts, network=network or httpcore.AnyIOBackend())
     return GuardedClient(rules, guarded, trust=trust or httpx.create_ssl_context(), seconds=seconds)
+
+
+class FileTransport(httpx.AsyncBaseTransport):
+    """Responds to file:// URLs as a web server would: 200 with the bytes, 304 if unchanged, 404 if missing."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """The file that the URL names, or an error response that says why it cannot be read."""
+        path = anyio.Path(Path(url2pathname(request.url.path)))
+        try:
+            stat = await path.stat()
+            tags = {"etag": f'"{stat.st_mtime_ns:x}-{stat.st_size:x}"', "last-modified": formatdate(stat.st_mtime, usegmt=True)}
+            if request.headers.get("if-none-match") == tags["etag"]:
+                return httpx.Response(304, headers=tags)
+            return httpx.Response(200, headers=tags, stream=FileStream(path))
+        except OSError as error:
+            return httpx.Response(404 if isinstance(error, FileNotFoundError) else 403, text=f"{request.url}: {error.strerror}")
+
+
+class FileStream(httpx.AsyncByteStream):
+    """A file in chunks."""
+
+    def __init__(self, path: anyio.Path) -> None:
+        self._path = path
+
+    async def __aiter__(self):  # type: ignore[no-untyped-def]  # httpx declares no type that an async generator fits
+        async with await self._path.open("rb") as file:
+            while chunk := await file.read(1 << 18):
+                yield chunk
+
+
+def feeds_client(trust: ssl.SSLContext) -> httpx.AsyncClient:
+    """A client that follows redirects, has timeouts, and also reads file:// URLs."""
+    return httpx.AsyncClient(
+        verify=trust,
+        base_url="file://localhost",  # httpx reads file:///path, which has no host, as relative to this
+        mounts={"file://": FileTransport()},
+        follow_redirects=True,
+        timeout=httpx.Timeout(FEED_READ_SECONDS, connect=FEED_CONNECT_SECONDS),
+        headers={"user-agent": "campus"},
+    )

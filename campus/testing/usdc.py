@@ -1,4 +1,4 @@
-"""The test token: its address, its code (token.vy, compiled to token.hex), how to call it, and wallets that sign EIP-3009 for it."""
+"""The test token, in place of USDC: its address and code (usdc.vy, compiled to usdc.hex), how to call it, and wallets that sign for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ CANCEL_FIELDS = [{"name": "authorizer", "type": "address"}, {"name": "nonce", "t
 @cache
 def code() -> str:
     """The contract's bytecode, in hexadecimal."""
-    return files("campus.testing").joinpath("token.hex").read_text().strip()
+    return files("campus.testing").joinpath("usdc.hex").read_text().strip()
 
 
 def call_data(function: str, types: tuple[str, ...], *arguments: Any) -> str:

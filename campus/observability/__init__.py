@@ -1,1 +1,0 @@
-"""What operators see of a running campus: its log and its metrics."""
