@@ -11,21 +11,19 @@ A building adds two tables to its own registry, says what its alerts say, and ru
     class FloodAlerts(AlertContents):
         def compose(self, alerts): ...                # returns Content
 
-An alert is raised in the transaction of the change that it tells of: `OUTBOX.raise_alerts(connection, rows, now=now)`; then
-`dispatcher.wake()`. It is delivered at least once, under one constant id, to each target; alerts that wait become a digest; a
-target that fails is retried for days and then disabled; and no stranger's target delays another's alert. See tests/alerts for a
-whole building.
+An alert is raised in the transaction of the change that it reports: `OUTBOX.raise_alerts(connection, rows, now=now)`; then
+`dispatcher.wake()`. Each target receives it at least once, always under the same id. Alerts that wait become a digest. A target
+that fails is retried for days and then disabled. No caller's target delays the alerts of others. tests/alerts/floods is a whole
+building.
 """
 
-from campus.alerts.channel import Attempt, Channel, post
+from campus.alerts.channels import Attempt, Channel, post
 from campus.alerts.channels.discord import Discord
 from campus.alerts.channels.email import Email, email_pages
 from campus.alerts.channels.webhook import Webhook, signing_secret
 from campus.alerts.dispatcher import AlertLimits, Dispatcher, WakeUp, open_dispatcher
-from campus.alerts.message import AlertContents, AlertText, Content, Message, Question
-from campus.alerts.outbox import Outbox
-from campus.alerts.retry_policy import Outcome
-from campus.alerts.tables import CONFIRM, AlertTarget, WaitingAlert
+from campus.alerts.message import AlertContents, AlertText, Content, Message, Outcome, Question
+from campus.alerts.outbox import CONFIRM, AlertTarget, Outbox, WaitingAlert
 from campus.alerts.targets import (
     Address,
     ClaimedTarget,
@@ -38,7 +36,7 @@ from campus.alerts.targets import (
     remove_target,
     sender_of,
 )
-from campus.alerts.token_buckets import TokenBuckets
+from campus.alerts.turns import TokenBuckets
 
 __all__ = [
     "CONFIRM",

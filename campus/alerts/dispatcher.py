@@ -12,14 +12,12 @@ from functools import partial
 import anyio
 from sqlalchemy import Connection
 
-from campus.alerts.channel import Attempt, Channel
-from campus.alerts.claims import Claimer
+from campus.alerts.channels import Attempt, Channel
+from campus.alerts.deliveries import Claimer, Delivered, Failed, store_results
 from campus.alerts.fair_shares import HEALTHS, Health, Shares, UnderWay
-from campus.alerts.message import AlertContents, Message, Question
+from campus.alerts.message import AlertContents, Message, Outcome, Question
 from campus.alerts.outbox import Outbox
-from campus.alerts.results import Delivered, Failed, store_results
-from campus.alerts.retry_policy import Outcome, step_after
-from campus.alerts.turns import Pace, Turns
+from campus.alerts.turns import Pace, Turns, step_after
 from campus.errors import StorageUnavailable
 from campus.outbound.http_clients import GuardedClient
 from campus.secrets import Entropy

@@ -1,9 +1,9 @@
-"""A message to one target, about one alert or a digest of many; and the interface by which a building writes its text."""
+"""A message to one target, its content and its outcome; and `AlertContents`, the interface by which a building writes its alerts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
@@ -67,6 +67,18 @@ class Question:
 
     text: str
     mail_until: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one try: delivered, to be tried again (not before `retry_after`, if the target asks so), or gone for good."""
+
+    result: Literal["delivered", "retry", "gone"]
+    reason: str = ""
+    retry_after: timedelta | None = None
+
+
+DELIVERED = Outcome("delivered")
 
 
 class AlertContents(ABC):

@@ -8,10 +8,9 @@ from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from campus.alerts.channel import Channel
+from campus.alerts.channels import Channel
 from campus.alerts.fair_shares import Health
-from campus.alerts.outbox import Outbox
-from campus.alerts.tables import CONFIRM
+from campus.alerts.outbox import CONFIRM, Outbox
 from campus.errors import TargetRefused
 from campus.secrets import Entropy, random_id
 

@@ -1,4 +1,4 @@
-"""Which targets get their next message now: fair shares, and rate limits for hosts that callers without a key named. Pure; one per process.
+"""When a message may be sent: the waits between retries, the rate limits, and which targets come next. Pure; one `Turns` per process.
 
 Without a key anyone may name any host. What is sent there is limited by rate, per sender and host and per host. While a host has
 taken nothing from a sender, it gets a few first tries; after these, one message at a time is tried, by the retry policy.
@@ -10,9 +10,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from campus.alerts.fair_shares import Health, Lane, UnderWay
-from campus.alerts.retry_policy import RETRIES
-from campus.alerts.token_buckets import MAX_NAMES, TokenBuckets
+from campus.alerts.message import Outcome
+from campus.storage import Backoff
 
+WAITS = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 2 * 60, 10 * 60, 30 * 60, 2 * 3600, 6 * 3600, 12 * 3600, 24 * 3600))
+RETRIES = Backoff(WAITS, spread=0.2)
+LONGEST_FAILING = timedelta(days=5)
+"""A target that fails for so long is disabled."""
+LONGEST_HOLD = timedelta(hours=24)
+"""The longest pause that a target may ask for."""
+MINUTE = timedelta(minutes=1)
+LONGEST_WAIT = timedelta(minutes=5)
+"""The longest wait for a place in the queue: those before it may need no token any more."""
+MAX_NAMES = 20_000
+"""Buckets in memory; beyond that the least recently used one is dropped, and is full when it is next used."""
 FIRST_TRIES = 5
 """First messages of a sender that a host may fail to take, before it is tried with one message at a time."""
 SENDERS_PER_HOST = 5
@@ -23,6 +34,99 @@ DOUBT_LASTS = timedelta(minutes=10)
 """How long the new targets of a sender whose first messages failed come after those of other senders."""
 MAX_DOUBTED = 1_000
 """Senders that are remembered as doubted."""
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """What happens to the target: when it is tried again, until when it asked for a pause, or why it is disabled."""
+
+    try_at: datetime | None
+    hold_until: datetime | None = None
+    disabled_because: str | None = None
+
+
+def step_after(outcome: Outcome, *, attempts: int, failing_since: datetime | None, now: datetime, chance: float) -> NextStep:
+    """The next step after a try that failed, of which there were `attempts` with this one; `chance` in 0..1 spreads the wait."""
+    if outcome.result == "gone":
+        return NextStep(None, disabled_because=outcome.reason)
+    if failing_since is not None and now - failing_since >= LONGEST_FAILING:
+        return NextStep(None, disabled_because=f"it failed for {LONGEST_FAILING.days} days: {outcome.reason}")
+    wait = RETRIES.wait(attempts, chance=chance)
+    if outcome.retry_after is None:
+        return NextStep(now + wait)
+    # a target may ask for a longer wait, never for a shorter one: it would be sent the same message again and again
+    hold = now + max(min(outcome.retry_after, LONGEST_HOLD), wait)
+    return NextStep(hold, hold_until=hold)
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Tokens at a time, and when the last in the queue is to ask again."""
+
+    tokens: float
+    at: datetime
+    tail: datetime
+
+
+class TokenBuckets:
+    """For each name `per_minute` tokens a minute, and as many at once after a minute without use."""
+
+    def __init__(self, per_minute: int, *, names: int = MAX_NAMES) -> None:
+        self._per_minute = per_minute
+        self._step = MINUTE / per_minute
+        self._names = names
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many buckets are in memory."""
+        return len(self._buckets)
+
+    def left(self, name: str, now: datetime) -> float:
+        """The tokens that are left."""
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            return self._per_minute
+        _follow_clock_back(bucket, now)
+        return self._refilled(bucket, now)
+
+    def take(self, name: str, now: datetime) -> bool:
+        """Take a token; returns False if there is none."""
+        bucket = self._bucket(name, now)
+        bucket.tokens, bucket.at = self._refilled(bucket, now), now
+        if bucket.tokens < 1:
+            return False
+        bucket.tokens -= 1
+        return True
+
+    def next_at(self, name: str, now: datetime) -> datetime:
+        """When the next token comes."""
+        missing = 1 - self.left(name, now)
+        return now + max(missing, 0.0) * self._step
+
+    def queued_at(self, name: str, now: datetime) -> datetime:
+        """When to ask again, at the end of the queue: one after the other, as the tokens come."""
+        bucket = self._bucket(name, now)
+        bucket.tail = min(max(self.next_at(name, now), bucket.tail + self._step), now + LONGEST_WAIT)
+        return bucket.tail
+
+    def _bucket(self, name: str, now: datetime) -> _Bucket:
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            bucket = self._buckets[name] = _Bucket(self._per_minute, now, now - MINUTE)
+            if len(self._buckets) > self._names:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(name)
+        _follow_clock_back(bucket, now)
+        return bucket
+
+    def _refilled(self, bucket: _Bucket, now: datetime) -> float:
+        return min(self._per_minute, bucket.tokens + (now - bucket.at) / self._step)
+
+
+def _follow_clock_back(bucket: _Bucket, now: datetime) -> None:
+    """A clock that was set back adds and removes no tokens, and nobody waits for the time that it showed before."""
+    back = max(bucket.at - now, timedelta(0))
+    bucket.at, bucket.tail = bucket.at - back, bucket.tail - back
 
 
 @dataclass(slots=True)

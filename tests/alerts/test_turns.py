@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from campus import Caller
 from campus.alerts.fair_shares import HEALTHS, Health, Lane, Shares, UnderWay
-from campus.alerts.retry_policy import WAITS
 from campus.alerts.targets import sender_of
-from campus.alerts.token_buckets import LONGEST_WAIT, TokenBuckets
-from campus.alerts.turns import FIRST_TRIES, MAX_DOUBTED, Pace
+from campus.alerts.turns import FIRST_TRIES, LONGEST_WAIT, MAX_DOUBTED, WAITS, Pace, TokenBuckets
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 SHARES = Shares(at_once=16, sender=3, host=5, unproven=2, shared_hosts=frozenset({"shared.dev"}))

@@ -10,7 +10,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from buildings.recorder.tables import MONITOR_TARGETS
 from campus import in_transaction
-from campus.alerts.retry_policy import WAITS
+from campus.alerts.turns import WAITS
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio

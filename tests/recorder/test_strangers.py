@@ -15,7 +15,7 @@ import pytest
 from recorder.receivers import Authority, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
-from campus.alerts.retry_policy import WAITS
+from campus.alerts.turns import WAITS
 from campus.outbound.connect import GuardedNetwork, Resolver, system_resolver
 from campus.outbound.http_clients import GuardedClient, guarded_client
 from campus.outbound.url_rules import UrlRules

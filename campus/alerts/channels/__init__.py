@@ -1,6 +1,6 @@
-"""The channels: a new one is one new file here, such as slack.py, with one class derived from campus.alerts.channel.Channel.
+"""The interface of a channel, such as a webhook, Discord or e-mail. A new one is one new file here, such as slack.py.
 
-The class says its `kind`, which addresses it recognizes, and how it sends a message:
+The file has one class derived from `Channel`. It says its `kind`, which addresses it recognizes, and how it sends a message:
 
     class Slack(Channel):
         kind = "slack"
@@ -16,3 +16,63 @@ The class says its `kind`, which addresses it recognizes, and how it sends a mes
 A building lists its channels where it opens its dispatcher, the most specific first:
 `channels=(Slack(), Discord(hosts), Email(mail, links=…), Webhook())`. A building may add channels of its own (tests/alerts/floods has one).
 """
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+import httpx
+
+from campus.alerts.message import Content, Message, Outcome, Question
+from campus.errors import TargetRefused
+from campus.outbound.http_clients import GuardedClient
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try to deliver a message. `client` is guarded: it connects to public hosts only."""
+
+    message: Message
+    client: GuardedClient
+    now: datetime
+
+
+class Channel(ABC):
+    """One way to reach people. `kind` is what a target's row stores; it must not change once there are targets."""
+
+    kind: ClassVar[str]
+    confirms: ClassVar[bool] = False
+    """Whether a target's owner must confirm it before any alert is sent there."""
+
+    @abstractmethod
+    def recognizes(self, address: str) -> bool:
+        """Whether an address is one of this channel; of several channels the first that recognizes it is used. Nothing is connected."""
+
+    def host_of(self, address: str) -> str:
+        """The host that messages to this address burden: how often it is sent to is limited."""
+        return urlsplit(address).hostname or ""
+
+    async def check(self, address: str, client: GuardedClient) -> None:
+        """Look at an address when it is registered: raises TargetRefused when alerts cannot be sent there, and
+        httpx.TransportError when it cannot be reached just now."""
+        await client.check_target(address)
+
+    @abstractmethod
+    async def send(self, attempt: Attempt, content: Content) -> Outcome:
+        """Send the message; returns what became of it. What it raises counts as a failed try."""
+
+    async def ask(self, attempt: Attempt, question: Question) -> Outcome:
+        """Ask a target that is not verified whether it may be sent alerts; for channels that set `confirms`."""
+        raise NotImplementedError(f"the channel {self.kind} sets confirms and does not ask")
+
+
+async def post(client: GuardedClient, url: httpx.URL | str, body: bytes, headers: dict[str, str]) -> httpx.Response | Outcome:
+    """The answer to one POST; an Outcome when there is none."""
+    try:
+        return await client.post(url, content=body, headers=headers)
+    except TargetRefused as refused:
+        return Outcome("retry", f"its address may not be used: {refused}")
+    except httpx.TransportError as error:
+        return Outcome("retry", f"it cannot be reached ({type(error).__name__})")

@@ -10,9 +10,8 @@ import httpx
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_json
 
-from campus.alerts.channel import Attempt, Channel, post
-from campus.alerts.message import AlertText, Content
-from campus.alerts.retry_policy import DELIVERED, Outcome
+from campus.alerts.channels import Attempt, Channel, post
+from campus.alerts.message import DELIVERED, AlertText, Content, Outcome
 from campus.errors import TargetRefused
 from campus.outbound.http_clients import GuardedClient
 

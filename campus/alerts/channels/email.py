@@ -13,10 +13,9 @@ from sqlalchemy import Row, select
 from starlette.requests import Request
 from starlette.responses import Response
 
-from campus.alerts.channel import Attempt, Channel
-from campus.alerts.message import Content, Question
+from campus.alerts.channels import Attempt, Channel
+from campus.alerts.message import DELIVERED, Content, Outcome, Question
 from campus.alerts.outbox import Outbox
-from campus.alerts.retry_policy import DELIVERED, Outcome
 from campus.alerts.targets import confirm_target, unsubscribe_target
 from campus.building import Page
 from campus.errors import MailRefused, MailUnavailable

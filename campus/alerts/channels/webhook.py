@@ -8,9 +8,8 @@ from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from urllib.parse import urlsplit
 
-from campus.alerts.channel import Attempt, Channel, post
-from campus.alerts.message import Content
-from campus.alerts.retry_policy import DELIVERED, Outcome
+from campus.alerts.channels import Attempt, Channel, post
+from campus.alerts.message import DELIVERED, Content, Outcome
 
 GONE = 410
 REDIRECTS = range(300, 400)
