@@ -9,8 +9,8 @@ from pathlib import Path
 
 import anyio
 
-from buildings.recorder.beat import BEATS_IN_HISTORY, ENTRY, EPOCH, MICROSECOND
-from buildings.recorder.secrets import digest_of
+from buildings.recorder.beats import BEATS_IN_HISTORY, ENTRY, EPOCH, MICROSECOND
+from buildings.recorder.credentials import digest_of
 from buildings.recorder.tables import Tables
 from campus.storage import Databases
 

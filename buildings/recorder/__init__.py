@@ -2,15 +2,13 @@
 
 from datetime import timedelta
 
-from buildings.recorder.badge import badge
-from buildings.recorder.checks import clock_is_steady, outbox_adds_up, targets_are_reached, watches
+from buildings.recorder.fleet import badge
 from buildings.recorder.jobs import follow_keys, tidy
 from buildings.recorder.problems import PROBLEMS
-from buildings.recorder.runtime import open_runtime
+from buildings.recorder.runtime import clock_is_steady, open_runtime, outbox_adds_up, targets_are_reached, watch, watches
 from buildings.recorder.server import mcp
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import OUTBOX, Tables
-from buildings.recorder.watch import watch
 from campus import Building, Check, Job, Page, Service
 from campus.alerts import email_pages
 

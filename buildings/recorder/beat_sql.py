@@ -1,27 +1,40 @@
-"""The SQL that writes beats: the statement for plain beats, and monitors loaded and stored for all other beats.
+"""The SQL of beats: all waiting beats in one transaction, the plain ones in one statement, the others loaded, applied and stored.
 
 Nearly all beats are plain: they say ok, bring no capsule, and their monitor is up, times no run and is within its rate. Then
-nothing happens but what state_machine.TRANSITIONS has for `up` and `ok`, the deadline moves: RECORD_BEATS does that for many
-monitors in one statement. It changes no row that is not up. Every other beat is applied in Python to a LoadedMonitor, and
-that leads to the same row for a plain beat too (tests/recorder/test_bulk_beats.py).
+only the deadline moves, as state_machine.TRANSITIONS has it for `up` and `ok`: RECORD_BEATS does that for many monitors in one
+statement. It changes no row that is not up. Every other beat is applied in Python, by beats.apply_beat. For a plain beat both
+lead to the same row: tests/recorder/test_bulk_beats.py compares them.
 
-Plain SQL and plain numbers: each beat pays for every microsecond here.
+Plain SQL and plain numbers: each beat pays for every microsecond here. On SQLite this runs in a thread and uses nothing but its
+arguments.
 """
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
-from buildings.recorder.alerts import Notice
-from buildings.recorder.beat import EPOCH, MICROSECOND, OLDER_BYTES, Beat, entry_of
+from buildings.recorder.alerts import raise_alerts
+from buildings.recorder.beats import (
+    BEATS_PER_MINUTE,
+    EPOCH,
+    MICROSECOND,
+    OLDER_BYTES,
+    Beat,
+    BeatOutcome,
+    LoadedMonitor,
+    apply_beat,
+    entry_of,
+    repeats_seq,
+)
+from buildings.recorder.problems import monitor_not_found, taken_over
 from buildings.recorder.state_machine import MonitorState, Schedule
-from campus import is_postgres
+from buildings.recorder.tables import RETIRED_SECRETS
+from campus import among, is_postgres
 
 PLAIN_STATUSES = frozenset(("ok", 0))
 BEATS_PER_STATEMENT = 64
@@ -48,6 +61,37 @@ RETURNING monitor.id, monitor.deadline_at
 """
 
 BeatRow = tuple[str, bytes, int, int | None, bytes, int]
+
+
+def record_beats(connection: Connection, beats: Sequence[Beat]) -> list[BeatOutcome | Exception]:
+    """Record beats, those of one monitor in their order of arrival; returns what each did, or the problem it is refused with."""
+    plain = record_plain_beats(connection, beats, limit=BEATS_PER_MINUTE)
+    # of a monitor's beats it is the first that was recorded as plain
+    results: list[BeatOutcome | Exception | None] = [_plain_outcome(plain.pop(beat.monitor_id, None)) for beat in beats]
+    if others := [index for index, result in enumerate(results) if result is None]:
+        for index, result in zip(others, record_one_by_one(connection, [beats[index] for index in others]), strict=True):
+            results[index] = result
+    return [result for result in results if result is not None]
+
+
+def _plain_outcome(deadline: int | None) -> BeatOutcome | None:
+    return None if deadline is None else BeatOutcome("alive", EPOCH + deadline * MICROSECOND)
+
+
+def record_one_by_one(connection: Connection, beats: Sequence[Beat]) -> list[BeatOutcome | Exception]:
+    """Record beats of any kind: load their monitors, apply one beat after the other, store the monitors."""
+    ids = {beat.monitor_id for beat in beats}
+    monitors = load_monitors(connection, ids)
+    if repeated := {beat.monitor_id for beat in beats if repeats_seq(beat, monitors.get(beat.monitor_id))}:
+        load_last_capsules(connection, [monitors[name] for name in repeated])
+    results = [apply_beat(monitors.get(beat.monitor_id), beat) for beat in beats]
+    unauthorized = [index for index, result in enumerate(results) if result is None]
+    if unauthorized:
+        _refuse(connection, beats, results, unauthorized)
+    if changed := [monitor for monitor in monitors.values() if monitor.changed]:
+        store_monitors(connection, changed)
+        raise_alerts(connection, [notice for monitor in changed for notice in monitor.notices], now=beats[-1].at)
+    return [result for result in results if result is not None]
 
 
 def record_plain_beats(connection: Connection, beats: Sequence[Beat], *, limit: int) -> dict[str, int]:
@@ -104,34 +148,6 @@ STORE_CAPSULE = (
     "INSERT INTO capsule (monitor_id, slot, number, seq, at, body) VALUES ({values})"
     " ON CONFLICT (monitor_id, slot) DO UPDATE SET number = excluded.number, seq = excluded.seq, at = excluded.at, body = excluded.body"
 )
-
-
-@dataclass(slots=True)
-class LoadedMonitor:
-    """A monitor in memory, while the beats of one transaction are applied to it in their order.
-
-    `stores_until` is when its owner's key ends, None without an owner. `new_capsules` are to be stored: slot, number, seq, time
-    and JSON. `last_capsule` is the one that is stored under `last_seq`, if load_last_capsules was called.
-    """
-
-    id: str
-    secret_digest: bytes
-    owner: str | None
-    schedule: Schedule
-    state: MonitorState
-    unverified: bool
-    last_beat_at: datetime | None
-    beats: int
-    history: bytes
-    minute: int
-    minute_beats: int
-    capsules: int
-    last_seq: int | None
-    stores_until: datetime | None
-    changed: bool = False
-    new_capsules: list[tuple[int, int, int | None, datetime, bytes]] = field(default_factory=list)
-    notices: list[Notice] = field(default_factory=list)
-    last_capsule: bytes | None = None
 
 
 def load_monitors(connection: Connection, ids: Iterable[str]) -> dict[str, LoadedMonitor]:
@@ -234,3 +250,17 @@ def _time(number: int | None) -> datetime | None:
 
 def _microseconds(moment: datetime | None) -> int | None:
     return None if moment is None else (moment - EPOCH) // MICROSECOND
+
+
+def _refuse(
+    connection: Connection, beats: Sequence[Beat], results: list[BeatOutcome | Exception | None], unauthorized: Iterable[int]
+) -> None:
+    """Refuse beats with a wrong secret. Every id is looked up in the same way, so that timing does not tell which ids exist."""
+    ids = {beats[index].monitor_id for index in unauthorized}
+    found = connection.execute(
+        select(RETIRED_SECRETS.c.monitor_id, RETIRED_SECRETS.c.digest).where(among(connection, RETIRED_SECRETS.c.monitor_id, ids))
+    )
+    retired: set[tuple[str, bytes]] = {(monitor_id, digest) for monitor_id, digest in found}
+    for index in unauthorized:
+        beat = beats[index]
+        results[index] = taken_over() if (beat.monitor_id, beat.secret_digest) in retired else monitor_not_found()

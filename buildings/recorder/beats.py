@@ -1,25 +1,61 @@
-"""Where beats are written: all waiting beats in one transaction, each with its state, history, capsule and alert.
+"""The rules of beats: what a beat brings, which beats are refused, and what a recorded one changes: deadline, capsule, history.
 
-On SQLite this runs in a thread: it uses nothing but its arguments.
+Pure: a beat is applied to a LoadedMonitor in memory. beat_sql.py loads monitors, stores them, and repeats the rules of plain beats
+in one statement. The change of state itself is in state_machine.py.
+
+A capsule is the state that an agent sends with a beat, as JSON, so that a replacement can continue its work. takeover.py hands it
+to the owner and to a replacement.
 """
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import NamedTuple
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, select
+from pydantic_core import from_json, to_json
 
-from buildings.recorder.alerts import Notice, raise_alerts
-from buildings.recorder.beat import EPOCH, MICROSECOND, Beat, event_of, with_beat
-from buildings.recorder.beat_sql import LoadedMonitor, load_last_capsules, load_monitors, record_plain_beats, store_monitors
-from buildings.recorder.capsule import CAPSULES_PER_MONITOR, is_new, is_same, is_stale
-from buildings.recorder.problems import monitor_not_found, seq_reused, stale_seq, taken_over, too_many_beats
-from buildings.recorder.secrets import digest_matches
-from buildings.recorder.state_machine import Kind, MonitorState, ShownState, apply_event, shown_state
-from buildings.recorder.tables import RETIRED_SECRETS
-from campus import among
+from buildings.recorder.alerts import Notice
+from buildings.recorder.credentials import digest_matches
+from buildings.recorder.problems import seq_reused, stale_seq, too_many_beats
+from buildings.recorder.state_machine import Kind, MonitorState, Schedule, ShownState, Status, Word, apply_event, event_of, shown_state
+from campus import Unstorable
 
 BEATS_PER_MINUTE = 120
+MAX_CAPSULE_BYTES = 32_768
+CAPSULES_PER_MONITOR = 5
+PREVIEW_CHARACTERS = 200
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+"""A number times this is a span at a third of the cost of timedelta(microseconds=number)."""
+BEATS_IN_HISTORY = 20
+MILLISECOND = timedelta(milliseconds=1)
+WORDS: dict[int, Word] = {-1: "ok", -2: "start", -3: "fail"}
+NUMBERS: dict[Status, int] = {word: number for number, word in WORDS.items()}
+ENTRY = struct.Struct("<qhi")
+OLDER_BYTES = ENTRY.size * (BEATS_IN_HISTORY - 1)
+"""The part of a history that stays when a beat is added."""
+NO_RUN, LONGEST_RUN = -1, 2**31 - 1
+
+
+class Unstored(NamedTuple):
+    """Takes the place of a capsule that cannot be stored: the reason, and whether it is the size."""
+
+    reason: str
+    is_too_large: bool = False
+
+
+class Beat(NamedTuple):
+    """A beat as it arrived. `capsule` is its JSON, or why it cannot be stored."""
+
+    monitor_id: str
+    secret_digest: bytes
+    at: datetime
+    status: Status
+    next_in: timedelta | None = None
+    capsule: bytes | Unstored | None = None
+    seq: int | None = None
 
 
 class BeatOutcome(NamedTuple):
@@ -33,38 +69,35 @@ class BeatOutcome(NamedTuple):
     alert: Kind | None = None
 
 
-def record_beats(connection: Connection, beats: Sequence[Beat]) -> list[BeatOutcome | Exception]:
-    """Record beats, those of one monitor in their order of arrival; returns what each did, or the problem it is refused with."""
-    plain = record_plain_beats(connection, beats, limit=BEATS_PER_MINUTE)
-    # of a monitor's beats it is the first that was recorded as plain
-    results: list[BeatOutcome | Exception | None] = [_plain_outcome(plain.pop(beat.monitor_id, None)) for beat in beats]
-    if others := [index for index, result in enumerate(results) if result is None]:
-        for index, result in zip(others, record_one_by_one(connection, [beats[index] for index in others]), strict=True):
-            results[index] = result
-    return [result for result in results if result is not None]
+@dataclass(slots=True)
+class LoadedMonitor:
+    """A monitor in memory, while the beats of one transaction are applied to it in their order.
+
+    `stores_until` is when its owner's key ends, None without an owner. `new_capsules` are to be stored: slot, number, seq, time
+    and JSON. `last_capsule` is the one that is stored under `last_seq`, if load_last_capsules was called.
+    """
+
+    id: str
+    secret_digest: bytes
+    owner: str | None
+    schedule: Schedule
+    state: MonitorState
+    unverified: bool
+    last_beat_at: datetime | None
+    beats: int
+    history: bytes
+    minute: int
+    minute_beats: int
+    capsules: int
+    last_seq: int | None
+    stores_until: datetime | None
+    changed: bool = False
+    new_capsules: list[tuple[int, int, int | None, datetime, bytes]] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    last_capsule: bytes | None = None
 
 
-def _plain_outcome(deadline: int | None) -> BeatOutcome | None:
-    return None if deadline is None else BeatOutcome("alive", EPOCH + deadline * MICROSECOND)
-
-
-def record_one_by_one(connection: Connection, beats: Sequence[Beat]) -> list[BeatOutcome | Exception]:
-    """Record beats of any kind: load their monitors, apply one beat after the other, store the monitors."""
-    ids = {beat.monitor_id for beat in beats}
-    monitors = load_monitors(connection, ids)
-    if repeated := {beat.monitor_id for beat in beats if _repeats_seq(beat, monitors.get(beat.monitor_id))}:
-        load_last_capsules(connection, [monitors[name] for name in repeated])
-    results = [_outcome(monitors.get(beat.monitor_id), beat) for beat in beats]
-    unauthorized = [index for index, result in enumerate(results) if result is None]
-    if unauthorized:
-        _refuse(connection, beats, results, unauthorized)
-    if changed := [monitor for monitor in monitors.values() if monitor.changed]:
-        store_monitors(connection, changed)
-        raise_alerts(connection, [notice for monitor in changed for notice in monitor.notices], now=beats[-1].at)
-    return [result for result in results if result is not None]
-
-
-def _outcome(monitor: LoadedMonitor | None, beat: Beat) -> BeatOutcome | Exception | None:
+def apply_beat(monitor: LoadedMonitor | None, beat: Beat) -> BeatOutcome | Exception | None:
     """Apply a beat to its monitor; returns the outcome or a problem, None if the secret is wrong."""
     if not digest_matches(monitor.secret_digest if monitor else None, beat.secret_digest) or monitor is None:
         return None
@@ -74,13 +107,14 @@ def _outcome(monitor: LoadedMonitor | None, beat: Beat) -> BeatOutcome | Excepti
         return too_many_beats(beat.at, limit=BEATS_PER_MINUTE)
     if beat.capsule is not None and is_stale(beat.seq, monitor.last_seq):
         return stale_seq(beat.seq or 0, monitor.last_seq or 0)
-    if _repeats_seq(beat, monitor) and not _is_retry(beat, monitor):
+    if repeats_seq(beat, monitor) and not _is_retry(beat, monitor):
         return seq_reused(beat.seq or 0)
     monitor.minute, monitor.minute_beats = minute, beats_before + 1
     return _apply(monitor, beat)
 
 
-def _repeats_seq(beat: Beat, monitor: LoadedMonitor | None) -> bool:
+def repeats_seq(beat: Beat, monitor: LoadedMonitor | None) -> bool:
+    """Whether its capsule has the seq of the last stored one: it is a retry, or another capsule under a used seq."""
     return beat.capsule is not None and beat.seq is not None and monitor is not None and beat.seq == monitor.last_seq
 
 
@@ -135,15 +169,66 @@ def _store_capsule(monitor: LoadedMonitor, beat: Beat) -> bool:
     return True
 
 
-def _refuse(
-    connection: Connection, beats: Sequence[Beat], results: list[BeatOutcome | Exception | None], unauthorized: Iterable[int]
-) -> None:
-    """Refuse beats with a wrong secret. Every id is looked up in the same way, so that timing does not tell which ids exist."""
-    ids = {beats[index].monitor_id for index in unauthorized}
-    found = connection.execute(
-        select(RETIRED_SECRETS.c.monitor_id, RETIRED_SECRETS.c.digest).where(among(connection, RETIRED_SECRETS.c.monitor_id, ids))
-    )
-    retired: set[tuple[str, bytes]] = {(monitor_id, digest) for monitor_id, digest in found}
-    for index in unauthorized:
-        beat = beats[index]
-        results[index] = taken_over() if (beat.monitor_id, beat.secret_digest) in retired else monitor_not_found()
+def capsule_json(capsule: Any) -> bytes | Unstored:
+    """The capsule as compact JSON in UTF-8, or why it cannot be stored."""
+    if isinstance(capsule, Unstorable):
+        return Unstored(capsule.reason)
+    try:
+        text = to_json(capsule)
+    except ValueError as error:
+        return Unstored(f"it cannot be encoded as JSON ({type(error).__name__})")
+    if len(text) > MAX_CAPSULE_BYTES:
+        return Unstored(f"{len(text):,} bytes, the limit is {MAX_CAPSULE_BYTES:,}", is_too_large=True)
+    return text
+
+
+def is_same(text: bytes, other: bytes) -> bool:
+    """Whether two capsules are the same JSON value, whatever the order of an object's members."""
+    return text == other or _canonical(text) == _canonical(other)
+
+
+def _canonical(text: bytes) -> str:
+    return json.dumps(from_json(text), sort_keys=True)
+
+
+def preview(text: bytes) -> str:
+    """The first characters of a capsule's JSON, for people."""
+    shown = text.decode()
+    return shown if len(shown) <= PREVIEW_CHARACTERS else f"{shown[: PREVIEW_CHARACTERS - 1]}…"
+
+
+def is_stale(seq: int | None, last_seq: int | None) -> bool:
+    """Whether a capsule has a lower seq than the last stored one."""
+    return seq is not None and last_seq is not None and seq < last_seq
+
+
+def is_new(seq: int | None, last_seq: int | None) -> bool:
+    """Whether a capsule is to be stored; one with the seq of the last stored one is a retry."""
+    return seq is None or last_seq is None or seq > last_seq
+
+
+@dataclass(frozen=True, slots=True)
+class PastBeat:
+    """A beat in the history: when it arrived, its status, and the duration of the run that it ended."""
+
+    at: datetime
+    status: Status
+    run: timedelta | None
+
+
+def with_beat(history: bytes, at: datetime, status: Status, run: timedelta | None) -> bytes:
+    """The history with one more beat, at most 20 of 14 bytes each."""
+    milliseconds = NO_RUN if run is None else min(run // MILLISECOND, LONGEST_RUN)
+    return history[-OLDER_BYTES:] + entry_of((at - EPOCH) // MICROSECOND, status, milliseconds)
+
+
+def entry_of(at: int, status: Status, run: int = NO_RUN) -> bytes:
+    """The bytes of one beat: its time in microseconds since 1970, its status, and the run that it ended in milliseconds."""
+    return ENTRY.pack(at, NUMBERS.get(status, status), run)
+
+
+def past_beats(history: bytes) -> Iterator[PastBeat]:
+    """The beats in a history, the latest first."""
+    for start in range(len(history) - ENTRY.size, -1, -ENTRY.size):
+        at, number, run = ENTRY.unpack_from(history, start)
+        yield PastBeat(EPOCH + at * MICROSECOND, WORDS.get(number, number), None if run == NO_RUN else run * MILLISECOND)

@@ -1,24 +1,36 @@
-"""The fleet: the monitors of a key with their current state, page by page."""
+"""How monitors are shown: the fleet of a key, page by page, and the badge, a public SVG image of a monitor's name and state."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
+from html import escape
 from typing import Any, Literal
 
 from sqlalchemy import Connection, Row, func, select
 
-from buildings.recorder.beat import past_beats
-from buildings.recorder.capsule import preview
+from buildings.recorder.beats import past_beats, preview
+from buildings.recorder.credentials import MonitorUrls, badge_url
 from buildings.recorder.monitors import stored_state
 from buildings.recorder.results import BeatView, Entry, Fleet, Preview, TargetView
+from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.state_machine import UNWATCHED, shown_state, uptime
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, TARGETS
-from buildings.recorder.urls import MonitorUrls, badge_url
-from campus import among
+from campus import Problem, Request, Response, among, in_snapshot
 from campus.alerts import masked_address
 
 MINUTE = timedelta(minutes=1)
+COLOURS = {"alive": "#067647", "late": "#b54708", "dead": "#b42318", "paused": "#475467"}
+CHARACTER_WIDTH = 6.6
+BADGE = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{name}: {word}">'
+    "<title>{name}: {word}</title>"
+    '<rect width="{width}" height="20" rx="3" fill="#344054"/><rect x="{left}" width="{right}" height="20" rx="3" fill="{colour}"/>'
+    '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11"><text x="6" y="14">{name}</text>'
+    '<text x="{text}" y="14">{word}</text></g></svg>'
+)
+LONGEST_NAME = 40
 
 
 @dataclass(frozen=True)
@@ -106,3 +118,24 @@ def _target_view(row: Row[Any], undelivered: int) -> TargetView:
     elif row.failing_since is not None:
         state, reason = "failing", f"{row.last_error}, since {row.failing_since:%Y-%m-%dT%H:%M:%SZ}; it is tried again for 5 days"
     return TargetView(kind=row.kind, address=masked_address(row.address), state=state, reason=reason, undelivered=undelivered)
+
+
+async def badge(request: Request, site: RecorderSite) -> Response:
+    """The badge with this id, which cannot be guessed."""
+    row = await in_snapshot(site.storage, partial(_by_badge, badge_id=request.path_params["badge_id"]))
+    if row is None:
+        raise Problem(404, "badge_not_found", "no badge has this address; register_monitor and fleet_status return it as badge_url")
+    state = stored_state(row)
+    word = "paused" if state.mode in UNWATCHED else shown_state(state, site.state.time.now())
+    return Response(badge_svg(row.name, word), media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=30"})
+
+
+def badge_svg(name: str, word: str) -> str:
+    """The badge as SVG; the name comes from a caller and is escaped."""
+    short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+    left, right = round(12 + CHARACTER_WIDTH * len(short)), round(12 + CHARACTER_WIDTH * len(word))
+    return BADGE.format(name=escape(short), word=word, width=left + right, left=left, right=right, text=left + 6, colour=COLOURS[word])
+
+
+def _by_badge(connection: Connection, *, badge_id: str) -> Row[Any] | None:
+    return connection.execute(select(MONITORS).where(MONITORS.c.badge_id == badge_id)).one_or_none()

@@ -7,11 +7,11 @@ from functools import partial
 
 from sqlalchemy import ColumnElement, Connection, and_, exists, or_, select, update
 
+from buildings.recorder.alert_texts import WATCHED_ON
 from buildings.recorder.alerts import Notice, raise_alerts
-from buildings.recorder.events import WATCHED_ON
-from buildings.recorder.idempotency import ANSWER_RETENTION
 from buildings.recorder.monitors import apply_key_event, delete_all
-from buildings.recorder.runtime import Here
+from buildings.recorder.registration import ANSWER_RETENTION
+from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, MONITORS, OWNERS, REPLIES, TARGETS
 from campus import among, in_snapshot, in_transaction
 
@@ -26,7 +26,7 @@ ALERT_RETENTION = timedelta(days=30)
 MONITORS_PER_TRANSACTION = 200
 
 
-async def follow_keys(site: Here) -> None:
+async def follow_keys(site: RecorderSite) -> None:
     """Store when each owner's key ends. A week after that its monitors fall asleep; a renewed key wakes them.
 
     They also wake when a clock that was ahead is corrected and the week turns out not to be over.
@@ -53,7 +53,7 @@ def _follow_key(connection: Connection, lineage: str, ends_at: datetime, now: da
     return apply_key_event(connection, lineage, "key_renewed" if now < ends_at + WATCHED_ON else "key_ended", now=now)
 
 
-async def tidy(site: Here) -> None:
+async def tidy(site: RecorderSite) -> None:
     """Delete inactive monitors without a key, after a notice to their targets; and answers, alerts and owners that have expired.
 
     Nothing is deleted within an hour of a jump of the clock.
@@ -68,7 +68,7 @@ async def tidy(site: Here) -> None:
     log.info("tidied", extra={"silent_monitors": deleted, "announced": announced})
 
 
-async def _all(site: Here, step: Callable[..., int]) -> int:
+async def _all(site: RecorderSite, step: Callable[..., int]) -> int:
     """Repeat a step, a transaction each time, until it finds no more monitors; returns how many it found."""
     total = 0
     while found := await in_transaction(site.storage, partial(step, now=site.state.time.now())):

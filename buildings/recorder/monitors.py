@@ -1,33 +1,17 @@
 """The rows of monitors: who may use one (its secret or the owning key), and pausing, resuming and deleting it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
 from buildings.recorder.alerts import targets_of
+from buildings.recorder.credentials import NO_DIGEST, Credentials, digest_matches, digest_of
 from buildings.recorder.problems import monitor_not_found
-from buildings.recorder.secrets import NO_DIGEST, digest_matches, digest_of
 from buildings.recorder.state_machine import Change, Event, MonitorState, Schedule, apply_event
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
 from buildings.recorder.targets import release_targets
-from campus import Caller
-
-
-@dataclass(frozen=True)
-class Credentials:
-    """What a caller shows for a monitor: the monitor's secret, the lineage of its own key, or both."""
-
-    monitor_id: str
-    lineage: str | None
-    secret: str | None
-
-
-def lineage_of(caller: Caller) -> str | None:
-    """The lineage under which a caller's monitors are stored; None without a key."""
-    return caller.key.lineage if caller.key else None
 
 
 def authorized_monitor(connection: Connection, credentials: Credentials, *, key_only: bool = False) -> Row[Any]:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from math import ceil
 
-from buildings.recorder.capsule import Unstored
 from buildings.recorder.results import Beaten
 from campus import Problem, ProductEntry, TargetRefused
 
@@ -69,11 +68,11 @@ def seq_reused(seq: int) -> Problem:
     )
 
 
-def capsule_not_stored(unstored: Unstored, beaten: Beaten) -> Problem:
+def capsule_not_stored(reason: str, beaten: Beaten, *, is_too_large: bool) -> Problem:
     """For a capsule that cannot be stored. Its beat is recorded, and the problem has the members of the beat's result."""
-    detail = f"heartbeat recorded; capsule not stored: {unstored.reason}. The last stored capsule is unchanged."
+    detail = f"heartbeat recorded; capsule not stored: {reason}. The last stored capsule is unchanged."
     recorded = {"heartbeat_recorded": True, **beaten.model_dump(mode="json", exclude={"ok", "note"})}
-    if unstored.is_too_large:
+    if is_too_large:
         advice = "Send only what the next agent needs to continue, and store the rest where it can fetch it."
         return Problem(413, "capsule_too_large", f"{detail} {advice}", **recorded)
     return Problem(422, "capsule_not_storable", detail, **recorded)

@@ -5,8 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from buildings.recorder.beat import Status
-from buildings.recorder.state_machine import ShownState
+from buildings.recorder.state_machine import ShownState, Status
 
 STATE = "alive: beats arrive. late: the expected beat is missing, the grace is running. dead: the deadline passed, or a beat reported fail."
 

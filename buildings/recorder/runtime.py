@@ -1,20 +1,34 @@
-"""What the tools of one process share: the writer of beats and sweeps, the clock, and the dispatcher of alerts."""
+"""What each process runs: the state that its tools share, the service that sweeps and delivers alerts, and the checks that both work."""
 
+import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+import anyio
+from sqlalchemy import exists, select
 
 from buildings.recorder.alert_texts import MonitorAlerts
-from buildings.recorder.beat import Beat
-from buildings.recorder.beats import BeatOutcome, record_beats
-from buildings.recorder.clock import ClockReading, RecorderClock
+from buildings.recorder.beat_sql import record_beats
+from buildings.recorder.beats import Beat, BeatOutcome
+from buildings.recorder.clock import ADOPT_AFTER, MAX_DRIFT, ClockReading, RecorderClock, step_back
 from buildings.recorder.registration import RegistrationLimits
 from buildings.recorder.settings import RecorderSettings
-from buildings.recorder.sweep import SweepResult, sweep_at_each
-from buildings.recorder.tables import OUTBOX
-from campus import Entropy, GuardedClient, Site
+from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, SweepResult, last_tick, sweep_at_each
+from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OUTBOX
+from campus import Entropy, GuardedClient, Site, StorageUnavailable, in_snapshot, in_transaction
 from campus.alerts import AlertLimits, Channel, Discord, Dispatcher, Email, Webhook, open_dispatcher
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT = 1.0
+"""Seconds between two sweeps, and two readings of the outbox, at the most: other processes change them too."""
+SHORTEST_WAIT = 0.05
+"""Seconds between two sweeps at the least, however many deadlines pass one after the other."""
+SWEEP_IS_LATE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
@@ -34,23 +48,23 @@ class Runtime:
     entropy: Entropy = secrets.token_bytes
 
 
-Here = Site[RecorderSettings, Runtime]
+RecorderSite = Site[RecorderSettings, Runtime]
 
 
 @asynccontextmanager
-async def open_runtime(site: Here) -> AsyncIterator[Runtime]:
+async def open_runtime(site: RecorderSite) -> AsyncIterator[Runtime]:
     """Open the runtime of this process, until the process ends."""
     async with site.storage.batch(record_beats) as beat, site.storage.batch(sweep_at_each) as sweep:
         time, limits = RecorderClock(site.clock, site.elapsed), RegistrationLimits(site.settings.registrations_per_minute)
         yield Runtime(beat, sweep, time, site.web.apart(), limits, _dispatcher_of(site, time))
 
 
-def channels_of(site: Here) -> Sequence[Channel]:
+def channels_of(site: RecorderSite) -> Sequence[Channel]:
     """How alerts reach their targets; the first that recognizes an address is used."""
     return Discord(site.settings.discord_hosts), Email(site.mail, links=f"{site.url}/v1/recorder/email"), Webhook()
 
 
-def _dispatcher_of(site: Here, time: RecorderClock) -> Dispatcher:
+def _dispatcher_of(site: RecorderSite, time: RecorderClock) -> Dispatcher:
     settings = site.settings
     return open_dispatcher(
         OUTBOX,
@@ -67,3 +81,105 @@ def _dispatcher_of(site: Here, time: RecorderClock) -> Dispatcher:
             shared_hosts=settings.everyones_hosts,
         ),
     )
+
+
+async def watch(site: RecorderSite) -> None:
+    """Sweep and deliver until the process ends. If it returns, it is started again."""
+    await agree_on_time(site)
+    if site.alone:  # otherwise another process may hold the leases
+        await in_transaction(site.storage, OUTBOX.void_leases)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_sweep_forever, site)
+        tasks.start_soon(partial(site.state.dispatcher.run, every=LONGEST_WAIT))
+
+
+async def agree_on_time(site: RecorderSite, wait: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
+    """Handle a last tick in the future: the clock was set back while the recorder was down, or other processes are ahead of it."""
+    last, now = await in_snapshot(site.storage, last_tick), site.state.time.now()
+    if last is None or last - now < MAX_DRIFT:
+        return
+    await wait(ADOPT_AFTER.total_seconds())
+    now = site.state.time.now()
+    if await in_transaction(site.storage, partial(step_back, last=last, now=now)):
+        log.warning("the clock was set back", extra={"seconds": (last - now).total_seconds()})
+        return
+    theirs = await in_snapshot(site.storage, last_tick) or now
+    site.state.time.follow_others(theirs - now)
+    log.error("this machine's clock is behind that of other processes", extra={"seconds": (theirs - now).total_seconds()})
+
+
+async def _sweep_forever(site: RecorderSite) -> None:
+    while True:
+        wait = LONGEST_WAIT
+        try:
+            swept = await _sweep(site)
+            if swept.next_deadline is not None:
+                wait = (swept.next_deadline - site.state.time.now()).total_seconds()
+        except StorageUnavailable as error:  # the next sweep comes in a second
+            log.warning("sweep failed", extra={"reason": error})
+        except Exception:  # a border: a bug must not end the sweeps
+            log.exception("sweep failed")
+        await anyio.sleep(min(max(wait, SHORTEST_WAIT), LONGEST_WAIT))
+
+
+async def sweep_now(site: RecorderSite) -> int:
+    """Handle an outage, then make every monitor past its deadline dead; returns how many."""
+    return (await _sweep(site)).died
+
+
+async def _sweep(site: RecorderSite) -> SweepResult:
+    died = 0
+    with site.state.dispatcher.wake_up.held():
+        while True:
+            swept = await site.state.sweep(site.state.time.read())
+            died += swept.died
+            if swept.adopted is not None:
+                site.state.time.adopt(swept.adopted)
+                log.warning("the clock jumped", extra={"seconds": swept.adopted.total_seconds()})
+            if (outage := swept.outage) is not None:
+                log.warning("was not watching", extra={"since": outage.start.isoformat(), "until": outage.end.isoformat()})
+            if swept.died or outage is not None:
+                site.state.dispatcher.wake()
+            if swept.died < MONITORS_PER_TRANSACTION:
+                break
+    if died:
+        log.info("monitors dead", extra={"count": died})
+        site.count("deaths", died)
+    return swept._replace(died=died)
+
+
+async def deliver_now(site: RecorderSite) -> int:
+    """Deliver all that is due; returns how many messages were sent."""
+    return await site.state.dispatcher.deliver_due()
+
+
+async def watches(site: RecorderSite) -> Sequence[str]:
+    """Whether a sweep has run within half a minute, in any process."""
+    last = await in_snapshot(site.storage, last_tick)
+    if last is None:
+        return ["monitors have never been checked; they are while campus serves"]
+    if site.state.time.now() - last > SWEEP_IS_LATE:
+        return [f"monitors were last checked at {last:%Y-%m-%dT%H:%M:%SZ}; see the log for why the sweep fails"]
+    return []
+
+
+async def clock_is_steady(site: RecorderSite) -> Sequence[str]:
+    """Whether this machine's clock has jumped within the last hour."""
+    return site.state.time.findings()
+
+
+async def targets_are_reached(site: RecorderSite) -> Sequence[str]:
+    """Whether alerts are delivered to their targets."""
+    count = await OUTBOX.failing_targets(site.storage)
+    return [f"alerts cannot be delivered to {count} target{'s' * (count > 1)}; they are retried for 5 days"] if count else []
+
+
+async def outbox_adds_up(site: RecorderSite) -> Sequence[str]:
+    """Whether every target with undelivered alerts is due at some time, and every monitor has a target."""
+    forgotten = await OUTBOX.forgotten_targets(site.storage)
+    without_target = ~exists().where(MONITOR_TARGETS.c.monitor_id == MONITORS.c.id)
+    monitors = await in_snapshot(site.storage, lambda connection: connection.scalars(select(MONITORS.c.id).where(without_target)).all())
+    return [
+        *(f"target {one} has undelivered alerts and no time for the next try; restore a backup" for one in forgotten),
+        *(f"monitor {one} has no target; delete it" for one in monitors),
+    ]

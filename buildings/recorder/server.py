@@ -25,17 +25,21 @@ from buildings.recorder.arguments import (
     Webhook,
     minutes,
 )
-from buildings.recorder.beat import Beat
-from buildings.recorder.beats import BeatOutcome
-from buildings.recorder.capsule import Unstored, packed
+from buildings.recorder.beats import Beat, BeatOutcome, Unstored, capsule_json
+from buildings.recorder.credentials import Credentials, digest_of, lineage_of
 from buildings.recorder.fleet import read_fleet
-from buildings.recorder.idempotency import CurrentIdempotencyKey, IdempotentRequest, answer_once, stored_answer
-from buildings.recorder.monitors import Credentials, delete, lineage_of, pause_or_resume
+from buildings.recorder.monitors import delete, pause_or_resume
 from buildings.recorder.problems import capsule_not_stored, key_needed_for_email, neither_target, no_mail_here
-from buildings.recorder.registration import RegistrationRequest, register
+from buildings.recorder.registration import (
+    CurrentIdempotencyKey,
+    IdempotentRequest,
+    RegistrationRequest,
+    answer_once,
+    register,
+    stored_answer,
+)
 from buildings.recorder.results import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Taken, Watched
-from buildings.recorder.runtime import Here
-from buildings.recorder.secrets import digest_of
+from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.state_machine import UNWATCHED, Schedule, shown_state
 from buildings.recorder.takeover import read_capsules, take_over
 from buildings.recorder.targets import check_webhook, email_address, webhook_address
@@ -68,7 +72,7 @@ async def register_monitor(
     grace_minutes: Grace = 5,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
-    site: Here = CurrentSite(),
+    site: RecorderSite = CurrentSite(),
     caller: Caller = CurrentCaller(),
     repeat_key: str | None = CurrentIdempotencyKey(),
 ) -> Registered:
@@ -109,19 +113,19 @@ async def register_monitor(
     return Registered.model_validate_json(answer)
 
 
-async def _check(webhook: Address | None, by: Registrant, site: Here) -> str | None:
+async def _check(webhook: Address | None, by: Registrant, site: RecorderSite) -> str | None:
     """Count the registration and check its webhook; returns a warning about the webhook. Problem 429 beyond the limit."""
     site.state.registration_limits.count(by.sender, site.now())
     async with site.state.registration_limits.checking(by.sender):
         return await check_webhook(webhook, site.state.checks, site.state.dispatcher.channels) if webhook else None
 
 
-def _registrant(site: Here, caller: Caller) -> Registrant:
+def _registrant(site: RecorderSite, caller: Caller) -> Registrant:
     lineage, settings = lineage_of(caller), site.settings
     return Registrant(lineage, sender_of(lineage, caller.network), settings.monitors_per_host, settings.everyones_hosts)
 
 
-def _targets(webhook: str | None, email: str | None, site: Here, caller: Caller) -> tuple[Address | None, Address | None]:
+def _targets(webhook: str | None, email: str | None, site: RecorderSite, caller: Caller) -> tuple[Address | None, Address | None]:
     """The addresses of a registration: webhook and e-mail. Problem 402 or 422, which says what to send, for those that cannot be used."""
     if not webhook and not email:
         raise neither_target()
@@ -147,7 +151,7 @@ async def heartbeat(
     capsule: CapsuleValue = MISSING,
     seq: Seq = None,
     next_in: NextIn = None,
-    site: Here = CurrentSite(),
+    site: RecorderSite = CurrentSite(),
 ) -> Beaten:
     """Report that you are alive. Call it at least once per period.
 
@@ -163,7 +167,7 @@ async def heartbeat(
         site.state.time.now(),
         status,
         next_in=None if next_in is None else minutes(next_in),
-        capsule=None if capsule is MISSING else packed(capsule),
+        capsule=None if capsule is MISSING else capsule_json(capsule),
         seq=seq,
     )
     outcome = await site.state.beat(beat)
@@ -178,7 +182,7 @@ async def heartbeat(
         note=_note(outcome, sent=beat.capsule is not None),
     )
     if isinstance(beat.capsule, Unstored):
-        raise capsule_not_stored(beat.capsule, answer)
+        raise capsule_not_stored(beat.capsule.reason, answer, is_too_large=beat.capsule.is_too_large)
     return answer
 
 
@@ -198,7 +202,7 @@ def _note(outcome: BeatOutcome, *, sent: bool) -> str | None:
     meta=route("GET /v1/recorder/capsule/{monitor_id}", query={"secret": "s"}) | access(),
 )
 async def fetch_capsule(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: Here = CurrentSite(), caller: Caller = CurrentCaller()
+    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> CapsuleAnswer:
     """Return the last capsule (saved state) of a monitored agent and up to four earlier ones. Changes nothing.
 
@@ -213,7 +217,7 @@ async def fetch_capsule(
     title="Take over a dead agent's work", annotations=WRITES, meta=route("POST /v1/recorder/monitors/{monitor_id}/takeover") | access()
 )
 async def takeover(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: Here = CurrentSite(), caller: Caller = CurrentCaller()
+    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Taken:
     """Claim a dead agent's work: returns its last capsule and a new secret; the old secret is invalid from then on.
 
@@ -229,7 +233,9 @@ async def takeover(
 
 
 @mcp.tool(title="List the monitors of a key", annotations=READS, meta=route("GET /v1/recorder/fleet") | access())
-async def fleet_status(limit: Limit = 20, after: After = None, site: Here = CurrentSite(), caller: Caller = CurrentCaller()) -> Fleet:
+async def fleet_status(
+    limit: Limit = 20, after: After = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+) -> Fleet:
     """List the monitors that your key owns, with their current states: alive, late or dead, and whether paused.
 
     Use it for an overview, or to find a dead agent to replace. Each entry has the last beat, the deadline, the uptime, the
@@ -243,7 +249,7 @@ async def fleet_status(limit: Limit = 20, after: After = None, site: Here = Curr
 
 @mcp.tool(title="Pause a monitor", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/pause") | access(key="optional"))
 async def pause_monitor(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: Here = CurrentSite(), caller: Caller = CurrentCaller()
+    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Watched:
     """Suppress the alerts of a monitor until resume_monitor is called or its next beat arrives.
 
@@ -254,7 +260,7 @@ async def pause_monitor(
 
 @mcp.tool(title="Resume a monitor", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/resume") | access(key="optional"))
 async def resume_monitor(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: Here = CurrentSite(), caller: Caller = CurrentCaller()
+    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Watched:
     """Resume a paused monitor: the next beat is due one period from now, and the alert is sent one grace later.
 
@@ -263,7 +269,7 @@ async def resume_monitor(
     return await _pause_or_resume(Credentials(monitor_id, lineage_of(caller), secret), site, pause=False)
 
 
-async def _pause_or_resume(credentials: Credentials, site: Here, *, pause: bool) -> Watched:
+async def _pause_or_resume(credentials: Credentials, site: RecorderSite, *, pause: bool) -> Watched:
     now = site.state.time.now()
     work = partial(pause_or_resume, credentials=credentials, event="pause" if pause else "resume", now=now)
     state = await in_transaction(site.storage, work)
@@ -282,7 +288,7 @@ async def _pause_or_resume(credentials: Credentials, site: Here, *, pause: bool)
     meta=route("DELETE /v1/recorder/monitors/{monitor_id}", query={"secret": "s"}) | access(key="optional"),
 )
 async def delete_monitor(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: Here = CurrentSite(), caller: Caller = CurrentCaller()
+    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Deleted:
     """Delete a monitor with its capsules, its history and its undelivered alerts. This cannot be undone.
 

@@ -1,4 +1,4 @@
-"""The state machine of a monitor: how beats, passed deadlines and outages change its state, and where each deadline is computed.
+"""The state machine of a monitor: how beats, passed deadlines and outages change its state, and how its deadline is computed.
 
 Pure: every time is an argument. A beat (or whatever else shows that the agent is alive) sets when the next one is expected,
 one period later or when the beat itself says, and the deadline, one grace after that. A monitor is in one of five modes:
@@ -25,6 +25,9 @@ from typing import Literal, NamedTuple
 
 Mode = Literal["up", "missed", "failed", "paused", "asleep"]
 Event = Literal["ok", "start", "fail", "deadline", "takeover", "pause", "resume", "key_ended", "key_renewed"]
+Word = Literal["ok", "start", "fail"]
+Status = Word | int
+"""What a beat reports: a word, or an exit code from 0 to 255."""
 Kind = Literal["dead", "failed", "recovered"]
 ShownState = Literal["alive", "late", "dead"]
 
@@ -120,6 +123,11 @@ class Change(NamedTuple):
     state: MonitorState
     alert: Kind | None = None
     run: timedelta | None = None
+
+
+def event_of(status: Status) -> Event:
+    """The event of a status: exit code 0 is ok, any other fail."""
+    return status if isinstance(status, str) else "ok" if status == 0 else "fail"
 
 
 def initial_state(schedule: Schedule, now: datetime) -> MonitorState:

@@ -1,4 +1,4 @@
-"""The targets of a monitor's alerts: an address becomes a target, is confirmed, and is deleted with its last monitor."""
+"""The targets of a monitor's alerts: a webhook URL or e-mail address is checked (private networks are refused), claimed and confirmed."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 from sqlalchemy import Connection, select, update
 
+from buildings.recorder.runtime import deliver_now, sweep_now
 from buildings.recorder.sweep import keep_time
 from buildings.recorder.tables import ALERTS, MONITORS, TARGETS, TICKS
-from buildings.recorder.watch import deliver_now, sweep_now
 from campus import in_snapshot, in_transaction
 from campus.testing import ORIGIN, Clock, Reply, TestCampus
 

@@ -6,7 +6,7 @@ import pytest
 from recorder.recorders import Recorder
 from sqlalchemy import select
 
-from buildings.recorder.beat import past_beats
+from buildings.recorder.beats import past_beats
 from buildings.recorder.tables import CAPSULES
 from campus import in_snapshot
 

@@ -6,7 +6,7 @@ from patience import patience
 from recorder.receivers import Receiver
 from recorder.recorders import Recorder
 
-from buildings.recorder.watch import watch
+from buildings.recorder.runtime import watch
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,8 @@ import pytest
 from recorder.receivers import Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
-from buildings.recorder.checks import clock_is_steady
+from buildings.recorder.runtime import agree_on_time, clock_is_steady
 from buildings.recorder.tables import MONITORS, TICKS
-from buildings.recorder.watch import agree_on_time
 from campus import in_snapshot
 
 pytestmark = pytest.mark.anyio

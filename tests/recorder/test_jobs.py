@@ -6,7 +6,7 @@ import pytest
 from recorder.receivers import Mailbox, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
-from buildings.recorder.checks import outbox_adds_up, targets_are_reached, watches
+from buildings.recorder.runtime import outbox_adds_up, targets_are_reached, watches
 
 pytestmark = pytest.mark.anyio
 

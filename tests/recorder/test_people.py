@@ -7,7 +7,7 @@ from recorder.receivers import Mailbox, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
 from buildings.recorder.alert_texts import span
-from buildings.recorder.badge import badge_svg
+from buildings.recorder.fleet import badge_svg
 
 pytestmark = pytest.mark.anyio
 ME = "me@example.com"

@@ -14,11 +14,11 @@ from recorder.recorders import OpenRecorder, Recorder
 from sqlalchemy import Connection, NullPool, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from buildings.recorder.beat import Beat
-from buildings.recorder.beats import record_beats
+from buildings.recorder.beat_sql import record_beats
+from buildings.recorder.beats import Beat
 from buildings.recorder.clock import ClockReading
+from buildings.recorder.credentials import digest_of
 from buildings.recorder.monitors import stored_schedule, stored_state
-from buildings.recorder.secrets import digest_of
 from buildings.recorder.state_machine import Outage, apply_event, deadline_after_outage, outage_between
 from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, apply_outage, sweep
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, MONITORS

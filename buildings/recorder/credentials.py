@@ -1,0 +1,72 @@
+"""What belongs to one monitor and nobody else: its secret, the hash under which it is stored, and the URLs that contain it. Pure."""
+
+import hmac
+from dataclasses import dataclass
+from hashlib import sha256
+
+from campus import Caller, Entropy, random_base62
+
+SECRET_LENGTH = 32
+NO_DIGEST = bytes(32)
+"""In place of the digest of a monitor that does not exist, so that the comparison takes as long."""
+
+
+def new_secret(entropy: Entropy) -> str:
+    """190 random bits as letters and digits: it is part of URLs and crontabs."""
+    return random_base62(SECRET_LENGTH, entropy)
+
+
+def digest_of(text: str) -> bytes:
+    """The 32 bytes under which a secret is stored; 190 random bits need no slow hash."""
+    return sha256(text.encode()).digest()
+
+
+def digest_matches(digest: bytes | None, given: bytes) -> bool:
+    """Whether two digests are equal, in constant time; False for None, the digest of a monitor that does not exist."""
+    same = hmac.compare_digest(NO_DIGEST if digest is None else digest, given)
+    return same and digest is not None
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What a caller shows for a monitor: the monitor's secret, the lineage of its own key, or both."""
+
+    monitor_id: str
+    lineage: str | None
+    secret: str | None
+
+
+def lineage_of(caller: Caller) -> str | None:
+    """The lineage under which a caller's monitors are stored; None without a key."""
+    return caller.key.lineage if caller.key else None
+
+
+@dataclass(frozen=True)
+class MonitorUrls:
+    """The URLs of one monitor; `url` is the public URL of the service."""
+
+    url: str
+    monitor_id: str
+
+    def beat(self, secret: str) -> str:
+        """Records a beat on GET or POST."""
+        return f"{self.url}/v1/recorder/beat/{self.monitor_id}/{secret}"
+
+    def cron(self, secret: str) -> str:
+        """A shell command that retries for two minutes, refused connections too, at which --retry alone gives up."""
+        return f"curl -fsS -m 10 --retry 7 --retry-all-errors -o /dev/null {self.beat(secret)}"
+
+    @property
+    def capsule(self) -> str:
+        """The last capsule; needs the owning key."""
+        return f"{self.url}/v1/recorder/capsule/{self.monitor_id}"
+
+    @property
+    def takeover(self) -> str:
+        """Takes the monitor over on POST."""
+        return f"{self.url}/v1/recorder/monitors/{self.monitor_id}/takeover"
+
+
+def badge_url(url: str, badge_id: str) -> str:
+    """The public image of a monitor's state."""
+    return f"{url}/v1/recorder/badge/{badge_id}.svg"
