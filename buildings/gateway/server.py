@@ -3,8 +3,7 @@
 from fastmcp import FastMCP
 from pydantic import BaseModel, ConfigDict, Field
 
-from buildings.gateway.access_methods import AccessMethod, access_methods
-from buildings.gateway.clients import ClientSetup, client_setups
+from buildings.gateway.how_to_pay import AccessMethod, ClientSetup, access_methods, client_setups
 from campus import BuildingEntry, CurrentSite, ProductEntry, Site, free
 
 mcp = FastMCP(

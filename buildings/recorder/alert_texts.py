@@ -14,22 +14,22 @@ from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGET
 from campus import among
 from campus.alerts import CONFIRM, AlertContents, AlertText, Content, Question
 
-WATCHED_ON = timedelta(days=7)
-"""How long the monitors of a key that has ended still alert by webhook."""
+WATCHED_AFTER_EXPIRY = timedelta(days=7)
+"""How long the monitors of an expired key still send alerts to webhooks."""
 EventType = Literal["monitor.dead", "monitor.failed", "monitor.recovered", "monitor.expiring", "recorder.blind", "monitor.digest"]
 PREVIEWED_BYTES = 1_000
-"""Of a capsule that are read for its preview."""
+"""How much of a capsule is read for its preview."""
 SEVERITIES: dict[str, Literal["problem", "recovery"]] = {
     "monitor.dead": "problem",
     "monitor.failed": "problem",
     "monitor.recovered": "recovery",
 }
-QUESTION = 'Somebody, hopefully you, wants alerts sent to this address when the monitor "{name}" misses its beats.'
+QUESTION = 'Someone, probably you, asked for alerts to this address when the monitor "{name}" stops sending beats.'
 
 
 @dataclass(frozen=True)
 class MonitorAlert:
-    """One alert as of the time when it was raised; one about the recorder itself has no monitor and no name."""
+    """One alert as it was raised. An alert about the recorder itself has no monitor and no name."""
 
     kind: str
     monitor_id: str | None
@@ -47,51 +47,51 @@ class MonitorAlert:
 
 
 class Part(BaseModel):
-    """Base of what is sent."""
+    """Base of all models of alerts."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class MonitorPart(Part):
-    """Which monitor."""
+    """The monitor that an event is about."""
 
-    id: str = Field(description="Its monitor_id.")
-    name: str = Field(description="The name that it was registered with.")
+    id: str = Field(description="Id of the monitor.")
+    name: str = Field(description="Name of the monitor.")
 
 
 class CapsulePart(Part):
     """The last capsule before the event."""
 
-    stored_at: datetime = Field(description="When it arrived.")
-    preview: str = Field(description="The beginning of its JSON.")
+    stored_at: datetime = Field(description="When it was stored (UTC).")
+    preview: str = Field(description="The first 200 characters of its JSON.")
 
 
 class Event(Part):
-    """What happened to one monitor; with type recorder.blind to the recorder itself: `since` to `until` it took no beats."""
+    """What happened to one monitor. With the type recorder.blind: the recorder itself was down from `since` to `until`."""
 
     type: EventType = Field(
-        description="monitor.dead: the deadline passed. monitor.failed: it said fail. monitor.recovered: it beats again."
-        " monitor.expiring: a monitor without a key is silent for a month and will be removed."
+        description="monitor.dead: the deadline passed. monitor.failed: a beat reported a failure. monitor.recovered: beats arrive again."
+        " monitor.expiring: a monitor without a key had no beat for a month and will be deleted. recorder.blind: see `since` and `until`."
     )
-    timestamp: datetime = Field(description="When it was found.")
+    timestamp: datetime = Field(description="When the recorder noticed it (UTC).")
     monitor: MonitorPart | None = Field(description="The monitor; null for recorder.blind.")
-    state: Literal["alive", "dead"] | None = Field(description="Its state from then on; null where nothing changes.")
-    reason: str = Field(description="timeout; fail, or an exit code; beat, or takeover; silent; what kept the recorder from watching.")
-    since: datetime = Field(description="Since when it was down: the deadline that passed, or when it said that it failed.")
-    until: datetime | None = Field(description="Until when; null while it is down.")
-    downtime_seconds: float | None = Field(description="How long that was; null while it is down.")
-    last_heartbeat_at: datetime | None = Field(description="The last beat; null when there was none.")
-    capsule: CapsulePart | None = Field(description="Where the agent was; only with a key.")
-    resume_url: str | None = Field(description="Where a replacement goes on, with the owning key; it holds no secret.")
+    state: Literal["alive", "dead"] | None = Field(description="The new state of the monitor; null if it did not change.")
+    reason: str = Field(description="timeout; fail or an exit code; beat or takeover; silent; for recorder.blind, why it was down.")
+    since: datetime = Field(description="When the downtime began (UTC): the deadline that passed, or the beat that reported the failure.")
+    until: datetime | None = Field(description="When the downtime ended (UTC); null while it lasts.")
+    downtime_seconds: float | None = Field(description="Duration of the downtime; null while it lasts.")
+    last_heartbeat_at: datetime | None = Field(description="When the last beat arrived (UTC); null if there was none.")
+    capsule: CapsulePart | None = Field(description="The last capsule; null if a key does not own the monitor.")
+    resume_url: str | None = Field(description="Address where a replacement reads the capsule, with the owning key. It contains no secret.")
     notice: str | None = Field(description="What the owner must know, such as that the key has ended.")
 
 
 class Digest(Part):
-    """Many events at once, since more than five waited for one target."""
+    """Many events in one message, because more than five waited for one target."""
 
     type: Literal["monitor.digest"] = "monitor.digest"
-    timestamp: datetime = Field(description="When the latest was found.")
-    count: int = Field(description="How many events follow.")
+    timestamp: datetime = Field(description="When the latest event was noticed (UTC).")
+    count: int = Field(description="Number of events.")
     events: tuple[Event, ...] = Field(description="The events in their order.")
 
 
@@ -106,7 +106,7 @@ TYPES: dict[str, EventType] = {
 
 
 def event_of(alert: MonitorAlert, *, url: str) -> Event:
-    """The event of one alert; the same at every try."""
+    """The event of one alert; it is the same at each try."""
     return Event(
         type=TYPES[alert.kind],
         timestamp=alert.at,
@@ -131,20 +131,22 @@ def body_of(events: Sequence[Event]) -> Event | Digest:
 def notice_of(alert: MonitorAlert) -> str | None:
     """The notice of an event, if there is one."""
     if alert.kind == "blind":
-        return "Beats that were sent meanwhile may be lost. Deadlines were moved, so that none of your monitors is reported dead for it."
+        return "Beats that were sent in this time may be lost. Deadlines were extended, so that no monitor is reported dead because of it."
     if alert.kind == "expiring":
-        return "It will be deleted tomorrow, because it has no key and no beat came for 30 days after its deadline. A heartbeat keeps it."
+        return (
+            "It will be deleted tomorrow: no key owns it, and no beat arrived for 30 days after its deadline. Send a heartbeat to keep it."
+        )
     if alert.key_ends_at is None or alert.at < alert.key_ends_at:
         return None
-    end = alert.key_ends_at + WATCHED_ON
+    end = alert.key_ends_at + WATCHED_AFTER_EXPIRY
     return (
-        f"The key of this monitor ended on {alert.key_ends_at:%Y-%m-%d}: capsules, fleet_status and e-mail alerts have ended with it."
-        f" It goes on alerting by webhook until {end:%Y-%m-%d} and then pauses; a renewal of the key wakes it."
+        f"The key of this monitor expired on {alert.key_ends_at:%Y-%m-%d}: no capsules are stored and no e-mails are sent. Alerts are"
+        f" sent to webhooks until {end:%Y-%m-%d}; then the monitor is paused. Renew the key to resume it."
     )
 
 
 class MonitorAlerts(AlertContents):
-    """Alerts about monitors, with what is known of each monitor when the alert is sent; `url` is the service's."""
+    """Composes alerts about monitors, each with the monitor's current name and key; `url` is the public URL of the service."""
 
     columns: ClassVar[Sequence[ColumnElement[Any]]] = (MONITORS.c.name, MONITORS.c.owner, MONITORS.c.deadline_at, OWNERS.c.ends_at)
 
@@ -152,7 +154,7 @@ class MonitorAlerts(AlertContents):
         self._url = url
 
     def joined(self, waiting: FromClause) -> FromClause:
-        """With the monitor, if the alert is about one, and the owner of the target."""
+        """Joined with the owner of the target, and with the monitor if the alert is about one."""
         owned = waiting.outerjoin(OWNERS, TARGETS.c.owner == OWNERS.c.lineage)
         return owned.outerjoin(MONITORS, ALERTS.c.monitor_id == MONITORS.c.id)
 
@@ -203,7 +205,7 @@ def _text(event: Event) -> AlertText:
 
 
 def headline(event: Event) -> str:
-    """What happened, in a line."""
+    """What happened, in one line."""
     name = event.monitor.name if event.monitor else ""
     match event.type:
         case "monitor.dead":
@@ -211,16 +213,16 @@ def headline(event: Event) -> str:
         case "monitor.failed":
             return f"{name} failed" + ("" if event.reason == "fail" else f" with {event.reason}")
         case "monitor.recovered":
-            how = "another agent took over" if event.reason == "takeover" else "it beats again"
+            how = "another agent took over" if event.reason == "takeover" else "beats arrive again"
             return f"{name} has recovered after {span(event.downtime_seconds or 0)}: {how}"
         case "monitor.expiring":
-            return f"{name} will be removed: no beat since its deadline, {moment(event.since)}"
+            return f"{name} will be deleted: no beat since its deadline, {moment(event.since)}"
         case _:
-            return f"The monitor service itself did not watch from {moment(event.since)} to {moment(event.until or event.since)}"
+            return f"The monitor service itself was down from {moment(event.since)} to {moment(event.until or event.since)}"
 
 
 def details(event: Event) -> list[str]:
-    """What else there is to know, a line each."""
+    """Further facts, one line each."""
     lines = []
     if event.monitor:
         last = moment(event.last_heartbeat_at) if event.last_heartbeat_at else "none yet"
@@ -228,19 +230,19 @@ def details(event: Event) -> list[str]:
     if event.capsule:
         lines.append(f"Capsule of {moment(event.capsule.stored_at)}: {event.capsule.preview}")
     if event.resume_url and event.state == "dead":
-        lines.append(f"To go on from there, with your key: {event.resume_url}")
+        lines.append(f"To resume from it, with your key: {event.resume_url}")
     if event.notice:
         lines.append(event.notice)
     return lines
 
 
 def moment(at: datetime) -> str:
-    """A moment for people, in UTC."""
+    """A time as people read it, in UTC."""
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def span(seconds: float) -> str:
-    """A length of time for people: 45 s, 12 min, 3 h 20 min, 2 days 4 h."""
+    """A duration as people read it: 45 s, 12 min, 3 h 20 min, 2 days 4 h."""
     length = timedelta(seconds=round(seconds))
     minutes, hours = length.seconds // 60 % 60, length.seconds // 3600
     if length.days:

@@ -7,7 +7,7 @@ from functools import partial
 
 from sqlalchemy import ColumnElement, Connection, and_, exists, or_, select, update
 
-from buildings.recorder.alert_texts import WATCHED_ON
+from buildings.recorder.alert_texts import WATCHED_AFTER_EXPIRY
 from buildings.recorder.alerts import Notice, raise_alerts
 from buildings.recorder.monitors import apply_key_event, delete_all
 from buildings.recorder.registration import ANSWER_RETENTION
@@ -34,7 +34,7 @@ async def follow_keys(site: RecorderSite) -> None:
     for lineage, known, asleep in await in_snapshot(site.storage, _owners):
         end = await site.keys.end_of(lineage)
         ends_at = end if end is not None else min(known, site.state.time.now())  # every key was revoked: it ends now, or has ended
-        if ends_at == known and site.state.time.now() < ends_at + WATCHED_ON and not asleep:
+        if ends_at == known and site.state.time.now() < ends_at + WATCHED_AFTER_EXPIRY and not asleep:
             continue
         changed = await in_transaction(site.storage, partial(_follow_key, lineage=lineage, ends_at=ends_at, now=site.state.time.now()))
         if changed:
@@ -50,7 +50,7 @@ def _owners(connection: Connection) -> list[tuple[str, datetime, bool]]:
 
 def _follow_key(connection: Connection, lineage: str, ends_at: datetime, now: datetime) -> int:
     connection.execute(update(OWNERS).where(OWNERS.c.lineage == lineage).values(ends_at=ends_at))
-    return apply_key_event(connection, lineage, "key_renewed" if now < ends_at + WATCHED_ON else "key_ended", now=now)
+    return apply_key_event(connection, lineage, "key_renewed" if now < ends_at + WATCHED_AFTER_EXPIRY else "key_ended", now=now)
 
 
 async def tidy(site: RecorderSite) -> None:

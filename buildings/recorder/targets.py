@@ -9,7 +9,7 @@ from sqlalchemy import Connection, and_, select, update
 from buildings.recorder.problems import host_limit_reached, target_in_use, target_refused
 from buildings.recorder.tables import MONITOR_TARGETS, OUTBOX, OWNERS
 from campus import Entropy, GuardedClient, Problem, TargetRefused, alerts
-from campus.alerts import Address, Channel, ClaimedTarget, Registrant, address_of, may_be_asked, remove_target
+from campus.alerts import Address, Channel, ClaimedTarget, Registrant, address_of, delete_target, may_be_asked
 
 UNREACHABLE = (
     "The host of alert_webhook cannot be found or reached at the moment. Check its name: alerts are lost unless it can be reached."
@@ -87,4 +87,4 @@ def release_targets(connection: Connection, target_ids: Sequence[str]) -> None:
     for target_id in target_ids:
         users = select(MONITOR_TARGETS.c.monitor_id).where(MONITOR_TARGETS.c.target_id == target_id).limit(1)
         if connection.execute(users).first() is None:
-            remove_target(connection, OUTBOX, target_id)
+            delete_target(connection, OUTBOX, target_id)

@@ -31,9 +31,9 @@ from campus.alerts.targets import (
     address_of,
     ask_to_confirm,
     claim_target,
+    delete_target,
     masked_address,
     may_be_asked,
-    remove_target,
     sender_of,
 )
 from campus.alerts.turns import TokenBuckets
@@ -64,12 +64,12 @@ __all__ = [
     "address_of",
     "ask_to_confirm",
     "claim_target",
+    "delete_target",
     "email_pages",
     "masked_address",
     "may_be_asked",
     "open_dispatcher",
     "post",
-    "remove_target",
     "sender_of",
     "signing_secret",
 ]

@@ -36,24 +36,24 @@ from campus.secrets import Entropy, random_id
 from campus.storage import Lease, Moment, among
 
 ALONE = 5
-"""So many waiting alerts are sent one by one; more become a digest."""
+"""Up to this many waiting alerts are sent one by one; more become a digest."""
 LARGEST_DIGEST = 100
 LARGEST_ID = 2**62
 LEASE = Lease(timedelta(seconds=45))
 """Longer than any try takes."""
 CANDIDATES = 500
-"""Targets of one health from which the next are chosen; senders at their limit are not among them."""
+"""The next targets of one health are chosen from this many. Senders at their limit are not among them."""
 LONGEST_ROUNDS = 20
-"""Times that targets are chosen anew, when all candidates must wait."""
+"""How often the choice is repeated when all candidates must wait."""
 LEAST_WAIT = timedelta(milliseconds=50)
 BURST = timedelta(minutes=1)
-"""The time in which one target is sent a limited number of messages; further alerts wait, and become a digest."""
+"""In this time one target is sent a limited number of messages; further alerts wait and become a digest."""
 MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
 class Claimer:
-    """Claims messages of one outbox for one process; `turns` says whose turn it is."""
+    """Claims messages of one outbox for one process; `turns` decides which come next."""
 
     outbox: Outbox
     contents: AlertContents
@@ -61,7 +61,7 @@ class Claimer:
     entropy: Entropy
 
     def claim(self, connection: Connection, now: datetime) -> list[Message]:
-        """Take the messages that are due and whose turn it is, for as long as the lease lasts; in `turns` they count as begun."""
+        """Lease the next messages that are due; `turns` counts them as begun."""
         begun: list[Lane] = []
         try:
             messages = self._claimed(connection, now, begun)
@@ -92,7 +92,7 @@ class Claimer:
         return self._messages(connection, [one for one in chosen if one.alerts])
 
     def _take_turns(self, connection: Connection, now: datetime) -> tuple[list[Lane], dict[str, datetime]]:
-        """Lanes that begin now, proven ones first; and by target id, when to look again at those that must wait."""
+        """Lanes that begin now, proven ones first; and by target id, when those that must wait are next due."""
         lanes: list[Lane] = []
         later: dict[str, datetime] = {}
         for health in HEALTHS:
@@ -122,7 +122,7 @@ class Claimer:
 
 
 class Chosen(NamedTuple):
-    """A lane whose turn it is, with the alerts of its next message; none when nothing waits that may be sent."""
+    """A lane that begins now, with the alerts of its next message; no alerts if none may be sent."""
 
     lane: Lane
     target: Row[Any]
@@ -131,19 +131,19 @@ class Chosen(NamedTuple):
 
 
 class Senders(NamedTuple):
-    """All senders but these, or only these."""
+    """All senders except these, or only these."""
 
     names: Sequence[str]
     only: bool
 
 
 def _in_order(health: Health, doubted: Sequence[str]) -> Sequence[Senders]:
-    """In which order senders come: new targets of doubted senders come after those of all others."""
+    """The order of senders: new targets of doubted senders come after those of all others."""
     return [Senders(doubted, only=False), Senders(doubted, only=True)] if health == "new" and doubted else [Senders((), only=False)]
 
 
 def _due_lanes(connection: Connection, outbox: Outbox, health: Health, now: datetime, under_way: UnderWay, senders: Senders) -> list[Lane]:
-    """The targets of one health that are due, the longest due first, without senders at their limit, in all or to a host."""
+    """The due targets of one health, the longest due first. Senders at their limit, in all or at a host, are left out."""
     target = outbox.targets.c
     free = target.leased_until.is_(None) | (target.leased_until <= now)
     due = (target.health == health) & (target.next_try_at <= now) & target.disabled_at.is_(None) & free
@@ -171,7 +171,7 @@ def _targets(connection: Connection, outbox: Outbox, ids: Sequence[str]) -> Mapp
 
 
 def _waiting(connection: Connection, outbox: Outbox, contents: AlertContents, ids: Sequence[str]) -> Mapping[str, Sequence[Row[Any]]]:
-    """The first alerts of each target; for one that nobody confirmed only the question whether it may be used."""
+    """The first alerts of each target; for an unconfirmed target only the question for confirmation."""
     target, alert, other = outbox.targets.c, outbox.alerts, outbox.alerts.alias()
     allowed = target.verified_at.is_not(None) | (alert.c.kind == CONFIRM)
     may_be_next = (other.c.target_id == target.id) & (target.verified_at.is_not(None) | (other.c.kind == CONFIRM))
@@ -184,14 +184,14 @@ def _waiting(connection: Connection, outbox: Outbox, contents: AlertContents, id
 
 
 def _next_message(target: Row[Any], waiting: Sequence[Row[Any]], entropy: Entropy) -> tuple[str, Sequence[Row[Any]]]:
-    """The message that was sent before and not yet taken; otherwise a new one of the first alert, or of all if they are many."""
+    """The message whose last try failed; otherwise a new one with the first alert, or with all if they are many."""
     if target.message_id is not None and (under_way := [one for one in waiting if one.message_id == target.message_id]):
         return target.message_id, under_way
     return random_id("msg", entropy), waiting if len(waiting) > ALONE else waiting[:1]
 
 
 def _lease(connection: Connection, outbox: Outbox, chosen: Sequence[Chosen], now: datetime) -> None:
-    """Lease the targets whose message is sent now; those for which nothing waits need not be looked at."""
+    """Lease the targets whose message is sent now; those without a waiting alert are no longer due."""
     target, alert = outbox.targets, outbox.alerts
     if idle := [one.lane.target_id for one in chosen if not one.alerts]:
         connection.execute(update(target).where(among(connection, target.c.id, idle)).values(next_try_at=None, message_id=None))
@@ -205,9 +205,9 @@ def _lease(connection: Connection, outbox: Outbox, chosen: Sequence[Chosen], now
 
 @dataclass(frozen=True)
 class Delivered:
-    """A message that was taken, or need not be sent any more.
+    """A message that was delivered, or that need no longer be sent.
 
-    `health` is that of its target from then on; if it `reopens`, other messages of its sender to its host are due at once.
+    `health` is the new health of its target. If it `reopens`, other messages of its sender to its host are due at once.
     """
 
     lane: Lane
@@ -219,7 +219,7 @@ class Delivered:
 
 @dataclass(frozen=True)
 class Failed:
-    """A message that was not taken, and what happens next."""
+    """A message that was not delivered, and what happens next."""
 
     target_id: str
     message_id: str
@@ -229,10 +229,10 @@ class Failed:
 
 
 def store_results(connection: Connection, results: Sequence[Delivered | Failed], *, outbox: Outbox, most: int) -> list[Exception | None]:
-    """Store a batch of results; one target is sent at most `most` messages a minute."""
+    """Store a batch of results. One target is sent at most `most` messages a minute."""
     statements = _statements_of(outbox)
     if delivered := [one for one in results if isinstance(one, Delivered)]:
-        connection.execute(statements.remove, [{"target": one.lane.target_id, "message": one.message_id} for one in delivered])
+        connection.execute(statements.delete, [{"target": one.lane.target_id, "message": one.message_id} for one in delivered])
         connection.execute(statements.close, [_closed(one, most=most) for one in delivered])
         for one in delivered:
             if one.reopens:
@@ -245,7 +245,7 @@ def store_results(connection: Connection, results: Sequence[Delivered | Failed],
 class _Statements(NamedTuple):
     """The SQL statements for one outbox, built once."""
 
-    remove: Delete
+    delete: Delete
     close: Update
     postpone: Update
     reopen: Update
@@ -257,7 +257,7 @@ def _statements_of(outbox: Outbox) -> _Statements:
     same_message = (target.c.id == bindparam("target")) & (target.c.message_id == bindparam("message"))
     unanswered = (target.c.owner.is_(None), target.c.answered_at.is_(None), target.c.next_try_at > now)
     return _Statements(
-        remove=alert.delete().where(alert.c.target_id == bindparam("target"), alert.c.message_id == bindparam("message")),
+        delete=alert.delete().where(alert.c.target_id == bindparam("target"), alert.c.message_id == bindparam("message")),
         close=update(target).where(same_message).values(**_closing(outbox)),
         postpone=update(target)
         .where(same_message)
@@ -280,7 +280,7 @@ def _statements_of(outbox: Outbox) -> _Statements:
 
 
 def _closing(outbox: Outbox) -> dict[str, Any]:
-    """What a delivered message sets: the target is free, counted in its burst, and due again if more waits."""
+    """What a delivered message changes: its target has no lease, counts it in its burst, and is due again if alerts wait."""
     target, now = outbox.targets.c, bindparam("now", type_=Moment())
     more = exists().where(outbox.alerts.c.target_id == target.id)
     in_burst = target.burst_since > bindparam("burst_began", type_=Moment())

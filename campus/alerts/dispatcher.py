@@ -26,19 +26,19 @@ from campus.storage import Storage, in_transaction
 log = logging.getLogger(__name__)
 
 SLOW_SECONDS = 3.0
-"""A target that takes longer counts as suspect."""
+"""A target that needs longer for a message counts as suspect."""
 BETWEEN_CLAIMS = 0.02
 """Seconds between two claims, so that each claims many messages at once."""
 HURRIED_SECONDS = 5.0
-"""Limit for the first message to a target while others wait, half of it for the handshake; its next try has the usual limit."""
+"""Time limit for the first message to a target while others wait, half of it for the handshake. The next try has the usual limit."""
 
 StoreResult = Callable[[Delivered | Failed], Awaitable[None]]
 
 
 class WakeUp:
-    """Wakes the dispatcher; a call while it does not wait is kept for its next wait.
+    """Wakes the dispatcher. A call while it is not waiting ends its next wait at once.
 
-    While it is held the dispatcher claims nothing: so all that falls due together is found first, and sent as one digest.
+    While it is held, the dispatcher claims nothing, so that all alerts that become due together are sent as one digest.
     """
 
     def __init__(self) -> None:
@@ -51,14 +51,14 @@ class WakeUp:
         self._event.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until it is woken, at most so many seconds: another process does not wake this one."""
+        """Wait until it is woken, at most this long: another process cannot wake this one."""
         with anyio.move_on_after(seconds):
             await self._event.wait()
         self._event = anyio.Event()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the dispatcher from claiming for as long as this lasts."""
+        """Stop the dispatcher from claiming inside the `with` block."""
         self._released = anyio.Event()
         try:
             yield
@@ -66,13 +66,13 @@ class WakeUp:
             self._released.set()
 
     async def until_released(self) -> None:
-        """Return when it is not held."""
+        """Wait until it is not held."""
         await self._released.wait()
 
 
 @dataclass(frozen=True)
 class AlertLimits:
-    """Limits: messages a minute to one target, messages a minute of one sender without a key to one host, and deliveries at once.
+    """Limits: messages a minute to one target, messages a minute of one sender without a key to one host, concurrent deliveries.
 
     Shared hosts serve everyone: only senders are limited, not the host.
     """
@@ -87,7 +87,7 @@ class AlertLimits:
 class Clients:
     """The guarded clients: one for each kind of target, and a `hurried` one for new targets while others wait.
 
-    Each looks names up in threads of its own, so that names whose servers do not answer delay only messages of their kind.
+    Each resolves names in its own threads, so that a name server that does not answer delays only messages of the same kind.
     """
 
     by_health: Mapping[Health, GuardedClient]
@@ -95,7 +95,7 @@ class Clients:
 
     @classmethod
     def of(cls, web: GuardedClient, limits: AlertLimits) -> "Clients":
-        """Made of a building's `site.web`, with a thread to look a name up for each message that may be under way."""
+        """The clients made from a building's `site.web`, each with one resolver thread for each concurrent message."""
         shares = Shares(limits.at_once)
         by_health = {health: web.apart(lookups=shares.of(health)) for health in HEALTHS}
         return cls(by_health, by_health["new"].within(HURRIED_SECONDS))
@@ -103,8 +103,9 @@ class Clients:
 
 @dataclass(frozen=True)
 class Dispatcher:
-    """Sends the alerts of one outbox; one per process, made by `open_dispatcher`. `entropy` returns random bytes, and `chance` a number
-    in 0..1 that spreads the tries.
+    """Sends the alerts of one outbox; `open_dispatcher` makes one for each process.
+
+    `entropy` returns random bytes, and `chance` a number in 0..1 that spreads the tries.
     """
 
     outbox: Outbox
@@ -122,11 +123,11 @@ class Dispatcher:
     wake_up: WakeUp = field(default_factory=WakeUp)
 
     def wake(self) -> None:
-        """Have the outbox looked at: alerts were raised."""
+        """Look at the outbox now, because alerts were raised."""
         self.wake_up.wake()
 
     async def deliver_due(self) -> int:
-        """Send everything that is due now, once; returns how many messages that were."""
+        """Send everything that is due now, once; returns the number of messages."""
         sent = 0
         async with self._storing() as store:
             while messages := await self.claim():
@@ -137,7 +138,7 @@ class Dispatcher:
         return sent
 
     async def run(self, *, every: float) -> None:
-        """Deliver until cancelled; looks at the outbox when it is woken, and every so many seconds."""
+        """Deliver until cancelled; looks at the outbox when it is woken, and every `every` seconds."""
         async with self._storing() as store, anyio.create_task_group() as tasks:
             while True:
                 await self.wake_up.until_released()
@@ -159,7 +160,7 @@ class Dispatcher:
 
         try:
             await in_transaction(self.storage, work)
-        except BaseException:  # it was not committed: none of them is sent
+        except BaseException:  # not committed, so none of them is sent
             self.turns.give_back(message.lane for message in claimed)
             raise
         return claimed
@@ -172,7 +173,7 @@ class Dispatcher:
     async def _claimed_or_none(self) -> list[Message]:
         try:
             return await self.claim()
-        except StorageUnavailable as error:  # alerts wait in it until it is back
+        except StorageUnavailable as error:  # the alerts wait in it until it is back
             log.warning("outbox not read", extra={"reason": error})
         except Exception:  # the border: a fault in our code must not end the dispatcher
             log.exception("outbox not read")
@@ -181,7 +182,7 @@ class Dispatcher:
     async def _deliver_or_log(self, message: Message, store: StoreResult) -> None:
         try:
             await self._deliver(message, store)
-        except Exception:  # the border: the lease lapses, and the message is sent again under its id
+        except Exception:  # the border: the lease ends, and the message is sent again under its id
             log.exception("delivery not noted", extra={"target": message.target_id, "message": message.id})
         finally:
             self.wake()
@@ -233,7 +234,7 @@ def open_dispatcher(
     count: Callable[..., None],
     limits: AlertLimits | None = None,
 ) -> Dispatcher:
-    """The dispatcher of a building: its state keeps it, and a service of the building awaits its `run`.
+    """Make a building's dispatcher. Keep it in the building's state, and await its `run` in a service of the building.
 
     `storage`, `web`, `now` and `count` are those of the building's Site. The most specific of `channels` comes first.
     """

@@ -1,7 +1,7 @@
-"""Fair shares of the deliveries that run at once. Pure: counts deliveries that begin and end, and decides which begin next.
+"""Fair shares of the concurrent deliveries. Pure: counts deliveries that begin and end, and decides which begin next.
 
-A target is proven if it took its last message promptly, new if it was never sent one, and suspect if its last delivery failed or
-was slow. Proven, new and suspect targets each have their own share of all deliveries, so that targets that hang delay only others
+A target is proven if it accepted its last message promptly, new if it was never sent one, and suspect if its last delivery failed
+or was slow. Proven, new and suspect targets each have their own share of all deliveries, so that targets that hang delay only others
 of their kind. Within a share the sender with the fewest running deliveries comes first. Senders and hosts have limits; but a
 sender without a running delivery to a host may begin one there, however many other senders have.
 """

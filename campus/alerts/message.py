@@ -16,7 +16,7 @@ from campus.alerts.fair_shares import Lane
 class Message:
     """One message, claimed by this process. Its id stays the same however often it is tried.
 
-    `alerts` are what the building's AlertContents.load returned for each alert, in their order.
+    `alerts` has what the building's AlertContents.load returned for each alert, in order.
     """
 
     id: str
@@ -34,13 +34,13 @@ class Message:
 
     @property
     def attempts(self) -> int:
-        """How often it was tried before."""
+        """How often it was tried so far."""
         return self.lane.attempts
 
 
 @dataclass(frozen=True)
 class AlertText:
-    """One alert for people: a line that says what happened, and further lines."""
+    """One alert as people read it: a line that says what happened, and further lines."""
 
     headline: str
     details: Sequence[str]
@@ -52,7 +52,7 @@ class AlertText:
 class Content:
     """What a message says, for every channel: `body` is the JSON of a webhook, `subject` and `texts` are for people.
 
-    From `mail_until` on no e-mail goes out: the message counts as delivered.
+    From `mail_until` on no e-mail is sent, and the message counts as delivered.
     """
 
     body: BaseModel
@@ -63,7 +63,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Question:
-    """What a new target is sent before its first alert: why it is asked, in a sentence. For `mail_until` see Content."""
+    """The question that asks a new target for confirmation; `text` says why it is asked. For `mail_until` see Content."""
 
     text: str
     mail_until: datetime | None = None
@@ -71,7 +71,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one try: delivered, to be tried again (not before `retry_after`, if the target asks so), or gone for good."""
+    """The result of one try: delivered, retry (not before `retry_after`, if the target asks for a pause), or gone for good."""
 
     result: Literal["delivered", "retry", "gone"]
     reason: str = ""
@@ -82,7 +82,7 @@ DELIVERED = Outcome("delivered")
 
 
 class AlertContents(ABC):
-    """What a building's alerts say. A building derives one class from it, and gives an instance to its Dispatcher."""
+    """Composes a building's alerts. A building derives one class from it and passes an instance to `open_dispatcher`."""
 
     columns: ClassVar[Sequence[ColumnElement[Any]]] = ()
     """Columns of further tables that `load` needs with each alert's row; `joined` brings the tables."""
@@ -92,12 +92,12 @@ class AlertContents(ABC):
         return waiting
 
     def load(self, connection: Connection, rows: Sequence[Row[Any]]) -> Sequence[Any]:
-        """What `compose` needs to know of each alert, read in the transaction that claims it: by default the row itself."""
+        """What `compose` needs of each alert, read in the transaction that claims it: by default the row itself."""
         return rows
 
     @abstractmethod
     def compose(self, alerts: Sequence[Any]) -> Content | Question:
-        """Write a message of one alert, or of more in a digest, without a database; the same at each try.
+        """Compose a message of one alert, or a digest of several, without the database. Each try composes the same message.
 
         For an alert of the kind `confirm` it is a Question.
         """

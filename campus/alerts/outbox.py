@@ -13,21 +13,22 @@ from sqlmodel import Field, SQLModel
 from campus.storage import Moment, Storage, among, in_snapshot, is_postgres
 
 CONFIRM = "confirm"
-"""The kind of an alert that asks whether its target may be sent alerts; nothing else is sent to a target that is not verified."""
+"""The kind of an alert that asks a target's owner for confirmation. An unconfirmed target is sent nothing else."""
 EARLY_RETRY = timedelta(seconds=30)
-"""A target that fails is tried again so soon after a new alert for it, whatever its next try by the retry policy."""
+"""A failing target is tried again this soon after a new alert for it, even if the retry policy says later."""
 
 
 class AlertTarget(SQLModel):
     """Where alerts go: `class Target(AlertTarget, Tables, table=True)`. The alerts for one target are sent one after the other.
 
     `identity` is the digest of owner and address (see targets.Address): a target without an owner has one user. `secret` signs
-    what is sent there. `next_try_at` is when the target is looked at next, none while nothing waits. `message_id` names the
-    message that is being sent, whose alerts have it too, and `attempts` how often it was tried; `leased_until` keeps two
-    processes from sending it at once. `failing_since` is when the first try failed after the last that was taken.
+    the messages. `next_try_at` is when the target is next due, null while no alert waits. `message_id` is the id of the message
+    that is being sent, and of its alerts; `attempts` counts its tries. While `leased_until` is in the future, no other process
+    sends it. `failing_since` is when the first try failed since the last message was delivered.
 
-    Whose turn it is depends on `host`, on `sender` (the owner, or the network of who registered it) and on `health`: see
-    fair_shares. `answered_at` is when it last took a message, `burst` how many it took in the minute from `burst_since`.
+    Which target comes next depends on `host`, `sender` (the owner, or the network of the caller who registered it) and
+    `health`: see fair_shares. `answered_at` is when the last message was delivered, `burst` how many were delivered in the
+    minute that began at `burst_since`.
     """
 
     __tablename__ = "target"
@@ -69,8 +70,7 @@ class AlertTarget(SQLModel):
 class WaitingAlert(SQLModel):
     """One alert for one target, until it is delivered: `class Alert(WaitingAlert, Tables, table=True)`.
 
-    The building adds columns for what the alert says as of the moment when it was raised. `message_id` is set when the alert is
-    first sent, alone or with others in a digest.
+    The building adds columns for what the alert says. `message_id` is set when the alert is first sent, alone or in a digest.
     """
 
     __tablename__ = "alert"
@@ -87,7 +87,7 @@ class WaitingAlert(SQLModel):
 
 
 class Outbox:
-    """The two tables of a building's alerts, made of its models: `Outbox(Target, Alert)`."""
+    """The two tables of a building's alerts, from its models: `Outbox(Target, Alert)`."""
 
     def __init__(self, target: type[SQLModel], alert: type[SQLModel]) -> None:
         tables: Mapping[str, Table] = target.metadata.tables
@@ -100,30 +100,30 @@ class Outbox:
             self.wake(connection, among(connection, self.targets.c.id, {str(row["target_id"]) for row in rows}), now=now)
 
     def wake(self, connection: Connection, named: ColumnElement[bool], *, now: datetime) -> None:
-        """Have the targets looked at for which alerts were stored: at once, unless they fail or asked to be left alone."""
+        """Make the targets due for which alerts were stored: at once, unless they fail or asked for a pause."""
         target, at_once, soon = self.targets.c, literal(now, Moment()), literal(now + EARLY_RETRY, Moment())
         waits = and_(target.attempts > 0, target.next_try_at.is_not(None))
-        # a target that never took anything is tried by the retry policy alone, whatever alerts are raised for it
+        # new alerts do not change the next try of a target that never accepted a message
         unknown = target.answered_at.is_(None)
         keeps = and_(waits, unknown | (target.next_try_at <= soon) | (func.coalesce(target.hold_until, at_once) > soon))
         woken = case((keeps, target.next_try_at), (waits, soon), (target.hold_until > at_once, target.hold_until), else_=at_once)
         connection.execute(update(self.targets).where(named, target.disabled_at.is_(None)).values(next_try_at=woken))
 
     def void_leases(self, connection: Connection) -> None:
-        """Let every message be claimed anew: for a process that starts and is the only one. On PostgreSQL leases lapse."""
+        """End all leases, for a process that starts and is the only one. On PostgreSQL they end by themselves."""
         if not is_postgres(connection):
             leased = self.targets.c.leased_until.is_not(None)
             connection.execute(update(self.targets).where(leased).values(leased_until=None))
 
     async def failing_targets(self, storage: Storage) -> int:
-        """How many targets do not take their alerts at present."""
+        """How many targets fail at the moment."""
         target = self.targets.c
         failing = target.failing_since.is_not(None) & target.disabled_at.is_(None)
         counted = select(func.count()).select_from(self.targets).where(failing)
         return await in_snapshot(storage, lambda connection: connection.scalar(counted)) or 0
 
     async def forgotten_targets(self, storage: Storage) -> Sequence[str]:
-        """Targets for which alerts wait and that nothing will look at: none, unless the stored data is damaged."""
+        """Targets with waiting alerts that are never due: none, unless the stored data is damaged."""
         target = self.targets.c
         asleep = target.next_try_at.is_(None) & target.disabled_at.is_(None) & target.verified_at.is_not(None)
         forgotten = select(target.id).where(asleep, target.id.in_(select(self.alerts.c.target_id)))

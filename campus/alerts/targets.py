@@ -1,4 +1,4 @@
-"""Targets of alerts: registered at an address, confirmed by their owner, disabled, and removed."""
+"""Targets of alerts: claimed for an address, confirmed by the owner of the address, disabled and deleted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ def sender_of(lineage: str | None, network: str) -> str:
 
 @dataclass(frozen=True)
 class Address:
-    """Where alerts are to go, before it is anyone's target: a channel's kind, the address itself, and the host that it burdens.
+    """An address for alerts, before it is a target: the kind of its channel, its text, and the host that receives the messages.
 
     `confirms`: its owner must confirm it before any alert is sent there.
     """
@@ -37,33 +37,33 @@ class Address:
 
     @property
     def place(self) -> str:
-        """Scheme, host, port and path: another query or fragment is the same place."""
+        """Scheme, host, port and path. Addresses that differ only in query or fragment have the same place."""
         parts = urlsplit(self.text)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         return f"{parts.scheme}://{parts.hostname}:{port}{unquote(parts.path) or '/'}"
 
     def identity(self, owner: str | None) -> bytes:
-        """The digest that identifies a target: of owner and address, or without an owner of its place."""
+        """The digest that identifies a target: of owner and address, or of the place alone without an owner."""
         return sha256((f"anyone\n{self.place}" if owner is None else f"{owner}\n{self.text}").encode()).digest()
 
 
 def address_of(text: str, channels: Sequence[Channel]) -> Address | None:
-    """The address, by the first channel that recognizes it; None when none does."""
+    """The address, for the first channel that recognizes it; None if none does."""
     channel = next((one for one in channels if one.recognizes(text)), None)
     return Address(channel.kind, text, channel.host_of(text), confirms=channel.confirms) if channel else None
 
 
 def masked_address(address: str) -> str:
-    """An address as others may see it: the rest of a webhook's URL may be a secret."""
+    """An address as it may be shown. Of a URL only scheme and host, because the rest may be secret."""
     parts = urlsplit(address)
     return f"{parts.scheme}://{parts.netloc}/…" if parts.scheme in ("http", "https") else address
 
 
 @dataclass(frozen=True)
 class Registrant:
-    """Who registers a target: its owner, None without a key, and the sender whom limits count.
+    """Who registers a target: its owner, None without a key, and the sender that limits count.
 
-    Without a key one sender may have `per_host` targets at one host, but for shared hosts, which serve everyone.
+    Without a key one sender may have `per_host` targets at one host. Shared hosts have no such limit: they serve everyone.
     """
 
     owner: str | None
@@ -74,7 +74,7 @@ class Registrant:
 
 @dataclass(frozen=True)
 class ClaimedTarget:
-    """A target that may be used; alerts are sent to it when it is `confirmed`."""
+    """A target that may be used; alerts are sent to it once it is `confirmed`."""
 
     id: str
     secret: bytes
@@ -123,24 +123,24 @@ def _new_target(
 
 
 def _first_health(owner: str | None) -> Health:
-    """A key is trusted until its target proves slow: its first alert does not wait among those of strangers."""
+    """The first alert of a key does not wait among those of callers without one, until its target proves slow."""
     return "new" if owner is None else "proven"
 
 
 def may_be_asked(connection: Connection, outbox: Outbox, target_id: str, *, now: datetime) -> bool:
-    """Whether a target's owner was not asked within a day whether alerts may be sent there."""
+    """Whether a target's owner may be asked for confirmation: at most once a day."""
     asked_at = connection.scalar(select(outbox.targets.c.asked_at).where(outbox.targets.c.id == target_id))
     return asked_at is None or now - asked_at >= ASK_AGAIN
 
 
 def ask_to_confirm(connection: Connection, outbox: Outbox, target_id: str, *, now: datetime, **columns: object) -> None:
-    """Have the question sent; `columns` are those that the building's alerts have besides."""
+    """Raise the question for confirmation; `columns` are the building's own columns of an alert."""
     connection.execute(update(outbox.targets).where(outbox.targets.c.id == target_id).values(asked_at=now))
     outbox.raise_alerts(connection, [{"target_id": target_id, "kind": CONFIRM, "at": now, **columns}], now=now)
 
 
 def confirm_target(connection: Connection, *, outbox: Outbox, target_id: str, now: datetime) -> None:
-    """Its owner agreed: alerts are sent there from now on."""
+    """Confirm a target: alerts are sent there from now on."""
     target, alert = outbox.targets, outbox.alerts
     connection.execute(alert.delete().where((alert.c.target_id == target_id) & (alert.c.kind == CONFIRM)))
     fresh = {**ENABLED, "verified_at": now, "next_try_at": now, "message_id": None}
@@ -148,14 +148,14 @@ def confirm_target(connection: Connection, *, outbox: Outbox, target_id: str, no
 
 
 def unsubscribe_target(connection: Connection, *, outbox: Outbox, target_id: str, now: datetime) -> None:
-    """Its reader wants no more alerts: what waits is dropped, and the target is disabled until it is claimed and confirmed anew."""
+    """Delete what waits for a target, and disable it until it is claimed and confirmed again."""
     target, alert = outbox.targets, outbox.alerts
     connection.execute(alert.delete().where(alert.c.target_id == target_id))
     gone = {"disabled_at": now, "disabled_because": "its reader unsubscribed", "next_try_at": None, "message_id": None, "verified_at": None}
     connection.execute(update(target).where(target.c.id == target_id).values(**gone))
 
 
-def remove_target(connection: Connection, outbox: Outbox, target_id: str) -> None:
-    """Delete a target that has no user any more, with what waits for it."""
+def delete_target(connection: Connection, outbox: Outbox, target_id: str) -> None:
+    """Delete a target that has no user, with the alerts that wait for it."""
     connection.execute(outbox.alerts.delete().where(outbox.alerts.c.target_id == target_id))
     connection.execute(outbox.targets.delete().where(outbox.targets.c.id == target_id))

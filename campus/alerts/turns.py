@@ -1,7 +1,7 @@
 """When a message may be sent: the waits between retries, the rate limits, and which targets come next. Pure; one `Turns` per process.
 
-Without a key anyone may name any host. What is sent there is limited by rate, per sender and host and per host. While a host has
-taken nothing from a sender, it gets a few first tries; after these, one message at a time is tried, by the retry policy.
+Without a key anyone may name any host. So messages to a host are limited per minute, in all and for each sender. A host that has
+never accepted a message of a sender gets a few first tries, and then one message at a time, by the retry policy.
 """
 
 from collections import OrderedDict
@@ -21,19 +21,19 @@ LONGEST_HOLD = timedelta(hours=24)
 """The longest pause that a target may ask for."""
 MINUTE = timedelta(minutes=1)
 LONGEST_WAIT = timedelta(minutes=5)
-"""The longest wait for a place in the queue: those before it may need no token any more."""
+"""The longest wait in the queue. Those before may have left it by then."""
 MAX_NAMES = 20_000
-"""Buckets in memory; beyond that the least recently used one is dropped, and is full when it is next used."""
+"""Buckets in memory. Beyond that the least recently used one is dropped; it is full again when it is next used."""
 FIRST_TRIES = 5
-"""First messages of a sender that a host may fail to take, before it is tried with one message at a time."""
+"""How many first messages of a sender may fail at a host before it gets only one message at a time."""
 SENDERS_PER_HOST = 5
-"""The rate of a host is that of so many senders."""
+"""A host gets at most as many messages a minute as this many senders may send."""
 GUARANTEED = 6
-"""Messages a minute that each sender may send to a host, however much others send there."""
+"""Messages a minute that each sender may send to a host, however many others send there."""
 DOUBT_LASTS = timedelta(minutes=10)
-"""How long the new targets of a sender whose first messages failed come after those of other senders."""
+"""For this long after a first message failed, the new targets of its sender come after those of other senders."""
 MAX_DOUBTED = 1_000
-"""Senders that are remembered as doubted."""
+"""Doubted senders in memory."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class NextStep:
 
 
 def step_after(outcome: Outcome, *, attempts: int, failing_since: datetime | None, now: datetime, chance: float) -> NextStep:
-    """The next step after a try that failed, of which there were `attempts` with this one; `chance` in 0..1 spreads the wait."""
+    """The next step after a failed try, the one numbered `attempts`; `chance` in 0..1 spreads the wait."""
     if outcome.result == "gone":
         return NextStep(None, disabled_because=outcome.reason)
     if failing_since is not None and now - failing_since >= LONGEST_FAILING:
@@ -54,14 +54,14 @@ def step_after(outcome: Outcome, *, attempts: int, failing_since: datetime | Non
     wait = RETRIES.wait(attempts, chance=chance)
     if outcome.retry_after is None:
         return NextStep(now + wait)
-    # a target may ask for a longer wait, never for a shorter one: it would be sent the same message again and again
+    # a target may ask for a longer wait, not for a shorter one, which would repeat the same message at once
     hold = now + max(min(outcome.retry_after, LONGEST_HOLD), wait)
     return NextStep(hold, hold_until=hold)
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """Tokens at a time, and when the last in the queue is to ask again."""
+    """The tokens that were left at a time, and when the last in the queue may ask again."""
 
     tokens: float
     at: datetime
@@ -69,7 +69,7 @@ class _Bucket:
 
 
 class TokenBuckets:
-    """For each name `per_minute` tokens a minute, and as many at once after a minute without use."""
+    """Gives each name `per_minute` tokens a minute; after a minute without use all of them at once."""
 
     def __init__(self, per_minute: int, *, names: int = MAX_NAMES) -> None:
         self._per_minute = per_minute
@@ -104,7 +104,7 @@ class TokenBuckets:
         return now + max(missing, 0.0) * self._step
 
     def queued_at(self, name: str, now: datetime) -> datetime:
-        """When to ask again, at the end of the queue: one after the other, as the tokens come."""
+        """When to ask again: the place at the end of the queue, which moves by one for each new token."""
         bucket = self._bucket(name, now)
         bucket.tail = min(max(self.next_at(name, now), bucket.tail + self._step), now + LONGEST_WAIT)
         return bucket.tail
@@ -124,21 +124,21 @@ class TokenBuckets:
 
 
 def _follow_clock_back(bucket: _Bucket, now: datetime) -> None:
-    """A clock that was set back adds and removes no tokens, and nobody waits for the time that it showed before."""
+    """Keep the tokens when the clock was set back, so that nobody waits until it shows the old time again."""
     back = max(bucket.at - now, timedelta(0))
     bucket.at, bucket.tail = bucket.at - back, bucket.tail - back
 
 
 @dataclass(slots=True)
 class Unanswered:
-    """A host that has taken nothing from a sender: how many first tries failed, and until when it gets no other."""
+    """A host that never accepted a message of a sender: how many first tries failed, and when the next is allowed."""
 
     failures: int
     until: datetime
 
 
 class Pace:
-    """Limits one sender to `per_minute` messages to one host; `shared_hosts` serve everyone and have no limit of their own."""
+    """Limits one sender to `per_minute` messages to one host. Shared hosts serve everyone: only senders are limited."""
 
     def __init__(self, per_minute: int, *, shared_hosts: frozenset[str] = frozenset()) -> None:
         self._per_minute = per_minute
@@ -149,7 +149,7 @@ class Pace:
         self._doubted: OrderedDict[str, datetime] = OrderedDict()
 
     def begin(self, lane: Lane, now: datetime) -> datetime | None:
-        """Count a message that is sent now and return None; or return when to ask again, if it must wait."""
+        """Count a message that is sent now and return None; if it must wait, return when to ask again."""
         if lane.keyed:
             return None
         pair = lane.pair
@@ -162,7 +162,7 @@ class Pace:
             return self._hosts.queued_at(lane.host, now)
         self._pairs.take(pair, now)
         if not lane.answered and (state := self._unanswered.get(pair)) and state.failures >= FIRST_TRIES:
-            state.until = now + _wait(state)  # the others wait for the outcome of this one
+            state.until = now + _wait(state)  # its other messages wait for the outcome of this one
         return None
 
     def note(self, lane: Lane, now: datetime, *, taken: bool) -> bool:
@@ -193,7 +193,7 @@ class Pace:
         state = self._unanswered.get(pair)
         if lane.answered or state is None or state.failures < FIRST_TRIES:
             return None
-        longest = now + _wait(state)  # the clock may have been set back
+        longest = now + _wait(state)  # so that a clock that was set back prolongs no wait
         return min(state.until, longest) if now < state.until else None
 
     def _note_failure(self, lane: Lane, pair: str, now: datetime) -> None:
@@ -211,14 +211,14 @@ def _wait(state: Unanswered) -> timedelta:
 
 
 class Turns:
-    """Decides which lanes begin, and counts those that have ended."""
+    """Decides which lanes begin, and counts those that are running."""
 
     def __init__(self, under_way: UnderWay, pace: Pace) -> None:
         self.under_way = under_way
         self._pace = pace
 
     def choose(self, waiting: Sequence[Lane], health: Health, now: datetime) -> tuple[list[Lane], dict[str, datetime]]:
-        """Which of the waiting lanes begin now, counted as begun; and by target id, when to look again at those that must wait."""
+        """Which of the waiting lanes begin now, counted as begun; and by target id, when those that must wait are next due."""
         later: dict[str, datetime] = {}
 
         def may_begin(lane: Lane) -> bool:
@@ -237,7 +237,7 @@ class Turns:
         return self.under_way.free(health) < self.under_way.shares.of(health) / 2
 
     def give_back(self, lanes: Iterable[Lane]) -> None:
-        """Uncount lanes to which nothing was sent."""
+        """Undo the count of lanes to which nothing was sent."""
         for lane in lanes:
             self.under_way.end(lane)
 

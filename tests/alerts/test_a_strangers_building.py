@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import anyio
 import pytest
-from alerts.floods import OUTBOX, Floods, Tables, building
+from alerts.floods import OUTBOX, Floods, Pager, Tables, building
 from patience import patience
 from sqlalchemy import func, select
 
@@ -74,3 +74,10 @@ async def test_the_service_delivers_as_soon_as_an_alert_is_raised(floods: TestCa
 
 async def test_the_outboxs_tables_are_the_buildings_own(floods: TestCampus) -> None:
     assert await drift(floods.site.storage, Tables) == []
+
+
+def test_a_channel_that_confirms_its_targets_and_cannot_ask_them_is_refused_where_it_is_defined() -> None:
+    with pytest.raises(TypeError, match="Letters sets confirms = True and has no method `ask`; add one that sends the question"):
+
+        class Letters(Pager):
+            confirms = True

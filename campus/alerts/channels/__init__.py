@@ -32,7 +32,7 @@ from campus.outbound.http_clients import GuardedClient
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try to deliver a message. `client` is guarded: it connects to public hosts only."""
+    """One try to deliver a message. `client` connects to public hosts only."""
 
     message: Message
     client: GuardedClient
@@ -40,7 +40,7 @@ class Attempt:
 
 
 class Channel(ABC):
-    """One way to reach people. `kind` is what a target's row stores; it must not change once there are targets."""
+    """One way to send alerts. `kind` is stored with each target, so it must not change once targets exist."""
 
     kind: ClassVar[str]
     confirms: ClassVar[bool] = False
@@ -48,20 +48,20 @@ class Channel(ABC):
 
     @abstractmethod
     def recognizes(self, address: str) -> bool:
-        """Whether an address is one of this channel; of several channels the first that recognizes it is used. Nothing is connected."""
+        """Whether this channel can send to an address, decided without a connection. The first channel that recognizes it is used."""
 
     def host_of(self, address: str) -> str:
-        """The host that messages to this address burden: how often it is sent to is limited."""
+        """The host that receives messages to this address. How many it gets in a minute is limited."""
         return urlsplit(address).hostname or ""
 
     async def check(self, address: str, client: GuardedClient) -> None:
-        """Look at an address when it is registered: raises TargetRefused when alerts cannot be sent there, and
-        httpx.TransportError when it cannot be reached just now."""
+        """Check an address at registration. Raises TargetRefused if alerts cannot be sent there, and httpx.TransportError if it
+        cannot be reached at the moment."""
         await client.check_target(address)
 
     @abstractmethod
     async def send(self, attempt: Attempt, content: Content) -> Outcome:
-        """Send the message; returns what became of it. What it raises counts as a failed try."""
+        """Send the message; returns the outcome. An exception counts as a failed try."""
 
     async def ask(self, attempt: Attempt, question: Question) -> Outcome:
         """Ask a target that is not verified whether it may be sent alerts; for channels that set `confirms`."""
@@ -69,7 +69,7 @@ class Channel(ABC):
 
 
 async def post(client: GuardedClient, url: httpx.URL | str, body: bytes, headers: dict[str, str]) -> httpx.Response | Outcome:
-    """The answer to one POST; an Outcome when there is none."""
+    """Send one POST; returns the response, or an Outcome if there is none."""
     try:
         return await client.post(url, content=body, headers=headers)
     except TargetRefused as refused:

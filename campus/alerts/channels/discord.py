@@ -21,7 +21,7 @@ LONGEST_TITLE, LONGEST_CONTENT, LONGEST_DESCRIPTION = 256, 2_000, 500
 """Ten descriptions of this length stay below the 6,000 characters that all embeds may have."""
 COLOURS = {"problem": 0xD92D20, "recovery": 0x12B76A, "notice": 0x667085}
 RATE_LIMITED = 429
-NOT_ANY_MORE = (401, 403, 404)
+WEBHOOK_GONE = (401, 403, 404)
 
 
 class Discord(Channel):
@@ -45,20 +45,20 @@ class Discord(Channel):
             raise TargetRefused("discord", f"Discord returns {answer.status_code} for this webhook; create a new one")
 
     async def send(self, attempt: Attempt, content: Content) -> Outcome:
-        """Post the message and wait until Discord says that it is stored."""
+        """Post the message and wait until Discord confirms that it is stored."""
         url = httpx.URL(attempt.message.address).copy_merge_params({"wait": "true"})
         answer = await post(attempt.client, url, to_json(message_of(content)), {"content-type": "application/json"})
         if isinstance(answer, Outcome) or answer.is_success:
             return answer if isinstance(answer, Outcome) else DELIVERED
-        if answer.status_code in NOT_ANY_MORE:
-            return Outcome("gone", f"Discord answered {answer.status_code}: the webhook is not there any more")
+        if answer.status_code in WEBHOOK_GONE:
+            return Outcome("gone", f"Discord answered {answer.status_code}: the webhook no longer exists")
         if answer.status_code == RATE_LIMITED:
-            return Outcome("retry", "Discord asked to be sent less", retry_after=pause_of(answer.content))
+            return Outcome("retry", "Discord asked for fewer messages", retry_after=pause_of(answer.content))
         return Outcome("retry", f"Discord answered {answer.status_code // 100}xx")
 
 
 def message_of(content: Content) -> dict[str, Any]:
-    """What Discord is sent; nobody is mentioned, whatever the alerts say."""
+    """The JSON of a message. It mentions nobody, whatever the alerts contain."""
     count = len(content.texts)
     head = "" if count == 1 else f"{count} events" + (f", the first {MOST_EMBEDS}:" if count > MOST_EMBEDS else ":")
     embeds = [_embed(text) for text in content.texts[:MOST_EMBEDS]]
@@ -75,13 +75,13 @@ def _embed(text: AlertText) -> dict[str, Any]:
 
 
 class RateLimited(BaseModel):
-    """What Discord says when it is sent too much."""
+    """The body of Discord's 429: too many messages were sent."""
 
     retry_after: Annotated[float, Field(strict=True, ge=0, lt=10**9, allow_inf_nan=False, description="In seconds, with a fraction.")]
 
 
 def pause_of(body: bytes) -> timedelta | None:
-    """How long the body of a 429 asks to wait; None when it says nothing that can be used."""
+    """How long the body of a 429 asks to wait; None if it has no valid time."""
     try:
         return timedelta(seconds=RateLimited.model_validate_json(body).retry_after)
     except ValidationError:

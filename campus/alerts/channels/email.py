@@ -28,10 +28,10 @@ ADDRESS = re.compile(r"[^\s@]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 LONGEST_ADDRESS = 254
 QUESTION = """{question}
 
-Confirm it here, and only then will they be:
+To receive alerts, confirm your address here:
 {confirm}
 
-If it was not you, do nothing: no alert will ever come. You will be asked once a day at most.
+If you did not ask for this, do nothing: no alert is sent without your confirmation. This question comes at most once a day.
 """
 FOOTER = "--\nUnsubscribe: {unsubscribe}\n"
 HTML = (
@@ -57,11 +57,11 @@ class Email(Channel):
         return ADDRESS.fullmatch(address) is not None and len(address) <= LONGEST_ADDRESS
 
     def host_of(self, address: str) -> str:
-        """One name for all: it is the operator's one server that takes every e-mail."""
+        """The same name for all addresses, because the operator's one server receives every e-mail."""
         return "email"
 
     async def check(self, address: str, client: GuardedClient) -> None:
-        """Nothing: whether the mailbox exists shows when its owner confirms."""
+        """Checks nothing: the owner's confirmation shows whether the mailbox exists."""
 
     async def send(self, attempt: Attempt, content: Content) -> Outcome:
         """Hand an alert or a digest to the SMTP server."""
@@ -97,7 +97,7 @@ class Email(Channel):
 
 
 def link_token(purpose: str, key: bytes) -> str:
-    """The secret part of a link that only the target's owner was sent: made of the target's key, so that nothing is stored."""
+    """The secret part of a link in an e-mail. It is derived from the target's key, so nothing is stored."""
     return hmac.new(key, purpose.encode(), sha256).hexdigest()
 
 
@@ -106,7 +106,7 @@ class LinkSite(Protocol):
 
     @property
     def storage(self) -> Storage:
-        """Where the outbox is."""
+        """The storage of the outbox."""
         ...
 
 
@@ -115,11 +115,11 @@ class LinkDispatcher(Protocol):
 
     @property
     def now(self) -> Callable[[], datetime]:
-        """The time."""
+        """Returns the current time (UTC)."""
         ...
 
     def wake(self) -> None:
-        """Have the outbox looked at."""
+        """Make the dispatcher look at the outbox."""
         ...
 
 
@@ -134,16 +134,16 @@ def email_pages(path: str, outbox: Outbox, dispatcher_of: Callable[[Any], LinkDi
         dispatcher = dispatcher_of(site)
         await in_transaction(site.storage, partial(confirm_target, outbox=outbox, target_id=target.id, now=dispatcher.now()))
         dispatcher.wake()
-        return _page("Confirmed", f"Alerts are sent to {target.address} from now on. Each has a link that ends them.")
+        return _page("Confirmed", f"Alerts are sent to {target.address} from now on. Each contains a link to unsubscribe.")
 
     async def unsubscribe(request: Request, site: LinkSite) -> Response:
-        """Asks on GET; on POST, which mail programs send for List-Unsubscribe too, no alert is sent there any more."""
+        """Asks on GET; unsubscribes on POST, which mail programs also send for List-Unsubscribe."""
         target = await _target_of(request, site, "unsubscribe", outbox)
         if request.method != "POST":
-            return _page("No more alerts", f"Send no more alerts to {target.address}?", form="No more alerts")
+            return _page("Unsubscribe", f"Stop sending alerts to {target.address}?", form="Stop sending alerts")
         now = dispatcher_of(site).now()
         await in_transaction(site.storage, partial(unsubscribe_target, outbox=outbox, target_id=target.id, now=now))
-        return _page("Done", f"No alert is sent to {target.address} any more.")
+        return _page("Done", f"Alerts are no longer sent to {target.address}.")
 
     return [Page(f"GET|POST {path}/{page.__name__}/{{target_id}}/{{token}}", page) for page in (confirm, unsubscribe)]
 

@@ -1,4 +1,4 @@
-"""Webhooks: the alert as JSON, signed as Standard Webhooks asks."""
+"""Webhooks: the alert as JSON, signed according to Standard Webhooks."""
 
 import hmac
 import re
@@ -17,7 +17,7 @@ SECONDS = re.compile("[0-9]{1,9}")
 
 
 class Webhook(Channel):
-    """Any https:// address that takes a POST; last among the channels, for it recognizes every URL."""
+    """Any https:// address that accepts a POST. It recognizes every URL, so it comes last among the channels."""
 
     kind = "webhook"
 
@@ -26,7 +26,7 @@ class Webhook(Channel):
         return urlsplit(address).scheme in ("https", "http")
 
     async def send(self, attempt: Attempt, content: Content) -> Outcome:
-        """Post the alert; the id stays, the timestamp is that of the try."""
+        """Post the alert. The id is the same at each try, the timestamp is that of the try."""
         message, body = attempt.message, content.body.model_dump_json().encode()
         timestamp = int(attempt.now.timestamp())
         headers = {
@@ -53,12 +53,12 @@ def signature(message_id: str, timestamp: int, body: bytes, key: bytes) -> str:
 
 
 def signing_secret(key: bytes) -> str:
-    """A target's secret as Standard Webhooks writes it."""
+    """A target's secret in the format of Standard Webhooks."""
     return f"whsec_{b64encode(key).decode()}"
 
 
 def retry_after(text: str | None, *, now: datetime) -> timedelta | None:
-    """What a Retry-After header asks for, in whole seconds or as a date to come; None when it says nothing that can be used."""
+    """How long a Retry-After header asks to wait, in seconds or until a future date; None if it has no valid time."""
     if text is None:
         return None
     if SECONDS.fullmatch(text.strip()):
