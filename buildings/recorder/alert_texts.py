@@ -133,9 +133,7 @@ def notice_of(alert: MonitorAlert) -> str | None:
     if alert.kind == "blind":
         return "Beats that were sent in this time may be lost. Deadlines were extended, so that no monitor is reported dead because of it."
     if alert.kind == "expiring":
-        return (
-            "It will be deleted tomorrow: no key owns it, and no beat arrived for 30 days after its deadline. Send a heartbeat to keep it."
-        )
+        return "It will be deleted tomorrow: no key owns it, and no beat came for 30 days after its deadline. Send a heartbeat to keep it."
     if alert.key_ends_at is None or alert.at < alert.key_ends_at:
         return None
     end = alert.key_ends_at + WATCHED_AFTER_EXPIRY

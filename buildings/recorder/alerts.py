@@ -1,4 +1,4 @@
-"""Where alerts are raised: put into the outbox, in the transaction of the change that they report."""
+"""Alerts are raised here: stored in the outbox, in the transaction of the change that they report."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -28,7 +28,7 @@ class Notice(NamedTuple):
 
 
 def raise_alerts(connection: Connection, notices: Sequence[Notice], *, now: datetime) -> None:
-    """Put alerts into the outbox, due at once for each target that is not failing."""
+    """Store alerts in the outbox, due at once for each target that is not failing."""
     if not notices:
         return
     of_monitors = targets_of(connection, {notice.monitor_id for notice in notices if notice.targets is None and notice.monitor_id})
@@ -53,7 +53,7 @@ def targets_of(connection: Connection, monitor_ids: Collection[str]) -> Mapping[
 
 
 def raise_deaths(connection: Connection, ids: Sequence[str], *, now: datetime) -> None:
-    """The same for monitors that have missed their deadline, in one statement for any number."""
+    """Store the alerts of monitors that missed their deadline, with one statement for any number of monitors."""
     link, monitor, named = MONITOR_TARGETS.c, MONITORS.c, among(connection, MONITOR_TARGETS.c.monitor_id, ids)
     values = {
         "target_id": link.target_id,

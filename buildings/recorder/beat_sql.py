@@ -66,7 +66,7 @@ BeatRow = tuple[str, bytes, int, int | None, bytes, int]
 def record_beats(connection: Connection, beats: Sequence[Beat]) -> list[BeatOutcome | Exception]:
     """Record beats, those of one monitor in their order of arrival; returns what each did, or the problem it is refused with."""
     plain = record_plain_beats(connection, beats, limit=BEATS_PER_MINUTE)
-    # of a monitor's beats it is the first that was recorded as plain
+    # of several beats of a monitor the first was recorded as plain
     results: list[BeatOutcome | Exception | None] = [_plain_outcome(plain.pop(beat.monitor_id, None)) for beat in beats]
     if others := [index for index, result in enumerate(results) if result is None]:
         for index, result in zip(others, record_one_by_one(connection, [beats[index] for index in others]), strict=True):
@@ -95,7 +95,7 @@ def record_one_by_one(connection: Connection, beats: Sequence[Beat]) -> list[Bea
 
 
 def record_plain_beats(connection: Connection, beats: Sequence[Beat], *, limit: int) -> dict[str, int]:
-    """Record the plain beats, at most `limit` per monitor and minute; returns the new deadline of each monitor that it changed.
+    """Record the plain beats, at most `limit` per monitor and minute; returns the new deadline of each changed monitor.
 
     Of a monitor's beats only the first is recorded here, so that the others come after it.
     """
@@ -151,7 +151,7 @@ STORE_CAPSULE = (
 
 
 def load_monitors(connection: Connection, ids: Iterable[str]) -> dict[str, LoadedMonitor]:
-    """The monitors of these ids, without those that do not exist."""
+    """The monitors with these ids; ids that do not exist are left out."""
     if is_postgres(connection):
         found = connection.exec_driver_sql(LOAD + "= ANY($1)", (list(ids),))
     else:
@@ -206,7 +206,7 @@ def _loaded(row: Sequence[Any]) -> LoadedMonitor:
 
 
 def store_monitors(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
-    """Store what the beats have changed, and their capsules."""
+    """Store the changed monitors, and their new capsules."""
     names = (*STATE, *COUNTED)
     marks = [f"${place}" for place in range(1, len(names) + 2)] if is_postgres(connection) else ["?"] * (len(names) + 1)
     values = ", ".join(f"{name} = {mark}" for name, mark in zip(names, marks, strict=False))
@@ -255,7 +255,7 @@ def _microseconds(moment: datetime | None) -> int | None:
 def _refuse(
     connection: Connection, beats: Sequence[Beat], results: list[BeatOutcome | Exception | None], unauthorized: Iterable[int]
 ) -> None:
-    """Refuse beats with a wrong secret. Every id is looked up in the same way, so that timing does not tell which ids exist."""
+    """Refuse beats with a wrong secret. Each id is looked up in the same way, so that timing does not reveal which ids exist."""
     ids = {beats[index].monitor_id for index in unauthorized}
     found = connection.execute(
         select(RETIRED_SECRETS.c.monitor_id, RETIRED_SECRETS.c.digest).where(among(connection, RETIRED_SECRETS.c.monitor_id, ids))

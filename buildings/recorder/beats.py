@@ -28,14 +28,14 @@ CAPSULES_PER_MONITOR = 5
 PREVIEW_CHARACTERS = 200
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
-"""A number times this is a span at a third of the cost of timedelta(microseconds=number)."""
+"""number * MICROSECOND costs a third of timedelta(microseconds=number)."""
 BEATS_IN_HISTORY = 20
 MILLISECOND = timedelta(milliseconds=1)
 WORDS: dict[int, Word] = {-1: "ok", -2: "start", -3: "fail"}
 NUMBERS: dict[Status, int] = {word: number for number, word in WORDS.items()}
 ENTRY = struct.Struct("<qhi")
 OLDER_BYTES = ENTRY.size * (BEATS_IN_HISTORY - 1)
-"""The part of a history that stays when a beat is added."""
+"""How much of a full history stays when a beat is added."""
 NO_RUN, LONGEST_RUN = -1, 2**31 - 1
 
 
@@ -59,7 +59,7 @@ class Beat(NamedTuple):
 
 
 class BeatOutcome(NamedTuple):
-    """What a beat did. `owned`: a key owns the monitor; `asleep`: that key has ended, so that no alerts are raised."""
+    """What a beat did. `owned`: a key owns the monitor. `asleep`: that key expired a week ago, so no alerts are raised."""
 
     state: ShownState
     deadline_at: datetime
@@ -73,8 +73,8 @@ class BeatOutcome(NamedTuple):
 class LoadedMonitor:
     """A monitor in memory, while the beats of one transaction are applied to it in their order.
 
-    `stores_until` is when its owner's key ends, None without an owner. `new_capsules` are to be stored: slot, number, seq, time
-    and JSON. `last_capsule` is the one that is stored under `last_seq`, if load_last_capsules was called.
+    `stores_until` is when its owner's key expires, None without an owner. `new_capsules` are the capsules to store: slot, number,
+    seq, time and JSON. `last_capsule` is the capsule stored under `last_seq`, once load_last_capsules was called.
     """
 
     id: str
@@ -192,7 +192,7 @@ def _canonical(text: bytes) -> str:
 
 
 def preview(text: bytes) -> str:
-    """The first characters of a capsule's JSON, for people."""
+    """The first 200 characters of a capsule's JSON."""
     shown = text.decode()
     return shown if len(shown) <= PREVIEW_CHARACTERS else f"{shown[: PREVIEW_CHARACTERS - 1]}…"
 
@@ -203,7 +203,7 @@ def is_stale(seq: int | None, last_seq: int | None) -> bool:
 
 
 def is_new(seq: int | None, last_seq: int | None) -> bool:
-    """Whether a capsule is to be stored; one with the seq of the last stored one is a retry."""
+    """Whether a capsule must be stored. One with the seq of the last stored one is a retry."""
     return seq is None or last_seq is None or seq > last_seq
 
 

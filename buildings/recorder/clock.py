@@ -1,12 +1,12 @@
 """The recorder's time: the machine's clock, or the monotonic clock for a while after the machine's clock jumped.
 
-A clock that is set forward would make every monitor dead, and one that is set back would hide deaths for as long. So two
+If the clock is set forward, every monitor would become dead; if it is set back, no death would be noticed for as long. So two
 clocks of the machine are compared: the wall clock, which can be set, and the monotonic one. When they differ by more than
-MAX_DRIFT, the wall clock has jumped, and the recorder goes by elapsed time. A jump that lasts for ADOPT_AFTER is adopted:
+MAX_DRIFT, the wall clock has jumped, and the recorder uses elapsed time. A jump that lasts for ADOPT_AFTER is adopted:
 sweep.adopt_jump moves every stored deadline along with the clock, in one transaction. A jump that is undone earlier changes nothing.
 
-Several processes on one database: if others go on writing ticks in the old time, this machine's clock is wrong, and this
-process goes by elapsed time until its clock is right again. Clocks must agree when a process starts.
+If other processes on the same database continue to write ticks in the old time, this machine's clock is wrong, and this process
+uses elapsed time until its clock is right again. Clocks must agree when a process starts.
 """
 
 from collections.abc import Callable
@@ -19,18 +19,18 @@ from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, REPLIES, TARGE
 from campus import Moment, Span
 
 MAX_DRIFT = timedelta(seconds=5)
-"""The most that the two clocks may differ between two readings: NTP corrects gradually, and by far less."""
+"""The largest difference of the two clocks that is no jump. NTP corrects gradually, and by far less."""
 ADOPT_AFTER = timedelta(seconds=8)
-"""How long a jump must last until it is adopted. Other processes write a tick meanwhile, and it is shorter than an outage."""
+"""How long a jump must last until it is adopted: long enough for a tick of another process, shorter than an outage."""
 REPORTED_FOR = timedelta(hours=1)
-"""How long after a jump /readyz reports it and nothing is deleted for its age."""
+"""For this long after a jump /readyz reports it, and nothing is deleted because of its age."""
 
 Columns = tuple[tuple[Table, tuple[str, ...]], ...]
 COUNTED: Columns = (
     (MONITORS, ("expected_at", "deadline_at", "run_since")),
     (TARGETS, ("next_try_at", "hold_until", "leased_until", "failing_since", "burst_since")),
 )
-"""Times that a duration is counted from or to: they keep their distance from now."""
+"""Times from or to which a duration is measured: their distance from now does not change."""
 RECORDED: Columns = (
     (MONITORS, ("since", "alive_at", "last_beat_at", "registered_at")),
     (TARGETS, ("verified_at", "asked_at", "tried_at", "answered_at", "disabled_at")),
@@ -38,7 +38,7 @@ RECORDED: Columns = (
     (CAPSULES, ("at",)),
     (REPLIES, ("at",)),
 )
-"""Times at which something happened: they stay, except those in the future, which a clock that was ahead has written."""
+"""Times at which something happened: they stay, except future ones, which a clock that was ahead has written."""
 
 
 class ClockReading(NamedTuple):
@@ -55,7 +55,7 @@ class ClockReading(NamedTuple):
 
 
 class RecorderClock:
-    """The time of one process. `wall` can be set to another time; `elapsed` counts seconds and cannot."""
+    """The time of one process. `wall` reads a clock that can be set, `elapsed` counts seconds and never jumps."""
 
     def __init__(self, wall: Callable[[], datetime], elapsed: Callable[[], float]) -> None:
         self._wall = wall
@@ -71,7 +71,7 @@ class RecorderClock:
         return wall if -MAX_DRIFT < wall - steady < MAX_DRIFT else steady
 
     def read(self) -> ClockReading:
-        """The time, and the jump that is not adopted yet, if there is one. Drift below MAX_DRIFT is followed."""
+        """The time, and a jump that is not adopted yet. A difference below MAX_DRIFT is followed."""
         wall, steady = self._wall(), self._zero + timedelta(seconds=self._elapsed())
         jump = wall - steady
         if -MAX_DRIFT < jump < MAX_DRIFT:
@@ -84,11 +84,11 @@ class RecorderClock:
         return ClockReading(steady, self._jump, self._jumped_at)
 
     def follow_others(self, ahead: timedelta) -> None:
-        """Go by the time of other processes, which are ahead of this machine's clock."""
+        """Use the time of other processes, which is ahead of this machine's clock."""
         self._zero += ahead
 
     def adopt(self, jump: timedelta) -> None:
-        """Go by the wall clock again, once the stored times were moved by the jump."""
+        """Use the wall clock again, after the stored times were moved by the jump."""
         self._zero += jump
         self._jump = self._jumped_at = None
         if self._last_jump is not None:
@@ -101,7 +101,7 @@ class RecorderClock:
         return self._last_jump is None or self.now() - self._last_jump[1] >= REPORTED_FOR
 
     def findings(self) -> list[str]:
-        """For an hour after a jump: that the clock jumped, by how much and when."""
+        """For an hour after a jump, a sentence that says by how much the clock jumped and when."""
         if self.is_settled or self._last_jump is None:
             return []
         jump, at = self._last_jump

@@ -8,16 +8,16 @@ from campus import Caller, Entropy, random_base62
 
 SECRET_LENGTH = 32
 NO_DIGEST = bytes(32)
-"""In place of the digest of a monitor that does not exist, so that the comparison takes as long."""
+"""Replaces the digest of a monitor that does not exist, so that the comparison takes the same time."""
 
 
 def new_secret(entropy: Entropy) -> str:
-    """190 random bits as letters and digits: it is part of URLs and crontabs."""
+    """A new secret: 190 random bits, as letters and digits because it is part of URLs and crontabs."""
     return random_base62(SECRET_LENGTH, entropy)
 
 
 def digest_of(text: str) -> bytes:
-    """The 32 bytes under which a secret is stored; 190 random bits need no slow hash."""
+    """The SHA-256 digest under which a secret is stored, 32 bytes. 190 random bits need no slow hash."""
     return sha256(text.encode()).digest()
 
 
@@ -29,7 +29,7 @@ def digest_matches(digest: bytes | None, given: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a caller shows for a monitor: the monitor's secret, the lineage of its own key, or both."""
+    """What authorizes a caller for a monitor: the monitor's secret, the lineage of the caller's key, or both."""
 
     monitor_id: str
     lineage: str | None
@@ -49,24 +49,24 @@ class MonitorUrls:
     monitor_id: str
 
     def beat(self, secret: str) -> str:
-        """Records a beat on GET or POST."""
+        """The URL that records a beat on GET or POST."""
         return f"{self.url}/v1/recorder/beat/{self.monitor_id}/{secret}"
 
     def cron(self, secret: str) -> str:
-        """A shell command that retries for two minutes, refused connections too, at which --retry alone gives up."""
+        """A shell command that sends a beat and retries for two minutes, also after a refused connection."""
         return f"curl -fsS -m 10 --retry 7 --retry-all-errors -o /dev/null {self.beat(secret)}"
 
     @property
     def capsule(self) -> str:
-        """The last capsule; needs the owning key."""
+        """The URL of the last capsule, for the owning key."""
         return f"{self.url}/v1/recorder/capsule/{self.monitor_id}"
 
     @property
     def takeover(self) -> str:
-        """Takes the monitor over on POST."""
+        """The URL that takes over the monitor on POST."""
         return f"{self.url}/v1/recorder/monitors/{self.monitor_id}/takeover"
 
 
 def badge_url(url: str, badge_id: str) -> str:
-    """The public image of a monitor's state."""
+    """The URL of the badge."""
     return f"{url}/v1/recorder/badge/{badge_id}.svg"

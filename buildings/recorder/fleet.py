@@ -66,7 +66,7 @@ def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:
     waiting = connection.execute(select(ALERTS.c.monitor_id, ALERTS.c.target_id).where(among(connection, ALERTS.c.monitor_id, ids)))
     return Related(
         targets=targets,
-        capsules={one.monitor_id: one for one in capsules},  # the last one of each remains
+        capsules={one.monitor_id: one for one in capsules},  # keeps the last capsule of each
         undelivered=Counter((one.monitor_id, one.target_id) for one in waiting),
     )
 
@@ -121,7 +121,7 @@ def _target_view(row: Row[Any], undelivered: int) -> TargetView:
 
 
 async def badge(request: Request, site: RecorderSite) -> Response:
-    """The badge with this id, which cannot be guessed."""
+    """The badge with this id. Ids cannot be guessed."""
     row = await in_snapshot(site.storage, partial(_by_badge, badge_id=request.path_params["badge_id"]))
     if row is None:
         raise Problem(404, "badge_not_found", "no badge has this address; register_monitor and fleet_status return it as badge_url")
@@ -131,7 +131,7 @@ async def badge(request: Request, site: RecorderSite) -> Response:
 
 
 def badge_svg(name: str, word: str) -> str:
-    """The badge as SVG; the name comes from a caller and is escaped."""
+    """The badge as SVG. The name comes from a caller, so it is escaped."""
     short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
     left, right = round(12 + CHARACTER_WIDTH * len(short)), round(12 + CHARACTER_WIDTH * len(word))
     return BADGE.format(name=escape(short), word=word, width=left + right, left=left, right=right, text=left + 6, colour=COLOURS[word])

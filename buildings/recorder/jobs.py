@@ -18,22 +18,24 @@ from campus import among, in_snapshot, in_transaction
 log = logging.getLogger(__name__)
 
 INACTIVE_AFTER = timedelta(days=30)
-"""A monitor without a key is inactive when no beat came for so long after its deadline."""
+"""A monitor without a key is inactive if no beat came for this long after its deadline."""
 NOTICE_BEFORE_DELETION = timedelta(hours=20)
 """The least time from the notice to the deletion, so that the next day's job deletes."""
 ALERT_RETENTION = timedelta(days=30)
-"""How long an alert that cannot be delivered is stored."""
+"""How long an undelivered alert is stored."""
 MONITORS_PER_TRANSACTION = 200
 
 
 async def follow_keys(site: RecorderSite) -> None:
-    """Store when each owner's key ends. A week after that its monitors fall asleep; a renewed key wakes them.
+    """Store when each owner's key expires. A week after that its monitors fall asleep; a renewed key wakes them.
 
-    They also wake when a clock that was ahead is corrected and the week turns out not to be over.
+    They also wake if a clock that was ahead is corrected and the week is not over.
     """
     for lineage, known, asleep in await in_snapshot(site.storage, _owners):
         end = await site.keys.end_of(lineage)
-        ends_at = end if end is not None else min(known, site.state.time.now())  # every key was revoked: it ends now, or has ended
+        ends_at = (
+            end if end is not None else min(known, site.state.time.now())
+        )  # every key was revoked: it ends now, or has ended
         if ends_at == known and site.state.time.now() < ends_at + WATCHED_AFTER_EXPIRY and not asleep:
             continue
         changed = await in_transaction(site.storage, partial(_follow_key, lineage=lineage, ends_at=ends_at, now=site.state.time.now()))
@@ -42,7 +44,7 @@ async def follow_keys(site: RecorderSite) -> None:
 
 
 def _owners(connection: Connection) -> list[tuple[str, datetime, bool]]:
-    """Each owner with the stored end of its key, and whether a monitor of it is asleep."""
+    """Each owner with the stored end of its key, and whether one of its monitors is asleep."""
     asleep = exists().where(MONITORS.c.owner == OWNERS.c.lineage, MONITORS.c.mode == "asleep")
     rows = connection.execute(select(OWNERS.c.lineage, OWNERS.c.ends_at, asleep).where(OWNERS.c.monitors > 0))
     return [(lineage, ends_at, bool(sleeps)) for lineage, ends_at, sleeps in rows]
@@ -65,7 +67,7 @@ async def tidy(site: RecorderSite) -> None:
     deleted = await _all(site, delete_announced)
     await in_transaction(site.storage, lambda connection: _delete_expired(connection, site.state.time.now()))
     site.state.dispatcher.wake()
-    log.info("tidied", extra={"silent_monitors": deleted, "announced": announced})
+    log.info("tidied", extra={"inactive_monitors": deleted, "announced": announced})
 
 
 async def _all(site: RecorderSite, step: Callable[..., int]) -> int:
@@ -77,9 +79,9 @@ async def _all(site: RecorderSite, step: Callable[..., int]) -> int:
 
 
 def announce_deletion(connection: Connection, now: datetime) -> int:
-    """Alert the targets of inactive monitors that these will be deleted; returns how many monitors."""
-    told = MONITORS.c.expiry_told_at
-    is_new = or_(told.is_(None), told <= MONITORS.c.deadline_at, told > now)
+    """Announce the deletion of inactive monitors to their targets; returns the number of monitors."""
+    announced_at = MONITORS.c.expiry_told_at
+    is_new = or_(announced_at.is_(None), announced_at <= MONITORS.c.deadline_at, announced_at > now)
     rows = connection.execute(select(MONITORS).where(_is_inactive(now), is_new, ~_is_waiting()).limit(MONITORS_PER_TRANSACTION)).all()
     notices = [Notice(row.id, row.epoch, "expiring", now, row.deadline_at, None, "silent", row.last_beat_at) for row in rows]
     raise_alerts(connection, notices, now=now)
@@ -88,9 +90,9 @@ def announce_deletion(connection: Connection, now: datetime) -> int:
 
 
 def delete_announced(connection: Connection, now: datetime) -> int:
-    """Delete inactive monitors whose notice was delivered, or cannot be delivered any more; returns how many."""
-    told = MONITORS.c.expiry_told_at
-    is_due = and_(told > MONITORS.c.deadline_at, told <= now - NOTICE_BEFORE_DELETION, ~_is_waiting())
+    """Delete inactive monitors whose notice was delivered or can no longer be delivered; returns the number of monitors."""
+    announced_at = MONITORS.c.expiry_told_at
+    is_due = and_(announced_at > MONITORS.c.deadline_at, announced_at <= now - NOTICE_BEFORE_DELETION, ~_is_waiting())
     rows = connection.execute(select(MONITORS).where(_is_inactive(now), is_due).limit(MONITORS_PER_TRANSACTION)).all()
     delete_all(connection, rows)
     return len(rows)

@@ -15,9 +15,9 @@ from buildings.recorder.targets import release_targets
 
 
 def authorized_monitor(connection: Connection, credentials: Credentials, *, key_only: bool = False) -> Row[Any]:
-    """The monitor's row. A secret that is passed must be correct; without one, or with `key_only`, the key must own the monitor.
+    """The row of a monitor that the caller may use. A secret must be correct; without one, or with `key_only`, the key must own it.
 
-    Problem 404 otherwise, the same for every reason.
+    Problem 404 otherwise, with the same answer for every reason.
     """
     row = connection.execute(select(MONITORS).where(MONITORS.c.id == credentials.monitor_id)).one_or_none()
     secret, lineage = credentials.secret, credentials.lineage

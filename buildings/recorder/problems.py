@@ -1,4 +1,4 @@
-"""The problems that this building answers with: the meaning of each code, served at /errors/<code>, and each problem's text."""
+"""The problems that the recorder returns: the meaning of each code, served at /errors/<code>, and the text of each problem."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -12,8 +12,8 @@ MONITORS_PER_KEY = 20
 PROBLEMS: Mapping[str, str] = {
     "monitor_not_found": "No monitor has this id, or it is not yours; both get the same answer. Check monitor_id and secret, or the key.",
     "taken_over": "Another agent has taken over this monitor, and its old secret is invalid. Stop your work.",
-    "stale_seq": "A capsule with a higher seq was stored before; this one was not.",
-    "seq_reused": "A capsule with this seq and another content was stored before; give each capsule a seq above the last.",
+    "stale_seq": "A capsule with a higher seq was stored before; this capsule was not stored.",
+    "seq_reused": "A different capsule with this seq was stored before. Give each capsule a seq above the last one.",
     "not_dead": "Only a monitor whose state is dead can be taken over.",
     "target_in_use": "Without a key, each alert target can have one monitor, and this target has one already.",
     "monitor_limit_reached": "The key, or without a key the address at this host, has the maximum number of monitors. Delete one first.",
@@ -29,7 +29,7 @@ PROBLEMS: Mapping[str, str] = {
 
 
 def monitor_not_found() -> Problem:
-    """For an unknown id, a wrong secret and a monitor of another key alike, so that nobody learns which ids exist."""
+    """For an unknown id, a wrong secret and the monitor of another key: the same answer, so that nobody learns which ids exist."""
     return Problem(
         404,
         "monitor_not_found",
@@ -52,7 +52,7 @@ def stale_seq(seq: int, last_seq: int) -> Problem:
     return Problem(
         409,
         "stale_seq",
-        f"seq {seq} is lower than the stored seq {last_seq}: nothing was recorded; another copy of this agent is ahead of you",
+        f"seq {seq} is lower than the stored seq {last_seq}: nothing was recorded; a newer copy of this agent is running",
         last_seq=last_seq,
     )
 
@@ -118,7 +118,7 @@ def monitor_limit_reached() -> Problem:
 
 
 def host_limit_reached(host: str, *, most: int) -> Problem:
-    """For one monitor too many, without a key, at one host."""
+    """For more monitors at one host than an address may have without a key."""
     return Problem(
         409,
         "monitor_limit_reached",

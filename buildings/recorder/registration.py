@@ -40,11 +40,11 @@ WITHOUT_KEY = (
     " alert says so the day before."
 )
 CHECKED_AT_ONCE = 4
-"""Registrations of one sender whose webhooks are checked at once, so that hosts that do not answer delay no other sender."""
+"""Concurrent checks of webhooks for one sender, so that hosts that do not answer do not delay other senders."""
 
 
 class RegistrationLimits:
-    """How many registrations one sender may send to this process, in a minute and at once."""
+    """Limits the registrations of one sender to this process, per minute and concurrent."""
 
     def __init__(self, per_minute: int, *, checked_at_once: int = CHECKED_AT_ONCE) -> None:
         self._per_minute = per_minute
@@ -60,7 +60,7 @@ class RegistrationLimits:
 
     @asynccontextmanager
     async def checking(self, sender: str) -> AsyncIterator[None]:
-        """Wait until few enough registrations of the sender have their webhooks checked."""
+        """Wait until fewer webhooks of the sender are being checked."""
         limiter = self._limiters.setdefault(sender, anyio.CapacityLimiter(self._checked_at_once))
         self._waiting[sender] += 1
         try:
@@ -116,7 +116,7 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
 
 
 def _count_monitor(connection: Connection, key: Key, *, now: datetime) -> None:
-    """Count a monitor of a key. One statement decides, so that two concurrent registrations cannot both be the twentieth."""
+    """Count a monitor of a key. One statement checks and counts, so that concurrent registrations cannot exceed the limit."""
     ends_at = connection.scalar(select(OWNERS.c.ends_at).where(OWNERS.c.lineage == key.lineage))
     if ends_at is None:
         connection.execute(insert(OWNERS).values(lineage=key.lineage, monitors=0, ends_at=key.expires_at, asked_on=0, asked=0))
@@ -173,7 +173,7 @@ class _IdempotencyKey(RequestDependency[str | None]):
         if found is None:
             return None
         key: str = found.decode("latin-1")
-        check_idempotency_key(key)  # without a recorder key, callers behind one address are told apart by it alone
+        check_idempotency_key(key)  # callers without a recorder key behind one address differ in nothing else
         return key
 
     def without_request(self) -> str | None:
@@ -187,7 +187,7 @@ def CurrentIdempotencyKey() -> str | None:
 
 @dataclass(frozen=True)
 class IdempotentRequest:
-    """A request that may be repeated: its sender, its Idempotency-Key, and its arguments."""
+    """A request with an Idempotency-Key: its sender, the key and its arguments."""
 
     sender: str
     key: str
@@ -195,7 +195,7 @@ class IdempotentRequest:
 
     @property
     def secret(self) -> str:
-        """The secret that the answer is sealed under."""
+        """The secret under which the answer is encrypted."""
         return f"{self.sender}\n{self.key}"
 
     @property
@@ -210,7 +210,7 @@ class IdempotentRequest:
 
 
 def stored_answer(connection: Connection, request: IdempotentRequest | None, *, now: datetime) -> bytes | None:
-    """The answer that the same request got before, None if it got none. Problem 422 if its key was sent with another request."""
+    """The stored answer to the same request, or None. Problem 422 if its Idempotency-Key was sent with another request."""
     if request is None:
         return None
     row = connection.execute(select(REPLIES).where(REPLIES.c.key_digest == request.key_digest)).one_or_none()
@@ -228,7 +228,7 @@ def stored_answer(connection: Connection, request: IdempotentRequest | None, *, 
 def answer_once(
     connection: Connection, request: IdempotentRequest | None, work: Callable[[], bytes], *, now: datetime, entropy: Entropy
 ) -> bytes:
-    """Run the work and store its answer, or return the answer that the same request got before."""
+    """Run the work and store its answer; or return the stored answer to the same request."""
     if request is None:
         return work()
     if (before := stored_answer(connection, request, now=now)) is not None:

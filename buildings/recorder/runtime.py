@@ -1,4 +1,4 @@
-"""What each process runs: the state that its tools share, the service that sweeps and delivers alerts, and the checks that both work."""
+"""What each process runs: the state that its tools share, the service that sweeps and delivers alerts, and the checks of both."""
 
 import logging
 import secrets
@@ -25,18 +25,18 @@ from campus.alerts import AlertLimits, Channel, Discord, Dispatcher, Email, Webh
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT = 1.0
-"""Seconds between two sweeps, and two readings of the outbox, at the most: other processes change them too."""
+"""Most seconds between two sweeps, and between two readings of the outbox, which other processes change too."""
 SHORTEST_WAIT = 0.05
-"""Seconds between two sweeps at the least, however many deadlines pass one after the other."""
+"""Fewest seconds between two sweeps, even if many deadlines pass one after the other."""
 SWEEP_IS_LATE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """`beat` returns the outcome of a beat once it is on disk, and `sweep` that of a sweep; both use the one writer.
+    """`beat` returns the outcome of a beat once it is on disk, `sweep` the outcome of a sweep. The database has one writer for both.
 
-    `checks` is the client that checks webhooks at registration. It resolves names in its own threads, so that name servers that
-    do not answer delay no alerts.
+    `checks` is the client that checks webhooks at registration. It resolves names in its own threads, so that a name server that
+    does not answer delays no alerts.
     """
 
     beat: Callable[[Beat], Awaitable[BeatOutcome]]
@@ -60,7 +60,7 @@ async def open_runtime(site: RecorderSite) -> AsyncIterator[Runtime]:
 
 
 def channels_of(site: RecorderSite) -> Sequence[Channel]:
-    """How alerts reach their targets; the first that recognizes an address is used."""
+    """The channels of alerts; the first that recognizes an address is used."""
     return Discord(site.settings.discord_hosts), Email(site.mail, links=f"{site.url}/v1/recorder/email"), Webhook()
 
 
@@ -94,7 +94,7 @@ async def watch(site: RecorderSite) -> None:
 
 
 async def agree_on_time(site: RecorderSite, wait: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
-    """Handle a last tick in the future: the clock was set back while the recorder was down, or other processes are ahead of it."""
+    """Handle a last tick in the future: the clock was set back while the recorder was down, or other processes are ahead."""
     last, now = await in_snapshot(site.storage, last_tick), site.state.time.now()
     if last is None or last - now < MAX_DRIFT:
         return
@@ -123,7 +123,7 @@ async def _sweep_forever(site: RecorderSite) -> None:
 
 
 async def sweep_now(site: RecorderSite) -> int:
-    """Handle an outage, then make every monitor past its deadline dead; returns how many."""
+    """Handle an outage, then mark every monitor past its deadline as dead; returns how many."""
     return (await _sweep(site)).died
 
 
@@ -149,7 +149,7 @@ async def _sweep(site: RecorderSite) -> SweepResult:
 
 
 async def deliver_now(site: RecorderSite) -> int:
-    """Deliver all that is due; returns how many messages were sent."""
+    """Deliver all alerts that are due; returns the number of messages."""
     return await site.state.dispatcher.deliver_due()
 
 

@@ -18,10 +18,10 @@ Host = Annotated[str, AfterValidator(_is_a_host)]
 
 
 class RecorderSettings(Settings):
-    """Which hosts are Discord's or shared by many, and the limits for one caller. Each process counts for itself."""
+    """The hosts of Discord and of other shared services, and the limits for one caller. Each process counts separately."""
 
     discord_hosts: tuple[Host, ...] = ("discord.com", "discordapp.com", "canary.discord.com", "ptb.discord.com")
-    """Hosts whose /api/webhooks/… URLs get Discord messages instead of signed events."""
+    """Hosts whose /api/webhooks/… URLs are sent Discord messages instead of signed events."""
     shared_hosts: tuple[Host, ...] = (
         "api.telegram.org",
         "events.pagerduty.com",
@@ -34,7 +34,7 @@ class RecorderSettings(Settings):
         "maker.ifttt.com",
         "ntfy.sh",
     )
-    """Hosts other than Discord's that receive webhooks for everyone: messages to them are limited by caller, never by host."""
+    """Hosts other than Discord's that receive webhooks for everyone: messages to them are limited per caller, not per host."""
     registrations_per_minute: PositiveInt = 30
     """Registrations a minute of one key, or without a key of one address (IPv6: one /64)."""
     monitors_per_host: PositiveInt = 50
@@ -42,9 +42,9 @@ class RecorderSettings(Settings):
     alerts_per_target: PositiveInt = 6
     """Messages a minute to one target; further alerts are sent as a digest at the end of the minute."""
     alerts_per_host: PositiveInt = 60
-    """Messages a minute to one host for the monitors without a key of one address; in all a host gets up to five times as many."""
+    """Messages a minute to one host for the monitors of one address without a key. In all a host gets at most five times as many."""
     deliveries: PositiveInt = 512
-    """Messages that one process sends at the same time; each uses a connection."""
+    """Messages that one process sends concurrently; each uses a connection."""
 
     @property
     def everyones_hosts(self) -> frozenset[str]:

@@ -1,16 +1,16 @@
 """The state machine of a monitor: how beats, passed deadlines and outages change its state, and how its deadline is computed.
 
-Pure: every time is an argument. A beat (or whatever else shows that the agent is alive) sets when the next one is expected,
-one period later or when the beat itself says, and the deadline, one grace after that. A monitor is in one of five modes:
+Pure: every time is an argument. A beat, a takeover or a resume sets when the next beat is expected, one period later or at the
+time that the beat announces, and the deadline, one grace after that. A monitor is in one of five modes:
 
     up       beats arrive: shown as alive until the next is expected, as late until the deadline, as dead from then on
     missed   the deadline has passed and the sweep has raised the alert: shown as dead
     failed   the agent reported a failure: shown as dead
-    paused   its owner wants no alerts; the next beat ends that
-    asleep   its key ended a week ago: beats are counted, and only a renewed key ends that
+    paused   its owner suppressed its alerts; the next beat ends this mode
+    asleep   its key expired a week ago: beats are counted, and only a renewed key ends this mode
 
-TRANSITIONS has every change of mode. `late` is never stored. An epoch is one downtime: it begins when a monitor goes down,
-and the alert that the monitor has recovered carries its number.
+TRANSITIONS has every change of mode. `late` is never stored. An epoch is one downtime: it begins when a monitor goes down, and
+the alert of the recovery has the same number.
 
 SQL repeats three of these rules, to change many rows at once. A test compares each with the function here, row by row:
 
@@ -81,13 +81,13 @@ TRANSITIONS: Mapping[tuple[Mode, Event], Transition] = {
 """A pair that is not listed changes nothing."""
 
 TICK_EVERY = timedelta(seconds=5)
-"""How often the sweep stores the time, as proof that the recorder is running."""
+"""How often the sweep writes a tick, the proof that the recorder is running."""
 LONGEST_GAP = 3 * TICK_EVERY
-"""The longest time between two ticks, however busy the recorder is; more is an outage."""
+"""The longest time between two ticks of a busy recorder; a longer time is an outage."""
 SHORT_OUTAGE = timedelta(seconds=120)
-"""The printed cron command retries for as long."""
+"""The longest outage that the retries of the cron command outlast."""
 LEAST_GRACE = timedelta(seconds=30)
-"""The least time that an agent has after a short outage."""
+"""The least time that an agent has for its beat after a short outage."""
 
 
 class Schedule(NamedTuple):
@@ -98,11 +98,11 @@ class Schedule(NamedTuple):
 
 
 class MonitorState(NamedTuple):
-    """What is stored of a monitor's state; the names are columns. A tuple costs a quarter of a dataclass, and each beat makes one.
+    """The stored state of a monitor; the names are columns. A tuple, because each beat makes one at a quarter of a dataclass's cost.
 
     `since` is when its mode began; for a missed deadline that is the deadline. `alive_at` is when the current period began:
     with a beat, a registration, a takeover or a resume. `failures` counts the failures in a row. `run_since` is the start of
-    a run that no beat has ended yet. `down` and `still` are how long it was down, and unwatched, before `since`.
+    a run that no beat has ended yet. `down` and `still` are how long it was down, and not watched, before `since`.
     """
 
     mode: Mode
@@ -137,7 +137,7 @@ def initial_state(schedule: Schedule, now: datetime) -> MonitorState:
 
 
 def shown_state(state: MonitorState, now: datetime) -> ShownState:
-    """The state at `now` as tools and badges show it; an unwatched monitor is shown as alive."""
+    """The state at `now` as tools and badges show it. A monitor that is not watched is shown as alive."""
     if state.mode in UNWATCHED:
         return "alive"
     if state.mode in DOWN or now >= state.deadline_at:
@@ -146,7 +146,7 @@ def shown_state(state: MonitorState, now: datetime) -> ShownState:
 
 
 def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: datetime, *, next_in: timedelta | None = None) -> Change:
-    """The monitor after an event at `now`, with its new deadline; `next_in` is what a beat says in place of the period."""
+    """The monitor after an event at `now`, with its new deadline. `next_in` of a beat replaces the period once."""
     transition = TRANSITIONS.get((state.mode, event))
     if transition is None or (event == "deadline" and now < state.deadline_at):
         return Change(state)
@@ -177,7 +177,7 @@ def _mode_began_at(state: MonitorState, transition: Transition, event: Event, no
 
 
 def _down_and_still(state: MonitorState, since: datetime, now: datetime) -> tuple[timedelta, timedelta]:
-    """How long the monitor was down and unwatched until `since`, the current mode included."""
+    """How long the monitor was down and not watched until `since`, the current mode included."""
     lasted = max(since - state.since, timedelta(0))
     if state.mode in DOWN:
         return state.down + lasted, state.still
@@ -206,8 +206,8 @@ def uptime(state: MonitorState, *, registered_at: datetime, now: datetime) -> fl
 class Outage(NamedTuple):
     """An outage of the recorder itself, from the last tick before it to the first one after it.
 
-    The process was down or stood still, the database took no writes, or the clock jumped: beats that were sent meanwhile
-    are lost, unless their sender retried.
+    The process was down or suspended, the database accepted no writes, or the clock jumped. Beats that were sent in this time are
+    lost, unless their sender retried.
     """
 
     start: datetime
@@ -215,7 +215,7 @@ class Outage(NamedTuple):
 
     @property
     def is_short(self) -> bool:
-        """Whether clients that retry have reached the recorder after all."""
+        """Whether the retries of the cron command outlast the outage."""
         return self.end - self.start <= SHORT_OUTAGE
 
 
@@ -229,10 +229,10 @@ def outage_between(last_tick: datetime | None, now: datetime) -> Outage | None:
 def deadline_after_outage(
     outage: Outage, *, expected_at: datetime, deadline_at: datetime, period: timedelta, grace: timedelta
 ) -> tuple[datetime, bool]:
-    """The deadline of a monitor that is up after an outage, and whether it is unverified: the expected beat may have been lost.
+    """The deadline after an outage of a monitor that is up, and whether it is unverified: the expected beat may be lost.
 
-    A short outage leaves time for the retries. After a longer one, a beat that may have been sent meanwhile is given up, and
-    the deadline is that of the beat after it.
+    After a short outage there is time for the retries. After a longer one, a beat that was sent in this time counts as lost, and
+    the deadline is that of the next beat.
     """
     if outage.is_short:
         return max(deadline_at, outage.end + max(grace, LEAST_GRACE)), False

@@ -1,4 +1,4 @@
-"""The sweep: finds monitors past their deadline, makes them dead and raises their alerts; it also detects outages of the recorder."""
+"""The sweep: marks monitors past their deadline as dead and raises their alerts; it also detects outages of the recorder."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -13,14 +13,14 @@ from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, ONLY, TICKS
 from campus import Moment, Span
 
 MONITORS_PER_TRANSACTION = 1_000
-"""Beats wait no longer than so many take."""
+"""A sweep blocks beats for no longer than this many monitors take."""
 TICK_TOLERANCE = timedelta(seconds=1)
-"""A tick this soon after a jump may still be of the time before it."""
+"""A tick this soon after a jump may still show the time before it."""
 
 
 class SweepResult(NamedTuple):
-    """What one sweep did: the outage that it found, how many monitors it made dead, the next deadline, and the jump of the clock
-    that it adopted."""
+    """What one sweep did: the outage that it detected, the number of deaths, the next deadline, and the jump of the clock that it
+    adopted."""
 
     outage: Outage | None
     died: int
@@ -29,7 +29,7 @@ class SweepResult(NamedTuple):
 
 
 def sweep_at_each(connection: Connection, readings: Sequence[ClockReading]) -> list[SweepResult | Exception]:
-    """One sweep for each reading of the clock: a batch."""
+    """One sweep for each reading of the clock, as a batch."""
     return [_sweep_at(connection, reading) for reading in readings]
 
 
@@ -42,9 +42,9 @@ def _sweep_at(connection: Connection, reading: ClockReading) -> SweepResult:
 
 
 def sweep(connection: Connection, now: datetime) -> int:
-    """Make monitors past their deadline dead, the longest overdue first, up to MONITORS_PER_TRANSACTION; returns how many.
+    """Mark monitors past their deadline as dead, the longest overdue first, up to MONITORS_PER_TRANSACTION; returns how many.
 
-    The UPDATE repeats the condition on the deadline: a beat that was committed meanwhile has moved it.
+    The UPDATE repeats the condition on the deadline, because a beat that was committed meanwhile has moved it.
     """
     due = and_(MONITORS.c.mode == "up", MONITORS.c.deadline_at <= now)
     first = select(MONITORS.c.id).where(due).order_by(MONITORS.c.deadline_at).limit(MONITORS_PER_TRANSACTION)
@@ -65,7 +65,7 @@ def _next_deadline(connection: Connection) -> datetime | None:
 
 
 def keep_time(connection: Connection, now: datetime) -> Outage | None:
-    """Write a tick, the proof that the recorder is running; after an outage, move the deadlines first. Returns the outage."""
+    """Write a tick, the proof that the recorder is running. After an outage, first move the deadlines. Returns the outage."""
     last = last_tick(connection)
     if last is None:
         connection.execute(insert(TICKS).values(id=ONLY, at=now))

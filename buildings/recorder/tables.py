@@ -1,4 +1,4 @@
-"""The tables of the recorder: monitors, their capsules, owners, targets with their undelivered alerts, and the time of the last sweep."""
+"""The tables of the recorder: monitors, capsules, owners, targets with their undelivered alerts, and the time of the last sweep."""
 
 from datetime import datetime, timedelta
 
@@ -16,7 +16,7 @@ class Tables(SQLModel, registry=registry()):
 
 
 class Owner(Tables, table=True):
-    """A key's lineage that owns monitors: how many, when its key ends, and how many confirmations it had sent on one day."""
+    """The lineage of a key that owns monitors: how many, when the key expires, and how many confirmations it requested on one day."""
 
     __tablename__ = "owner"
 
@@ -36,9 +36,9 @@ class Target(AlertTarget, Tables, table=True):
 class Monitor(Tables, table=True):
     """One monitor: its schedule, its state (see state_machine.MonitorState), and its last beats.
 
-    `capsules` counts the stored ones and gives the slot of the next; `fence` counts the takeovers. `expiry_told_at` is when
-    the last notice of its deletion was raised. `minute` and `minute_beats` count the beats of the current minute.
-    `unverified`: the deadline was moved because of an outage of the recorder.
+    `capsules` is how many were ever stored, which determines the slot of the next; `fence` counts the takeovers.
+    `expiry_told_at` is when the last notice of its deletion was raised. `minute` and `minute_beats` count the beats of the
+    current minute. `unverified`: the deadline was moved because of an outage of the recorder.
     """
 
     __tablename__ = "monitor"
@@ -101,7 +101,7 @@ class Capsule(Tables, table=True):
 
 
 class RetiredSecret(Tables, table=True):
-    """A secret that a takeover has made invalid: its beats are refused as `taken_over`."""
+    """A secret that a takeover made invalid: its beats are refused with `taken_over`."""
 
     __tablename__ = "retired_secret"
 
@@ -110,7 +110,7 @@ class RetiredSecret(Tables, table=True):
 
 
 class Alert(WaitingAlert, Tables, table=True):
-    """One undelivered alert for one target, as of the time when it was raised; one about the recorder itself has no monitor."""
+    """One undelivered alert for one target, as it was raised. An alert about the recorder itself has no monitor."""
 
     __table_args__ = (
         UniqueConstraint("monitor_id", "epoch", "kind", "target_id", name="uq_alert_monitor_id"),
@@ -135,7 +135,7 @@ class Tick(Tables, table=True):
 
 
 class Reply(Tables, table=True):
-    """The answer to a registration with an Idempotency-Key, sealed under that key."""
+    """The answer to a registration with an Idempotency-Key, encrypted under that key."""
 
     __tablename__ = "reply"
 

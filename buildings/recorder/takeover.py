@@ -1,4 +1,4 @@
-"""Where a capsule is handed over: to its owner, and to the replacement that takes over a dead monitor under a new secret."""
+"""Reading capsules, and takeover: a replacement claims a dead monitor, with its last capsule and a new secret."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -51,9 +51,9 @@ def read_capsules(connection: Connection, credentials: Credentials, *, url: str,
 
 
 def take_over(connection: Connection, credentials: Credentials, *, url: str, now: datetime, entropy: Entropy) -> Taken:
-    """Give a dead monitor to the first who asks, with its last capsule, a new secret and the next fence.
+    """Give a dead monitor to the first caller who claims it, with its last capsule, a new secret and the next fence.
 
-    Problem 409 `not_dead` for everyone else. A deadline that has passed counts before the sweep has found it.
+    Problem 409 `not_dead` for all others. A passed deadline counts even before the sweep notices it.
     """
     row = authorized_monitor(connection, credentials, key_only=True)
     died = apply_event(stored_state(row), "deadline", stored_schedule(row), now)

@@ -15,11 +15,11 @@ UNREACHABLE = (
     "The host of alert_webhook cannot be found or reached at the moment. Check its name: alerts are lost unless it can be reached."
 )
 CONFIRMATIONS_PER_DAY = 20
-"""Confirmations that one key may have sent in a day; without a limit the service would relay unwanted mail."""
+"""Confirmation e-mails for one key in a day. Without this limit anyone could make the service send unwanted mail."""
 
 
 def webhook_address(url: str, web: GuardedClient, channels: Sequence[Channel]) -> Address:
-    """The address of a webhook, by the first channel that recognizes it. Problem 422 for a URL that breaks a rule."""
+    """The address of a webhook, for the first channel that recognizes it. Problem 422 for a URL that breaks a rule."""
     try:
         web.check_url(url)
     except TargetRefused as refused:
@@ -38,9 +38,9 @@ def email_address(text: str, channels: Sequence[Channel]) -> Address:
 
 
 async def check_webhook(address: Address, web: GuardedClient, channels: Sequence[Channel]) -> str | None:
-    """Refuse what alerts may not be sent to, Problem 422 with the rule that is broken; nothing is connected before that is known.
+    """Refuse a webhook to which alerts may not be sent, such as one in a private network, before any connection is made.
 
-    Returns a warning about a host that cannot be found or reached at the moment: that may be its name, or the network.
+    Problem 422 with the broken rule. Returns a warning if the host cannot be found or reached at the moment.
     """
     try:
         await next(one for one in channels if one.kind == address.kind).check(address.text, web)
@@ -52,7 +52,7 @@ async def check_webhook(address: Address, web: GuardedClient, channels: Sequence
 
 
 def claim_target(connection: Connection, address: Address, by: Registrant, *, now: datetime, entropy: Entropy) -> ClaimedTarget:
-    """The target at an address; without an owner it is one monitor's alone: Problem 409 `target_in_use` or `monitor_limit_reached`."""
+    """The target at an address. Without an owner it has one monitor: Problem 409 `target_in_use` or `monitor_limit_reached`."""
     try:
         return alerts.claim_target(connection, address, by, outbox=OUTBOX, now=now, entropy=entropy)
     except TargetRefused as refused:
@@ -61,7 +61,7 @@ def claim_target(connection: Connection, address: Address, by: Registrant, *, no
 
 
 def ask_to_confirm(connection: Connection, target_id: str, owner: str, *, monitor_id: str, now: datetime) -> None:
-    """Send the confirmation to an address, at most once a day. Problem 429 beyond the key's limit for today."""
+    """Send the e-mail that asks for confirmation, at most once a day to one address. Problem 429 beyond the key's limit for today."""
     if not may_be_asked(connection, OUTBOX, target_id, now=now):
         return
     day = now.date().toordinal()
