@@ -33,9 +33,7 @@ async def follow_keys(site: RecorderSite) -> None:
     """
     for lineage, known, asleep in await in_snapshot(site.storage, _owners):
         end = await site.keys.end_of(lineage)
-        ends_at = (
-            end if end is not None else min(known, site.state.time.now())
-        )  # every key was revoked: it ends now, or has ended
+        ends_at = end if end is not None else min(known, site.state.time.now())  # every key was revoked: it ends now, or has ended
         if ends_at == known and site.state.time.now() < ends_at + WATCHED_AFTER_EXPIRY and not asleep:
             continue
         changed = await in_transaction(site.storage, partial(_follow_key, lineage=lineage, ends_at=ends_at, now=site.state.time.now()))

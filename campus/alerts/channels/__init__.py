@@ -44,7 +44,12 @@ class Channel(ABC):
 
     kind: ClassVar[str]
     confirms: ClassVar[bool] = False
-    """Whether a target's owner must confirm it before any alert is sent there."""
+    """Whether a target's owner must confirm it before any alert is sent there. Such a channel has a method `ask`."""
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        if cls.confirms and cls.ask is Channel.ask:
+            raise TypeError(f"{cls.__name__} sets confirms = True and has no method `ask`; add one that sends the question")
 
     @abstractmethod
     def recognizes(self, address: str) -> bool:
@@ -64,8 +69,8 @@ class Channel(ABC):
         """Send the message; returns the outcome. An exception counts as a failed try."""
 
     async def ask(self, attempt: Attempt, question: Question) -> Outcome:
-        """Ask a target that is not verified whether it may be sent alerts; for channels that set `confirms`."""
-        raise NotImplementedError(f"the channel {self.kind} sets confirms and does not ask")
+        """Ask a target's owner for confirmation; for channels that set `confirms`."""
+        raise TypeError(f"targets of the channel {self.kind} need no confirmation: let `compose` return a Content, not a Question")
 
 
 async def post(client: GuardedClient, url: httpx.URL | str, body: bytes, headers: dict[str, str]) -> httpx.Response | Outcome:
