@@ -17,12 +17,11 @@ that fails is retried for days and then disabled. No caller's target delays the 
 building.
 """
 
-from campus.alerts.channels import Attempt, Channel, post
 from campus.alerts.channels.discord import Discord
 from campus.alerts.channels.email import Email, email_pages
 from campus.alerts.channels.webhook import Webhook, signing_secret
 from campus.alerts.dispatcher import AlertLimits, Dispatcher, WakeUp, open_dispatcher
-from campus.alerts.message import AlertContents, AlertText, Content, Message, Outcome, Question
+from campus.alerts.message import AlertContents, AlertText, Attempt, Channel, Content, Message, Outcome, Question, post
 from campus.alerts.outbox import CONFIRM, AlertTarget, Outbox, WaitingAlert
 from campus.alerts.targets import (
     Address,

@@ -12,10 +12,9 @@ from functools import partial
 import anyio
 from sqlalchemy import Connection
 
-from campus.alerts.channels import Attempt, Channel
 from campus.alerts.deliveries import Claimer, Delivered, Failed, store_results
 from campus.alerts.fair_shares import HEALTHS, Health, Shares, UnderWay
-from campus.alerts.message import AlertContents, Message, Outcome, Question
+from campus.alerts.message import AlertContents, Attempt, Channel, Message, Outcome, Question
 from campus.alerts.outbox import Outbox
 from campus.alerts.turns import Pace, Turns, step_after
 from campus.errors import StorageUnavailable

@@ -8,8 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from campus.alerts.channels import Channel
 from campus.alerts.fair_shares import Health
+from campus.alerts.message import Channel
 from campus.alerts.outbox import CONFIRM, Outbox
 from campus.errors import TargetRefused
 from campus.secrets import Entropy, random_id

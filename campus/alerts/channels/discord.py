@@ -10,8 +10,7 @@ import httpx
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_json
 
-from campus.alerts.channels import Attempt, Channel, post
-from campus.alerts.message import DELIVERED, AlertText, Content, Outcome
+from campus.alerts.message import DELIVERED, AlertText, Attempt, Channel, Content, Outcome, post
 from campus.errors import TargetRefused
 from campus.outbound.http_clients import GuardedClient
 

@@ -13,8 +13,7 @@ from sqlalchemy import Row, select
 from starlette.requests import Request
 from starlette.responses import Response
 
-from campus.alerts.channels import Attempt, Channel
-from campus.alerts.message import DELIVERED, Content, Outcome, Question
+from campus.alerts.message import DELIVERED, Attempt, Channel, Content, Outcome, Question
 from campus.alerts.outbox import Outbox
 from campus.alerts.targets import confirm_target, unsubscribe_target
 from campus.building import Page

@@ -8,8 +8,7 @@ from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from urllib.parse import urlsplit
 
-from campus.alerts.channels import Attempt, Channel, post
-from campus.alerts.message import DELIVERED, Content, Outcome
+from campus.alerts.message import DELIVERED, Attempt, Channel, Content, Outcome, post
 
 GONE = 410
 REDIRECTS = range(300, 400)
