@@ -11,6 +11,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
+import anyio
 import httpx
 from starlette.types import ASGIApp
 
@@ -66,8 +67,10 @@ class Campus:
         await self.scheduler.run()
 
     async def run_services(self) -> None:
-        """Run the buildings' services, until cancelled."""
-        await self.services.run()
+        """Run the buildings' services and measure the event loop's lag, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.counters.event_loop_lag.measure)
+            await self.services.run()
 
     async def run_job(self, name: str, **options: Any) -> None:
         """Run one job now. Raises JobRefused when another process runs it."""

@@ -1,15 +1,18 @@
-"""What operators see of a running campus: its log, one line per event, and the counters that /metrics shows."""
+"""What operators see of a running campus: its log, one line per event, the counters that /metrics shows, and the event loop's lag."""
 
 import logging
 import re
 import sys
 import time
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import accumulate
 from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
 from starlette.requests import ClientDisconnect
 
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -17,6 +20,10 @@ STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "
 LIBRARIES = ("httpx", "httpx2", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "x402", "web3")
 LIBRARY_LEVELS = dict.fromkeys(LIBRARIES, logging.WARNING) | {"stamina": logging.ERROR}
 URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>\\]+", re.IGNORECASE)
+LAG = "campus_event_loop_lag_seconds"
+LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+LAG_INTERVAL = 0.02
+"""Fifty wake-ups a second take less than a thousandth of a CPU, and no stall of more than 20 ms is missed."""
 
 
 class OneLine(logging.Formatter):
@@ -88,6 +95,35 @@ def _cut(found: re.Match[str]) -> str:
     return url if url.rstrip(".,;:)]/") in (origin, origin.rstrip("]")) else f"{origin}/…"
 
 
+class EventLoopLag:
+    """A histogram of how much later than asked the event loop woke a task: the time by which every other call was delayed too."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(LAG_BOUNDS) + 1)
+        self._sum = 0.0
+
+    async def measure(self) -> None:
+        """Measure until cancelled."""
+        while True:
+            due = time.perf_counter() + LAG_INTERVAL
+            await anyio.sleep(LAG_INTERVAL)
+            self.add(max(0.0, time.perf_counter() - due))
+
+    def add(self, seconds: float) -> None:
+        """Count one wake-up."""
+        self._counts[bisect_left(LAG_BOUNDS, seconds)] += 1
+        self._sum += seconds
+
+    def collect(self) -> Iterator[Any]:
+        """Called by the Prometheus library."""
+        from prometheus_client.core import HistogramMetricFamily
+
+        bounds = [*(str(bound) for bound in LAG_BOUNDS), "+Inf"]
+        histogram = HistogramMetricFamily(LAG, "how much later than asked the event loop wakes a task")
+        histogram.add_metric([], list(zip(bounds, accumulate(self._counts), strict=True)), self._sum)
+        yield histogram
+
+
 class Counters:
     """Counts events by building and labels; a counter appears with its first event. For any thread.
 
@@ -95,6 +131,7 @@ class Counters:
     """
 
     def __init__(self) -> None:
+        self.event_loop_lag = EventLoopLag()
         self._counters: dict[str, Any] = {}
         self._creating = Lock()
 
@@ -105,7 +142,7 @@ class Counters:
         (counter.labels(**labels) if labels else counter).inc(times)
 
     def page(self) -> bytes:
-        """All counters in Prometheus' text format."""
+        """Everything in Prometheus' text format."""
         from prometheus_client import generate_latest
 
         with self._creating:
@@ -124,4 +161,6 @@ class Counters:
     def _registry(self) -> Any:
         from prometheus_client import CollectorRegistry
 
-        return CollectorRegistry()
+        registry = CollectorRegistry()
+        registry.register(self.event_loop_lag)
+        return registry

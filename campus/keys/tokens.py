@@ -7,22 +7,23 @@ Because of the checksum a typo is refused without reading the database, and a sc
 Only its SHA-256 is stored: 190 random bits need no slow hash.
 """
 
+import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
-from typing import Any
 from zlib import crc32
 
 import anyio
-from sqlalchemy import bindparam, or_, update
+from sqlalchemy import Connection
 from sqlmodel import col, select
 
 from campus.caller import Credential
 from campus.keys.tables import KeyRow
 from campus.secrets import Entropy, base62, random_base62
-from campus.storage import Storage
+from campus.storage import Storage, in_transaction, is_postgres
 
 START = "campus_live_"
 BODY_LENGTH = 32
@@ -32,6 +33,13 @@ TOKEN_LENGTH = len(START) + BODY_LENGTH + CHECKSUM_LENGTH
 SHAPE = re.compile(rf"{START}([0-9A-Za-z]{{{BODY_LENGTH}}})([0-9A-Za-z]{{{CHECKSUM_LENGTH}}})")
 CACHE_SECONDS = 5.0
 CACHE_SIZE = 10_000
+USES_PER_TRANSACTION = 500
+SQLITE_TIME = len("2026-08-21 12:00:00.000000")
+STORE_LAST_USED = (
+    "UPDATE keys SET last_used_at = used.at FROM {used} WHERE keys.id = used.id AND (last_used_at IS NULL OR last_used_at < used.at)"
+)
+STORE_IN_SQLITE = STORE_LAST_USED.format(used="(SELECT key AS id, value AS at FROM json_each(?)) AS used")
+STORE_IN_POSTGRES = STORE_LAST_USED.format(used="unnest($1::text[], $2::timestamptz[]) AS used (id, at)")
 UNKNOWN = Credential("unknown")
 
 
@@ -105,22 +113,18 @@ class TokenCache:
         self._known.pop(digest, None)
 
     async def flush_last_used(self) -> None:
-        """Store when each key was last used since the last flush; a stored time never goes back."""
-        used, self._used = self._used, {}
-        if not used:
-            return
-        try:
-            await self._write_last_used(used)
-        except BaseException:  # a cancellation too
-            self._used = used | self._used
-            raise
+        """Store when each key was last used since the last flush, so many at a time that no call waits long for it.
 
-    async def _write_last_used(self, used: dict[str, datetime]) -> None:
-        earlier = or_(col(KeyRow.last_used_at).is_(None), col(KeyRow.last_used_at) < bindparam("used_at"))
-        statement = update(KeyRow).where(col(KeyRow.id) == bindparam("key_id"), earlier).values(last_used_at=bindparam("used_at"))
-        rows: list[dict[str, Any]] = [{"key_id": key_id, "used_at": at} for key_id, at in sorted(used.items())]
-        async with self._storage.write() as session:
-            await (await session.connection()).execute(statement, rows)
+        A stored time never goes back.
+        """
+        used, self._used = self._used, {}
+        while used:
+            some = dict(used.popitem() for _ in range(min(len(used), USES_PER_TRANSACTION)))
+            try:
+                await in_transaction(self._storage, partial(_store_last_used, used=some))
+            except BaseException:  # a cancellation too
+                self._used = used | some | self._used
+                raise
 
     async def _read_shared(self, digest: bytes) -> Credential:
         read_at = self._monotonic()
@@ -157,3 +161,11 @@ class TokenCache:
             return Credential("expired", found.key)
         self._used[found.key.id] = now
         return found
+
+
+def _store_last_used(connection: Connection, used: Mapping[str, datetime]) -> None:
+    if is_postgres(connection):
+        connection.exec_driver_sql(STORE_IN_POSTGRES, (list(used), list(used.values())))
+    else:
+        texts = {key_id: at.astimezone(UTC).isoformat(" ", "microseconds")[:SQLITE_TIME] for key_id, at in used.items()}
+        connection.exec_driver_sql(STORE_IN_SQLITE, (json.dumps(texts),))
