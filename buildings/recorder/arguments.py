@@ -72,7 +72,7 @@ CapsuleValue = Annotated[
     Field(
         description="Your state as JSON, at most 32,768 bytes, for a replacement that continues your work, such as"
         ' {"step": 7, "done": ["a"], "next": "b"}. Stored for monitors that a key owns: the last five.'
-        " Leave it out to send none; null is stored as null."
+        " Leave it out to send none. null is stored as null; of several nulls in a row one is stored."
     ),
 ]
 Seq = Annotated[

@@ -23,6 +23,7 @@ from buildings.recorder.beats import (
     BEATS_PER_MINUTE,
     EPOCH,
     MICROSECOND,
+    NULL,
     OLDER_BYTES,
     Beat,
     BeatOutcome,
@@ -84,6 +85,8 @@ def record_one_by_one(connection: Connection, beats: Sequence[Beat]) -> list[Bea
     monitors = load_monitors(connection, ids)
     if repeated := {beat.monitor_id for beat in beats if repeats_seq(beat, monitors.get(beat.monitor_id))}:
         load_last_capsules(connection, [monitors[name] for name in repeated])
+    if nulls := {beat.monitor_id for beat in beats if beat.capsule == NULL and beat.monitor_id in monitors}:
+        load_nulls(connection, [monitors[name] for name in nulls])
     results = [apply_beat(monitors.get(beat.monitor_id), beat) for beat in beats]
     unauthorized = [index for index, result in enumerate(results) if result is None]
     if unauthorized:
@@ -142,7 +145,11 @@ LOAD = (
     " FROM monitor m LEFT JOIN owner o ON o.lineage = m.owner WHERE m.id "
 )
 IN_JSON = "IN (SELECT value FROM json_each(?))"  # a fixed text
-LAST_CAPSULES = "SELECT m.id, c.body FROM monitor m JOIN capsule c ON c.monitor_id = m.id AND c.seq = m.last_seq WHERE m.id "
+WITH_SEQ = "SELECT m.id, c.body FROM monitor m JOIN capsule c ON c.monitor_id = m.id AND c.seq = m.last_seq WHERE m.id "
+NULLS = (
+    "SELECT m.id, c.body FROM monitor m JOIN capsule c ON c.monitor_id = m.id AND c.number = m.capsules - 1"
+    " WHERE length(c.body) = 4 AND m.id "
+)
 STORE = "UPDATE monitor SET {values} WHERE id = {key}"
 STORE_CAPSULE = (
     "INSERT INTO capsule (monitor_id, slot, number, seq, at, body) VALUES ({values})"
@@ -161,14 +168,25 @@ def load_monitors(connection: Connection, ids: Iterable[str]) -> dict[str, Loade
 
 def load_last_capsules(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
     """Load the capsule that is stored under each monitor's last seq."""
-    query, names = LAST_CAPSULES, [monitor.id for monitor in monitors]
+    bodies = _bodies(connection, WITH_SEQ, monitors)
+    for monitor in monitors:
+        monitor.last_capsule = bodies.get(monitor.id)
+
+
+def load_nulls(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
+    """Load whether each monitor's last capsule is null."""
+    bodies = _bodies(connection, NULLS, monitors)
+    for monitor in monitors:
+        monitor.last_is_null = bodies.get(monitor.id) == NULL
+
+
+def _bodies(connection: Connection, query: str, monitors: Sequence[LoadedMonitor]) -> dict[str, bytes]:
+    names = [monitor.id for monitor in monitors]
     if is_postgres(connection):
         found = connection.exec_driver_sql(query + "= ANY($1)", (names,))
     else:
         found = connection.exec_driver_sql(query + IN_JSON, (json.dumps(names),))
-    bodies = dict(tuple(row) for row in found.fetchall())
-    for monitor in monitors:
-        monitor.last_capsule = bodies.get(monitor.id)
+    return {name: bytes(body) for name, body in found.fetchall()}
 
 
 def _loaded(row: Sequence[Any]) -> LoadedMonitor:

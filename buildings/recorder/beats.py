@@ -26,6 +26,7 @@ BEATS_PER_MINUTE = 120
 MAX_CAPSULE_BYTES = 32_768
 CAPSULES_PER_MONITOR = 5
 PREVIEW_CHARACTERS = 200
+NULL = b"null"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 """number * MICROSECOND costs a third of timedelta(microseconds=number)."""
@@ -74,7 +75,8 @@ class LoadedMonitor:
     """A monitor in memory, while the beats of one transaction are applied to it in their order.
 
     `stores_until` is when its owner's key expires, None without an owner. `new_capsules` are the capsules to store: slot, number,
-    seq, time and JSON. `last_capsule` is the capsule stored under `last_seq`, once load_last_capsules was called.
+    seq, time and JSON. `last_capsule` is the capsule stored under `last_seq`, once load_last_capsules was called, and
+    `last_is_null` whether the last capsule of all is null, once load_nulls was called.
     """
 
     id: str
@@ -95,6 +97,7 @@ class LoadedMonitor:
     new_capsules: list[tuple[int, int, int | None, datetime, bytes]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     last_capsule: bytes | None = None
+    last_is_null: bool = False
 
 
 def apply_beat(monitor: LoadedMonitor | None, beat: Beat) -> BeatOutcome | Exception | None:
@@ -157,13 +160,18 @@ def _notice(monitor: LoadedMonitor, before: MonitorState, kind: Kind, beat: Beat
 
 
 def _store_capsule(monitor: LoadedMonitor, beat: Beat) -> bool:
-    """Store the beat's capsule if a valid key owns the monitor; returns whether it is stored now."""
+    """Store the beat's capsule if a valid key owns the monitor; returns whether it is stored now.
+
+    Some clients send null for every argument that they leave out. So of several nulls in a row only one is stored.
+    """
     capsule, number = beat.capsule, monitor.capsules
     if not isinstance(capsule, bytes) or monitor.stores_until is None or beat.at >= monitor.stores_until:
         return False
-    if is_new(beat.seq, monitor.last_seq):
+    repeats_null = capsule == NULL and monitor.last_is_null
+    if is_new(beat.seq, monitor.last_seq) and not (repeats_null and beat.seq is None):
+        number -= repeats_null
         monitor.new_capsules.append((number % CAPSULES_PER_MONITOR, number, beat.seq, beat.at, capsule))
-        monitor.capsules = number + 1
+        monitor.capsules, monitor.last_is_null = number + 1, capsule == NULL
         if beat.seq is not None:
             monitor.last_seq, monitor.last_capsule = beat.seq, capsule
     return True

@@ -39,6 +39,9 @@ RECORDED: Columns = (
     (REPLIES, ("at",)),
 )
 """Times at which something happened: they stay, except future ones, which a clock that was ahead has written."""
+EXPIRING: Columns = ((ALERTS, ("at", "since", "until")), (CAPSULES, ("at",)), (REPLIES, ("at",)))
+"""Times that move when the clock is set forward, so that nothing is deleted for an age that it does not have: undelivered alerts, the
+capsules that they show, and stored answers."""
 
 
 class ClockReading(NamedTuple):
@@ -125,9 +128,10 @@ def step_back(connection: Connection, last: datetime, *, now: datetime) -> bool:
 def move_times(connection: Connection, jump: timedelta, *, now: datetime) -> None:
     """Move the stored times by a jump of the clock, which shows `now` after it."""
     by, until = literal(jump, Span()), literal(now, Moment())
-    for table, names in COUNTED:
+    forward = jump > timedelta(0)
+    for table, names in (*COUNTED, *EXPIRING) if forward else COUNTED:
         connection.execute(update(table).values({name: table.c[name] + by for name in names}))
-    if jump < timedelta(0):
+    if not forward:
         for table, names in RECORDED:
             moved = {name: case((table.c[name] > until, table.c[name] + by), else_=table.c[name]) for name in names}
             connection.execute(update(table).values(moved))

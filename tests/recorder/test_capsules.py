@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import anyio
 import pytest
 from recorder.recorders import Recorder
 
@@ -97,6 +98,20 @@ async def test_null_is_a_capsule_and_a_missing_capsule_is_none(over_each_frame: 
     assert (await over_each_frame.beat(monitor)).data["capsule_stored"] is False
     assert (await over_each_frame.beat(monitor, capsule=None)).data["capsule_stored"] is True
     assert await capsules(over_each_frame, monitor, key) == [None, {"step": 1}]
+
+
+async def test_nulls_one_after_the_other_replace_no_capsule_with_content(on_each_database: Recorder) -> None:
+    """Some clients send null for every argument that they leave out."""
+    key = await on_each_database.campus.key("recorder")
+    monitor = await on_each_database.register(key=key)
+    for capsule in ({"step": 1}, *[None] * 7, {"step": 2}, None):
+        assert (await on_each_database.beat(monitor, capsule=capsule)).data["capsule_stored"] is True
+    async with anyio.create_task_group() as tasks:
+        for seq in (5, None):
+            tasks.start_soon(lambda seq=seq: on_each_database.beat(monitor, capsule=None, seq=seq))
+    assert await capsules(on_each_database, monitor, key) == [None, {"step": 2}, None, {"step": 1}]
+    assert [(await on_each_database.beat(monitor, capsule=one, seq=5)).code for one in (None, {"step": 3})] == [None, "seq_reused"]
+    assert (await on_each_database.row(monitor)).beats == 13
 
 
 async def test_a_capsule_in_the_query_is_a_string(recorder: Recorder) -> None:

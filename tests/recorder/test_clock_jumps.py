@@ -1,7 +1,7 @@
 """Jumps of the machine's clock: deaths are found by elapsed time, no agent is declared dead for a jump, and nothing is deleted."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -219,6 +219,29 @@ async def test_nothing_is_deleted_within_an_hour_of_a_jump(on_each_database: Rec
         await watch(on_each_database, seconds=5)
     assert await kinds(on_each_database, silent) in ([], ["blind"])
     assert await on_each_database.row(silent) is not None
+
+
+async def test_a_clock_that_is_set_forward_ages_no_undelivered_alert_and_no_stored_answer(
+    on_each_database: Recorder, receiver: Receiver
+) -> None:
+    """As on a machine that starts with an old time and then gets the right one."""
+    body, headers = {"name": "a", "alert_webhook": receiver.url()}, {"Idempotency-Key": "Zk3vQ8xN1rT6yB2mW9cL4hJ7"}
+    http = on_each_database.campus.http
+    first = (await http.post("/v1/recorder/monitors", json=body, headers=headers)).json()
+    receiver.answer(500)
+    await on_each_database.beat(first, status="fail")
+    await watch(on_each_database, seconds=5)
+    on_each_database.clock.step(YEAR)
+    await watch(on_each_database, seconds=3700, pace=10)
+    await on_each_database.campus.run("tidy")
+    assert await kinds(on_each_database, first) == ["failed"]
+    receiver.answer(200)
+    await on_each_database.deliver()
+    (sent,) = [one.json for one in receiver.requests if one.json["type"] == "monitor.failed"]
+    for time in ("timestamp", "since"):
+        assert on_each_database.clock() - datetime.fromisoformat(sent[time]) < timedelta(hours=2)
+    again = await http.post("/v1/recorder/monitors", json=body, headers=headers)
+    assert (again.status_code, again.json()) == (200, first)
 
 
 async def test_readiness_reports_a_clock_jump(on_each_database: Recorder) -> None:
