@@ -27,6 +27,7 @@ from campus.errors import CampusError, LoadError
 from campus.http.health import Health
 from campus.http.pages import admin_app
 from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task
+from campus.jobs.run import SharedJobStore
 from campus.keys.keyring import BuildingKeys, KeyRing
 from campus.observability import Counters
 from campus.outbound.http_clients import GuardedClient, feeds_client, guarded_client
@@ -180,6 +181,8 @@ class SharedServices:
         """Open a building's site: migrate its tables and make its state."""
         building = loaded.building
         tables = building.tables
+        if tables:
+            await self._report_lost_database(loaded.name)
         storage = await self.core.databases.storage_of(loaded.name, tables) if tables else NoStorage(loaded.name)
         if self.serving and tables and (missing := await missing_from(storage, tables)):
             raise LoadError(
@@ -205,6 +208,15 @@ class SharedServices:
         )
         async with AsyncExitStack() as stack:
             yield replace(site, state=await _state_of(loaded, site, stack))
+
+    async def _report_lost_database(self, name: str) -> None:
+        """Log an error if a building's database has no tables although its jobs have run: it was lost, and is created again."""
+        if await self.core.databases.is_empty(name):
+            records = await SharedJobStore(self.core.storage).records()
+            if known := [job for job in records if job.startswith(f"{name}.")]:
+                advice = "stop this campus and restore all of its data from one backup, unless you deleted this database on purpose"
+                where = self.core.databases.describe(name)
+                log.error("database was lost", extra={"building": name, "missing": where, "jobs_have_run": known, "advice": advice})
 
 
 async def _state_of(loaded: LoadedBuilding, site: Site[Any, Any], stack: AsyncExitStack) -> object:

@@ -91,6 +91,14 @@ class Databases:
                 " one backup, or move that data away to begin with nothing"
             )
 
+    async def is_empty(self, name: str) -> bool:
+        """Whether a database has no tables; changes nothing."""
+        return await self._backend.version_of(name) is None
+
+    def describe(self, name: str) -> str:
+        """What to call the database of this name in a sentence."""
+        return self._backend.describe(name)
+
     def findings(self) -> Sequence[str]:
         """Why nothing can be written, a sentence each; empty while all is well."""
         return self._backend.findings()

@@ -118,6 +118,18 @@ def test_a_lost_core_schema_beside_a_full_one_is_not_taken_for_new(tmp_path: Pat
     postgres.drop_database(name)
 
 
+def test_an_operator_learns_at_start_that_a_buildings_database_was_lost(tmp_path: Path) -> None:
+    config = write_config(tmp_path, '[storage]\nurl = "sqlite:data"\n[buildings.recorder]\n', port=free_port())
+    lost, run = tmp_path / "data" / "recorder.db", ("run", "recorder.follow_keys", "--config", str(config))
+    assert "database was lost" not in command(*run).stderr + command(*run).stderr
+    lost.unlink()
+    said = command(*run).stderr
+    assert "database was lost" in said
+    assert str(lost) in said
+    assert "stop this campus and restore all of its data from one backup" in said
+    assert "database was lost" not in command(*run).stderr
+
+
 def test_a_new_building_beside_a_full_database_is_new(tmp_path: Path) -> None:
     config = write_config(tmp_path, '[buildings.gateway]\npath = "/"\n', port=free_port())
     assert command("audit", "--config", str(config)).returncode == 0
