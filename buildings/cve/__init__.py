@@ -5,7 +5,7 @@ from datetime import timedelta
 from buildings.cve.arguments import PROBLEMS
 from buildings.cve.checks import feeds_are_reachable, list_is_fresh, stored_lists_add_up
 from buildings.cve.latest import latest, reload
-from buildings.cve.refresh import refresh
+from buildings.cve.refresh import grade, refresh
 from buildings.cve.server import mcp
 from buildings.cve.settings import CveSettings
 from buildings.cve.tables import Tables
@@ -16,7 +16,11 @@ building = Building(
     settings=CveSettings,
     tables=Tables,
     state=latest,
-    jobs=[Job(refresh, daily_at=lambda settings: settings.refresh_at), Job(reload, every=timedelta(seconds=5), on="each")],
+    jobs=[
+        Job(refresh, daily_at=lambda settings: settings.refresh_at),
+        Job(grade),
+        Job(reload, every=timedelta(seconds=5), on="each"),
+    ],
     checks=[Check(list_is_fresh, on="ready"), Check(feeds_are_reachable), Check(stored_lists_add_up, on="audit")],
     problems=PROBLEMS,
 )

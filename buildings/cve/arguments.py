@@ -75,6 +75,18 @@ Day = Annotated[
     ),
 ]
 
+ForecastDay = Annotated[
+    date | None,
+    BeforeValidator(lambda value: None if value is None else read_day(value)),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "string", "format": "date"}, {"type": "null"}],
+            "description": "Day of a past list (UTC), as YYYY-MM-DD. Default: the newest list.",
+            "examples": ["2026-08-21"],
+        }
+    ),
+]
+
 PROBLEMS: Mapping[str, str] = {
     "invalid_date": "A date is not a calendar day written YYYY-MM-DD.",
     "invalid_cve_id": "A CVE identifier is not of the form CVE-<year>-<number>.",

@@ -8,6 +8,9 @@ from datetime import date, datetime
 import anyio.to_thread
 
 from buildings.cve.edition import Edition
+from buildings.cve.forecast_models import ForecastList, ForecastRecord, ForecastTeaser
+from buildings.cve.forecast_results import forecast_teaser_of, record_of, sample_forecast
+from buildings.cve.forecast_store import load_forecast, load_record, newest_record_version
 from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict
 from buildings.cve.results import brief_of, feeds_of, fresh_of, teaser_of, verdict_of
 from buildings.cve.sample import sample_edition
@@ -29,8 +32,17 @@ class DayResults:
     fresh: FreshList
 
 
+@dataclass(frozen=True, kw_only=True)
+class ForecastAnswers:
+    """What the forecast's tools return on one day."""
+
+    today: date
+    forecast: ForecastList
+    teaser: ForecastTeaser
+
+
 class Latest:
-    """The list that one process serves; `reload` fetches a newer one from the database."""
+    """The list that one process serves, with its forecast; `reload` fetches a newer one from the database."""
 
     def __init__(self, storage: Storage) -> None:
         self.edition: Edition | None = None
@@ -39,6 +51,10 @@ class Latest:
         self._brief: Brief | None = None
         self._results: DayResults | None = None
         self._archive: dict[date, Brief] = {}
+        self._forecast: ForecastList | None = None
+        self._forecast_answers: ForecastAnswers | None = None
+        self._record: ForecastRecord | None = None
+        self._record_version: str | None = None
 
     @property
     def real_edition(self) -> Edition | None:
@@ -47,23 +63,25 @@ class Latest:
 
     async def reload(self) -> None:
         """Serve the newest stored list; cheap when nothing changed."""
-        version = await newest_version(self._storage)
+        version, record_version = await newest_version(self._storage), await newest_record_version(self._storage)
+        if record_version != self._record_version:
+            self._record, self._record_version = await load_record(self._storage), record_version
         if version == self._version:
             return
         if stored := await load_latest(self._storage):
-            self.show(stored)
+            self.show(stored, await load_forecast(self._storage, stored.edition.day))
         else:
             self._version = version  # it cannot be read; do not try again until it changes
 
-    def show(self, stored: Stored) -> None:
-        """Serve a stored list."""
-        self._show(stored.edition, stored.brief)
+    def show(self, stored: Stored, forecast: ForecastList | None) -> None:
+        """Serve a stored list and its forecast."""
+        self._show(stored.edition, stored.brief, forecast)
         self._version = stored.version
 
     async def show_sample(self) -> None:
         """Serve the shipped sample until there is a list."""
         edition = await anyio.to_thread.run_sync(sample_edition)
-        self._show(edition, brief_of(edition, today=edition.day))
+        self._show(edition, brief_of(edition, today=edition.day), sample_forecast(edition))
 
     def results(self, now: datetime, *, full_list: Callable[[], str]) -> DayResults:
         """The results of the day; raises Problem 503 while there is no list."""
@@ -85,14 +103,38 @@ class Latest:
             self._archive[day] = brief
         return self._archive.get(day)
 
-    def _show(self, edition: Edition, brief: Brief) -> None:
+    def forecast(self, now: datetime, *, full_list: Callable[[], str], record: str) -> ForecastAnswers:
+        """The day's forecast; raises Problem 503 while there is none."""
+        today = now.date()
+        if self._forecast_answers is None or self._forecast_answers.today != today:
+            edition, _ = self._shown()
+            if self._forecast is None:
+                raise _not_yet("no forecast has been made yet: the first one comes with the next list")
+            issues = edition.facts.issues
+            forecast = self._forecast.model_copy(update={"stale": issues.is_stale(today), "feeds": feeds_of(issues, today=today)})
+            teaser = forecast_teaser_of(forecast, full_list=full_list(), record=record)
+            self._forecast_answers = ForecastAnswers(today=today, forecast=forecast, teaser=teaser)
+        return self._forecast_answers
+
+    def record(self) -> ForecastRecord:
+        """The public record of all grades; raises Problem 503 while there is no list."""
+        if self._record is None:
+            edition, _ = self._shown()
+            self._record = record_of(edition, ())
+        return self._record
+
+    def _show(self, edition: Edition, brief: Brief, forecast: ForecastList | None) -> None:
         self.edition, self._brief, self._results = edition, brief, None
+        self._forecast, self._forecast_answers = forecast, None
+        if self._record_version is None:
+            self._record = None
         self._archive.clear()
 
     def _shown(self) -> tuple[Edition, Brief]:
         if self.edition is None or self._brief is None:
-            detail = "no list has been made yet: the first one follows as soon as the feeds have been read; try again in a few minutes"
-            raise Problem(503, "no_list_yet", detail, headers={"Retry-After": str(RETRY_SECONDS)})
+            raise _not_yet(
+                "no list has been made yet: the first one follows as soon as the feeds have been read; try again in a few minutes"
+            )
         return self.edition, self._brief
 
     def _make(self, today: date, full_list: str) -> DayResults:
@@ -100,6 +142,10 @@ class Latest:
         issues = edition.facts.issues
         brief = published.model_copy(update={"stale": issues.is_stale(today), "feeds": feeds_of(issues, today=today)})
         return DayResults(today=today, brief=brief, teaser=teaser_of(brief, full_list=full_list), fresh=fresh_of(edition, today=today))
+
+
+def _not_yet(detail: str) -> Problem:
+    return Problem(503, "no_list_yet", detail, headers={"Retry-After": str(RETRY_SECONDS)})
 
 
 CveSite = Site[CveSettings, Latest]

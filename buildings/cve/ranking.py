@@ -113,7 +113,7 @@ class RankedSet:
 
     def find(self, cve_id: str) -> RankedCve | None:
         """The rank and EPSS of a CVE; None when it is not ranked."""
-        row = _row_of(number_of(cve_id), self.numbers)
+        row = row_of(number_of(cve_id), self.numbers)
         return None if row is None else self._cve_at(row)
 
     def first(self, count: int) -> list[tuple[int, RankedCve]]:
@@ -137,7 +137,7 @@ class RankedSet:
 
         Not compressed: that would halve the size, and unpacking would delay the start.
         """
-        return b"".join([HEAD.pack(MARK, len(self)), *(_little(column).tobytes() for column in self._columns())])
+        return b"".join([HEAD.pack(MARK, len(self)), *(little_endian(column).tobytes() for column in self._columns())])
 
     @classmethod
     def unpack(cls, block: bytes) -> "RankedSet":
@@ -173,14 +173,15 @@ def sorted_scores(numbers: "array[int]", epss: "array[float]", percentiles: "arr
 
 
 def _with_unscored(scores: Scores, added: Mapping[int, date]) -> Scores:
-    unscored = array("q", sorted(number for number in added if _row_of(number, scores.numbers) is None))
+    unscored = array("q", sorted(number for number in added if row_of(number, scores.numbers) is None))
     if not unscored:
         return scores
     missing = array("d", [UNSCORED]) * len(unscored)
     return sorted_scores(scores.numbers + unscored, scores.epss + missing, scores.percentiles + missing)
 
 
-def _row_of(number: int, numbers: "array[int]") -> int | None:
+def row_of(number: int, numbers: "array[int]") -> int | None:
+    """The row of a CVE number in a column in ascending order; None when it is not there."""
     row = bisect_left(numbers, number)
     return row if row < len(numbers) and numbers[row] == number else None
 
@@ -195,11 +196,12 @@ def _columns_of(block: memoryview, count: int) -> "Iterator[array[Any]]":
         column = array(code)
         end = start + count * column.itemsize
         column.frombytes(block[start:end])
-        yield _little(column)
+        yield little_endian(column)
         start = end
 
 
-def _little(column: "array[Any]") -> "array[Any]":
+def little_endian(column: "array[Any]") -> "array[Any]":
+    """The column in the byte order in which columns are stored, or back from it."""
     if sys.byteorder == "little":
         return column
     swapped = column[:]

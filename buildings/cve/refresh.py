@@ -1,4 +1,4 @@
-"""The daily job: read KEV, EPSS and NVD, make the day's list and store it; on failure keep the last list and say why."""
+"""The daily jobs: read KEV, EPSS and NVD, make the day's list and forecast, or keep the last and say why; and grade past lists."""
 
 import logging
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from buildings.cve.feeds.download import Copy, Download, Fetcher, RetryPolicy, S
 from buildings.cve.feeds.epss import EpssDay, parse_epss
 from buildings.cve.feeds.kev import KevCatalog, parse_kev
 from buildings.cve.feeds.nvd_pages import WINDOW_SECONDS, NvdRead, read_nvd
+from buildings.cve.forecast_store import grade_lists, make_outlook
 from buildings.cve.latest import CveSite
 from buildings.cve.settings import CveSettings
 from buildings.cve.store import Failure, held_copies, load_brief, note_failure, save
@@ -170,13 +171,14 @@ async def renew(site: CveSite, *, day: date | None = None, accept: bool = False,
         await note_failure(site.storage, Failure(feed=error.feed, reason=error.reason, at=now))
         raise
     edition = await anyio.to_thread.run_sync(lambda: _edition(day, read, last, made_at=now))
-    stored = await save(site.storage, edition, copies=read.copies)
+    outlook = await make_outlook(site.storage, edition, last)
+    stored = await save(site.storage, edition, copies=read.copies, forecast=outlook.rows)
     if read.nvd_failure:
         await note_failure(site.storage, Failure(feed=read.nvd_failure.feed, reason=read.nvd_failure.reason, at=now))
     if stored:
-        site.state.show(stored)
-    else:
-        await site.state.reload()
+        await grade_lists(site.storage, edition)
+        site.state.show(stored, outlook.forecast)
+    await site.state.reload()
     site.count("refresh", outcome="made")
     issues = edition.facts.issues
     log.info("list made", extra={"day": str(day), "ranked": len(edition.ranked), "kev": str(issues.kev), "epss": str(issues.epss)})
@@ -191,3 +193,11 @@ async def _check_day(site: CveSite, day: date, last: Edition | None, *, accept: 
 
 def _edition(day: date, read: FeedContents, last: Edition | None, *, made_at: datetime) -> Edition:
     return make_edition(day=day, made_at=made_at, kev=read.kev, epss=read.epss, nvd=read.nvd, nvd_issue=read.nvd_issue, last=last)
+
+
+async def grade(site: CveSite) -> None:
+    """Grade every past day's rankings against what the newest list shows, as each refresh does."""
+    await site.state.reload()
+    if edition := site.state.real_edition:
+        await grade_lists(site.storage, edition)
+        await site.state.reload()

@@ -1,11 +1,13 @@
-"""The MCP server of the daily list: five tools, and their HTTP routes and prices."""
+"""The MCP server of the daily list and the forecast: the tools, with their HTTP routes and prices."""
 
 from decimal import Decimal
 
 from fastmcp import FastMCP
 
-from buildings.cve.arguments import CveId, Day
-from buildings.cve.latest import CveSite, DayResults
+from buildings.cve.arguments import CveId, Day, ForecastDay
+from buildings.cve.forecast_models import ForecastList, ForecastRecord, ForecastTeaser
+from buildings.cve.forecast_store import forecast_days, load_forecast
+from buildings.cve.latest import CveSite, DayResults, ForecastAnswers
 from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict, either
 from buildings.cve.store import archived_days
 from campus import CurrentSite, Problem, access, free, route
@@ -18,7 +20,8 @@ mcp = FastMCP(
     instructions="Which vulnerabilities to fix first: once a day all CVEs are ranked by known exploitation (CISA KEV), the probability of "
     "exploitation (EPSS) and the days since the KEV listing. Start with brief_teaser, the top three. top_cves_today returns the day's list "
     "of 25 with its methodology, kev_fresh the week's additions to KEV, cve_verdict the rank of one CVE and why, and archived_brief the "
-    "list of a past day.",
+    "list of a past day. next_in_kev looks ahead: the 100 CVEs likeliest to be added to KEV within 30 days; next_record shows how past "
+    "lists fared.",
 )
 
 
@@ -85,19 +88,71 @@ async def archived_brief(date: Day, site: CveSite = CurrentSite()) -> Brief:
     return brief
 
 
+@mcp.tool(title="Next in KEV: the first 3 names", annotations=READ_ONLY, meta=route("GET /v1/next/teaser", cache=TEASER_CACHE) | free())
+async def next_teaser(site: CveSite = CurrentSite()) -> ForecastTeaser:
+    """Return the first three names of the forecast: the CVEs that are likeliest to be added to KEV within 30 days.
+
+    Returns the identifiers in rank order, with vendor and product where they are known, without scores. `full_list` says
+    how to get all 100 with their factors, and at what price. `record` is where past lists are graded.
+    """
+    return _forecast(site).teaser
+
+
+@mcp.tool(title="Next in KEV: 100 CVEs to watch", annotations=READ_ONLY, meta=route("GET /v1/next") | access(price="0.02"))
+async def next_in_kev(date: ForecastDay = None, site: CveSite = CurrentSite()) -> ForecastList:
+    """Return the 100 CVEs that are not in KEV and are likeliest to be added to it within 30 days. Use it to watch and prepare.
+
+    Each entry has rank, score and the four factors that make it up, EPSS now and a week ago, estimated age, vendor and
+    product where NVD names them, and the precision that past lists have had down to its rank. Expect about one in a
+    hundred to be added: use top_cves_today to decide what to patch first. `date` returns the list of a past day as it was
+    published; a day without a list is refused and costs nothing.
+    """
+    if date is None:
+        return _forecast(site).forecast
+    if found := await load_forecast(site.storage, date):
+        return found
+    days = await forecast_days(site.storage)
+    there_are = f"there are forecasts from {days[0]} to {days[1]}" if days else "no forecast has been made yet"
+    raise Problem(404, "no_data_for_date", f"there is no forecast for the date {date}; {there_are}")
+
+
+@mcp.tool(title="Record of past forecasts", annotations=READ_ONLY, meta=route("GET /v1/next/record", cache=TEASER_CACHE) | free())
+async def next_record(site: CveSite = CurrentSite()) -> ForecastRecord:
+    """Return how past lists fared: the forecast against KEV's later additions, the brief against later ransomware use.
+
+    Use it to judge how far to trust next_in_kev and top_cves_today. For each ranking it has the number of graded lists,
+    hits, precision and recall at several depths, next to EPSS alone and two candidates that were registered beforehand; and
+    the newest names that came true.
+    """
+    return site.state.record()
+
+
+def _forecast(site: CveSite) -> ForecastAnswers:
+    record = f"{site.url}/v1/next/record"
+    return site.state.forecast(site.now(), full_list=lambda: _full_forecast(site), record=record)
+
+
 def _results(site: CveSite) -> DayResults:
     return site.state.results(site.now(), full_list=lambda: _full_list(site))
 
 
 def _full_list(site: CveSite) -> str:
     """How to get the full list and at what price, as the operator set it."""
-    tool = site.directory.tool(site.name, "top_cves_today")
+    return _ways_to(site, "top_cves_today", what="All 25 CVEs with scores, factors and methodology")
+
+
+def _full_forecast(site: CveSite) -> str:
+    return _ways_to(site, "next_in_kev", what="All 100 CVEs with scores, factors and precision")
+
+
+def _ways_to(site: CveSite, name: str, *, what: str) -> str:
+    tool = site.directory.tool(site.name, name)
     if tool is None:
         return "The full list is not available here."
     ways = [f"with a key of scope {tool.key_scope}{_cheapest(site, tool.key_scope)}"] if tool.key_scope else []
     ways += [f"${tool.price} per call"] if tool.price else []
     price = "free" if tool.free else ", or ".join(ways) or "not sold at the moment"
-    return f"All 25 CVEs with scores, factors and methodology: {tool.http[0]}, or the MCP tool {tool.name}; {price}."
+    return f"{what}: {tool.http[0]}, or the MCP tool {tool.name}; {price}."
 
 
 def _cheapest(site: CveSite, scope: str) -> str:

@@ -2,7 +2,7 @@
 
 import logging
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import uuid4
@@ -18,7 +18,7 @@ from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.models import Brief
 from buildings.cve.ranking import RankedSet
 from buildings.cve.results import brief_of
-from buildings.cve.tables import LATEST, ArchivedBrief, ArchivedSet, FeedState, LatestList
+from buildings.cve.tables import LATEST, ArchivedBrief, ArchivedSet, FeedState, LatestList, Tables
 from campus import Storage
 
 log = logging.getLogger(__name__)
@@ -74,11 +74,12 @@ def _opened(row: LatestList, archived: ArchivedBrief) -> Stored:
     return Stored(version=row.version, edition=edition, brief=_brief(archived))
 
 
-async def save(storage: Storage, edition: Edition, *, copies: Mapping[str, Copy | None]) -> Stored | None:
+async def save(storage: Storage, edition: Edition, *, copies: Mapping[str, Copy | None], forecast: Sequence[Tables] = ()) -> Stored | None:
     """Store a day's list and archive its brief, all in one transaction; returns the list to serve now.
 
-    None when a later day's list is already stored: then this one is only archived. `copies` are of the feeds that were
-    read, for the next conditional requests; None where the server sent no ETag or Last-Modified.
+    None when a later day's list is already stored: then this one is only archived. `forecast` are the rows of its forecast,
+    which are stored only if it is served. `copies` are of the feeds that were read, for the next conditional requests; None
+    where the server sent no ETag or Last-Modified.
     """
     brief = await anyio.to_thread.run_sync(lambda: brief_of(edition, today=edition.day))
     latest, archived, leading = await anyio.to_thread.run_sync(_packed, edition, brief)
@@ -88,6 +89,8 @@ async def save(storage: Storage, edition: Edition, *, copies: Mapping[str, Copy 
         await session.merge(leading)
         if shown is None or shown <= edition.day:
             await session.merge(latest)
+            for row in forecast:
+                await session.merge(row)
             await _note_copies(session, copies)
             return Stored(version=latest.version, edition=edition, brief=brief)
         row = await session.get_one(LatestList, LATEST)

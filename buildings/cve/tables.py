@@ -1,4 +1,4 @@
-"""The CVE building's tables: the latest list, every day's brief with its leading ranks, and the state of each feed."""
+"""The CVE building's tables: the latest list, every day's brief and forecast, what grading them needs, and the state of each feed."""
 
 from datetime import date, datetime
 
@@ -57,3 +57,61 @@ class FeedState(Tables, table=True):
     last_modified: str | None = None
     failed_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     failure: str | None = None
+
+
+class ArchivedForecast(Tables, table=True):
+    """The forecast of one day, kept for ever: its JSON as published, compressed."""
+
+    __tablename__ = "archived_forecast"
+
+    day: date = Field(primary_key=True)
+    made_at: datetime = Field(sa_type=UtcDateTime)
+    forecast: bytes
+
+
+class RankingOrder(Tables, table=True):
+    """One ranking of one day for its grading: CVE numbers in order, compressed, and dropped when the `grade`, JSON, is final.
+
+    The first `leading` of them were on the list; `total` CVEs were ranked.
+    """
+
+    __tablename__ = "ranking_order"
+
+    day: date = Field(primary_key=True)
+    ranking: str = Field(primary_key=True)
+    leading: int
+    total: int
+    numbers: bytes
+    grade: bytes | None = None
+    is_final: bool
+
+
+class RansomwareFlip(Tables, table=True):
+    """A CVE that KEV tied to ransomware after it had listed it; `day` is that of the first list that shows it."""
+
+    __tablename__ = "ransomware_flip"
+
+    cve_id: str = Field(primary_key=True)
+    day: date = Field(primary_key=True)
+
+
+class EpssChange(Tables, table=True):
+    """How EPSS changed: the scores of `previous_day` that are others on `day`, as a compressed block."""
+
+    __tablename__ = "epss_change"
+
+    day: date = Field(primary_key=True)
+    model: str
+    previous_day: date
+    previous_model: str
+    changes: bytes
+
+
+class GradedRecord(Tables, table=True):
+    """The public record of all grades, in one row: its JSON, compressed. `version` changes with it."""
+
+    __tablename__ = "graded_record"
+
+    id: int = Field(default=LATEST, primary_key=True)
+    version: str
+    record: bytes

@@ -37,8 +37,8 @@ class Tool:
     arguments: Mapping[str, str] = field(default_factory=dict)
 
 
-FREE = {"list_buildings", "how_to_pay", "about_service", "brief_teaser"}
-PAID = {"top_cves_today", "kev_fresh", "cve_verdict", "a miss", "archived_brief", "a day without a list", "no CVE"}
+FREE = {"list_buildings", "how_to_pay", "about_service", "brief_teaser", "next_teaser", "next_record"}
+PAID = {"top_cves_today", "kev_fresh", "cve_verdict", "a miss", "archived_brief", "a day without a list", "no CVE", "next_in_kev"}
 CALLS = {
     **{name: Tool(name, "/mcp", f"/v1/gateway/{name}") for name in ("list_buildings", "how_to_pay", "about_service")},
     "brief_teaser": Tool("brief_teaser", "/cve/mcp", "/v1/brief/teaser"),
@@ -48,6 +48,9 @@ CALLS = {
     "a miss": Tool("cve_verdict", "/cve/mcp", "/v1/cve/{cve_id}", {"cve_id": "CVE-1999-0001"}),
     "archived_brief": Tool("archived_brief", "/cve/mcp", "/v1/archive/{date}", {"date": "TODAY"}),
     "a day without a list": Tool("archived_brief", "/cve/mcp", "/v1/archive/{date}", {"date": "2001-02-03"}),
+    "next_teaser": Tool("next_teaser", "/cve/mcp", "/v1/next/teaser"),
+    "next_record": Tool("next_record", "/cve/mcp", "/v1/next/record"),
+    "next_in_kev": Tool("next_in_kev", "/cve/mcp", "/v1/next"),
     "no CVE": Tool("cve_verdict", "/cve/mcp", "/v1/cve/{cve_id}", {"cve_id": "CVE-21-4"}),
 }
 REFUSED_WITH_A_KEY = {"a day without a list": (404, "no_data_for_date"), "no CVE": (400, "invalid_cve_id")}

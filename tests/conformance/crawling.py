@@ -12,7 +12,13 @@ from conformance.served_campus import ServedCampus
 PACKAGES = ("@agentcash/discovery@1.7.5",)
 SCRIPT = Path(__file__).with_name("read_as_crawler.mjs")
 RUN_SECONDS = 120
-PRICES = {"/v1/brief/today": "0.02 USD", "/v1/kev/fresh": "0.01 USD", "/v1/cve/{cve_id}": "0.005 USD", "/v1/archive/{date}": "0.05 USD"}
+PRICES = {
+    "/v1/brief/today": "0.02 USD",
+    "/v1/kev/fresh": "0.01 USD",
+    "/v1/cve/{cve_id}": "0.005 USD",
+    "/v1/archive/{date}": "0.05 USD",
+    "/v1/next": "0.02 USD",
+}
 OPTIONAL = {"OPENAPI_CONTACT_MISSING", "L4_GUIDANCE_MISSING", "MPP_NO_PAYMENT_CHALLENGES"}
 """Warnings about optional members, and one of MPP, another protocol, which treats every WWW-Authenticate as its own."""
 

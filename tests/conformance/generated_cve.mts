@@ -16,3 +16,8 @@ console.log(JSON.stringify({ name: "top_cves_today", status: 200, ok: source !==
 await read("kev_fresh", client.GET("/v1/kev/fresh"));
 await read("cve_verdict", client.GET("/v1/cve/{cve_id}", { params: { path: { cve_id: "CVE-2021-44228" } } }));
 await read("archived_brief", client.GET("/v1/archive/{date}", { params: { path: { date } } }));
+await read("next_teaser", client.GET("/v1/next/teaser"));
+const { data: forecast } = await client.GET("/v1/next", { params: { query: {} } });
+const rise: number | undefined = forecast?.entries[0]?.factors.rise;
+console.log(JSON.stringify({ name: "next_in_kev", status: 200, ok: rise !== undefined }));
+await read("next_record", client.GET("/v1/next/record"));

@@ -11,8 +11,8 @@ from conformance.served_campus import ServedCampus
 SCRIPT = Path(__file__).with_name("call_with_typescript.mjs")
 CLIENTS = 3
 RUN_SECONDS = 120
-FREE = {"brief_teaser"}
-TOOLS = FREE | {"top_cves_today", "kev_fresh", "cve_verdict", "archived_brief"}
+FREE = {"brief_teaser", "next_teaser", "next_record"}
+TOOLS = FREE | {"top_cves_today", "kev_fresh", "cve_verdict", "archived_brief", "next_in_kev"}
 REFUSALS = {"none": "access_required", "cve": None, "recorder": "insufficient_scope", "expired": "key_expired"}
 """The problem code of a paid tool for each key; None if it answers."""
 

@@ -15,8 +15,11 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
-FREE = ("/v1/gateway/list_buildings", "/v1/gateway/how_to_pay", "/v1/gateway/about_service", "/v1/brief/teaser")
-PAID = ("/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/archive/{date}")
+FREE = (
+    *("/v1/gateway/list_buildings", "/v1/gateway/how_to_pay", "/v1/gateway/about_service"),
+    *("/v1/brief/teaser", "/v1/next/teaser", "/v1/next/record"),
+)
+PAID = ("/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/archive/{date}", "/v1/next")
 OWN_REFUSALS = {"no_data_for_date"}
 EXAMPLES = 15
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

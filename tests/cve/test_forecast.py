@@ -1,0 +1,203 @@
+"""The forecast and its public record: the real list of one day, its grading, and the tools that serve both."""
+
+import gzip
+import json
+import math
+from collections import defaultdict
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.past_forecasts import EPSS_FILES, KEV_FILE, lines_of, replay
+from campus.testing import Clock
+
+pytestmark = pytest.mark.anyio
+
+KEV, EPSS, NVD = "/kev.json", "/epss.csv.gz", "/rest/json/cves/2.0"
+
+
+def scores_in(file: Path) -> dict[str, float]:
+    """The scores of a file, by CVE."""
+    rows = gzip.decompress(file.read_bytes()).decode().splitlines()[2:]
+    return {cve_id: float(score) for cve_id, score, _ in (row.split(",") for row in rows)}
+
+
+def log_odds(probability: float) -> float:
+    bounded = min(max(probability, 0.00001), 0.99999)
+    return math.log(bounded) - math.log(1 - bounded)
+
+
+def forecast_by_hand(scores: dict[str, float], week_ago: dict[str, float], listed: set[str], day: date) -> list[tuple[str, float]]:
+    """Every CVE's score by the published formula, the highest first."""
+    by_year: dict[int, list[int]] = defaultdict(list)
+    for cve_id in scores:
+        _, year, number = cve_id.split("-")
+        by_year[int(year)].append(int(number))
+    found = []
+    for year, numbers in by_year.items():
+        since_new_year = (day - date(year, 1, 1)).days + 1
+        length = min(since_new_year, (date(year + 1, 1, 1) - date(year, 1, 1)).days)
+        for place, number in enumerate(sorted(numbers), start=1):
+            cve_id = f"CVE-{year}-{number:04d}"
+            if cve_id in listed:
+                continue
+            age = max(since_new_year - length * place / len(numbers), 0) / 365.25
+            beside = {f"CVE-{year}-{number - 1:04d}", f"CVE-{year}-{number + 1:04d}"} & listed
+            rise = min(4, log_odds(scores[cve_id]) - log_odds(week_ago[cve_id])) if cve_id in week_ago else 0
+            score = 0.5 * log_odds(scores[cve_id]) - math.log(age + 0.02) + 1.5 * bool(beside) + rise
+            found.append((score, scores[cve_id], year, number))
+    return [(f"CVE-{year}-{number:04d}", score) for score, _, year, number in sorted(found, reverse=True)]
+
+
+async def test_the_real_forecasts_follow_the_formula_and_are_graded_as_counted_by_hand(real_feeds: Path) -> None:
+    published = json.loads((real_feeds / KEV_FILE).read_bytes())
+    added = {one["cveID"]: date.fromisoformat(one["dateAdded"]) for one in published["vulnerabilities"]}
+    replayed = await replay(real_feeds)
+    lists, record = replayed.lists, replayed.record
+
+    day = date(2026, 8, 15)
+    archived = lists[day]
+    scores, week_ago = (scores_in(real_feeds / EPSS_FILES[one]) for one in (day, date(2026, 8, 8)))
+    expected = forecast_by_hand(scores, week_ago, {cve_id for cve_id, on in added.items() if on <= day}, day)
+    assert (archived["day"], archived["count"], archived["of"]) == ("2026-08-15", 100, len(expected))
+    assert archived["epss_compared_with"] == "2026-08-08"
+    assert [(entry["cve_id"], entry["score"]) for entry in archived["entries"]] == [
+        (cve_id, pytest.approx(score, abs=0.00051)) for cve_id, score in expected[:100]
+    ]
+    assert lists[date(2026, 8, 8)]["epss_compared_with"] is None, "the scores before it are six months old, and of another model"
+    for entry in archived["entries"]:
+        assert entry["score"] == pytest.approx(sum(entry["factors"].values()), abs=0.0025)
+        assert (entry["epss"], entry["epss_week_ago"]) == (scores[entry["cve_id"]], week_ago.get(entry["cve_id"]))
+
+    by_hand = {
+        (entry["cve_id"], str(day), entry["rank"], str(added[entry["cve_id"]]))
+        for day, list_ in lists.items()
+        for entry in list_["entries"]
+        if (on := added.get(entry["cve_id"])) and day < on <= day + timedelta(days=30)
+    }
+    printed = [line for line in lines_of(record) if " rank " in line]
+    assert sorted(printed) == sorted(f"{on} rank {rank:>3}  {cve_id}  listed on {listed}" for cve_id, on, rank, listed in by_hand)
+    assert len(by_hand) > 3, by_hand
+    forecast = next(one for one in record["rankings"] if one["ranking"] == "next_in_kev")
+    first = date(2026, 1, 30)
+    in_window = [cve_id for cve_id, on in added.items() if first < on <= first + timedelta(days=30)]
+    assert (forecast["graded"], forecast["waiting"], forecast["events"]) == (1, 3, len(in_window))
+    hundred = next(one for one in forecast["depths"] if one["first"] == 100)
+    assert (hundred["names"], hundred["hits"]) == (100, sum(on == "2026-01-30" for _, on, _, _ in by_hand))
+
+
+@pytest.fixture(params=["http", "mcp"])
+def frame(request) -> str:
+    return request.param
+
+
+def outside_kev(count: int) -> dict[str, float]:
+    """Scores of CVEs that KEV does not list."""
+    return {f"CVE-2025-{20_000 + 10 * n}": round(0.9 * n / count, 5) for n in range(count)}
+
+
+def next_day(clock: Clock, publisher, make, *, days: int = 1, listed=(), **catalog: Any) -> None:
+    """Let days pass, and publish KEV with more listings."""
+    clock.move(timedelta(days=days))
+    released = clock().replace(hour=13).isoformat().replace("+00:00", "Z")
+    publisher.put(KEV, make.kev_catalog([*make.listings(1200), *listed], released=released, **catalog))
+
+
+async def test_the_forecast_through_its_tools(publisher, open_test_campus, make, frame) -> None:
+    names = {"configurations": [{"nodes": [{"cpeMatch": [{"vulnerable": True, "criteria": "cpe:2.3:a:initech:tps:1:*:*:*:*:*:*:*"}]}]}]}
+    publisher.put(EPSS, make.epss_file(make.many_scores(1200) | outside_kev(300) | {"CVE-2025-31337": 0.97, "CVE-2026-9999": 0.5}))
+    publisher.put(NVD, make.nvd_page([make.nvd_record("CVE-2026-9999", **names)]))
+    async with open_test_campus(publisher.url, frame=frame) as campus:
+        await campus.run("refresh")
+        assert (await campus.call("next_in_kev")).status == 402
+        assert (await campus.call("next_in_kev", date="nonsense")).status == 402
+        key = await campus.key("cve")
+        found = (await campus.call("next_in_kev", key=key)).data
+        assert (found["day"], found["count"], found["of"], found["epss_compared_with"]) == ("2026-08-21", 100, 302, None)
+        assert [entry["rank"] for entry in found["entries"]] == list(range(1, 101))
+        first = found["entries"][0]
+        assert (first["cve_id"], first["vendor"], first["product"], first["epss_week_ago"]) == ("CVE-2026-9999", "initech", "tps", None)
+        assert first["precision"] == {"lists": 0, "names": 0, "listed": 0, "share": None}
+        assert first["age_days"] == 0, "the newest number of the year"
+
+        teaser = (await campus.call("next_teaser")).data
+        assert [one["cve_id"] for one in teaser["teaser"]] == [entry["cve_id"] for entry in found["entries"][:3]]
+        assert teaser["teaser"][0].keys() == {"rank", "cve_id", "vendor", "product"}
+        assert "http://campus.test/v1/next" in teaser["full_list"]
+        assert (await campus.call("next_record")).data["rankings"][0]["graded"] == 0
+
+        assert (await campus.call("next_in_kev", key=key, date="2026-08-21")).data == found
+        for day, code in [("2026-08-20", "no_data_for_date"), ("2026-02-30", "invalid_date"), ("21.8.2026", "invalid_date")]:
+            assert (await campus.call("next_in_kev", key=key, date=day)).code == code
+        free = json.dumps([teaser, (await campus.call("next_record")).data])
+        assert [entry["cve_id"] for entry in found["entries"][3:] if entry["cve_id"] in free] == [], "what is sold is not given away"
+
+
+async def test_what_is_listed_later_is_a_hit_and_gives_each_rank_its_precision(publisher, open_test_campus, make, storage_url) -> None:
+    clock = Clock(datetime(2026, 8, 21, 21, tzinfo=UTC))
+    publisher.put(EPSS, make.epss_file(make.many_scores(1200) | outside_kev(300)))
+    async with open_test_campus(publisher.url, clock=clock, storage=storage_url) as campus:
+        await campus.run("refresh")
+        names = [entry["cve_id"] for entry in (await campus.call("next_in_kev", key="cve")).data["entries"]]
+        on_the_day = make.kev_entry(names[0], date(2026, 8, 21))
+        second = make.kev_entry(names[1], date(2026, 9, 20))
+        late = make.kev_entry(names[2], date(2026, 9, 21))
+        tied = make.kev_entry("CVE-2026-1000", date(2026, 7, 1), knownRansomwareCampaignUse="Known")
+        unranked = make.kev_entry("CVE-2026-77777", date(2026, 9, 1))
+        next_day(clock, publisher, make, days=30, listed=[on_the_day, second, tied, unranked])
+        await campus.run("refresh")
+        record = (await campus.call("next_record")).data
+        assert [(hit["cve_id"], hit["rank"], hit["list_day"]) for hit in record["hits"]] == [(names[1], 2, "2026-08-21")]
+        assert [(one["graded"], one["waiting"]) for one in record["rankings"]] == [(0, 2)] * 5
+
+        next_day(clock, publisher, make, listed=[on_the_day, second, late, tied, unranked])
+        await campus.run("refresh")
+        graded = {one["ranking"]: one for one in (await campus.call("next_record")).data["rankings"]}
+        assert {name: (one["graded"], one["events"], one["published"]) for name, one in graded.items()} == {
+            "next_in_kev": (1, 2, True),
+            "next_in_kev_with_vendor": (1, 2, False),
+            "epss": (1, 2, False),
+            "brief": (1, 1, True),
+            "brief_with_vendor": (1, 1, False),
+        }
+        assert graded["next_in_kev"]["depths"][0] == {"first": 25, "names": 25, "hits": 1, "precision": 0.04, "recall": 0.5}
+        place = 1199  # the first listing of July has the least recency and the lowest EPSS of all
+        assert graded["brief"]["auc"] == pytest.approx(1 - place / 1199, abs=1e-4)
+
+        await campus.run("grade")
+        assert {one["ranking"]: one for one in (await campus.call("next_record")).data["rankings"]} == graded, (
+            "grading again changes nothing"
+        )
+        await campus.run("refresh")
+        entries = (await campus.call("next_in_kev", key="cve")).data["entries"]
+        assert entries[0]["precision"] == {"lists": 1, "names": 1, "listed": 0, "share": 0.0}
+        assert entries[1]["precision"] == {"lists": 1, "names": 2, "listed": 1, "share": 0.5}
+        assert entries[9]["precision"] == {"lists": 1, "names": 10, "listed": 1, "share": 0.1}
+
+
+async def test_a_rise_is_measured_over_the_days_between_and_within_one_model(publisher, open_test_campus, make) -> None:
+    clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
+    scores = make.many_scores(1200) | outside_kev(300) | {"CVE-2025-31337": 0.01}
+    rising = {day: 0.01 + 0.02 * day for day in range(1, 9)}
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+
+        async def day(number: int, more: dict[str, float], **about: str) -> dict[str, Any]:
+            publisher.put(EPSS, make.epss_file(scores | more, scored=f"2026-08-{21 + number:02d}T12:00:00Z", **about))
+            await campus.run("refresh")
+            found = (await campus.call("next_in_kev", key="cve")).data
+            clock.move(timedelta(days=1))
+            return found
+
+        await day(0, {})
+        found = {}
+        for number, score in rising.items():
+            found = await day(number, {"CVE-2025-31337": score, "CVE-2026-9001": 0.3} if number > 4 else {"CVE-2025-31337": score})
+        assert found["epss_compared_with"] == "2026-08-22"
+        risen, new = (next(one for one in found["entries"] if one["cve_id"] == cve_id) for cve_id in ("CVE-2025-31337", "CVE-2026-9001"))
+        assert (risen["epss"], risen["epss_week_ago"]) == (0.17, 0.03)
+        assert risen["factors"]["rise"] == pytest.approx(log_odds(0.17) - log_odds(0.03), abs=0.0005)
+        assert (new["epss_week_ago"], new["factors"]["rise"]) == (None, 0)
+        other = await day(9, {"CVE-2025-31337": 0.5}, model="v2026.08.30")
+        assert (other["epss_compared_with"], other["entries"][0]["factors"]["rise"]) == (None, 0)
