@@ -67,6 +67,9 @@ EXPLANATIONS: Mapping[str, str] = {
 }
 """The codes of campus and twins. A building explains its own codes by `Building(…, problems={code: text})`."""
 
+LONGEST_REASON = 200
+"""Characters of another machine's text that an error repeats."""
+
 UNEXPLAINED = "There is no such code, or it has no explanation: the problem's `detail` says what is wrong."
 
 
@@ -155,3 +158,8 @@ def upstream_unavailable() -> Problem:
     """503: the tool belongs to another server, which cannot be reached at the moment."""
     detail = "the server behind this tool cannot be reached at the moment; try again after the time in Retry-After"
     return Problem(503, "upstream_unavailable", detail, headers={"Retry-After": "30"})
+
+
+def one_line(text: object, *, longest: int | None = LONGEST_REASON) -> str:
+    """Another machine's text on one line and without control characters, so that it is safe to store, log and repeat."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in str(text)).split())[:longest]

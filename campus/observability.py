@@ -6,6 +6,7 @@ import sys
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
 from threading import Lock
@@ -19,6 +20,8 @@ STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "
 """The attributes of every record; all others are an event's data."""
 LIBRARIES = ("httpx", "httpx2", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "x402", "web3")
 LIBRARY_LEVELS = dict.fromkeys(LIBRARIES, logging.WARNING) | {"stamina": logging.ERROR}
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+"""RFC 3339, in UTC and whole seconds."""
 URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>\\]+", re.IGNORECASE)
 LAG = "campus_event_loop_lag_seconds"
 LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -30,7 +33,7 @@ class OneLine(logging.Formatter):
     """`2026-11-20T12:00:00Z INFO campus.jobs: job finished job=cve.refresh seconds=2.1`."""
 
     converter = staticmethod(time.gmtime)
-    default_time_format = "%Y-%m-%dT%H:%M:%SZ"
+    default_time_format = TIME_FORMAT
     default_msec_format = ""
 
     def __init__(self) -> None:
@@ -64,6 +67,11 @@ def log_to_stderr(level: int, *, requests: bool = False) -> None:
     fastmcp = logging.getLogger("fastmcp")  # it has a handler that wraps lines to a terminal's width
     fastmcp.handlers.clear()
     fastmcp.propagate = True
+
+
+def utc_text(moment: datetime) -> str:
+    """A time in UTC as operators and callers read it: RFC 3339, in whole seconds."""
+    return moment.strftime(TIME_FORMAT)
 
 
 def origin_of(url: str) -> str:

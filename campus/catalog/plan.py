@@ -1,4 +1,4 @@
-"""The plan: everything known before a database is opened, checked as a whole: buildings, tools, routes, prices and documents."""
+"""The plan: everything known before a database is opened, checked as a whole: buildings, tools, routes, prices, documents, directory."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,18 +6,19 @@ from importlib.util import find_spec
 from typing import Any
 
 import anyio
+from fastmcp.tools import Tool
 
 from campus.building import Job
-from campus.catalog.entries import building_entry, payment_entry, product_entries, seller_of, summary_of
 from campus.catalog.loader import RESERVED, Installed, LoadedBuilding, RemoteServer, load
 from campus.catalog.openapi import documents_of
 from campus.catalog.server import OpenBuilding, mcp_path_of, open_server
-from campus.config import Config
-from campus.directory import Directory, ProductEntry
+from campus.config import Config, ProductTable
+from campus.directory import BuildingEntry, Directory, PaymentEntry, ProductEntry, ToolEntry
 from campus.errors import EXPLANATIONS, ConfigError, LoadError, Unreachable
 from campus.jobs import Task
 from campus.payments.networks import network_of, with_checksum
-from campus.payments.terms import KEY_ARGUMENT, PaidTool, Payee, Pricing, paid_tool_of
+from campus.payments.terms import KEY_ARGUMENT, SCHEME, PaidTool, Payee, Pricing, paid_tool_of
+from campus.paywall.admission import ALL
 from campus.tool_access import Offer, Price
 from twins import Operation
 
@@ -217,3 +218,76 @@ def _check_seller(offer: Offer, operation: Operation) -> None:
         raise LoadError(f"{where} declares sells={argument!r}, which has a default; remove the default: a purchase must name its product")
     if KEY_ARGUMENT in operation.by_name and operation.methods != ("POST",):
         raise LoadError(f"{where} takes {KEY_ARGUMENT}, a secret that must not be in a URL; serve it with POST only")
+
+
+def product_entries(products: Mapping[str, ProductTable], seller: str | None = None) -> list[ProductEntry]:
+    """The products, as callers see them; `seller` says which tool sells it, if one does."""
+    return [
+        ProductEntry(name=name, scope=table.scope, price=table.price, term=table.term, get=_where_sold(table, seller))
+        for name, table in products.items()
+    ]
+
+
+def _where_sold(table: ProductTable, seller: str | None) -> str:
+    return "; or ".join(way for way in (seller, table.url) if way) or "from the operator of this service"
+
+
+def seller_of(opened: Sequence[OpenBuilding], *, url: str) -> str | None:
+    """Where keys are sold for a payment by x402: the route and the MCP endpoint of the first tool that sells them."""
+    for one in opened:
+        for name, operation in one.operations.items():
+            if one.offers[name].access.sells:
+                twin = f"{operation.methods[0]} {url}{operation.path}"
+                return f"{twin}, paid by x402; over MCP the tool {operation.name} at {url}{one.mcp_path}"
+    return None
+
+
+def building_entry(opened: OpenBuilding, *, url: str, products: Sequence[ProductEntry], per_call: bool) -> BuildingEntry:
+    """One building's entry; `per_call` says whether payments are accepted here."""
+    tools = tuple(_tool_entry(each, opened.offers[name], url=url, per_call=per_call) for name, each in opened.operations.items())
+    unlockable = any(tool.key_scope for tool in tools)
+    return BuildingEntry(
+        name=opened.name,
+        title=opened.server.name,
+        about=opened.server.instructions or opened.server.name,
+        mcp=f"{url}{opened.mcp_path}",
+        description=f"{url}/v1/{opened.name}",
+        openapi=f"{url}/{opened.name}/openapi.json",
+        key_scope=opened.scope if unlockable else None,
+        unlocked_by=tuple(one.name for one in products if unlockable and one.scope in (opened.scope, ALL)),
+        free_tier=_free_tier(tools),
+        tools=tools,
+    )
+
+
+def _tool_entry(operation: Operation, offer: Offer, *, url: str, per_call: bool) -> ToolEntry:
+    return ToolEntry(
+        name=operation.name,
+        summary=summary_of(operation.tool),
+        tier=offer.tier(per_call=per_call),
+        free=offer.access.is_free,
+        price=str(offer.price) if offer.price and per_call else None,
+        sells=offer.access.sells,
+        key_scope=None if offer.access.key == "never" else offer.scope,
+        http=tuple(f"{method} {url}{operation.path}" for method in operation.methods),
+    )
+
+
+def summary_of(tool: Tool) -> str:
+    """The first sentence of a tool's description."""
+    words = " ".join((tool.description or tool.name).split("\n\n")[0].split())
+    first, stop, _ = words.partition(". ")
+    return first + stop.strip()
+
+
+def _free_tier(tools: Sequence[ToolEntry]) -> str:
+    free = [tool.name for tool in tools if tool.free]
+    if len(free) == len(tools):
+        return "everything"
+    return ", ".join(free) or "nothing"
+
+
+def payment_entry(pricing: Pricing) -> PaymentEntry:
+    """How calls are paid for, as callers see it."""
+    network = pricing.payee.network
+    return PaymentEntry(scheme=SCHEME, network=network.id, network_name=network.title, asset=network.asset, pay_to=pricing.payee.address)

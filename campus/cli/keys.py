@@ -12,6 +12,7 @@ from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import read_config
 from campus.core import open_core
 from campus.keys.keyring import KeyRing
+from campus.observability import utc_text
 
 T = TypeVar("T")
 Note = Annotated[str, Parameter(help="Whom it is for, or why; shown by `campus key list`.")]
@@ -33,7 +34,10 @@ def with_keys(config: ConfigFile, work: Callable[[KeyRing], Awaitable[T]], *, re
 def issue(product: str, *, note: Note = "", config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Issue a key of a product of campus.toml, valid from now; the key is shown once."""
     key, token = with_keys(config, lambda keys: keys.issue(product, note=note))
-    show([{"id": key.id, "product": key.product, "scope": key.scope, "expires_at": utc(key.expires_at), "key": token}], as_json=as_json)
+    show(
+        [{"id": key.id, "product": key.product, "scope": key.scope, "expires_at": optional_utc(key.expires_at), "key": token}],
+        as_json=as_json,
+    )
 
 
 @app.command(name="list")
@@ -47,8 +51,8 @@ def list_keys(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> N
             "product": record.key.product,
             "scope": record.key.scope,
             "state": record.state,
-            "expires_at": utc(record.key.expires_at),
-            "last_used_at": utc(record.last_used_at),
+            "expires_at": optional_utc(record.key.expires_at),
+            "last_used_at": optional_utc(record.last_used_at),
             "note": record.note,
         }
         for record in records
@@ -60,15 +64,18 @@ def list_keys(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> N
 def renew(key: str, *, product: str | None = None, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Extend a key (its id or beginning) by its product's term, from its end or from now, whichever is later."""
     renewed = with_keys(config, lambda keys: keys.renew(key, product=product))
-    show([{"id": renewed.id, "product": renewed.product, "scope": renewed.scope, "expires_at": utc(renewed.expires_at)}], as_json=as_json)
+    show(
+        [{"id": renewed.id, "product": renewed.product, "scope": renewed.scope, "expires_at": optional_utc(renewed.expires_at)}],
+        as_json=as_json,
+    )
 
 
 @app.command
 def rotate(key: str, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Replace a key (its id or beginning) by a new one of the same scope and end; the old one works for 24 more hours."""
     new, token, old = with_keys(config, lambda keys: _rotated(keys, key))
-    row = {"id": new.id, "scope": new.scope, "expires_at": utc(new.expires_at), "key": token}
-    show([{**row, "old_key": old.id, "old_key_expires_at": utc(old.expires_at)}], as_json=as_json)
+    row = {"id": new.id, "scope": new.scope, "expires_at": optional_utc(new.expires_at), "key": token}
+    show([{**row, "old_key": old.id, "old_key_expires_at": optional_utc(old.expires_at)}], as_json=as_json)
 
 
 async def _rotated(keys: KeyRing, name: str) -> tuple[Key, str, Key]:
@@ -84,6 +91,6 @@ def revoke(key: str, *, config: ConfigFile = CAMPUS_TOML) -> None:
     print(f"revoked {revoked.id} ({revoked.product})")
 
 
-def utc(moment: datetime | None) -> str | None:
-    """RFC 3339, whole seconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
+def optional_utc(moment: datetime | None) -> str | None:
+    """The time as text; None stays None."""
+    return utc_text(moment) if moment else None

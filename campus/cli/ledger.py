@@ -16,6 +16,7 @@ from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import Config, read_config
 from campus.core import open_core, utc_now
 from campus.errors import ConfigError
+from campus.observability import utc_text
 from campus.payments.audit import Findings
 from campus.payments.ledger import Accounts, Period, Revenue
 from campus.payments.reconciler import Resolution
@@ -221,7 +222,7 @@ def _finding(
         "payer": payer,
         "amount": amount,
         "usd": usd(amount),
-        "at": at and at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "at": at and utc_text(at),
         "reason": reason,
     }
 
@@ -258,7 +259,7 @@ def _cell(value: Any) -> Any:
 
 def _line(entry: LedgerRow) -> dict[str, Any]:
     return {
-        "at": entry.at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "at": utc_text(entry.at),
         "event": entry.event,
         "tool": f"{entry.building}.{entry.tool}",
         "frame": entry.frame,

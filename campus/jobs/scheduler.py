@@ -17,6 +17,7 @@ from campus.errors import CampusError, JobRefused
 from campus.jobs.record import JobRecord, describe_error
 from campus.jobs.run import JobStore, ProcessJobStore, Runner, SharedJobStore
 from campus.jobs.task import JobStatus, Task, due_at, status_of
+from campus.observability import utc_text
 from campus.storage import Storage
 
 PACE_SECONDS = 1.0
@@ -93,7 +94,7 @@ class Scheduler:
         if self._read_at is None:
             return found
         if self._now() > self._read_at + 2 * LONGEST_REST:
-            found.append(f"jobs were last looked up at {self._read_at:%Y-%m-%dT%H:%M:%SZ}")
+            found.append(f"jobs were last looked up at {utc_text(self._read_at)}")
         return [*found, *(finding for one in self.status() if (finding := one.finding))]
 
     async def _start_due(self, tasks: TaskGroup) -> None:

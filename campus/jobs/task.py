@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from campus.jobs.record import JobRecord
+from campus.observability import utc_text
 
 DAY = timedelta(days=1)
 OVERDUE = timedelta(minutes=5)
@@ -118,11 +119,11 @@ class JobStatus:
     def finding(self) -> str | None:
         """What is wrong, in a sentence; None when nothing is."""
         if self.failures:
-            again = f"; it will be tried again at {_clock(self.due_at)}" if self.due_at and not self.running else ""
+            again = f"; it will be tried again at {utc_text(self.due_at)}" if self.due_at and not self.running else ""
             times = "once" if self.failures == 1 else f"{self.failures} times in a row"
             return f"{self.name} failed {times}: {self.last_error}{again}"
         if self.overdue and self.due_at:
-            return f"{self.name} was due at {_clock(self.due_at)} and has not begun"
+            return f"{self.name} was due at {utc_text(self.due_at)} and has not begun"
         return None
 
 
@@ -139,7 +140,3 @@ def status_of(task: Task, record: JobRecord, *, now: datetime) -> JobStatus:
         running=running,
         overdue=not running and due is not None and now > due + OVERDUE,
     )
-
-
-def _clock(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

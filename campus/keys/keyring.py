@@ -15,10 +15,11 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Credential, Key
 from campus.errors import KeyRefused
-from campus.keys.repository import KeyRecord, new_row, record_of, refuse_ended, refuse_other_scope, row_named, save, utc_text
+from campus.keys.repository import KeyRecord, new_row, record_of, refuse_ended, refuse_other_scope, row_named, save
 from campus.keys.sales import KeySales, KeySold, Product
 from campus.keys.tables import KeyRow
 from campus.keys.tokens import TokenCache
+from campus.observability import utc_text
 from campus.secrets import Entropy
 from campus.storage import Storage
 

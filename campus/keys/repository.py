@@ -11,6 +11,7 @@ from campus.caller import Key
 from campus.errors import KeyRefused
 from campus.keys.tables import KeyEvent, KeyRow
 from campus.keys.tokens import SHOWN_LENGTH, START, digest_of, new_token, prefix_of
+from campus.observability import utc_text
 from campus.secrets import Entropy, random_base62
 
 ID_LENGTH = 12
@@ -113,8 +114,3 @@ def refuse_other_scope(row: KeyRow, *, product: str, scope: str) -> None:
     """KeyRefused when the product has another scope: a renewed key opens what it opened before."""
     if scope != row.scope:
         raise KeyRefused(f"key {row.id} has the scope {row.scope}, and {product} has {scope}; a new key is needed")
-
-
-def utc_text(moment: datetime) -> str:
-    """RFC 3339, in whole seconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

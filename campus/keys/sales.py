@@ -17,8 +17,9 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Key
 from campus.errors import KeyRefused
-from campus.keys.repository import ID_TEXT_LENGTH, new_row, refuse_ended, refuse_other_scope, save, utc_text
+from campus.keys.repository import ID_TEXT_LENGTH, new_row, refuse_ended, refuse_other_scope, save
 from campus.keys.tables import KeyRow, KeySale
+from campus.observability import utc_text
 from campus.secrets import Entropy
 from campus.storage import Storage
 

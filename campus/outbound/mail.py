@@ -20,7 +20,7 @@ from aiosmtplib import SMTP, SMTPException, SMTPRecipientsRefused
 from anyio import CapacityLimiter
 from pydantic import SecretStr
 
-from campus.errors import ConfigError, MailRefused, MailUnavailable
+from campus.errors import ConfigError, MailRefused, MailUnavailable, one_line
 
 Tls = Literal["implicit", "starttls", "offered", "none"]
 
@@ -96,7 +96,7 @@ class Mail:
         message["To"] = to
         message["Date"] = format_datetime(self.now())
         message["Auto-Submitted"] = "auto-generated"
-        for name, value in {"Subject": one_line(subject)[:LONGEST_SUBJECT], **headers}.items():
+        for name, value in {"Subject": one_line(subject, longest=LONGEST_SUBJECT), **headers}.items():
             message[name] = value if value.isascii() else Header(value, header_name=name).encode()
         message.set_payload(whole(text), quoted_utf8())
         return message.as_bytes(policy=WIRE)
@@ -112,7 +112,7 @@ class Mail:
             kind = MailRefused if refusal.code in NO_SUCH_ADDRESS else MailUnavailable
             raise kind(f"{self._name} refused the recipient: {refusal.code} {one_line(refusal.message)}") from None
         except (SMTPException, OSError, ValueError) as error:
-            raise MailUnavailable(f"{self._name} did not accept the e-mail: {one_line(str(error)) or 'it took too long'}") from None
+            raise MailUnavailable(f"{self._name} did not accept the e-mail: {one_line(error) or 'it took too long'}") from None
 
     @property
     def _name(self) -> str:
@@ -149,12 +149,7 @@ def own_headers(headers: Mapping[str, str]) -> dict[str, str]:
     for name in headers:
         if name.lower() in OURS or not OWN_HEADER.fullmatch(name):
             raise ValueError(f"{name!r} is not a header that can be added; campus sets those of the envelope and the body")
-    return {name: one_line(value) for name, value in headers.items()}
-
-
-def one_line(text: str) -> str:
-    """The text on one line, without control characters."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return {name: one_line(value, longest=None) for name, value in headers.items()}
 
 
 def whole(text: str) -> str:

@@ -22,8 +22,9 @@ from x402.schemas import (
     SupportedResponse,
 )
 
+from campus.errors import one_line
 from campus.payments.node import TRANSACTION_HASH
-from campus.payments.payment import Outcome, Payment, Sale, Verdict, one_line
+from campus.payments.payment import Outcome, Payment, Sale, Verdict
 from campus.payments.terms import JSON
 
 VERIFY_SECONDS = 10.0

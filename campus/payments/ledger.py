@@ -30,7 +30,7 @@ Event = Literal[
 ]
 """offered: a 402 with terms was returned. admitted: a payment was good, and its tool ran. settled: it was charged. unproven: it counts as
 charged, and the chain does not show it. proven: now the chain shows it. replayed: its answer was returned again. failed: it could not be
-checked, or its tool failed. refused: it was no good. unknown: nobody can tell whether it was charged. released: it was not charged.
+checked, or its tool failed. refused: it was not valid. unknown: nobody can tell whether it was charged. released: it was not charged.
 reversed: it counted as charged, and the chain does not show it, or no longer. accepted: the operator accepted it without a proof."""
 CHARGED: Mapping[Event, int] = {"settled": 1, "reversed": -1}
 """Which events say that an amount was charged, and with which sign: their sum is what the chain shows."""

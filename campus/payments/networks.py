@@ -51,7 +51,7 @@ def network_of(name: str) -> Network:
         if network.id == name:
             return network
     there_are = ", ".join(f"{network.id} ({network.title})" for network in NETWORKS)
-    raise ConfigError(f"payments.network: {name!r} is no network on which USDC can be taken; there are: {there_are}")
+    raise ConfigError(f"payments.network: {name!r} is not a network on which campus takes USDC; the networks are: {there_are}")
 
 
 def id_of_legacy(name: str) -> str:

@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from campus.errors import JobFailed
-from campus.payments.payment import one_line
+from campus.errors import JobFailed, one_line
 
 BLOCKS_PER_QUERY = 500
 """Blocks per eth_getLogs. If a node refuses the range, smaller ones are asked for."""

@@ -8,8 +8,6 @@ from typing import Any, Literal, Protocol
 from campus.jobs import Task
 from twins import Problem
 
-LONGEST_REASON = 200
-
 
 @dataclass(frozen=True, slots=True)
 class Payment:
@@ -175,9 +173,3 @@ class PaymentService(Protocol):
     async def check(self) -> Sequence[str]:
         """Ask both now; each finding says what is wrong and what to do."""
         ...
-
-
-def one_line(text: object) -> str:
-    """Another machine's text as one line that is safe to store, log and repeat."""
-    line = " ".join(str(text).split())
-    return "".join(letter for letter in line if letter.isprintable())[:LONGEST_REASON]

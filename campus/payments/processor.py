@@ -7,7 +7,7 @@ A payment that is presented for the first time (states.py draws the states):
                   │           │                                ├── refused: release the reservation
                   │           │                                └── unknown: ask the chain; still unknown: leave it to the reconciler
                   │           └── failed: release the reservation; nothing was charged
-                  └── no good: count it and delete the reservation
+                  └── not valid: count it and delete the reservation
 
 The order of these steps is what makes the promise true:
 
@@ -101,7 +101,7 @@ class PaymentProcessor:
     async def process(self, payment: Payment, sale: Sale, run: Run) -> PaidAnswer:
         """Return the answer that the payment buys, and its receipt. `run(payment_id)` runs the tool; it is called at most once.
 
-        What `run` raises is raised again, and the payment is not charged. Problem 402: the payment is no good, or could not be checked;
+        What `run` raises is raised again, and the payment is not charged. Problem 402: the payment is not valid, or could not be checked;
         nothing was charged. Problem 409: the payment was used before, or it is not known yet whether it was charged.
         """
         give_up_at, pause = anyio.current_time() + self._wait_seconds, FIRST_PAUSE
@@ -166,7 +166,7 @@ class PaymentProcessor:
             self._leases.let_go(row)
 
     async def _check(self, row: PaymentRow, payment: Payment, sale: Sale) -> None:
-        """Have the payment verified. If it is no good, or nobody can check it, count it and delete its reservation."""
+        """Have the payment verified. If it is not valid, or nobody can check it, count it and delete its reservation."""
         try:
             await self._verify(payment, sale)
         except BaseException as error:  # a cancellation too

@@ -145,7 +145,7 @@ class Reservations:
             return row
 
     async def withdraw(self, payment_id: str) -> None:
-        """Delete a payment that was no good or could not be checked: callers without money leave nothing on the disk."""
+        """Delete a payment that was not valid or could not be checked: callers without money leave nothing on the disk."""
         async with self._storage.write() as session:
             row = await session.get(PaymentRow, payment_id)
             if row is not None and row.state == "reserved":

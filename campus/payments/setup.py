@@ -16,7 +16,7 @@ import anyio
 import httpx
 from anyio.to_thread import run_sync
 
-from campus.errors import CampusError, StorageError
+from campus.errors import CampusError, StorageError, one_line
 from campus.jobs import Task
 from campus.jobs.scheduler import process_name
 from campus.keys.keyring import KeyRing
@@ -24,7 +24,7 @@ from campus.payments.audit import Audit, Wallet, report
 from campus.payments.chain import Chain
 from campus.payments.ledger import Ledger
 from campus.payments.networks import network_of
-from campus.payments.payment import Facilitator, Outcome, Payment, Sale, Verdict, one_line
+from campus.payments.payment import Facilitator, Outcome, Payment, Sale, Verdict
 from campus.payments.processor import DEFAULT_TIMEOUTS, WAIT_SECONDS, ChainTimeouts, PaymentProcessor, Settlement
 from campus.payments.reconciler import Reconciler, UnprovenPayments
 from campus.payments.reservations import LEASE, Consequence, Leases, Reservations, delete_expired, delete_released

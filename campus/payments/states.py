@@ -165,7 +165,7 @@ def in_flight() -> Problem:
 
 
 def refused(sale: Sale, reason: str) -> Problem:
-    """402: the payment is no good; nothing was charged."""
+    """402: the payment is not valid; nothing was charged."""
     return sale.refused("payment_refused", reason)
 
 

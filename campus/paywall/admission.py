@@ -10,6 +10,7 @@ from starlette.types import Scope
 from campus.caller import Caller, Credential, Frame
 from campus.directory import ProductEntry
 from campus.keys.keyring import KeyRing
+from campus.observability import utc_text
 from campus.site import CALLER
 from campus.tool_access import Offer
 from twins import Problem
@@ -80,7 +81,7 @@ class Paywall:
         return Problem(402, code, f"{why} {ways}", headers={"WWW-Authenticate": challenge}, unlock=unlock)
 
     def _reason(self, offer: Offer, credential: Credential) -> tuple[str, str]:
-        ended = credential.key.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ") if credential.key else ""
+        ended = utc_text(credential.key.expires_at) if credential.key else ""
         reasons = {
             "unknown": "The key in this call is unknown; check that it was copied completely.",
             "expired": f"The key in this call expired on {ended}.",

@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import anyio.to_thread
@@ -12,7 +12,7 @@ from eth_abi.abi import decode
 from eth_utils.address import to_checksum_address
 
 from campus.testing import evm, usdc
-from campus.testing.listener import Answered, Asked, Listener
+from campus.testing.listener import Answered, Asked, Listener, Switches
 from campus.testing.usdc import Wallet
 
 GAS = 500_000
@@ -169,10 +169,9 @@ async def open_chain(*, kind: ChainKind | None = None) -> AsyncIterator[Chain]:
 
 
 @dataclass
-class NodeFaults:
+class NodeFaults(Switches):
     """Switches; each stays on until it is reset. Without any, the node answers as the chain's own."""
 
-    listener: Listener = field(repr=False)
     hides_logs: bool = False
     """Answer eth_getLogs with nothing."""
     hides_receipts: bool = False
@@ -191,25 +190,6 @@ class NodeFaults:
     """Every log comes from another contract."""
     empty: bool = False
     """Every log has no data."""
-
-    @property
-    def down(self) -> bool:
-        """Whether connections are refused."""
-        return not self.listener.is_open
-
-    @down.setter
-    def down(self, down: bool) -> None:
-        if down:
-            self.listener.close()
-        else:
-            self.listener.open()
-
-    def clear(self) -> None:
-        """Reset all switches."""
-        self.down = False
-        for each in fields(self):
-            if each.name != "listener":
-                setattr(self, each.name, each.default)
 
 
 class Relay:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import anyio.to_thread
@@ -14,7 +14,7 @@ from x402.mechanisms.evm.exact import register_exact_evm_facilitator
 from x402.schemas import parse_payment_payload, parse_payment_requirements
 
 from campus.testing.chain import Chain
-from campus.testing.listener import Answered, Asked, Listener
+from campus.testing.listener import Answered, Asked, Listener, Switches
 from campus.testing.usdc import Wallet, new_wallet
 
 Operation = Literal["supported", "verify", "settle"]
@@ -26,10 +26,9 @@ PAGE = b"<!doctype html><title>Bad gateway</title>"
 
 
 @dataclass
-class Faults:
+class Faults(Switches):
     """Switches; each stays on until it is reset. Without any, the facilitator works."""
 
-    listener: Listener = field(repr=False)
     hang_seconds: float = 0
     """How long every answer is delayed after its work is done."""
     hang_on: Collection[Operation] = ("supported", "verify", "settle")
@@ -48,25 +47,6 @@ class Faults:
     """The same for verifying: {"isValid": True}."""
     garbled: Collection[Operation] = ()
     """Which operations do their work and then answer 200 with an HTML page instead of JSON."""
-
-    @property
-    def down(self) -> bool:
-        """Whether connections are refused."""
-        return not self.listener.is_open
-
-    @down.setter
-    def down(self, down: bool) -> None:
-        if down:
-            self.listener.close()
-        else:
-            self.listener.open()
-
-    def clear(self) -> None:
-        """Reset all switches."""
-        self.down = False
-        for each in fields(self):
-            if each.name != "listener":
-                setattr(self, each.name, each.default)
 
 
 class Hold:

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any
@@ -117,3 +117,29 @@ class Listener:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
+
+
+@dataclass
+class Switches:
+    """Base of the faults of a server, which a test switches on; each stays on until it is reset."""
+
+    listener: Listener = field(repr=False)
+
+    @property
+    def down(self) -> bool:
+        """Whether connections are refused."""
+        return not self.listener.is_open
+
+    @down.setter
+    def down(self, down: bool) -> None:
+        if down:
+            self.listener.close()
+        else:
+            self.listener.open()
+
+    def clear(self) -> None:
+        """Reset all switches."""
+        self.down = False
+        for each in fields(self):
+            if each.name != "listener":
+                setattr(self, each.name, each.default)

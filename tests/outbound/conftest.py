@@ -25,6 +25,7 @@ from cryptography.x509.oid import NameOID
 from pydantic import SecretStr
 
 from campus import GuardedClient, Mail
+from campus.outbound.connect import Connection
 from campus.outbound.http_clients import guarded_client
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -147,20 +148,10 @@ class Network(httpcore.AsyncNetworkBackend):
 
 
 @dataclass(frozen=True)
-class Translated(httpcore.AsyncNetworkStream):
-    """A connection through the test's network: its other end is where it was dialled."""
+class Translated(Connection):
+    """A connection through the test's network: its other end is where it was dialled. A failed handshake leaves it open."""
 
-    stream: httpcore.AsyncNetworkStream
     peer: tuple[str, int] | None
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
-        return await self.stream.read(max_bytes, timeout)
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        await self.stream.write(buffer, timeout)
-
-    async def aclose(self) -> None:
-        await self.stream.aclose()
 
     async def start_tls(
         self,

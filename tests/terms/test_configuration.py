@@ -63,7 +63,7 @@ def test_a_node_whose_url_holds_a_key_may_come_from_the_environment(tmp_path: Pa
 
 @pytest.mark.parametrize("unknown", ["eip155:424242", "base"])
 async def test_an_unknown_network_is_refused_with_a_list_of_the_known_ones(unknown: str) -> None:
-    listed = rf"payments\.network: '{unknown}' is no network on which USDC can be taken; there are: eip155:8453 \(Base\)"
+    listed = rf"payments\.network: '{unknown}' is not a network on which campus takes USDC; the networks are: eip155:8453 \(Base\)"
     with pytest.raises(ConfigError, match=listed):
         async with open_campus(tables={"payments": GOOD | {"network": unknown}}, settings={"grants": ["keys"]}, stall=make_stall()):
             pass

@@ -35,7 +35,7 @@ def test_a_price_becomes_the_amount_that_x402_makes_of_it(network: Network, pric
 
 
 def test_an_unknown_network_is_refused_with_a_list() -> None:
-    with pytest.raises(ConfigError, match=r"no network on which USDC can be taken; there are: eip155:8453 \(Base\)"):
+    with pytest.raises(ConfigError, match=r"not a network on which campus takes USDC; the networks are: eip155:8453 \(Base\)"):
         network_of("eip155:424242")
     assert id_of_legacy("base") == "eip155:8453"
     assert id_of_legacy("nowhere") == "nowhere"
