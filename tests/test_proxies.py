@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 CALLER = "127.0.0.2"  # not a trusted proxy, unlike 127.0.0.1
-START_SECONDS = 60
+START_SECONDS = patience(60)
 SLOW = """
 from pathlib import Path
 from time import monotonic
@@ -138,7 +138,7 @@ class Proxied:
     def client(self) -> httpx.Client:
         """A caller from an address that is no proxy's."""
         transport = httpx.HTTPTransport(verify=self.authority.client, local_address=CALLER)
-        return httpx.Client(base_url=self.url, transport=transport, timeout=30)
+        return httpx.Client(base_url=self.url, transport=transport, timeout=patience(30))
 
     def mcp(self, path: str) -> Client[StreamableHttpTransport]:
         """An MCP client, to be opened."""
@@ -160,7 +160,7 @@ def running(command: list[str], folder: Path, port: int) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(patience(30))
 
 
 def wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

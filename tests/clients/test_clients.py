@@ -14,6 +14,7 @@ import pytest
 from conformance.served_campus import ServedCampus, Tokens, serve_campus
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
+from patience import patience
 
 from buildings.cve import building as cve
 from buildings.gateway import building as gateway
@@ -173,7 +174,7 @@ def over_mcp1(campus: ServedCampus) -> Visits:
         return {}
     planned = plan(campus)
     given = [{"url": campus.url + path, "key": token, "calls": calls} for _, path, token, calls in planned]
-    ran = subprocess.run([MCP1, SCRIPT], input=json.dumps(given), capture_output=True, text=True, timeout=90, check=False)
+    ran = subprocess.run([MCP1, SCRIPT], input=json.dumps(given), capture_output=True, text=True, timeout=patience(90), check=False)
     assert ran.returncode == 0, ran.stderr
     return {
         ("mcp 1.x", key, path): Visit(said["protocol"], said["tools"], [outcome(**one) for one in said["results"]])

@@ -86,7 +86,7 @@ def packages(campus: ServedCampus, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.mark.parametrize("path", DOCUMENTS.values())
 def test_a_generated_client_calls_every_tool_and_reads_every_answer(campus: ServedCampus, packages: Mapping[str, Any], path: str) -> None:
     package, document = packages[path]
-    made = importlib.import_module(package).AuthenticatedClient(campus.url, campus.tokens.campus_pass, timeout=httpx.Timeout(60))
+    made = importlib.import_module(package).AuthenticatedClient(campus.url, campus.tokens.campus_pass, timeout=httpx.Timeout(patience(60)))
     known: dict[str, Any] = {"day": str(campus.day)}
     with made as client:
         generated = Generated(package, document, client)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import anyio
 import httpx
 import pytest
+from patience import patience
 from starlette.types import Receive, Scope, Send
 
 from campus.http.edge import Edge
@@ -79,7 +80,7 @@ async def test_a_chunked_body_over_the_limit_is_413_although_the_app_swallows_ev
 
     async with serving(app, body_bytes=LIMIT) as served:
         answer = await served.ask(chunked(*[b"x" * 100] * 11))
-        with anyio.fail_after(10):
+        with anyio.fail_after(patience(10)):
             await finished.wait()
     assert (answer.status, answer.json()["code"]) == (413, "body_too_large")
 

@@ -59,7 +59,7 @@ def read_all(client: socket.socket) -> bytes:
 
 
 def connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=20)
+    return socket.create_connection(("127.0.0.1", port), timeout=patience(20))
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
@@ -167,6 +167,6 @@ async def test_a_caller_that_takes_no_data_is_given_up() -> None:
             await started.wait()
             async with await anyio.connect_tcp("127.0.0.1", listener.getsockname()[1]) as client:
                 await client.send(GET)
-                with anyio.fail_after(60):
+                with anyio.fail_after(patience(60)):
                     await given_up.wait()
             tasks.cancel_scope.cancel()

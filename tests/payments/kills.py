@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import httpx
+from patience import patience
 from payments.shop import PAY_TO, PRICE
 from serving import Served, serving
 from sqlalchemy import Connection, text
@@ -59,7 +60,7 @@ AT_FACILITATOR: Mapping[str, Any] = {
 }
 STALLED = {"storing": "settling", "noting": "settled"}
 """Points within a transaction, and the state that it gives the payment."""
-PATIENCE = 90.0
+PATIENCE = patience(90)
 RECONCILED_WITHIN = 300.0
 """The job of a process that was killed while it ran is leased for a minute more."""
 STALLING_ROWS = 200

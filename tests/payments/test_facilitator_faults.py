@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import httpx
 import pytest
 from fastmcp import Client
-from payments.shop import PAY_TO, PRICE
+from patience import patience
+from payments.shop import PRICE
 from serving import Served, serving
 
 from campus.testing import Frame
@@ -39,7 +41,7 @@ server = "payments.slow_tool:mcp"
 FRAMES: tuple[Frame, ...] = ("http", "mcp")
 FREE_CALL = -1
 """The number that is asked for when nobody pays."""
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = patience(60)
 QUIET: Mapping[str, Mapping[str, Any]] = {
     "500 after the charge": {"settle_status": 500},
     "a page after the charge": {"garbled": ("settle",)},
@@ -77,6 +79,7 @@ class Stand:
     key: str
     http: httpx.AsyncClient
     payer: Payer
+    pay_to: str
     numbers: Iterator[int]
 
     async def sign(self, number: int) -> dict[str, Any]:
@@ -122,9 +125,12 @@ class Stand:
 async def open_stand(folder: Path, facilitator: Facilitator, wallet: Wallet) -> AsyncIterator[Stand]:
     (folder / "runs").touch()
     environ = {"PYTHONPATH": str(Path(__file__).parents[1]), "SLOW_TOOL_FOLDER": str(folder)}
-    with serving(folder, CONFIG.format(**facilitator.table(PAY_TO)), environ=environ) as served:
+    pay_to = new_wallet().address  # one wallet belongs to one database
+    with serving(folder, CONFIG.format(**facilitator.table(pay_to)), environ=environ) as served:
         async with httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_SECONDS) as http:
-            yield Stand(served, folder, served.key("slow"), http, Payer(wallet), count(1))
+            yield Stand(served, folder, served.key("slow"), http, Payer(wallet), pay_to, count(1))
+        compared = await anyio.to_thread.run_sync(served.command, "ledger", "reconcile")
+        assert (compared.returncode, compared.stdout) == (0, "all is well\n"), "the ledger is the chain's, to the smallest unit"
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +145,6 @@ async def stand(tmp_path_factory: pytest.TempPathFactory, chain: Chain, its_faci
 async def test_with_its_facilitator_down_a_campus_starts_and_paid_calls_work_once_it_is_up(
     tmp_path: Path, chain: Chain, facilitator: Facilitator, wallet: Wallet
 ) -> None:
-    before = await chain.balance(PAY_TO)
     facilitator.faults.down = True
     async with open_stand(tmp_path, facilitator, wallet) as stand:
         assert await stand.troubles() == []
@@ -157,13 +162,13 @@ async def test_with_its_facilitator_down_a_campus_starts_and_paid_calls_work_onc
             said = await stand.pay(frame, number, payment)
             assert (said.status, said.data, stand.runs(number)) == (200, {"number": number}, 1)
         assert await stand.troubles() == []
-    assert await chain.balance(PAY_TO) == before + len(FRAMES) * PRICE
+    assert await chain.balance(stand.pay_to) == len(FRAMES) * PRICE
 
 
 async def test_while_it_hangs_only_paid_calls_wait_and_each_answer_says_whether_it_was_charged(
     stand: Stand, chain: Chain, facilitator: Facilitator
 ) -> None:
-    before = await chain.balance(PAY_TO)
+    before = await chain.balance(stand.pay_to)
     unchecked, charged = ({frame: next(stand.numbers) for frame in FRAMES} for _ in range(2))
     payments = {number: await stand.sign(number) for number in (*unchecked.values(), *charged.values())}
     told: dict[int, Said] = {}
@@ -188,7 +193,7 @@ async def test_while_it_hangs_only_paid_calls_wait_and_each_answer_says_whether_
     for number in charged.values():
         assert (told[number].status, told[number].data, stand.runs(number)) == (200, {"number": number}, 1)
     assert "facilitator" in (await stand.troubles())[0]
-    assert await chain.balance(PAY_TO) == before + len(FRAMES) * PRICE
+    assert await chain.balance(stand.pay_to) == before + len(FRAMES) * PRICE
 
 
 async def test_a_charge_that_it_does_not_report_is_answered_with_a_receipt_from_the_chain(
@@ -198,15 +203,15 @@ async def test_a_charge_that_it_does_not_report_is_answered_with_a_receipt_from_
         for frame in FRAMES:
             number = next(stand.numbers)
             payment = await stand.sign(number)
-            before = await chain.balance(PAY_TO)
+            before = await chain.balance(stand.pay_to)
             faulty(facilitator, faults)
             said = await stand.pay(frame, number, payment)
             assert (said.status, said.data) == (200, {"number": number}), (case, frame)
             assert said.receipt is not None
-            assert said.receipt["transaction"] == (await chain.transfers(receiver=PAY_TO))[-1].transaction, (case, frame)
+            assert said.receipt["transaction"] == (await chain.transfers(receiver=stand.pay_to))[-1].transaction, (case, frame)
             again = await stand.pay("mcp" if frame == "http" else "http", number, payment)
             assert (again.status, again.data, again.receipt) == (200, said.data, said.receipt), (case, frame)
-            assert (stand.runs(number), await chain.balance(PAY_TO)) == (1, before + PRICE), (case, frame)
+            assert (stand.runs(number), await chain.balance(stand.pay_to)) == (1, before + PRICE), (case, frame)
             await stand.assert_the_rest_is_as_ever()
         assert "facilitator" in (await stand.troubles())[0], case
         facilitator.faults.clear()
@@ -215,7 +220,7 @@ async def test_a_charge_that_it_does_not_report_is_answered_with_a_receipt_from_
 async def test_with_a_senseless_answer_to_verify_the_tool_does_not_run_and_nothing_is_charged(
     stand: Stand, chain: Chain, facilitator: Facilitator
 ) -> None:
-    before = await chain.balance(PAY_TO)
+    before = await chain.balance(stand.pay_to)
     for case, faults in MUTE.items():
         faulty(facilitator, faults)
         for frame in FRAMES:
@@ -225,13 +230,13 @@ async def test_with_a_senseless_answer_to_verify_the_tool_does_not_run_and_nothi
         await stand.assert_the_rest_is_as_ever()
         assert "facilitator" in (await stand.troubles())[0], case
         facilitator.faults.clear()
-    assert await chain.balance(PAY_TO) == before
+    assert await chain.balance(stand.pay_to) == before
 
 
 async def test_a_payment_that_it_did_not_charge_gets_409_and_is_charged_once_when_sent_again(
     stand: Stand, chain: Chain, facilitator: Facilitator
 ) -> None:
-    before = await chain.balance(PAY_TO)
+    before = await chain.balance(stand.pay_to)
     payments = {frame: (number, await stand.sign(number)) for frame, number in zip(FRAMES, stand.numbers, strict=False)}
     facilitator.faults.settle_status_before = 500
     for frame, (number, payment) in payments.items():
@@ -239,12 +244,12 @@ async def test_a_payment_that_it_did_not_charge_gets_409_and_is_charged_once_whe
         assert (said.status, said.code) == (409, "payment_in_flight")
         assert "accepts" not in said.data, "whoever is told new terms would pay twice"
     await stand.assert_the_rest_is_as_ever()
-    assert await chain.balance(PAY_TO) == before
+    assert await chain.balance(stand.pay_to) == before
     facilitator.faults.clear()
     for frame, (number, payment) in payments.items():
         said = await stand.pay(frame, number, payment)
         assert (said.status, said.data, stand.runs(number)) == (200, {"number": number}, 1)
-    assert await chain.balance(PAY_TO) == before + len(FRAMES) * PRICE
+    assert await chain.balance(stand.pay_to) == before + len(FRAMES) * PRICE
 
 
 def faulty(facilitator: Facilitator, faults: Mapping[str, Any]) -> None:

@@ -13,6 +13,8 @@ from campus.testing.payments import new_wallet
 pytestmark = pytest.mark.anyio
 LATER = timedelta(seconds=11)
 """When a payment in doubt may be asked about again."""
+SIGNED = {"signature", "sender"}
+"""Members that only a check of the signature finds wrong."""
 
 
 async def test_a_payer_without_funds_is_refused_before_the_tool_runs(shop: Shop) -> None:
@@ -56,11 +58,14 @@ async def test_a_payer_without_funds_leaves_one_ledger_row_per_flush_however_oft
 )
 async def test_a_payment_that_does_not_fit_the_call_is_refused_and_not_charged(shop: Shop, changes: dict[str, Any]) -> None:
     before = await shop.income()
-    problem = await shop.refusal(shop.pay(**changes))
+    payment = shop.pay(**changes)
+    problem = await shop.refusal(payment)
     assert (problem.status, problem.code) == (402, "payment_refused")
     assert problem.detail
     assert shop.runs == []
     assert await shop.income() == before
+    asked = [call.operation for call in shop.facilitator.calls if call.nonce == payment.nonce]
+    assert asked == (["verify"] if changes.keys() <= SIGNED else []), "only what cannot be checked here is sent to the facilitator"
 
 
 async def test_terms_that_cannot_be_read_are_refused(shop: Shop) -> None:

@@ -9,11 +9,13 @@ from typing import Protocol
 
 import anyio
 import anyio.to_thread
+import httpx
 import pytest
+from patience import patience
 from serving import Served, serving, write_config
 from x402.http.clients.httpx import PaymentError
 
-from campus.testing.payments import Chain, Facilitator, Payer, new_wallet, open_chain, open_facilitator
+from campus.testing.payments import Chain, Facilitator, Payer, new_wallet, open_chain, open_facilitator, open_relay
 
 pytestmark = pytest.mark.anyio
 PAY_TO = "0x" + "22" * 20
@@ -32,6 +34,14 @@ term = "30 days"
 [buildings.checkout]
 grants = ["keys"]
 """
+
+SMALL = """
+[buildings.slow]
+server = "payments.slow_tool:mcp"
+tools = { "*" = { price = "0.02" } }
+"""
+"""A tool whose calls need no proof before they are answered."""
+FALSE = {"success": True, "transaction": "0x" + "77" * 32, "network": "eip155:8453"}
 
 
 class Ran(Protocol):
@@ -67,7 +77,7 @@ def run(command: Command, tmp_path: Path) -> Run:
 
 
 async def buy(served: Served, payer: Payer) -> str:
-    async with payer.http(served.url, timeout=60) as client:
+    async with payer.http(served.url, timeout=patience(60)) as client:
         answer = await client.post("/v1/checkout/keys", json={"product": "dice"}, headers={"Idempotency-Key": secrets.token_hex(16)})
     assert answer.status_code == 200, answer.text
     key: str = answer.json()["key"]
@@ -137,6 +147,52 @@ async def test_reconcile_concludes_an_unknown_payment_and_its_buyer_gets_the_key
     assert (told.code, [(row["was"], row["is"]) for row in json.loads(told.out)]) == (0, [("settling", "settled")])
     keys = json.loads((await run(("key", "list", "--json"))).out)
     assert [(row["product"], row["state"]) for row in keys] == [("dice", "valid")]
+
+
+async def test_a_payment_that_stays_unproven_is_reported_and_makes_calls_wait_until_the_operator_accepts_it(
+    tmp_path: Path, chain: Chain, facilitator: Facilitator, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLOW_TOOL_FOLDER", str(tmp_path))
+    environ = {"PYTHONPATH": str(Path(__file__).parents[1]), "SLOW_TOOL_FOLDER": str(tmp_path)}
+    payer = Payer(new_wallet())
+    await chain.mint(payer.wallet.address, DOLLAR)
+    facilitator.faults.unsent = FALSE
+    async with open_relay(chain) as relay:
+        text = CONFIG.format(pay_to=PAY_TO, facilitator=facilitator.url, rpc=relay.url) + SMALL
+        with serving(tmp_path, text, environ=environ) as served:
+
+            async def status_of_call(number: int) -> int:
+                relay.faults.down = True  # a small call does not wait for a node that is down
+                async with payer.http(served.url, timeout=patience(60)) as client:
+                    answer = await client.get(f"/v1/slow/count?number={number}")
+                relay.faults.down = False
+                return answer.status_code
+
+            async def reported() -> tuple[str, str, str]:
+                """What the public /readyz, the operator's and `campus check` say of payments."""
+                await anyio.sleep(1.1)  # the readiness is kept for a second
+                public = httpx.get(f"{served.url}/readyz").json()["checks"]["payments"]
+                operators = httpx.get(f"{served.admin}/readyz").json()["checks"]["payments"]
+                checked = json.loads((await run(("check", "--json"))).out)
+                return public, " ".join(operators), " ".join(row["problem"] for row in checked if row["building"] == "[payments]")
+
+            assert await status_of_call(1) == 200
+            change(tmp_path, "UPDATE payments SET unproven_since = '2026-01-01 00:00:00.000000'")
+            await run(("ledger", "reconcile"))
+            public, *told = await reported()
+            assert public == "failed"
+            [payment] = [row for row in json.loads((await run(("ledger", "list", "--json"))).out) if row["event"] == "settled"]
+            for text in told:
+                assert payment["payment_id"] in text
+                assert "campus ledger accept-unproven" in text
+            assert await status_of_call(2) == 409
+            accepted = json.loads((await run(("ledger", "accept-unproven", "--json"))).out)
+            assert [(row["payment"], row["was"], row["is"], row["amount"]) for row in accepted] == [
+                (payment["payment_id"], "settled", "accepted", 20_000)
+            ]
+            assert "accept-unproven" not in " ".join(await reported())
+            assert await status_of_call(3) == 200
+    assert await chain.balance(PAY_TO) == 0
 
 
 async def test_without_payments_there_is_nothing_to_reconcile(tmp_path: Path, run: Run) -> None:

@@ -4,24 +4,25 @@ import anyio
 import pytest
 from patience import patience
 from recorder.receivers import Receiver
-from recorder.recorders import Recorder
+from recorder.recorders import OpenRecorder
 
 from buildings.recorder.runtime import watch
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_watch_by_hand_sends_nothing_that_a_server_is_sending(on_each_database: Recorder, receiver: Receiver) -> None:
-    site = on_each_database.campus.site
-    await on_each_database.beat(await on_each_database.register(receiver.url("/served")), status="fail")
-    assert len(await site.state.dispatcher.claim()) == 1, "the server is sending it"
-    await on_each_database.beat(await on_each_database.register(receiver.url("/new")), status="fail")
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watch, site)
-        with anyio.fail_after(patience(60)):
-            while not receiver.requests:  # noqa: ASYNC110  # what is waited for comes over a socket
-                await anyio.sleep(0.02)
-        await site.state.dispatcher.deliver_due()
-        tasks.cancel_scope.cancel()
-    assert [one.json["monitor"]["name"] for one in receiver.requests] == ["worker"]
-    assert [one.path for one in receiver.requests] == ["/new"]
+async def test_a_second_process_sends_nothing_that_the_first_is_sending(
+    open_recorder: OpenRecorder, storage_url: str, receiver: Receiver
+) -> None:
+    async with open_recorder(storage=storage_url) as first, open_recorder(storage=storage_url, clock=first.clock) as second:
+        await first.beat(await first.register(receiver.url("/served")), status="fail")
+        assert len(await first.campus.site.state.dispatcher.claim()) == 1, "the first is sending it"
+        await first.beat(await first.register(receiver.url("/new")), status="fail")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch, second.campus.site)
+            with anyio.fail_after(patience(60)):
+                while not receiver.requests:  # noqa: ASYNC110  # what is waited for comes over a socket
+                    await anyio.sleep(0.02)
+            await second.deliver()
+            tasks.cancel_scope.cancel()
+    assert [(one.path, one.json["monitor"]["name"]) for one in receiver.requests] == [("/new", "worker")]

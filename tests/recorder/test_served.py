@@ -35,7 +35,7 @@ price = "19"
 term = "30 days"
 [buildings.recorder]
 """
-LONGEST_SECONDS = 20
+LONGEST_SECONDS = patience(20)
 
 
 @contextmanager

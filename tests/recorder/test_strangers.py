@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import httpcore
 import pytest
+from patience import patience
 from recorder.receivers import Authority, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
@@ -22,7 +23,7 @@ from campus.outbound.url_rules import UrlRules
 from campus.testing import ORIGIN
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 60.0
+PATIENCE = patience(60)
 """Seconds after which a wait is given up: a bound, not an expectation."""
 STRANGERS = 80
 NAMES = 24

@@ -9,6 +9,7 @@ import pytest
 from conftest import Postgres
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import patience
 from recorder.receivers import Receiver
 from recorder.recorders import OpenRecorder, Recorder
 from sqlalchemy import Connection, NullPool, select, text
@@ -227,7 +228,7 @@ async def test_a_beat_that_commits_while_the_sweep_waits_for_its_row_keeps_the_m
             beat = Beat(monitor["monitor_id"], digest_of(monitor["secret"]), now, "ok")
             await beating.run_sync(lambda connection: record_beats(connection, [beat]))
             tasks.start_soon(sweep_beside)
-            with anyio.fail_after(60):
+            with anyio.fail_after(patience(60)):
                 while not await beating.scalar(text(BLOCKED)):  # noqa: ASYNC110  # what is waited for is in the database
                     await anyio.sleep(0.01)
         assert (flipped, (await recorder.row(monitor)).mode) == ([0], "up")

@@ -114,6 +114,13 @@ def test_the_shipped_configuration_sells_what_the_specification_lists() -> None:
     }
 
 
+def test_the_operators_listener_is_off_unless_it_is_named_and_the_shipped_configuration_names_a_private_one(tmp_path: Path) -> None:
+    (path := tmp_path / "campus.toml").write_text("")
+    assert read_config(path, {}).server.admin is None
+    shipped = read_config(Path(__file__).parents[2] / "campus.toml", {}).server.admin
+    assert str(shipped) == "127.0.0.1:9100"
+
+
 def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
     table = f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"1" * 40}"\nfacilitator_url = "https://f.example"\n'
     (path := tmp_path / "campus.toml").write_text(f'{table}rpc_url = "https://file.example"\n')

@@ -4,8 +4,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from fastmcp import FastMCP
 
-from campus import Building
+from campus import Building, access, free, route
 from campus.testing import Clock, Frame, open_campus
 
 pytestmark = pytest.mark.anyio
@@ -28,6 +29,24 @@ async def test_a_paid_tool_without_access_names_every_way_in_before_it_looks_at_
             assert [(one["product"], one["scope"]) for one in reply.data["unlock"]] == [("shop", "shop"), ("all", "all")]
             assert "Authorization: Bearer" in reply.data["detail"]
             assert SENTINEL not in str(reply.data)
+
+
+async def test_a_shared_link_may_carry_tracking_parameters_where_it_is_free_and_cached_only() -> None:
+    mcp: FastMCP[Any] = FastMCP("Press")
+    for name, kept in (("cached", "public, max-age=60"), ("uncached", None), ("sold", "public, max-age=60")):
+
+        def read(day: str = "today") -> str:
+            """The news."""
+            return day
+
+        meta = route(f"GET /v1/press/{name}", cache=kept) | (access() if name == "sold" else free())
+        mcp.tool(read, name=name, annotations={"readOnlyHint": True}, meta=meta)
+    async with open_campus(press=mcp) as campus:
+        key = {"Authorization": f"Bearer {await campus.key('press')}"}
+        for name, tracked in (("cached", 200), ("uncached", 422), ("sold", 422)):
+            for query, status in (("day=monday", 200), ("day=monday&utm_source=mail&fbclid=x", tracked), ("utm_source=mail&dya=x", 422)):
+                answer = await campus.http.get(f"/v1/press/{name}?{query}", headers=key)
+                assert answer.status_code == status, (name, query, answer.text)
 
 
 @pytest.mark.parametrize("product", ["shop", "all"])

@@ -12,6 +12,7 @@ import anyio
 import asyncpg
 import httpx
 import pytest
+from patience import patience
 from serving import Served, serving
 
 from buildings.cve import building as cve
@@ -21,7 +22,7 @@ from tests.conftest import Postgres
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 60.0
+PATIENCE = patience(60)
 
 
 @asynccontextmanager
@@ -80,7 +81,7 @@ async def test_a_write_of_our_own_that_does_not_end_is_found_too() -> None:
 
 
 def storage_of(campus: Served) -> tuple[int, list[str]]:
-    answer = httpx.get(f"{campus.admin}/readyz", timeout=30)
+    answer = httpx.get(f"{campus.admin}/readyz", timeout=patience(30))
     return answer.status_code, answer.json()["checks"]["storage"]
 
 
@@ -109,7 +110,7 @@ def test_a_building_whose_database_cannot_grow_is_not_ready_until_it_can(tmp_pat
         resource.prlimit(campus.process.pid, resource.RLIMIT_FSIZE, (size, hard))
         [sentence] = until(campus, 503)
         assert "recorder.db" in sentence
-        assert httpx.get(f"{campus.url}/readyz", timeout=30).json()["checks"]["storage"] == "failed"
+        assert httpx.get(f"{campus.url}/readyz", timeout=patience(30)).json()["checks"]["storage"] == "failed"
         assert httpx.get(f"{campus.url}/v1/recorder").status_code == 200
         resource.prlimit(campus.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
         assert until(campus, 200) == []

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
+from patience import patience
 from sqlmodel import select
 from terms.paid_campus import DAY, PATH, PaidCampus, open_paid_campus
 
@@ -21,13 +22,13 @@ WORTHLESS = 64
 
 def at(market: PaidCampus, address: str) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(market.campus.app, client=(address, 4000))
-    return httpx.AsyncClient(transport=transport, base_url=ORIGIN, timeout=120)
+    return httpx.AsyncClient(transport=transport, base_url=ORIGIN, timeout=patience(120))
 
 
 async def pay(market: PaidCampus, frame: str, payment: Mapping[str, Any]) -> tuple[int, Any]:
     """An honest buyer's call, from 127.0.0.1."""
     if frame == "http":
-        answer = await market.campus.http.get(PATH, headers=headers_of(payment), timeout=120)
+        answer = await market.campus.http.get(PATH, headers=headers_of(payment), timeout=patience(120))
         return answer.status_code, answer.json()
     url = f"{ORIGIN}/stall/mcp"
     async with Client(StreamableHttpTransport(url, httpx_client_factory=market.campus._client)) as client:
@@ -56,7 +57,7 @@ async def test_while_worthless_payments_of_one_address_hang_in_the_facilitator_a
             async with anyio.create_task_group() as tasks:
                 for nobody in nobodies:
                     tasks.start_soon(flood, headers_of(nobody.payload(terms)))
-                with anyio.fail_after(120):
+                with anyio.fail_after(patience(120)):
                     while await waiting(market) + len(told) < WORTHLESS:  # noqa: ASYNC110  # the database has no event to wait for
                         await anyio.sleep(0.02)
                 status, said = await pay(market, frame, market.payer.payload(terms))
