@@ -1,5 +1,8 @@
 """Buildings on another server that is down: at start, later, and when it comes back."""
 
+import os
+import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +27,18 @@ SILENT = """
 [buildings.tides]
 server = {{ url = "http://jane:hunter2@127.0.0.1:{port}/mcp?token=hush" }}
 tools = {{ "*" = {{ free = true }} }}
+"""
+COMMAND = """#!{python}
+import os
+from fastmcp import FastMCP
+mcp = FastMCP("Tides")
+
+@mcp.tool(annotations={{"readOnlyHint": True}})
+def tide(port: str) -> str:
+    "The process that tells the tide."
+    return str(os.getpid())
+
+mcp.run(transport="stdio", show_banner=False)
 """
 PATIENCE = patience(90)
 
@@ -149,6 +164,20 @@ def test_a_command_that_cannot_be_started_leaves_the_rest_to_be_served(tmp_path:
         (sentence,) = findings(campus)
         assert "/nowhere/tides-server" in sentence
         assert "hush" not in sentence + campus.log
+
+
+def test_a_command_that_is_installed_later_or_killed_is_started_without_the_operator(tmp_path: Path) -> None:
+    program = tmp_path / "tides-server"
+    table = f'[buildings.tides]\nserver = {{ command = "{program}" }}\n'
+    with serving(tmp_path, OTHERS + table + 'tools = { tide = { free = true, route = "GET /v1/tide" } }\n') as campus:
+        assert tide(campus).status_code == 503
+        program.write_text(COMMAND.format(python=sys.executable))
+        program.chmod(0o700)
+        until(lambda: tide(campus).status_code == 200, campus)
+        first = tide(campus).json()["result"]
+        os.kill(int(first), signal.SIGKILL)
+        until(lambda: tide(campus).json().get("result", first) != first, campus)
+        until(lambda: findings(campus) == [], campus)  # findings are cached for a second
 
 
 def test_the_check_names_the_address_and_none_of_its_secrets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
