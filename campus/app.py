@@ -29,6 +29,7 @@ from campus.http.pages import admin_app
 from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task
 from campus.jobs.run import SharedJobStore
 from campus.keys.keyring import BuildingKeys, KeyRing
+from campus.layout.renderer import Layout, template_folders
 from campus.observability import Counters
 from campus.outbound.http_clients import GuardedClient, feeds_client, guarded_client
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
@@ -56,6 +57,7 @@ class Campus:
     scheduler: Scheduler
     services: ServiceRunner
     health: Health
+    layout: Layout
     payments: PaymentService | None = None
 
     @property
@@ -139,6 +141,7 @@ async def assemble(
             clock=clock,
             elapsed=elapsed,
             counters=Counters(),
+            layout=Layout(config.server.name, config.url),
             serving=exclusive,
         )
         payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))
@@ -147,7 +150,7 @@ async def assemble(
         scheduler = Scheduler(tasks, core.storage, now=clock)
         services = ServiceRunner(services_of(plan.opened, sites))
         health = Health(readiness(plan, sites, core.storage, scheduler, services, payments), needed=["storage"])
-        yield Campus(plan, core, shared.counters, mail, sites, scheduler, services, health, payments)
+        yield Campus(plan, core, shared.counters, mail, sites, scheduler, services, health, shared.layout, payments)
         await core.keys.flush_last_used()
 
 
@@ -174,6 +177,7 @@ class SharedServices:
     clock: Callable[[], datetime]
     elapsed: Callable[[], float]
     counters: Counters
+    layout: Layout
     serving: bool = False
 
     @asynccontextmanager
@@ -204,6 +208,7 @@ class SharedServices:
             clock=self.clock,
             elapsed=self.elapsed,
             counters=self.counters,
+            pages=self.layout.pages_of(template_folders(building.rendering_functions)),
             alone=self.serving and self.core.databases.is_single_process,
         )
         async with AsyncExitStack() as stack:

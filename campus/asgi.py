@@ -22,13 +22,20 @@ from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open
 from campus.errors import EXPLAINED_AT, CampusError, Unreachable, upstream_unavailable
 from campus.http.edge import Edge, Router
 from campus.http.pages import own_routes, page_entry, pages_app
+from campus.layout.renderer import Link
+from campus.pages.routes import own_entries
+from campus.pages.visitors import Visitors
 from campus.paywall.admission import Paywall
 from campus.paywall.http import gate
 from campus.paywall.mcp import PaywallMiddleware, current_scope, refusal
 from campus.paywall.mcp_payments import PaidCalls
 from campus.paywall.payment_gate import PaymentGate
-from twins import ArgumentChecker, Operation, RouteTable, Twins, serve_schemas
+from twins import ArgumentChecker, Operation, RouteEntry, RouteTable, Twins, serve_schemas
 
+START, API, KEYS = "/", "/docs/api", "/keys"
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+TOOLS = "/v1/"
+"""Below it are the tools' routes; pages there share their table, so that one path can have a page's methods and a tool's."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 LATE_SECONDS = 60.0
 """The timeout of each attempt to reach a server that was down at start: a command may have to download itself first."""
@@ -68,6 +75,7 @@ class Endpoints:
         self._campus = campus
         plan = campus.plan
         self._paywall = Paywall(campus.keys, plan.products, per_call=plan.pricing is not None, guide=plan.directory.guide())
+        self._visitors = Visitors(self._paywall, campus.keys, {}, campus.sites)
         self._servers: dict[str, ASGIApp] = {}
         self._twins: dict[str, Twins] = {}
         self._router: Router | None = None
@@ -91,6 +99,7 @@ class Endpoints:
                 problem_types=EXPLAINED_AT,
             )
             self._servers[opened.mcp_path] = app
+            self._visitors.buildings[opened.name] = opened
             yield
 
     @asynccontextmanager
@@ -104,15 +113,23 @@ class Endpoints:
 
     def routed(self) -> Router:
         """The router over everything that is served now; the same object each time."""
-        plan = self._campus.plan
-        pages = RouteTable(page_entry(page, self._campus.sites[one.name]) for one in plan.opened for page in one.loaded.building.pages)
-        table = RouteTable.merged([*(self._twins[one.name].table for one in plan.opened), pages])
+        plan, layout = self._campus.plan, self._campus.layout
+        pages = [(one.name, page) for one in plan.opened for page in one.loaded.building.pages]
+        entries = [page_entry(page, self._campus.sites[name], layout, self._visitors) for name, page in pages]
+        beside_tools = RouteTable(entry for entry in entries if entry.path.startswith(TOOLS))
+        table = RouteTable.merged([*(self._twins[one.name].table for one in plan.opened), beside_tools])
         absent = [route for one in plan.closed for route in absent_routes(one, documents=plan.config.server.openapi)]
         exposed = [route for one in plan.opened if "routes" in one.loaded.table.expose for route in custom_routes(one.loaded.server)]
-        own = pages_app([*absent, *own_routes(plan.directory, plan.documents, plan.problems), *exposed], plan.directory)
+        own = pages_app([*absent, *own_routes(plan.directory, plan.documents, plan.problems, layout), *exposed], plan.directory, layout)
+        documents = [RouteEntry(METHODS, path, own, f"the document {path}") for path in plan.documents]
+        of_people = [entry for entry in entries if not entry.path.startswith(TOOLS)]
+        has_start = any(entry.path == START for entry in of_people)
+        own_pages = own_entries(plan.directory, self._visitors, layout, table=lambda: table, start=None if has_start else START)
+        people = RouteTable([*documents, *of_people, *own_pages], problem_types=EXPLAINED_AT)
+        layout.navigation = [Link(API, "Tools"), *(Link(page.path, page.label) for _, page in pages if page.label), Link(KEYS, "Keys")]
         if self._router is None:
-            self._router = Router(table, dict(self._servers), own)
-        self._router.replace(table, dict(self._servers), own)
+            self._router = Router(table, dict(self._servers), people, own)
+        self._router.replace(table, dict(self._servers), people, own)
         return self._router
 
     async def follow(self, loaded: LoadedBuilding, remote: RemoteServer) -> None:

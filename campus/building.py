@@ -85,10 +85,18 @@ class Service:
 
 @dataclass(frozen=True)
 class Page:
-    """An HTTP route for people: `Page("GET /v1/x/{id}.svg", answer)` with `async def answer(request, site) -> Response`."""
+    """An HTTP route for people: `Page("GET /tides", board)` with `async def board(request, site) -> Response`.
+
+    `site.page("board.html", request, …)` renders a template of the folder `templates` beside the function's module, inside campus's
+    layout. With a `label` the page is in the navigation. What a form sends is refused unless it carries the visitor's token, which
+    the macro `form` adds; `cross_site=True` accepts requests of other sites and programs, such as the unsubscription of a mail program.
+    """
 
     route: str
     answer: Callable[..., Awaitable[Response]]
+    _: KW_ONLY
+    label: str | None = None
+    cross_site: bool = False
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or not METHODS.issuperset(self.methods):
@@ -124,6 +132,7 @@ class Building:
     `server` is a module-level FastMCP server, which campus does not change, or a factory `(settings) -> FastMCP`.
     `state` creates what the tools of one process share: a value, or an async context manager that yields it.
     `problems` explains the problem codes that its tools raise, `{code: text}`; served at /errors/<code>.
+    `highlight` is what the start page shows of it: `async def top_three(site)` returns `site.part("top_three.html", …)`.
     """
 
     server: FastMCP[Any] | Callable[..., FastMCP[Any]]
@@ -136,6 +145,7 @@ class Building:
     pages: Sequence[Page] = ()
     checks: Sequence[Check] = ()
     problems: Mapping[str, str] = field(default_factory=dict)
+    highlight: Callable[..., Awaitable[str]] | None = None
 
     def __post_init__(self) -> None:
         for name, kind in (("jobs", Job), ("services", Service), ("pages", Page), ("checks", Check)):
@@ -150,3 +160,8 @@ class Building:
                 raise ValueError(f"problems= takes a sentence for each snake_case code, not {code!r}: {text!r}")
         if self.tables is SQLModel:
             raise ValueError("tables= needs a base class with a registry of its own: class Tables(SQLModel, registry=registry())")
+
+    @property
+    def rendering_functions(self) -> Sequence[Callable[..., object]]:
+        """The functions that render templates."""
+        return [*(page.answer for page in self.pages), *([self.highlight] if self.highlight else [])]

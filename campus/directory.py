@@ -67,13 +67,19 @@ class PaymentEntry(Entry):
 
 
 class Directory:
-    """The entries of all open buildings. `payment` is None if only keys are accepted."""
+    """The entries of all open buildings. `payment` is None if only keys are accepted.
 
-    def __init__(self, name: str, url: str, products: Sequence[ProductEntry], payment: PaymentEntry | None = None) -> None:
+    `trial` is the address of a free tool that a GET without arguments calls; None if there is none.
+    """
+
+    def __init__(
+        self, name: str, url: str, products: Sequence[ProductEntry], payment: PaymentEntry | None = None, trial: str | None = None
+    ) -> None:
         self.name = name
         self.url = url
         self.products = tuple(products)
         self.payment = payment
+        self.trial = trial
         self._buildings: dict[str, BuildingEntry] = {}
 
     def add(self, entry: BuildingEntry) -> None:
@@ -82,7 +88,7 @@ class Directory:
 
     def take(self, other: "Directory") -> None:
         """Replace the entries with those of another directory, after a building was opened late."""
-        self._buildings = dict(other._buildings)
+        self._buildings, self.trial = dict(other._buildings), other.trial
 
     def buildings(self) -> tuple[BuildingEntry, ...]:
         """Every open building, in the order of campus.toml."""

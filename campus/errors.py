@@ -44,6 +44,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "invalid_json": "The arguments are not acceptable JSON: malformed, nested too deeply, or with values such as NaN.",
     "idempotency_key_reused": "The Idempotency-Key was sent before with another request; make a new one for a new request.",
     "forbidden": "The caller may not use the tool.",
+    "form_expired": "The form does not come from a page that this browser opened here lately. Open the page again and send it there.",
     "not_found": "Nothing is served at this address.",
     "link_not_found": "The link of an e-mail is not valid. Check that it was copied completely.",
     "method_not_allowed": "The address does not accept this method. The Allow header lists those that it accepts.",
@@ -147,6 +148,11 @@ def explanation_of(code: str, buildings: Mapping[str, Mapping[str, str]]) -> dic
     several = len(set(texts.values())) > 1
     named = [f"{name}: {text}" for name, text in texts.items()] if several else list(texts.values())[:1]
     return {"code": code, "explanation": " ".join(named), "buildings": list(texts)}
+
+
+def form_expired() -> Problem:
+    """403: a form without its visitor's token, as another site would send it."""
+    return Problem(403, "form_expired", "This form is no longer valid, or another site sent it; open the page again and send it there.")
 
 
 def storage_unavailable() -> Problem:

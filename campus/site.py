@@ -1,19 +1,23 @@
 """The Site: the object that gives a tool its storage, settings and clients at run time; and the parameters that supply Site and caller."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic
+from typing import Any, Generic, Protocol
 
 import httpx
 from fastmcp.exceptions import ToolError
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Scope
 from typing_extensions import TypeVar
 
 from campus.caller import Caller
 from campus.directory import Directory
 from campus.keys.keyring import BuildingKeys
+from campus.layout.renderer import Pages
 from campus.observability import Counters
 from campus.outbound.http_clients import GuardedClient
 from campus.outbound.mail import Mail
@@ -23,9 +27,26 @@ from twins import RequestDependency
 SITE = "campus.site"
 CALLER = "campus.caller"
 ROUTE = "campus.route"
+VISITORS = "campus.visitors"
 
 SettingsT = TypeVar("SettingsT", default=Any)
 StateT = TypeVar("StateT", default=Any)
+
+
+class VisitorService(Protocol):
+    """What answers a page's questions about its visitor; it is in the scope of a page's request."""
+
+    async def caller(self, building: str, request: Request) -> Caller:
+        """See Site.caller."""
+        ...
+
+    async def admit(self, building: str, request: Request, tool: str) -> Caller:
+        """See Site.admit."""
+        ...
+
+    async def highlights(self) -> Sequence[Markup]:
+        """See Site.highlights."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +73,7 @@ class Site(Generic[SettingsT, StateT]):
     clock: Callable[[], datetime]
     elapsed: Callable[[], float]
     counters: Counters
+    pages: Pages | None = None
     alone: bool = False
     """True if no other process can serve this data: in the server, on SQLite."""
 
@@ -62,6 +84,52 @@ class Site(Generic[SettingsT, StateT]):
     def count(self, event: str, times: int = 1, /, **labels: str) -> None:
         """Count an event for /metrics on the operator's listener. A label must have few values."""
         self.counters.add(self.name, event, labels, times=times)
+
+    def page(
+        self,
+        template: str,
+        request: Request,
+        /,
+        *,
+        data: object = None,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        **variables: Any,
+    ) -> Response:
+        """A page of the building: its template in campus's layout, as the request's Accept header asks for it.
+
+        A browser receives HTML, `Accept: text/markdown` the same as Markdown, and other callers `data` as JSON if it is given. The
+        template begins with `{% extends "campus/layout.html" %}` and fills the blocks title and main. A page with a form, and one that
+        asked for its visitor, is stored by no cache.
+        """
+        return self._templates.page(template, request, data=data, status=status, headers=headers, **variables)
+
+    def part(self, template: str, /, **variables: Any) -> Markup:
+        """A template as a part of another page, such as the start page."""
+        return self._templates.part(template, **variables)
+
+    async def caller(self, request: Request) -> Caller:
+        """The visitor of a page, as CurrentCaller() is the caller of a tool; `.key` is set only if it is valid for this building."""
+        return await _visitors(request).caller(self.name, request)
+
+    async def admit(self, request: Request, tool: str) -> Caller:
+        """The visitor of a page, if it may call this tool of the building. Raises the tool's refusal otherwise: Problem 402 or 403."""
+        return await _visitors(request).admit(self.name, request, tool)
+
+    async def highlights(self, request: Request) -> Sequence[Markup]:
+        """What the buildings show of themselves, for the start page."""
+        return await _visitors(request).highlights()
+
+    @property
+    def _templates(self) -> Pages:
+        if self.pages is None:
+            raise RuntimeError(f"the building {self.name!r} has no templates here: its site was made without pages")
+        return self.pages
+
+
+def _visitors(request: Request) -> VisitorService:
+    service: VisitorService = request.scope[VISITORS]
+    return service
 
 
 class _CurrentSite(RequestDependency[Site[Any, Any]]):

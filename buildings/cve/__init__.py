@@ -5,6 +5,7 @@ from datetime import timedelta
 from buildings.cve.arguments import PROBLEMS
 from buildings.cve.checks import feeds_are_reachable, list_is_fresh, stored_lists_add_up
 from buildings.cve.latest import latest, reload
+from buildings.cve.pages import top_three
 from buildings.cve.refresh import grade, refresh
 from buildings.cve.server import mcp
 from buildings.cve.settings import CveSettings
@@ -23,4 +24,5 @@ building = Building(
     ],
     checks=[Check(list_is_fresh, on="ready"), Check(feeds_are_reachable), Check(stored_lists_add_up, on="audit")],
     problems=PROBLEMS,
+    highlight=top_three,
 )

@@ -17,7 +17,12 @@ from campus.errors import ConfigError, LoadError
 from campus.observability import origin_of, redacted
 
 GROUP = "campus.buildings"
-RESERVED = frozenset({".well-known", "all", "campus", "errors", "healthz", "mcp", "metrics", "openapi", "readyz", "register", "v1"})
+RESERVED = frozenset(
+    {
+        *(".well-known", "all", "campus", "docs", "errors", "healthz", "keys", "mcp", "metrics", "openapi", "readyz", "register"),
+        *("static", "tools", "v1"),
+    }
+)
 REMOTE_FORMS = '"module:server", {command = "…"} or {url = "https://…/mcp"}'
 
 

@@ -109,7 +109,8 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     pricing = open_pricing(config, opened)
     seller = seller_of(opened, url=config.url) if pricing else None
     products = tuple(product_entries(config.products, seller))
-    directory = Directory(config.server.name, config.url, products, payment_entry(pricing) if pricing else None)
+    payment, trial = payment_entry(pricing) if pricing else None, trial_of(opened, url=config.url)
+    directory = Directory(config.server.name, config.url, products, payment, trial)
     for one in opened:
         directory.add(building_entry(one, url=config.url, products=products, per_call=pricing is not None))
     return Plan(config, tuple(opened), products, directory, documents_of(config, opened, pricing), pricing, tuple(closed))
@@ -240,6 +241,17 @@ def seller_of(opened: Sequence[OpenBuilding], *, url: str) -> str | None:
                 twin = f"{operation.methods[0]} {url}{operation.path}"
                 return f"{twin}, paid by x402; over MCP the tool {operation.name} at {url}{one.mcp_path}"
     return None
+
+
+def trial_of(opened: Sequence[OpenBuilding], *, url: str) -> str | None:
+    """The address of the first free tool that a GET without arguments calls; one of the building at / only if there is no other."""
+    found = [
+        (one.loaded.table.path == "/", f"{url}{operation.path}")
+        for one in opened
+        for name, operation in one.operations.items()
+        if one.offers[name].access.is_free and operation.methods[0] == "GET" and not any(each.required for each in operation.parameters)
+    ]
+    return min(found, key=lambda each: each[0])[1] if found else None
 
 
 def building_entry(opened: OpenBuilding, *, url: str, products: Sequence[ProductEntry], per_call: bool) -> BuildingEntry:

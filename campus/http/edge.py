@@ -139,14 +139,15 @@ class Edge:
 class Router:
     """Routes by exact path; a path that is not listed reaches no tool."""
 
-    def __init__(self, twins: RouteTable, mcp: Mapping[str, ASGIApp], pages: ASGIApp) -> None:
-        self.replace(twins, mcp, pages)
+    def __init__(self, twins: RouteTable, mcp: Mapping[str, ASGIApp], pages: RouteTable, rest: ASGIApp) -> None:
+        self.replace(twins, mcp, pages, rest)
 
-    def replace(self, twins: RouteTable, mcp: Mapping[str, ASGIApp], pages: ASGIApp) -> None:
-        """Use these routes from now on; running requests are finished by the old ones."""
+    def replace(self, twins: RouteTable, mcp: Mapping[str, ASGIApp], pages: RouteTable, rest: ASGIApp) -> None:
+        """Use these routes from now on; running requests are finished by the old ones. `rest` answers where the others have no route."""
         self._twins = twins
         self._mcp = mcp
         self._pages = pages
+        self._rest = rest
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass the request on. Not a coroutine itself: that saves one per call."""
@@ -156,6 +157,9 @@ class Router:
             return endpoint(scope, receive, send)
         if server := self._mcp.get(path):
             return server(scope, receive, send)
+        if found := self._pages.find(path):
+            endpoint, scope["path_params"] = found
+            return endpoint(scope, receive, send)
         if path.rstrip("/") in self._mcp:
             return RedirectResponse(path.rstrip("/"), status_code=307)(scope, receive, send)
-        return self._pages(scope, receive, send)
+        return self._rest(scope, receive, send)

@@ -17,21 +17,27 @@ from campus.errors import EXPLAINED_AT, explanation_of
 from campus.http.edge import Edge
 from campus.http.health import Health
 from campus.http.response import send_problem
+from campus.layout.forms import checked_form
+from campus.layout.renderer import Layout
 from campus.observability import Counters
-from campus.site import ROUTE, SITE, Site
+from campus.site import ROUTE, SITE, VISITORS, Site, VisitorService
 from twins import Problem, RouteEntry
 
 PROBLEM_JSON = "application/problem+json"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def problem_response(problem: Problem, request: Request) -> Response:
-    """A problem over HTTP."""
+def problem_response(problem: Problem, request: Request, layout: Layout | None = None) -> Response:
+    """A problem over HTTP: a page for browsers if there is a layout, else JSON."""
+    if layout and (page := layout.problem(problem, request)):
+        return page
     body = problem.body(types=EXPLAINED_AT, request_id=request.scope.get("request_id"))
     return JSONResponse(body, problem.status, headers=problem.headers, media_type=PROBLEM_JSON)
 
 
-def own_routes(directory: Directory, documents: Mapping[str, dict[str, Any]], problems: Mapping[str, Mapping[str, str]]) -> list[Route]:
+def own_routes(
+    directory: Directory, documents: Mapping[str, dict[str, Any]], problems: Mapping[str, Mapping[str, str]], layout: Layout
+) -> list[Route]:
     """Campus's own routes. `documents` are the OpenAPI documents by path, `problems` the codes that each building explains."""
 
     async def describe(request: Request) -> Response:
@@ -41,7 +47,8 @@ def own_routes(directory: Directory, documents: Mapping[str, dict[str, Any]], pr
         return JSONResponse({"ok": True, **entry.model_dump(mode="json")})
 
     async def explain(request: Request) -> Response:
-        return JSONResponse(explanation_of(request.path_params["code"], problems))
+        explained = explanation_of(request.path_params["code"], problems)
+        return layout.own.page("explanation.html", request, data=explained, explained=explained)
 
     return [
         *(Route(path, constant(JSONResponse(document))) for path, document in documents.items()),
@@ -71,30 +78,44 @@ def constant(response: Response) -> Callable[[Request], Awaitable[Response]]:
     return answer
 
 
-def page_entry(page: Page, site: Site[Any, Any]) -> RouteEntry:
+def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: VisitorService) -> RouteEntry:
     """A building's page for the table of routes; its function is called with the request and the building's site."""
+
+    async def answer(request: Request) -> Response:
+        request.scope[SITE], request.scope[VISITORS] = site, visitors
+        if not page.cross_site and request.method not in ("GET", "HEAD"):
+            await checked_form(request, layout.cookies)
+        return await page.answer(request, site)
+
+    return own_page(page.methods, page.path, answer, layout, name=f"the page {page.path} of {site.name}")
+
+
+def own_page(
+    methods: Sequence[str], path: str, answer: Callable[[Request], Awaitable[Response]], layout: Layout, *, name: str | None = None
+) -> RouteEntry:
+    """A page for the table of routes; what it refuses is a page too, or JSON for callers that are no browsers."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        scope[SITE], scope[ROUTE] = site, page.path
+        scope[ROUTE] = path
         try:
-            response = await page.answer(request, site)
+            response = await answer(request)
         except Problem as problem:
-            response = problem_response(problem, request)
+            response = problem_response(problem, request, layout)
         await response(scope, receive, send)
 
-    methods = (*page.methods, "HEAD") if "GET" in page.methods else page.methods
-    return RouteEntry(methods, page.path, app, f"the page {page.path} of {site.name}")
+    served = (*methods, "HEAD") if "GET" in methods else tuple(methods)
+    return RouteEntry(served, path, app, name or f"campus's page {path}")
 
 
-def pages_app(routes: Sequence[BaseRoute], directory: Directory) -> ASGIApp:
+def pages_app(routes: Sequence[BaseRoute], directory: Directory, layout: Layout) -> ASGIApp:
     """All pages as one app. An unknown address is answered with a 404 that says where to look; other errors go on to the edge."""
 
     async def answer_error(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):
             error = not_found(directory) if error.status_code == 404 else _from_starlette(error)
         assert isinstance(error, Problem)
-        return problem_response(error, request)
+        return problem_response(error, request, layout)
 
     router = Router(routes=list(routes), redirect_slashes=False)
     app = ExceptionMiddleware(router, handlers={Problem: answer_error, HTTPException: answer_error})

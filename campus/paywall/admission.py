@@ -19,6 +19,8 @@ ALL = "all"
 REALM = 'Bearer realm="campus"'
 ADMISSION = "campus.admission"
 ABSENT = Credential("absent")
+SIGNED_IN_KEY = "campus.signed_in_key"
+"""In the scope of a page's request: the Credential of its visitor, under which the page may call tools."""
 USELESS = frozenset(("unknown", "expired", "revoked"))
 """States of a credential that a caller is told about even if the tool is free."""
 NO_HEADERS = "If you cannot set headers, ask your user to add the key to this server's configuration."
@@ -58,7 +60,7 @@ class Paywall:
             assert isinstance(admitted, Admission)
             return admitted
         token = bearer(scope)
-        credential = ABSENT if token is None else self._keys.peek(token) or await self._keys.find(token)
+        credential = scope.get(SIGNED_IN_KEY, ABSENT) if token is None else self._keys.peek(token) or await self._keys.find(token)
         admission = self._judge(offer, credential, frame=frame, address=(scope.get("client") or ("",))[0])
         scope[ADMISSION] = admission
         scope[CALLER] = admission.caller

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -116,6 +117,26 @@ def test_the_strangers_page_and_check_are_asked(served: Served) -> None:
     page = httpx.get(f"{served.url}/v1/tides/brest/board")
     assert page.text.splitlines() == ["2026-01-02   61 6.2", "2026-01-02  430 1.4"]
     assert "tides" in httpx.get(f"{served.url}/readyz").json()["checks"]
+
+
+def test_the_strangers_page_stands_in_the_layout_with_its_own_template_and_macro(served: Served) -> None:
+    served.command("run", "tides.refresh")
+    with httpx.Client(base_url=served.url, headers={"Accept": "text/html"}) as browser:
+        page = browser.get("/tides/brest")
+        assert page.status_code == 200, page.text
+        assert '<nav aria-label="Main">' in page.text
+        assert '<span class="badge good" data-height>6.2 m</span>' in page.text
+        assert '<svg class="sparkline"' in page.text
+        token = re.search(r'name="form_token" value="(\w+)"', page.text)
+        assert token is not None
+        assert browser.post("/tides/brest", data={}).status_code == 403
+        assert browser.post("/tides/brest", data={"form_token": token[1]}).text == "noted for brest"
+        missing = browser.get("/tides/nowhere")
+        assert (missing.status_code, missing.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert httpx.get(f"{served.url}/tides/brest").json()["waters"][0] == {"minute": 61, "metres": 6.2}
+    markdown = httpx.get(f"{served.url}/tides/brest", headers={"Accept": "text/markdown"}).text
+    rows = ["| Minute | Height |", "| --- | --- |", "| 61 | 6.2 m |", "| 430 | 1.4 m |"]
+    assert markdown.splitlines() == ["# Tides of brest", "", "**Waters**", "", *rows]
 
 
 async def test_the_public_server_is_paid_for_and_reached_by_both_frames(served: Served) -> None:

@@ -144,7 +144,7 @@ def email_pages(path: str, outbox: Outbox, dispatcher_of: Callable[[Any], LinkDi
         await in_transaction(site.storage, partial(unsubscribe_target, outbox=outbox, target_id=target.id, now=now))
         return _page("Done", f"Alerts are no longer sent to {target.address}.")
 
-    return [Page(f"GET|POST {path}/{page.__name__}/{{target_id}}/{{token}}", page) for page in (confirm, unsubscribe)]
+    return [Page(f"GET|POST {path}/{page.__name__}/{{target_id}}/{{token}}", page, cross_site=True) for page in (confirm, unsubscribe)]
 
 
 async def _target_of(request: Request, site: LinkSite, purpose: str, outbox: Outbox) -> Row[Any]:

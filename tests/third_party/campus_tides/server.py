@@ -92,6 +92,19 @@ async def board(request: Request, site: Here) -> Response:
     return Response("\n".join(f"{one.day} {one.minute:4} {one.metres}" for one in found), media_type="text/plain")
 
 
+async def harbour(request: Request, site: Here) -> Response:
+    """The board of one port inside campus's layout, with a template and a macro of this distribution; its form answers what it got."""
+    port = request.path_params["port"]
+    if request.method == "POST":
+        return Response(f"noted for {port}", media_type="text/plain")
+    async with site.storage.read() as session:
+        found = (await session.exec(select(Feed).where(Feed.port == port).order_by(col(Feed.minute)))).all()
+    if not found:
+        raise Problem(404, "no_tides", f"no tides of {port!r}")
+    waters = tuple(Water(minute=one.minute, metres=one.metres) for one in found)
+    return site.page("board.html", request, data={"port": port, "waters": waters}, port=port, waters=waters)
+
+
 async def has_ports(site: Here) -> Sequence[str]:
     """Whether the list was ever read."""
     return [] if site.state.names else ["no port is known yet; run the job: campus run tides.refresh"]

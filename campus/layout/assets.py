@@ -1,0 +1,46 @@
+"""The static files of the layout, each at an address that contains a digest of its content, so that browsers keep it for ever."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from twins import RouteEntry
+
+FOLDER = Path(__file__).parent / "static"
+PREFIX = "/static"
+MEDIA_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+FOR_EVER = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True)
+class Asset:
+    """One static file."""
+
+    path: str
+    body: bytes
+    media_type: str
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        headers = {"Cache-Control": FOR_EVER, "Content-Type": self.media_type}
+        await Response(self.body, headers=headers)(scope, receive, send)
+
+    @property
+    def route(self) -> RouteEntry:
+        """Its route."""
+        return RouteEntry(("GET", "HEAD"), self.path, self, f"the static file {self.path}")
+
+
+def read_assets(folder: Path = FOLDER) -> Mapping[str, Asset]:
+    """Every file of the folder, by its name, such as campus.css."""
+    return {path.name: _asset(path) for path in sorted(folder.iterdir()) if path.suffix in MEDIA_TYPES}
+
+
+def _asset(path: Path) -> Asset:
+    body = path.read_bytes()
+    address = f"{PREFIX}/{path.stem}.{sha256(body).hexdigest()[:12]}{path.suffix}"
+    return Asset(address, body, MEDIA_TYPES[path.suffix])

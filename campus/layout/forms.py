@@ -1,0 +1,77 @@
+"""Tokens against cross-site request forgery: each HTML form carries one, and a form without the visitor's token is refused.
+
+The token is derived from a random secret in a cookie that no other site can read or set: the session's after sign-in, before that one
+that only forms use. It is not stored on the server.
+"""
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from campus.errors import form_expired
+
+FIELD = "form_token"
+FORM_TYPE = "application/x-www-form-urlencoded"
+SECRET_LENGTH = 32
+MAX_FIELDS = 200
+
+
+@dataclass(frozen=True)
+class Cookies:
+    """The names and attributes of the two cookies; `secure` when visitors reach the service by https.
+
+    With https the prefix __Host- makes browsers refuse such a cookie from any other host, subdomains included.
+    """
+
+    secure: bool
+
+    @property
+    def session(self) -> str:
+        """The cookie of a signed-in visitor."""
+        return "__Host-campus_session" if self.secure else "campus_session"
+
+    @property
+    def form(self) -> str:
+        """The cookie that the tokens of other visitors' forms are derived from."""
+        return "__Host-campus_form" if self.secure else "campus_form"
+
+    def put(self, response: Response, name: str, value: str, *, seconds: int | None = None) -> None:
+        """Set one of the two: out of reach of scripts, never sent with requests that other sites make."""
+        response.set_cookie(name, value, max_age=seconds, path="/", secure=self.secure, httponly=True, samesite="lax")
+
+    def remove(self, response: Response, name: str) -> None:
+        """Delete one of the two."""
+        response.delete_cookie(name, path="/", secure=self.secure, httponly=True, samesite="lax")
+
+    def secrets_of(self, request: Request) -> list[str]:
+        """The secrets that a request's tokens may be derived from, the session's first."""
+        found = (request.cookies.get(name, "") for name in (self.session, self.form))
+        return [value for value in found if SECRET_LENGTH <= len(value) <= 2 * SECRET_LENGTH]
+
+
+def new_secret() -> str:
+    """A random secret for the form cookie: 192 bits."""
+    return secrets.token_urlsafe(24)
+
+
+def token_of(secret: str) -> str:
+    """The token that belongs to a cookie's secret; the secret cannot be computed from it."""
+    return hmac.new(secret.encode(), b"campus form token", "sha256").hexdigest()
+
+
+async def checked_form(request: Request, cookies: Cookies) -> Mapping[str, str]:
+    """The fields of an HTML form, the last of each name. Problem 403 if another site sent it, or if its token is not the visitor's."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise form_expired()
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
+        raise form_expired()
+    async with request.form(max_fields=MAX_FIELDS) as form:
+        fields = {name: value for name, value in form.items() if isinstance(value, str)}
+    sent = fields.pop(FIELD, "")
+    if not any(hmac.compare_digest(token_of(secret).encode(), sent.encode()) for secret in cookies.secrets_of(request)):
+        raise form_expired()
+    return fields

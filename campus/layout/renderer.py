@@ -1,0 +1,249 @@
+"""Renders pages: a building's templates inside campus's layout, as HTML, Markdown or JSON, with the headers that go with each."""
+
+import inspect
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import BaseLoader, ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, StrictUndefined
+from markupsafe import Markup, escape
+from pydantic import BaseModel
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from campus.errors import EXPLAINED_AT
+from campus.layout.accept import Form, form_for
+from campus.layout.assets import Asset, read_assets
+from campus.layout.forms import FIELD, Cookies, new_secret, token_of
+from campus.layout.graphics import bar, sparkline
+from campus.layout.markdown import markdown_of
+from twins import Problem
+
+TEMPLATES = Path(__file__).parent / "templates"
+CONTENT_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none';"
+    " frame-ancestors 'none'"
+)
+PRIVATE = "private, no-store"
+SENT_AS: Mapping[Form, str] = {
+    "html": "text/html; charset=utf-8",
+    "markdown": "text/markdown; charset=utf-8",
+    "json": "application/json",
+}
+STORED_PAGES = 64
+StoredKey = tuple[str, str, Form]
+"""Template, path and form of a stored page; a part of a page has no path."""
+SIGNED_IN = "campus.signed_in"
+"""In a request's scope when its page depends on who asks: then no cache may store it."""
+
+
+class Link(NamedTuple):
+    """An entry of the navigation."""
+
+    href: str
+    label: str
+
+
+@dataclass
+class Rendering:
+    """One page while it is rendered: the request, and the secret of its forms once one was rendered."""
+
+    request: Request | None
+    cookies: Cookies
+    secret: str | None = None
+
+    def form_token(self) -> str:
+        """The token for a form of this page."""
+        if self.secret is None:
+            known = self.cookies.secrets_of(self.request) if self.request else []
+            self.secret = known[0] if known else new_secret()
+        return token_of(self.secret)
+
+
+_current: ContextVar[Rendering] = ContextVar("rendering")
+
+
+@dataclass
+class Layout:
+    """What all pages of one campus share. `navigation` is replaced when a building is opened late."""
+
+    name: str
+    url: str
+    navigation: Sequence[Link] = ()
+    assets: Mapping[str, Asset] = field(default_factory=read_assets)
+    operator: bool = False
+    """True for the pages of the operator's listener."""
+
+    def __post_init__(self) -> None:
+        self.cookies = Cookies(secure=self.url.startswith("https://"))
+        self._environment = Environment(
+            loader=PrefixLoader({"campus": FileSystemLoader(TEMPLATES)}),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._environment.globals.update(
+            asset=lambda name: self.assets[name].path,
+            bar=bar,
+            campus=self,
+            form_field=FIELD,
+            form_token=lambda: _current.get().form_token(),
+            sparkline=sparkline,
+            here=_path,
+        )
+        self._environment.filters.update(moment=moment, pretty=pretty, prose=prose)
+        self.own = self.pages_of([TEMPLATES])
+
+    def pages_of(self, folders: Iterable[Path]) -> "Pages":
+        """The pages of one building, whose templates are in these folders; its names cannot hide those of campus."""
+        own: BaseLoader = FileSystemLoader(list(folders))
+        loader = ChoiceLoader([PrefixLoader({"campus": FileSystemLoader(TEMPLATES)}), own])
+        return Pages(self, self._environment.overlay(loader=loader))
+
+    def problem(self, problem: Problem, request: Request) -> Response | None:
+        """A problem as a page for a browser; None for other callers, who receive it as JSON."""
+        if form_for(request, ("json", "html")) == "json":
+            return None
+        body = problem.body(types=EXPLAINED_AT, request_id=request.scope.get("request_id"))
+        response = self.own.page("error.html", request, status=problem.status, problem=body, headers=problem.headers)
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+
+class Pages:
+    """Renders the templates of one building."""
+
+    def __init__(self, layout: Layout, environment: Environment) -> None:
+        self.layout = layout
+        self._environment = environment
+        self._stored: OrderedDict[StoredKey, tuple[Mapping[str, Any], Any]] = OrderedDict()
+
+    def page(
+        self,
+        template: str,
+        request: Request,
+        /,
+        *,
+        data: object = None,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        **variables: Any,
+    ) -> Response:
+        """The response for the Accept header of the request; see Site.page."""
+        offered: tuple[Form, ...] = ("html", "markdown") if data is None else ("json", "html", "markdown")
+        form = form_for(request, offered)
+        rendering = Rendering(request, self.layout.cookies)
+        body = to_json(data) if form == "json" else self._rendered(template, form, rendering, variables)
+        response = Response(body, status, headers={"Vary": "Accept", **(headers or {})}, media_type=SENT_AS[form])
+        if form == "html":
+            response.headers["Content-Security-Policy"] = CONTENT_POLICY
+        is_private = rendering.secret is not None or SIGNED_IN in request.scope or request.method not in ("GET", "HEAD")
+        if is_private or "cache-control" not in response.headers:
+            response.headers["Cache-Control"] = PRIVATE if is_private else "no-cache"
+        if rendering.secret is not None and rendering.secret not in self.layout.cookies.secrets_of(request):
+            self.layout.cookies.put(response, self.layout.cookies.form, rendering.secret)
+        return response
+
+    def part(self, template: str, /, **variables: Any) -> Markup:
+        """A template as a part of another page; see Site.part."""
+        key: StoredKey = (template, "", "html")
+        if (stored := self._find(key, variables)) is not None:
+            assert isinstance(stored, Markup)
+            return stored
+        rendering = Rendering(None, self.layout.cookies)
+        made = Markup(self._run(template, rendering, variables))  # noqa: S704  # the output of a template that escapes
+        self._store(key, variables, made, rendering)
+        return made
+
+    def _rendered(self, template: str, form: Form, rendering: Rendering, variables: Mapping[str, Any]) -> bytes:
+        key: StoredKey = (template, rendering.request.url.path if rendering.request else "", form)
+        if (stored := self._find(key, variables)) is not None:
+            assert isinstance(stored, bytes)
+            return stored
+        text = self._run(template, rendering, variables)
+        made = (markdown_of(text) if form == "markdown" else text).encode()
+        self._store(key, variables, made, rendering)
+        return made
+
+    def _run(self, template: str, rendering: Rendering, variables: Mapping[str, Any]) -> str:
+        reset = _current.set(rendering)
+        try:
+            return self._environment.get_template(template).render(variables)
+        finally:
+            _current.reset(reset)
+
+    def _find(self, key: StoredKey, variables: Mapping[str, Any]) -> Any:
+        """What was rendered from the very same objects the last time."""
+        variables_then, made = self._stored.get(key, ({}, None))
+        if made is None or variables_then.keys() != variables.keys():
+            return None
+        return made if all(_is_same(variables_then[name], value) for name, value in variables.items()) else None
+
+    def _store(self, key: StoredKey, variables: Mapping[str, Any], made: object, rendering: Rendering) -> None:
+        """Keep it, unless it holds a visitor's token or was made of objects that can change."""
+        if rendering.secret is None and all(_is_settled(value) for value in variables.values()):
+            self._stored[key] = variables, made
+            self._stored.move_to_end(key)
+            if len(self._stored) > STORED_PAGES:
+                self._stored.popitem(last=False)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return one is other or (type(one) is type(other) and isinstance(one, str | int | float | date) and one == other)
+
+
+def _is_settled(value: Any) -> bool:
+    """True for values that never change: plain ones, frozen models whose members can be hashed, and tuples of such."""
+    if isinstance(value, tuple):
+        return all(map(_is_settled, value))
+    if isinstance(value, BaseModel) and value.model_config.get("frozen"):
+        try:
+            hash(value)
+        except TypeError:
+            return False
+        return True
+    return value is None or isinstance(value, str | int | float | date)
+
+
+def _path() -> str:
+    request = _current.get().request
+    return request.url.path if request else ""
+
+
+def moment(value: datetime | None) -> str:
+    """A time for people, in UTC: 2026-11-22 13:30:05."""
+    return f"{value:%Y-%m-%d %H:%M:%S}" if value else ""
+
+
+def pretty(value: object) -> str:
+    """A value as indented JSON."""
+    return json.dumps(json.loads(to_json(value, inf_nan_mode="null")), indent=2, ensure_ascii=False)
+
+
+def prose(text: str) -> Markup:
+    """Plain text with `names` in code quotes, as tools describe themselves; everything else in it is text."""
+    parts = [escape(part) for part in text.split("`")]
+    if len(parts) % 2 == 0:  # a lonely quote
+        return escape(text)
+    return Markup("").join(Markup("<code>%s</code>") % part if index % 2 else part for index, part in enumerate(parts))
+
+
+def template_folders(functions: Iterable[Callable[..., Any]]) -> list[Path]:
+    """For each function the nearest folder `templates` beside its module or above it, up to the top of its package."""
+    found: dict[Path, None] = {}
+    for function in functions:
+        target = inspect.unwrap(function)
+        file = Path(inspect.getfile(target))
+        depth = max(target.__module__.count(".") + (file.name == "__init__.py"), 1)
+        found |= dict.fromkeys([folder / "templates" for folder in file.parents[:depth] if (folder / "templates").is_dir()][:1])
+    return list(found)

@@ -1,0 +1,100 @@
+// What pages do when scripts run: theme switch, copy buttons, forms whose answer appears in place, and parts that update themselves.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const stored = () => { try { return localStorage.getItem("theme"); } catch { return null; } };
+  const show = (theme) => { if (theme === "light" || theme === "dark") root.dataset.theme = theme; else delete root.dataset.theme; };
+  show(stored()); // before the first paint: this file is loaded in the head
+  addEventListener("storage", (event) => { if (event.key === "theme") { show(event.newValue); label(); } });
+
+  const label = () => {
+    for (const button of document.querySelectorAll("[data-theme-switch]")) {
+      button.hidden = false;
+      button.querySelector("span").textContent = root.dataset.theme || "auto";
+    }
+  };
+  const nextTheme = () => {
+    const themes = ["auto", "light", "dark"];
+    const next = themes[(themes.indexOf(root.dataset.theme || "auto") + 1) % themes.length];
+    try { if (next === "auto") localStorage.removeItem("theme"); else localStorage.setItem("theme", next); } catch { /* this page only */ }
+    show(next);
+    label();
+  };
+
+  const copy = async (button) => {
+    const code = button.closest(".code").querySelector("code");
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      button.textContent = "Copied";
+    } catch { // no clipboard on plain http: select the text instead
+      getSelection().selectAllChildren(code);
+      button.textContent = "Selected";
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  };
+
+  const reveal = (part) => { for (const button of part.querySelectorAll("[data-copy]")) button.hidden = false; };
+
+  // Replace one element by the element with the same id in another document.
+  const swap = (text, id) => {
+    const found = new DOMParser().parseFromString(text, "text/html").getElementById(id);
+    const old = document.getElementById(id);
+    if (!found || !old) return false;
+    const open = [...old.querySelectorAll("details[open][id]")].map((one) => one.id);
+    const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
+    old.replaceWith(document.adoptNode(found));
+    for (const name of open) document.getElementById(name)?.setAttribute("open", "");
+    if (focused) document.getElementById(focused)?.focus();
+    reveal(found);
+    return true;
+  };
+  const fetched = (url, options) => fetch(url, { headers: { Accept: "text/html" }, ...options });
+
+  const submit = async (event) => {
+    const form = event.target.closest("form[data-live]");
+    if (!form) return;
+    event.preventDefault();
+    const button = event.submitter;
+    const body = new URLSearchParams(new FormData(form, button));
+    if (button) button.disabled = true;
+    try {
+      const answer = await fetched(form.getAttribute("action"), { method: "POST", body });
+      if (!swap(await answer.text(), form.dataset.live)) form.submit();
+      else document.getElementById(form.dataset.live).scrollIntoView({ block: "nearest" });
+    } catch {
+      form.submit();
+    } finally {
+      if (button) button.disabled = false;
+    }
+  };
+
+  const follow = (part) => {
+    const source = new EventSource(part.dataset.events);
+    let running = false, again = false;
+    const update = async () => {
+      if (running) { again = true; return; }
+      running = true;
+      try {
+        const answer = await fetched(location.href);
+        if (!answer.ok || answer.redirected) { source.close(); location.reload(); return; }
+        swap(await answer.text(), part.id);
+      } catch { /* the next event tries again */ }
+      running = false;
+      if (again) { again = false; update(); }
+    };
+    source.addEventListener("changed", update);
+    source.addEventListener("ended", () => { source.close(); location.reload(); });
+  };
+
+  addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (button?.matches("[data-theme-switch]")) nextTheme();
+    if (button?.matches("[data-copy]")) copy(button);
+  });
+  addEventListener("submit", submit);
+  addEventListener("DOMContentLoaded", () => {
+    label();
+    reveal(document);
+    for (const part of document.querySelectorAll("[data-events][id]")) follow(part);
+  });
+})();

@@ -1,0 +1,224 @@
+"""The form of a tool: its fields from the tool's schema, the arguments from what was sent, and the HTTP request of a call. Pure."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import quote, urlencode
+
+from twins import Operation
+
+PREFIX = "argument."
+"""Before the name of an argument in a form, so that no argument collides with the form's own fields."""
+Kind = Literal["text", "number", "scalar", "choice", "json"]
+"""`scalar`: a number, a word or the like, read as JSON where it is JSON; `json`: anything, in a larger field."""
+Schema = Mapping[str, Any]
+SCALARS = {"string", "integer", "number", "boolean", "null"}
+DEEPEST = 3
+MOST_ROWS = 60
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One field of the form. `choices` are the accepted texts of a choice."""
+
+    name: str
+    kind: Kind
+    type: str
+    required: bool
+    description: str
+    default: str
+    example: str
+    choices: tuple[str, ...] = ()
+    value: str = ""
+
+    @property
+    def field(self) -> str:
+        """Its name in the form."""
+        return f"{PREFIX}{self.name}"
+
+
+@dataclass(frozen=True)
+class ResultField:
+    """One member of a tool's result; `path` as in teaser[].rank."""
+
+    path: str
+    type: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """One HTTP request of a tool; `target` is the path with its query, `body` the JSON that is sent."""
+
+    method: str
+    target: str
+    body: Mapping[str, Any] | None
+
+
+def arguments_of(operation: Operation, values: Mapping[str, str]) -> tuple[Argument, ...]:
+    """The fields of a tool's form; `values` has what the visitor typed, by argument."""
+    root = operation.tool.parameters
+    return tuple(
+        _argument(one.name, one.schema, root, required=one.required, value=values.get(one.name, "")) for one in operation.parameters
+    )
+
+
+def _argument(name: str, schema: Schema, root: Schema, *, required: bool, value: str) -> Argument:
+    plain = _without_null(schema, root)
+    choices = _choices(plain)
+    example = next(iter(schema.get("examples") or plain.get("examples") or ()), None)
+    default = schema.get("default")
+    return Argument(
+        name=name,
+        kind="choice" if choices else _kind(plain),
+        type=type_of(schema, root),
+        required=required,
+        description=str(schema.get("description") or plain.get("description") or ""),
+        default="" if default is None else _spelled(default),
+        example="" if example is None else _spelled(example),
+        choices=choices,
+        value=value,
+    )
+
+
+def _choices(schema: Schema) -> tuple[str, ...]:
+    if schema.get("type") == "boolean":
+        return ("true", "false")
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    return tuple(map(_spelled, values))
+
+
+def _kind(schema: Schema) -> Kind:
+    match schema.get("type"):
+        case "string":
+            return "text"
+        case "integer" | "number":
+            return "number"
+    options = schema.get("anyOf")
+    kinds = [one.get("type") for one in options if isinstance(one, Mapping)] if isinstance(options, list) else []
+    return "scalar" if kinds and set(kinds) <= SCALARS else "json"
+
+
+def sent_values(fields: Mapping[str, str]) -> dict[str, str]:
+    """What the visitor typed, by argument; fields that were left empty are left out."""
+    return {name.removeprefix(PREFIX): value for name, value in fields.items() if name.startswith(PREFIX) and value.strip()}
+
+
+def read_values(arguments: Sequence[Argument]) -> dict[str, Any]:
+    """The arguments as JSON values. Text that is not of an argument's type is passed on as text, so that the tool's refusal explains it."""
+    return {one.name: _read(one) for one in arguments if one.value}
+
+
+def _read(argument: Argument) -> Any:
+    text = argument.value.strip() if argument.kind != "text" else argument.value
+    if argument.kind == "text" or (argument.kind == "choice" and argument.type.startswith("string")):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def example_values(arguments: Sequence[Argument]) -> dict[str, Any]:
+    """Arguments for a sample call before anything was typed: the required ones, as their examples or as their names."""
+    return {
+        one.name: _read(Argument(**{**vars(one), "value": one.value or one.example or one.name.upper()}))
+        for one in arguments
+        if one.value or one.required
+    }
+
+
+def call_of(operation: Operation, arguments: Mapping[str, Any]) -> Call:
+    """The HTTP request of a call: path, query or body as the operation places each argument."""
+    method, path, rest = operation.methods[0], operation.path, dict(arguments)
+    for name in operation.route.placeholders:
+        path = path.replace(f"{{{name}}}", quote(_spelled(rest.pop(name, name.upper())), safe=""))
+    if method not in ("GET", "DELETE"):
+        return Call(method, path, rest)
+    query = [
+        (operation.by_name[name].wire if name in operation.by_name else name, _spelled(item))
+        for name, value in rest.items()
+        if value is not None
+        for item in (value if isinstance(value, list) else [value])
+    ]
+    return Call(method, f"{path}?{urlencode(query)}" if query else path, None)
+
+
+def missing_in_path(operation: Operation, arguments: Mapping[str, Any]) -> list[str]:
+    """The arguments without which the call has no address."""
+    return [name for name in operation.route.placeholders if not _spelled(arguments.get(name, ""))]
+
+
+def result_fields(operation: Operation) -> tuple[ResultField, ...]:
+    """The members of the result that the tool declares, with those of nested objects."""
+    schema = operation.tool.output_schema
+    if not schema:
+        return ()
+    rows = _fields(schema, schema, "", 0)
+    return tuple(row for _, row in zip(range(MOST_ROWS), rows, strict=False))
+
+
+def _fields(schema: Schema, root: Schema, before: str, depth: int) -> Iterator[ResultField]:
+    for name, member in _properties(_without_null(schema, root)):
+        plain = _without_null(member, root)
+        items = _without_null(plain.get("items") or {}, root) if plain.get("type") == "array" else None
+        path = f"{before}{name}{'[]' if items is not None else ''}"
+        yield ResultField(path, type_of(member, root), str(member.get("description") or plain.get("description") or ""))
+        inner = plain if items is None else items
+        if depth + 1 < DEEPEST:
+            yield from _fields(inner, root, f"{path}.", depth + 1)
+
+
+def _properties(schema: Schema) -> list[tuple[str, Schema]]:
+    properties = schema.get("properties")
+    return [(str(name), one) for name, one in properties.items() if isinstance(one, Mapping)] if isinstance(properties, Mapping) else []
+
+
+def type_of(schema: Schema, root: Schema) -> str:
+    """A schema's type in a few words: string, list of objects, integer or null."""
+    schema = resolved(schema, root)
+    if options := schema.get("anyOf") or schema.get("oneOf"):
+        return " or ".join(dict.fromkeys(type_of(option, root) for option in options))
+    if "enum" in schema or "const" in schema:
+        values = schema.get("enum", [schema.get("const")])
+        return "string" if all(isinstance(value, str) for value in values) else "constant"
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return " or ".join(map(str, kind))
+    if kind == "array":
+        return f"list of {type_of(schema['items'], root)}" if isinstance(schema.get("items"), Mapping) else "list"
+    return {"string": _string_type(schema), None: "any JSON value"}.get(kind, str(kind))
+
+
+def _string_type(schema: Schema) -> str:
+    return {"date": "date", "date-time": "time", "uri": "address"}.get(str(schema.get("format")), "string")
+
+
+def resolved(schema: Schema, root: Schema) -> Schema:
+    """The schema with its $ref followed within the document; one that leads nowhere is the empty schema."""
+    for _ in range(10):
+        reference = schema.get("$ref")
+        if not isinstance(reference, str):
+            return schema
+        target: Any = root
+        for part in reference.removeprefix("#/").split("/"):
+            target = target.get(part) if isinstance(target, Mapping) else None
+        if not isinstance(target, Mapping):
+            return {}
+        schema = {**target, **{name: value for name, value in schema.items() if name != "$ref"}}
+    return {}
+
+
+def _without_null(schema: Schema, root: Schema) -> Schema:
+    """The schema without the possibility of null, its references followed."""
+    schema = resolved(schema, root)
+    options = schema.get("anyOf")
+    if not isinstance(options, list):
+        return schema
+    others = [one for one in options if isinstance(one, Mapping) and one.get("type") != "null"]
+    return _without_null({**resolved(others[0], root)}, root) if len(others) == 1 else schema
+
+
+def _spelled(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,186 @@
+"""The pages of the tools: /docs/api lists them, /tools/<building>/<tool> describes one and has a form that calls it."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Scope
+
+from campus.catalog.server import OpenBuilding
+from campus.directory import Directory, ToolEntry
+from campus.errors import EXPLANATIONS
+from campus.layout.forms import checked_form
+from campus.layout.renderer import Pages
+from campus.pages.samples import samples_of
+from campus.pages.tool_form import (
+    Argument,
+    Call,
+    arguments_of,
+    call_of,
+    example_values,
+    missing_in_path,
+    read_values,
+    result_fields,
+    sent_values,
+)
+from campus.pages.visitors import Visitors
+from campus.paywall.admission import SIGNED_IN_KEY
+from twins import Operation, Problem, RouteTable
+
+LONGEST_SHOWN = 48_000
+"""Characters of an answer that are shown."""
+PASSED_ON = ("type", "http_version", "server", "client", "scheme", "root_path", "extensions", "asgi", "request_id", SIGNED_IN_KEY)
+"""What the call of a form has in common with the request that brought the form; not its headers, such as its cookies."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answer to the call of a form."""
+
+    status: int
+    milliseconds: float
+    size: int
+    text: str
+    is_cut: bool
+    problem: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class ToolPages:
+    """The pages of all tools. `table` finds the HTTP route of a call."""
+
+    pages: Pages
+    directory: Directory
+    visitors: Visitors
+    table: Callable[[], RouteTable]
+
+    async def api(self, request: Request) -> Response:
+        """Every tool of every building."""
+        buildings = self.directory.buildings()
+        return self.pages.page("docs.html", request, data={"ok": True, "buildings": buildings}, buildings=buildings)
+
+    async def tool(self, request: Request) -> Response:
+        """One tool; what stands in the query fills the form."""
+        building, operation, entry = self._found(request)
+        values = {name: value for name, value in request.query_params.items() if name in operation.by_name}
+        return self._page(request, building, operation, entry, values)
+
+    async def call(self, request: Request) -> Response:
+        """The form's call, with the key that the visitor signed in with."""
+        building, operation, entry = self._found(request)
+        values = sent_values(await checked_form(request, self.pages.layout.cookies))
+        arguments = read_values(arguments_of(operation, values))
+        await self.visitors.credential(request)
+        if missing := missing_in_path(operation, arguments):
+            problem = Problem(422, "invalid_request", f"fill in {' and '.join(missing)}: the address of the call contains it")
+            answered = _refused(problem)
+        else:
+            answered = await self._called(call_of(operation, arguments), request)
+        return self._page(request, building, operation, entry, values, answered)
+
+    def _found(self, request: Request) -> tuple[OpenBuilding, Operation, ToolEntry]:
+        name, tool = request.path_params["building"], request.path_params["tool"]
+        building, entry = self.visitors.buildings.get(name), self.directory.tool(name, tool)
+        if building is None or entry is None:
+            raise Problem(404, "not_found", f"there is no tool {tool!r} in {name!r}; /docs/api lists all tools")
+        return building, building.operations[tool], entry
+
+    def _page(
+        self,
+        request: Request,
+        building: OpenBuilding,
+        operation: Operation,
+        entry: ToolEntry,
+        values: Mapping[str, str],
+        answered: Answered | None = None,
+    ) -> Response:
+        arguments = arguments_of(operation, values)
+        chosen = read_values(arguments) if answered else example_values(arguments)
+        mcp = f"{self.directory.url}{building.mcp_path}"
+        with_key = not entry.free and entry.key_scope is not None
+        return self.pages.page(
+            "tool.html",
+            request,
+            data={
+                "ok": True,
+                "building": building.name,
+                "mcp": mcp,
+                **entry.model_dump(mode="json"),
+                "description": operation.tool.description,
+                "input_schema": operation.tool.parameters,
+                "output_schema": operation.tool.output_schema,
+            },
+            status=answered.status if answered and answered.status >= 400 else 200,
+            building=self.directory.building(building.name),
+            entry=entry,
+            title=operation.tool.title or operation.tool.name,
+            paragraphs=_paragraphs(operation),
+            arguments=arguments,
+            fields=result_fields(operation),
+            refusals=_refusals(building, entry, arguments),
+            products=[
+                one for one in self.directory.products if entry.key_scope in (one.scope,) or (entry.key_scope and one.scope == "all")
+            ],
+            samples=samples_of(
+                call_of(operation, chosen), url=self.directory.url, mcp=mcp, tool=operation.name, arguments=chosen, with_key=with_key
+            ),
+            changes=not (operation.tool.annotations and operation.tool.annotations.read_only_hint),
+            answered=answered,
+        )
+
+    async def _called(self, call: Call, request: Request) -> Answered:
+        """Make the HTTP call in this process, as any caller would over the network."""
+        started = perf_counter()
+        path, _, query = call.target.partition("?")
+        body = b"" if call.body is None else json.dumps(call.body).encode()
+        scope: Scope = {
+            **{name: request.scope[name] for name in PASSED_ON if name in request.scope},
+            **{"method": call.method, "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode()},
+        }
+        scope["headers"] = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))] if body else []
+        found = self.table().find(scope["path"])
+        if found is None:
+            return _refused(Problem(404, "not_found", "this call has no address; check the arguments"))
+        endpoint, scope["path_params"] = found
+        status, chunks = 500, []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            chunks.append(message.get("body", b""))
+
+        await endpoint(scope, receive, send)
+        return _answered(status, b"".join(chunks), (perf_counter() - started) * 1000)
+
+
+def _answered(status: int, body: bytes, milliseconds: float) -> Answered:
+    try:
+        data = json.loads(body)
+    except ValueError:
+        data = None
+    text = body.decode(errors="replace") if data is None else json.dumps(data, indent=2, ensure_ascii=False)
+    problem = data if status >= 400 and isinstance(data, dict) else None
+    return Answered(status, milliseconds, len(body), text[:LONGEST_SHOWN], len(text) > LONGEST_SHOWN, problem)
+
+
+def _refused(problem: Problem) -> Answered:
+    return _answered(problem.status, json.dumps(problem.body()).encode(), 0.0)
+
+
+def _paragraphs(operation: Operation) -> list[str]:
+    return [text.strip() for text in (operation.tool.description or "").split("\n\n") if text.strip()]
+
+
+def _refusals(building: OpenBuilding, entry: ToolEntry, arguments: tuple[Argument, ...]) -> dict[str, str]:
+    """The problem codes that a call may receive: the general ones, then those that its building declares."""
+    codes = [*([] if entry.free else ["access_required", "insufficient_scope"]), *(["invalid_request"] if arguments else [])]
+    return {code: EXPLANATIONS[code] for code in codes} | dict(building.loaded.building.problems)

@@ -1,0 +1,203 @@
+"""Pages for people: their form by Accept, their headers, the tokens of their forms, and what hostile texts do to them."""
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Literal
+
+import httpx
+import pytest
+from pages.harbour import make_harbour
+from pages.hostile import ALL_AT_ONCE, harm_in
+
+from buildings.gateway import building as gateway
+from campus.building import Page
+from campus.testing import TestCampus, open_campus
+
+pytestmark = pytest.mark.anyio
+BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"}
+PAGES = ["/", "/docs/api", "/log", "/tools/harbour/find", "/tools/harbour/secret_berth", "/errors/access_required", "/nothing"]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> Literal["asyncio"]:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def opened() -> AsyncIterator[TestCampus]:
+    """A campus whose building has a hostile author."""
+    async with open_campus(gateway=gateway, harbour=make_harbour()) as campus:
+        yield campus
+
+
+@pytest.fixture
+def campus(opened: TestCampus) -> TestCampus:
+    """The same with a browser that was never here."""
+    opened.http.cookies.clear()
+    return opened
+
+
+def token_in(page: httpx.Response) -> str:
+    """The token of a page's form."""
+    found = re.search(r'name="form_token" value="(\w+)"', page.text)
+    assert found is not None, page.text
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type"),
+    [
+        (BROWSER["Accept"], "text/html; charset=utf-8"),
+        ("text/html", "text/html; charset=utf-8"),
+        ("text/markdown, text/html, */*", "text/markdown; charset=utf-8"),
+        ("text/html;q=0.3, text/markdown;q=0.9", "text/markdown; charset=utf-8"),
+        ("*/*", "application/json"),
+        ("application/json", "application/json"),
+        ("", "application/json"),
+        ("text/html;q=0, */*", "application/json"),
+        ("image/png", "application/json"),
+        (f"text/html;q=x,{'a' * 5000}", "application/json"),
+    ],
+)
+async def test_one_address_is_html_markdown_or_json_as_the_caller_accepts(campus: TestCampus, accept: str, media_type: str) -> None:
+    for path in ("/", "/docs/api", "/tools/harbour/find", "/log"):
+        answer = await campus.http.get(path, headers={"Accept": accept})
+        assert (answer.status_code, answer.headers["content-type"]) == (200, media_type), path
+        assert "accept" in answer.headers["vary"].lower()
+        if media_type == "application/json":
+            assert answer.json()
+        if "markdown" in media_type:
+            assert re.search(r"^# ", answer.text, re.MULTILINE)
+            assert "<" not in re.sub(r"\\<|```.*?```|`[^`]*`", "", answer.text, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_hostile_text_is_only_text_and_no_page_has_inline_script_or_style(campus: TestCampus, path: str) -> None:
+    page = await campus.http.get(path, headers=BROWSER)
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert harm_in(page.text) == []
+    policy = dict(part.strip().partition(" ")[::2] for part in page.headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["form-action"] == policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert page.headers["referrer-policy"] == "no-referrer"
+    assert page.headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_check_of_hostile_texts_finds_what_an_unescaped_page_would_have() -> None:
+    assert len(harm_in(f"<main>{ALL_AT_ONCE}</main>")) >= 4
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/tools/harbour/nothing", "/tools/nothing/find", "/errors", "/paid"])
+async def test_what_is_refused_is_a_page_for_a_browser_and_a_problem_for_the_rest_with_one_status(campus: TestCampus, path: str) -> None:
+    page, problem = await campus.http.get(path, headers=BROWSER), await campus.http.get(path)
+    assert problem.headers["content-type"] == "application/problem+json"
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.status_code == problem.status_code == problem.json()["status"] == (402 if path == "/paid" else 404)
+    assert problem.json()["code"] in page.text
+
+
+async def test_a_form_is_accepted_only_with_the_token_of_the_same_browser(campus: TestCampus) -> None:
+    page = await campus.http.get("/log", headers=BROWSER)
+    cookie = page.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+    token = token_in(page)
+    assert (await campus.http.post("/log", data={"form_token": token})).text == "logged"
+
+    async def refused(**options: object) -> None:
+        answer = await campus.http.post("/log", **options)  # type: ignore[arg-type]
+        assert (answer.status_code, answer.json()["code"]) == (403, "form_expired"), options
+
+    await refused()
+    await refused(data={"name": "x"})
+    await refused(data={"form_token": token[:-1]})
+    await refused(json={"form_token": token})
+    await refused(data={"form_token": token}, headers={"Sec-Fetch-Site": "cross-site"})
+    await refused(data={"form_token": token}, headers={"Sec-Fetch-Site": "same-site"})
+    campus.http.cookies.clear()
+    await refused(data={"form_token": token})
+    other = await campus.http.get("/log", headers=BROWSER)
+    assert token_in(other) != token
+    await refused(data={"form_token": token})
+    assert (await campus.http.post("/hook")).text == "hooked"
+
+
+async def test_with_https_the_cookie_is_bound_to_the_host_and_never_sent_in_the_open() -> None:
+    server = {"server": {"public_url": "https://campus.test", "openapi": "harbour"}}
+    async with open_campus(harbour=make_harbour(), tables=server) as campus:
+        page = await campus.http.get("/log", headers=BROWSER)
+    assert page.headers["set-cookie"].startswith("__Host-campus_form=")
+    assert "Secure" in page.headers["set-cookie"]
+    assert "Domain" not in page.headers["set-cookie"]
+
+
+async def test_no_cache_keeps_a_page_with_a_form_or_about_its_visitor(campus: TestCampus) -> None:
+    for path in ("/log", "/tools/harbour/find"):
+        for accept in ("text/html", "application/json"):
+            answer = await campus.http.get(path, headers={"Accept": accept})
+            if path == "/log" or accept == "text/html":
+                assert answer.headers["cache-control"] == "private, no-store", (path, accept)
+    assert (await campus.http.get("/", headers=BROWSER)).headers["cache-control"] == "no-cache"
+    assert "set-cookie" not in (await campus.http.get("/", headers=BROWSER)).headers
+
+
+async def test_a_page_knows_its_visitor_by_the_key_of_the_building_and_of_no_other(campus: TestCampus) -> None:
+    for product, known in (("harbour", "harbour"), ("all", "all"), ("gateway", None)):
+        headers = {"Authorization": f"Bearer {await campus.key(product)}"}
+        assert (await campus.http.get("/log", headers=headers)).json() == {"key": known}
+        paid = await campus.http.get("/paid", headers=headers)
+        assert (paid.status_code == 200) == (known is not None)
+        assert ("paid-for-and-delivered" in paid.text) == (known is not None)
+
+
+async def test_a_static_file_may_be_kept_for_ever_because_its_address_changes_with_it(campus: TestCampus) -> None:
+    page = (await campus.http.get("/", headers=BROWSER)).text
+    paths = re.findall(r'"(/static/[^"]+)"', page)
+    assert len(paths) == 3
+    for path in paths:
+        answer = await campus.http.get(path)
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert re.search(r"\.[0-9a-f]{12}\.(css|js|svg)$", path)
+        assert (await campus.http.head(path)).headers["content-length"] == str(len(answer.content))
+    assert len((await campus.http.get(next(path for path in paths if path.endswith(".js")))).content) < 10_000
+    assert (await campus.http.get("/static/../layout.html")).status_code == 404
+
+
+async def test_the_start_page_shows_highlights_servers_prices_clients_and_a_command(campus: TestCampus) -> None:
+    page = (await campus.http.get("/", headers=BROWSER)).text
+    assert '<h2 id="said">Highlight</h2>' in page
+    assert "curl -s http://campus.test/v1/gateway/list_buildings" in page
+    assert "claude mcp add --transport http harbour http://campus.test/harbour/mcp" in page
+    assert page.count("<summary>") == 5
+    assert "$19" in page
+    assert (await campus.http.get("/")).json() == (await campus.http.get("/v1/gateway/list_buildings")).json()
+
+
+async def test_a_highlight_that_fails_leaves_the_start_page_standing() -> None:
+    async def failing(site: object) -> str:
+        raise RuntimeError("secret-of-the-crash")
+
+    async with open_campus(gateway=replace(gateway, pages=gateway.pages), harbour=replace(make_harbour(), highlight=failing)) as campus:
+        page = await campus.http.get("/", headers=BROWSER)
+    assert page.status_code == 200
+    assert "secret-of-the-crash" not in page.text
+
+
+async def test_without_a_start_page_of_a_building_a_browser_is_led_to_the_tools() -> None:
+    async with open_campus(harbour=make_harbour()) as campus:
+        led = await campus.http.get("/", headers=BROWSER)
+        assert (led.status_code, led.headers["location"]) == (303, "/docs/api")
+        assert (await campus.http.get("/")).status_code == 404
+
+
+async def test_a_pages_pattern_hides_neither_a_buildings_document_nor_its_endpoint() -> None:
+    async def one(request: object, site: object) -> object:
+        raise AssertionError
+
+    shown = replace(make_harbour(), pages=[Page("GET /harbour/{berth}", one)])  # type: ignore[arg-type]
+    async with open_campus(harbour=shown) as campus:
+        assert (await campus.http.get("/harbour/openapi.json")).json()["openapi"] == "3.0.3"
+        async with campus.mcp() as client:
+            assert [tool.name for tool in await client.list_tools()] == ["find", "secret_berth", "moor"]

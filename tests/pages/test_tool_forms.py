@@ -1,0 +1,130 @@
+"""The page of a tool: its form calls the tool, and the samples that it shows make the same call."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+import pytest
+from pages.harbour import make_harbour
+from pages.hostile import ALL_AT_ONCE, HOSTILE, harm_in
+from patience import patience
+from serving import Served, serving
+
+from buildings.cve import building as cve
+from buildings.gateway import building as gateway
+from buildings.recorder import building as recorder
+from campus.testing import TestCampus, open_campus
+
+pytestmark = pytest.mark.anyio
+HTML = {"Accept": "text/html"}
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> Literal["asyncio"]:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def campus() -> AsyncIterator[TestCampus]:
+    async with open_campus(harbour=make_harbour(), gateway=gateway, cve=cve, recorder=recorder) as opened:
+        yield opened
+
+
+async def called(campus: TestCampus, tool: str, **arguments: str) -> tuple[int, str, str]:
+    """Send the form of a tool; returns the status, the JSON that is shown, and the page."""
+    path = f"/tools/harbour/{tool}"
+    token = re.search(r'name="form_token" value="(\w+)"', (await campus.http.get(path, headers=HTML)).text)
+    assert token is not None
+    data = {"form_token": token[1]} | {f"argument.{name}": value for name, value in arguments.items()}
+    page = await campus.http.post(path, data=data, headers=HTML)
+    shown = re.search(r'id="answer".*?<pre tabindex="0"><code>(.*?)</code></pre>', page.text, re.DOTALL)
+    assert shown is not None, page.text
+    assert harm_in(page.text) == []
+    assert page.headers["cache-control"] == "private, no-store"
+    return page.status_code, unescape(shown[1]), page.text
+
+
+async def test_a_free_tool_is_called_from_its_page_with_arguments_of_every_type(campus: TestCampus) -> None:
+    given = {"ship": ALL_AT_ONCE, "side": "starboard", "length": "12.5", "deep": "true", "tags": '["a", "b"]'}
+    status, shown, page = await called(campus, "find", **given)
+    assert (status, json.loads(shown)) == (200, {"ship": f"{ALL_AT_ONCE} starboard True ['a', 'b']", "length": 12.5})
+    assert re.search(r"[0-9.]+ ms", page)
+
+
+async def test_a_field_that_is_left_empty_is_left_out_and_a_wrong_one_is_explained(campus: TestCampus) -> None:
+    status, shown, _ = await called(campus, "find", ship="Ada", side="", length=" ")
+    assert (status, json.loads(shown)["ship"]) == (200, "Ada port False None")
+    status, shown, page = await called(campus, "find", ship="Ada", length="long")
+    assert (status, json.loads(shown)["code"]) == (422, "invalid_request")
+    assert 'value="long"' in page
+
+
+async def test_a_paid_tool_shows_its_refusal_and_runs_for_nobody_without_access(campus: TestCampus) -> None:
+    for tool, arguments in (("secret_berth", {}), ("moor", {"ship": "Ada"})):
+        status, shown, page = await called(campus, tool, **arguments)
+        assert (status, json.loads(shown)["code"]) == (402, "access_required")
+        assert "paid-for-and-delivered" not in page
+        assert "harbour ($19, 30 days)" in page
+
+
+async def test_no_header_of_the_forms_request_reaches_the_tool(campus: TestCampus) -> None:
+    token = await campus.key("gateway")
+    page = await campus.http.get("/tools/harbour/moor", headers=HTML | {"Authorization": f"Bearer {token}"})
+    assert token not in page.text
+
+
+async def test_every_tool_has_a_page_that_shows_its_arguments_price_and_refusals_and_is_listed(campus: TestCampus) -> None:
+    listed = (await campus.http.get("/docs/api", headers=HTML)).text
+    for building in campus.service.plan.opened:
+        for name, operation in building.operations.items():
+            path = f"/tools/{building.name}/{name}"
+            assert f'href="{path}"' in listed
+            page = (await campus.http.get(path, headers=HTML)).text
+            assert harm_in(page) == [], path
+            for parameter in operation.parameters:
+                assert f'name="argument.{parameter.name}"' in page, (path, parameter.name)
+            assert len(page) < 100_000
+            if not building.offers[name].access.is_free:
+                assert "access_required" in page
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A campus in a process, for the samples, which are programs."""
+    folder = tmp_path_factory.mktemp("samples")
+    text = '[buildings.gateway]\npath = "/"\n[buildings.harbour]\nserver = "pages.harbour_server:mcp"\n'
+    with serving(folder, text, environ={"PYTHONPATH": str(Path(__file__).parents[1])}) as campus:
+        yield campus
+
+
+def test_the_samples_of_a_call_make_that_call_even_with_hostile_arguments(served: Served, tmp_path: Path) -> None:
+    ship = "".join(HOSTILE[:4]) + " $(touch owned) \\ \n'\""
+    with httpx.Client(base_url=served.url, headers=HTML) as browser:
+        path = "/tools/harbour/find"
+        token = re.search(r'name="form_token" value="(\w+)"', browser.get(path).text)
+        assert token is not None
+        page = browser.post(path, data={"form_token": token[1], "argument.ship": ship, "argument.tags": '["a b", "c"]'}).text
+    blocks = [unescape(text) for text in re.findall(r"<pre tabindex=.0.><code>(.*?)</code></pre>", page, re.DOTALL)]
+    answer, curl, fastmcp, python, typescript = json.loads(blocks[0]), *blocks[1:5]
+    assert answer["ship"].startswith(ship)
+    bin_folder = Path(sys.executable).parent
+    programs = {"curl": ["bash", "-c", curl], "fastmcp": ["bash", "-c", f"{fastmcp} --json"], "python": [sys.executable, "-c", python]}
+    if node := shutil.which("node"):
+        programs["typescript"] = [node, "--input-type=module", "-e", typescript]
+    environ = {"PATH": f"{bin_folder}:/usr/bin:/bin:/usr/local/bin", "HOME": str(tmp_path), "NO_COLOR": "1", "FORCE_COLOR": "0"}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path, "env": environ}
+    running = {name: subprocess.Popen(command, **pipes) for name, command in programs.items()}
+    for name, process in running.items():
+        out, errors = process.communicate(timeout=patience(60))
+        assert process.returncode == 0, (name, errors)
+        assert "port False ['a b', 'c']" in out.replace("\\'", "'"), (name, out)
+        if name == "curl":
+            assert json.loads(out) == answer
+    assert list(tmp_path.glob("owned")) == []
