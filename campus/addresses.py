@@ -25,7 +25,7 @@ class Listen(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """As in a URL and in campus.toml."""
+        """The address as it is written in a URL and in campus.toml."""
         return f"{url_host(self.host)}:{self.port}"
 
 
@@ -43,7 +43,7 @@ def url_host(host: str) -> str:
 
 
 def plain_ip(text: str) -> IPv4Address | IPv6Address:
-    """Parse an address; an IPv4 address that is mapped into IPv6 (::ffff:192.0.2.1) becomes IPv4. ValueError when it is none.
+    """Parse an address; an IPv4 address that is mapped into IPv6 (::ffff:192.0.2.1) becomes IPv4. Raises ValueError for any other text.
 
     A socket for both families reports IPv4 addresses mapped.
     """
@@ -52,7 +52,7 @@ def plain_ip(text: str) -> IPv4Address | IPv6Address:
 
 
 def plain_address(text: str) -> str:
-    """The same as text; anything else, such as a name, is returned unchanged."""
+    """The parsed address as text; any other text, such as a name, is returned unchanged."""
     try:
         return str(plain_ip(text))
     except ValueError:
@@ -60,7 +60,7 @@ def plain_address(text: str) -> str:
 
 
 def network_of(address: str) -> str:
-    """By what limits per caller are counted: an IPv4 address, or the /64 of an IPv6 address, which belongs to one subscriber."""
+    """What limits per caller count: an IPv4 address, or the /64 of an IPv6 address, which belongs to one subscriber."""
     try:
         found = plain_ip(address)
     except ValueError:

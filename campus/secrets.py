@@ -26,7 +26,7 @@ TIMES = re.compile(r"(?:19|20)\d\d-?[01]\d-?[0-3]\d(?:[T_ ]?[0-2]\d:?[0-5]\d(?::
 RUNS = re.compile(r"[0-9]+|[a-z]+|[A-Z]+")
 """Characters of one kind in a row."""
 RANDOM_FORMATS = re.compile(r"(?=.*[A-Fa-f])[0-9A-Fa-f]{30,}|(?=.*[A-Z])[0-7][0-9A-HJKMNP-TV-Z]{25}")
-"""Hexadecimal digits, a UUID's for one, and a ULID: a letter in them belongs to no word."""
+"""Hexadecimal digits, such as those of a UUID, and ULIDs: their letters form no words."""
 PUBLISHED = frozenset(
     (
         "550e8400e29b41d4a716446655440000",
@@ -44,7 +44,7 @@ PUBLISHED = frozenset(
         "01arz3ndektsv4rrffq69g5fav",
     )
 )
-"""Examples in standards and manuals of UUID, ULID and Idempotency-Key, which are copied."""
+"""Examples of UUIDs, ULIDs and Idempotency-Keys in standards and manuals, which people copy."""
 HOW_TO_MAKE_A_KEY = (
     f"Use {SHORTEST_KEY} to {LONGEST_KEY} random characters: the output of python3 -c 'import secrets; print(secrets.token_urlsafe(24))' "
     "or of openssl rand -hex 16, or a random UUID (version 4)"
@@ -77,7 +77,7 @@ def seal(data: bytes, secret: str, *, entropy: Entropy, context: bytes = b"") ->
 
 
 def unseal(sealed: bytes, secret: str, *, context: bytes = b"") -> bytes | None:
-    """The data; None when the secret or the context is another."""
+    """The data, or None if the secret or the context differs."""
     try:
         return _cipher(secret).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], context)
     except InvalidTag:

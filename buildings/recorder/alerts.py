@@ -11,7 +11,7 @@ from campus import Moment, among
 
 
 class Notice(NamedTuple):
-    """An alert for each of `targets`, None for those of the monitor; `since` is when the downtime began and `until` when it ended.
+    """An alert to each of `targets`, or to the monitor's own targets if None. `since` is when the downtime began, `until` when it ended.
 
     `kind` is a state_machine.Kind, `expiring` for a monitor that will be deleted, or `blind` for an outage of the recorder itself.
     """

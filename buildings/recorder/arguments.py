@@ -1,4 +1,4 @@
-"""The arguments of the tools: each with its bounds and its description, once."""
+"""The arguments of the tools, each defined once, with its bounds and its description."""
 
 from datetime import timedelta
 from typing import Annotated, Any, Literal
@@ -86,7 +86,7 @@ Seq = Annotated[
 ]
 NextIn = Annotated[
     float | None,
-    Field(ge=LEAST_PERIOD, le=LONGEST, description="Minutes until the next beat, once, in place of the period; use it before a long step."),
+    Field(ge=LEAST_PERIOD, le=LONGEST, description="Minutes until the next beat. Replaces the period once; use it before a long step."),
 ]
 After = Annotated[str | None, Field(max_length=64, description="`next` from the previous page. Leave it out for the first page.")]
 Limit = Annotated[int, Field(ge=1, le=100, description="Number of monitors per page, 1 to 100.")]

@@ -1,6 +1,6 @@
 """The SQL of beats: all waiting beats in one transaction, the plain ones in one statement, the others loaded, applied and stored.
 
-Nearly all beats are plain: they say ok, bring no capsule, and their monitor is up, times no run and is within its rate. Then
+Nearly all beats are plain: they say ok and bring no capsule, and their monitor is up, times no run and is within its rate. Then
 only the deadline moves, as state_machine.TRANSITIONS has it for `up` and `ok`: RECORD_BEATS does that for many monitors in one
 statement. It changes no row that is not up. Every other beat is applied in Python, by beats.apply_beat. For a plain beat both
 lead to the same row: tests/recorder/test_bulk_beats.py compares them.

@@ -79,7 +79,7 @@ def capsule_not_stored(reason: str, beaten: Beaten, *, is_too_large: bool) -> Pr
 
 
 def too_many_beats(now: datetime, *, limit: int) -> Problem:
-    """For more beats of one monitor than a minute allows."""
+    """For more beats of one monitor than are allowed in a minute."""
     wait = 60 - now.second
     return Problem(
         429,

@@ -2,7 +2,7 @@
 
 A target is proven if it accepted its last message promptly, new if it was never sent one, and suspect if its last delivery failed
 or was slow. Proven, new and suspect targets each have their own share of all deliveries, so that targets that hang delay only others
-of their kind. Within a share the sender with the fewest running deliveries comes first. Senders and hosts have limits; but a
+of their kind. Within a share the sender with the fewest running deliveries comes first. Senders and hosts have limits. But a
 sender without a running delivery to a host may begin one there, however many other senders have.
 """
 
@@ -21,8 +21,8 @@ PARTS: dict[Health, tuple[int, int]] = {"proven": (1, 4), "new": (5, 8), "suspec
 class Lane(NamedTuple):
     """What decides when a target gets its next message.
 
-    `sender` registered the target: a key's lineage or a network. `keyed` is True with a key, `answered` if the target took a
-    message at least once; `attempts` counts the tries of its current message.
+    `sender` registered the target: a key's lineage or a network. `keyed` is True with a key, `answered` if the target accepted
+    at least one message; `attempts` counts the tries of its current message.
     """
 
     target_id: str

@@ -89,7 +89,7 @@ class AlertContents(ABC):
     """Composes a building's alerts. A building derives one class from it and passes an instance to `open_dispatcher`."""
 
     columns: ClassVar[Sequence[ColumnElement[Any]]] = ()
-    """Columns of further tables that `load` needs with each alert's row; `joined` brings the tables."""
+    """Further columns that `load` needs with each alert's row. `joined` adds their tables."""
 
     def joined(self, waiting: FromClause) -> FromClause:
         """The alerts and their targets, joined with the tables of `columns`."""

@@ -1,4 +1,4 @@
-"""The outbox: alerts are raised here, in the building's own transaction. Its two tables, which a building adds to its registry.
+"""The outbox: alerts are raised here, in the building's own transaction; and its tables, which a building adds to its registry.
 
 `Outbox.raise_alerts` stores alerts in the transaction of the change that they report: either both are committed, or neither.
 """

@@ -253,7 +253,7 @@ def usd(amount: int | None) -> str | None:
 
 
 def _cell(value: Any) -> Any:
-    # others write the reasons: a spreadsheet must not run one as a formula
+    # others write these texts, and a spreadsheet must not run one as a formula
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 

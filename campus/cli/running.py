@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 app = App()
 
 NEW_OBJECTS = 10_000
-"""New objects before the garbage collector runs. Python's default of 700 to 2,000 costs a tenth of a call's time."""
+"""The garbage collector runs after this many new objects. Python's default of 700 to 2,000 costs a tenth of a call's time."""
 
 
 @app.command
@@ -64,7 +64,7 @@ async def _serve(settings: Config) -> None:
 
 
 async def _settle(campus: Campus) -> None:
-    """Load the rest and exempt it from garbage collection; calls leave cycles only rarely."""
+    """Load the remaining modules, and exempt all objects from garbage collection: calls rarely leave cycles."""
     await campus.warm()
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])

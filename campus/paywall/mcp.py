@@ -35,10 +35,10 @@ PROBLEM_FIELDS: Mapping[str, dict[str, Any]] = {
     "accepts": {"type": "array"},
     "extensions": {"type": "object"},
 }
-"""Those of a problem, then those of x402's terms, which stand beside them in a 402."""
+"""The members of a problem, then those of x402's terms, which a 402 has too."""
 REFUSAL = {"required": ["code", "status", "detail"]}
 STRICT = ("required", "additionalProperties", "minProperties", "anyOf", "oneOf", "allOf", "not", "if", "then", "else")
-"""What a result must fulfil and a problem need not."""
+"""The keywords of a schema that a result must satisfy and a problem need not."""
 
 
 class PaywallMiddleware(Middleware):
@@ -136,7 +136,7 @@ def as_problem(error: ToolError, tool: Tool) -> Problem:
 def refusal(problem: Problem, scope: Scope) -> ToolResult:
     """A problem as the tool's result: one sentence, and the same object that HTTP answers.
 
-    The text of payment terms is the whole object: x402's clients read either.
+    For payment terms the text is the whole object, because x402's clients read either.
     """
     body = problem.body(types=EXPLAINED_AT, request_id=scope.get("request_id"))
     text = json.dumps(body) if isinstance(problem, PaymentRequired) else problem.detail

@@ -46,7 +46,7 @@ class Storage(Protocol):
 
 
 async def try_write(storage: Storage) -> None:
-    """Write a row as it is and commit it: StorageUnavailable when the database takes no writes."""
+    """Rewrite one row unchanged and commit. Raises StorageUnavailable if the database accepts no writes."""
     async with storage.write() as session:
         await (await session.connection()).execute(text("UPDATE alembic_version SET version_num = version_num"))
 

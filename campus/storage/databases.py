@@ -65,7 +65,7 @@ class Databases:
     ) -> "AsyncIterator[Databases]":
         """Open `sqlite:DIRECTORY`, relative to `folder`, or `postgresql://user@host/database`; StorageError says what is wrong.
 
-        `exclusive` locks a SQLite directory for this process, as serving does; others may still open it without. On
+        `exclusive` locks a SQLite directory for this process, as serving does; other processes can open it without `exclusive`. On
         PostgreSQL any number of processes may serve. `reading` is for commands that only read: they work on a full or read-only disk.
         """
         async with AsyncExitStack() as stack:
@@ -77,12 +77,12 @@ class Databases:
         return self._backend.is_single_process
 
     async def check(self, building_tables: Mapping[str, type[SQLModel]]) -> None:
-        """StorageError when a database is at a step that its tables' migrations do not know, or when there are none; changes nothing."""
+        """Raises StorageError if a database is at a step that its migrations do not contain, or if it has no migrations. Changes nothing."""
         for name, tables in building_tables.items():
             await self._version(name, history_of(tables))
 
     async def refuse_lost(self, name: str, *, others: Iterable[str]) -> None:
-        """StorageError when a database has no tables while others have: it was lost, and would be taken for new. Changes nothing."""
+        """Raises StorageError if a database has no tables while others have some: it was lost, and is no new one. Changes nothing."""
         if await self._backend.version_of(name) is not None:
             return
         if full := [other for other in others if await self._backend.version_of(other) is not None]:

@@ -84,11 +84,11 @@ class PostgresBackend:
         return PostgresConnections(self._url, name)
 
     def findings(self) -> Sequence[str]:
-        """Nothing: a write that the server refuses says why."""
+        """No findings: when the server refuses a write, the error says why."""
         return []
 
     async def backup(self, target: Path) -> Sequence[Path]:
-        """StorageError that names pg_dump, which does it better."""
+        """Raises StorageError, which names the command pg_dump."""
         command = f"pg_dump --format=custom --file={target}.dump {self._url.database}"
         raise StorageError(f"campus backs up SQLite only; for PostgreSQL run: {command}")
 

@@ -70,7 +70,7 @@ def _version_of(path: Path) -> str | None:
         return None
     log = path.with_name(f"{path.name}-wal")
     if not log.exists():
-        return _version_at(path, "immutable=1")  # without a log the file is read as it is, or SQLite would create a log
+        return _version_at(path, "immutable=1")  # without a log the file is opened as immutable; otherwise SQLite would create a log
     try:
         return _version_at(path, "mode=ro")
     except sqlite3.OperationalError:
