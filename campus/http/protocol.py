@@ -30,7 +30,7 @@ LINGER_SECONDS = 1.0
 CONNECTIONS = 4_000
 CONNECTIONS_PER_ADDRESS = 256
 REFUSALS_ANSWERED = 64
-"""How many connections beyond the limit get a response; more are closed without one, since each takes a file until it has read it."""
+"""How many connections beyond the limit get a response. More are closed without one: each needs a file until the response is read."""
 PIPELINED = 32
 LARGEST_READ = 256 * 1024  # what uvloop and asyncio hand over at once
 
@@ -169,7 +169,7 @@ class LimitedProtocol(TimedProtocol):
     limits: ConnectionLimits
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
-        """Admit the connection, at a limit in place of an idle one; it is refused when all others are busy."""
+        """Admit the connection. At a limit it replaces an idle one, or is refused if all others are busy."""
         super().connection_made(transport)
         self._received, self._is_refused = 0, False
         self._problem = Problem(400, "invalid_http", "The request is not HTTP/1.1.")
@@ -181,7 +181,7 @@ class LimitedProtocol(TimedProtocol):
             self._refuse(too_many_connections())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the running request's app that the caller has left; uvicorn tells the latest request's, which may be a queued one."""
+        """Tell the app of the running request that the caller has left. Uvicorn would tell that of the latest one, which may be queued."""
         self.limits.remove(self)
         self._disconnect_running()
         super().connection_lost(exc)
@@ -200,7 +200,7 @@ class LimitedProtocol(TimedProtocol):
             self._wait(is_for_head=True)  # also when it was the rest of a refused body
 
     def on_headers_complete(self) -> None:
-        """Measure the head, exactly when what was received since it began could be too much; limit the queue."""
+        """Measure the head exactly if the bytes received since it began may exceed the limit; limit the queue."""
         if self._received > self.head_bytes and self._head_size() > self.head_bytes:
             self._problem = self._head_too_large()
             raise ParserStop
@@ -224,7 +224,7 @@ class LimitedProtocol(TimedProtocol):
             self._refuse(self._problem)
 
     def _without_offer(self) -> bytes:
-        """The head once more without the offer to upgrade, for a new parser: the old one treats the body as the other protocol's.
+        """The head without the offer to upgrade, for a new parser: the old one would take the body for data of the other protocol.
 
         Java's client, for one, offers h2c with the first request on each connection, whatever its body.
         """
@@ -241,7 +241,7 @@ class LimitedProtocol(TimedProtocol):
         return Problem(431, "head_too_large", f"The request's head is over {self.head_bytes:,} bytes; send fewer or shorter headers.")
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer with a problem and close; a moment later, since closing with unread data would destroy the answer on its way."""
+        """Answer with a problem, and close a moment later: closing with unread data would destroy the answer on its way."""
         self._is_refused, self._deadline = True, inf
         access.info("refused", extra={"client": caller_of(self.client), "status": problem.status, "code": problem.code})
         running = self._disconnect_running()
@@ -275,7 +275,7 @@ def of_listener(protocol: type[LimitedProtocol], *, trusted_proxies: Container[s
 class ResponseCycle(RequestResponseCycle):
     """One response, head and body in one write where possible. Its state is in uvicorn's attributes, which uvicorn reads too.
 
-    Uvicorn writes head and body apart, which are two system calls and often two packets, and searches every header with two
+    Uvicorn writes head and body separately, with two system calls and often two packets, and searches every header with two
     regular expressions. Here a head that says how long its body is waits for the body's first part, and all headers are
     searched at once.
     """

@@ -77,7 +77,7 @@ class Databases:
         return self._backend.is_single_process
 
     async def check(self, building_tables: Mapping[str, type[SQLModel]]) -> None:
-        """Raises StorageError if a database is at a step that its migrations do not contain, or if it has no migrations. Changes nothing."""
+        """Raises StorageError if a database is at a step that its migrations do not contain, or if it has none. Changes nothing."""
         for name, tables in building_tables.items():
             await self._version(name, history_of(tables))
 
