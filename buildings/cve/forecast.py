@@ -31,7 +31,7 @@ YOUNGEST = 0.02
 NEIGHBOR_POINTS = 1.5
 LARGEST_RISE = 4.0
 LEAST_EPSS = 0.00001
-"""EPSS is published to five decimals; a score of 0 or 1 counts as this far from it, since its logit is infinite."""
+"""EPSS has five decimals. A score of 0 or 1 is moved by this much, because its logit is infinite."""
 DAYS_PER_YEAR = 365.25
 EXCLUDED, LOWEST = -math.inf, -sys.float_info.max
 
@@ -65,7 +65,7 @@ class ForecastCve:
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierScores:
-    """EPSS a week before, by the same model: the day of those scores, and the CVEs whose score was another, UNSCORED if they had none."""
+    """EPSS of a week before, by the same model: its day, and the scores of the CVEs that have another now (UNSCORED: none)."""
 
     day: date
     changed: Mapping[int, float]
@@ -192,7 +192,7 @@ def _rise(likely: float, before: float) -> float:
 
 
 def _ages(ranked: RankedSet, day: date) -> "array[float]":
-    """The age in years of every row; of one without a score it is not used."""
+    """The age of every row in years. It is not used for rows without a score."""
     numbers, ages, start = ranked.numbers, array("d"), 0
     while start < len(numbers):
         year = numbers[start] // SEQUENCES

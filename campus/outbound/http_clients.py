@@ -65,7 +65,7 @@ class GuardedClient(httpx.AsyncClient):
             raise httpx.ConnectError(f"{target.host} cannot be looked up: {error}") from None
 
     def build_request(self, method: str, url: httpx.URL | str, **options: Any) -> httpx.Request:
-        """As httpx does, after a check of the URL as it was written: httpx rewrites what it reads."""
+        """Build the request as httpx does, after a check of the URL as it was written, because httpx rewrites it."""
         self.check_url(str(url))
         return super().build_request(method, url, **options)
 
