@@ -39,14 +39,14 @@ WITHOUT_KEY = (
     "Registered without a key: capsules are not stored, and the monitor is deleted when no beat comes for 30 days after its deadline; an"
     " alert says so the day before."
 )
-CHECKED_AT_ONCE = 4
+CONCURRENT_CHECKS = 4
 """Concurrent checks of webhooks for one sender, so that hosts that do not answer do not delay other senders."""
 
 
 class RegistrationLimits:
     """Limits the registrations of one sender to this process, per minute and concurrent."""
 
-    def __init__(self, per_minute: int, *, checked_at_once: int = CHECKED_AT_ONCE) -> None:
+    def __init__(self, per_minute: int, *, checked_at_once: int = CONCURRENT_CHECKS) -> None:
         self._per_minute = per_minute
         self._buckets = TokenBuckets(per_minute)
         self._checked_at_once = checked_at_once

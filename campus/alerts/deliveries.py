@@ -35,7 +35,7 @@ from campus.alerts.turns import NextStep, Turns
 from campus.secrets import Entropy, random_id
 from campus.storage import Lease, Moment, among
 
-ALONE = 5
+MOST_SENT_SINGLY = 5
 """Up to this many waiting alerts are sent one by one; more become a digest."""
 LARGEST_DIGEST = 100
 LARGEST_ID = 2**62
@@ -187,7 +187,7 @@ def _next_message(target: Row[Any], waiting: Sequence[Row[Any]], entropy: Entrop
     """The message whose last try failed; otherwise a new one with the first alert, or with all if they are many."""
     if target.message_id is not None and (under_way := [one for one in waiting if one.message_id == target.message_id]):
         return target.message_id, under_way
-    return random_id("msg", entropy), waiting if len(waiting) > ALONE else waiting[:1]
+    return random_id("msg", entropy), waiting if len(waiting) > MOST_SENT_SINGLY else waiting[:1]
 
 
 def _lease(connection: Connection, outbox: Outbox, chosen: Sequence[Chosen], now: datetime) -> None:
