@@ -144,9 +144,9 @@ class ForkServer:
         }
         with ExitStack() as theirs, self._one_at_a_time:
             ends = [ends_of(file, number, theirs) for number, file in enumerate((stdin, stdout, stderr))]
-            ended, tell = os.pipe()
-            theirs.callback(os.close, tell)
-            socket.send_fds(self._requests, [json.dumps(request).encode() + b"\n"], [*(its for _, its in ends), tell])
+            ended, reports = os.pipe()
+            theirs.callback(os.close, reports)
+            socket.send_fds(self._requests, [json.dumps(request).encode() + b"\n"], [*(its for _, its in ends), reports])
             theirs.close()
             return Forked(number_from(ended), words, ends[0][0], ends[1][0], ends[2][0], ended)
 
@@ -234,15 +234,15 @@ def import_all(names: Iterable[str]) -> None:
     assert threading.active_count() == 1, "a process with threads cannot be forked"
 
 
-def keep(stdin: int, stdout: int, stderr: int, tell: int) -> None:
+def keep(stdin: int, stdout: int, stderr: int, reports: int) -> None:
     """Fork once more and report the child's id and exit code; returns in the child, on its own descriptors."""
     if pid := os.fork():
         for each in (stdin, stdout, stderr):
             os.close(each)
-        write_number(tell, pid)
-        write_number(tell, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        write_number(reports, pid)
+        write_number(reports, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         os._exit(0)
-    os.close(tell)
+    os.close(reports)
     for number, each in enumerate((stdin, stdout, stderr)):
         os.dup2(each, number)
         os.close(each)

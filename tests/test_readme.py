@@ -128,9 +128,9 @@ def test_where_a_product_is_bought_is_shown() -> None:
 
 def test_make_says_what_it_prepares_and_how_long_that_takes() -> None:
     command = ["make", "-n", "-C", str(ROOT), "VENV=/nonexistent/venv", "venv"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert re.search(r"echo .*minute", told)
-    assert told.index("echo") < told.index("pip install")
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"echo .*minute", printed)
+    assert printed.index("echo") < printed.index("pip install")
 
 
 def test_every_command_that_is_named_exists() -> None:

@@ -63,11 +63,11 @@ async def facilitator(chain: Chain) -> AsyncIterator[Facilitator]:
         yield facilitator
 
 
-Shop = Callable[..., AbstractAsyncContextManager[TestCampus]]
+OpenPaidCampus = Callable[..., AbstractAsyncContextManager[TestCampus]]
 
 
 @pytest.fixture
-def shop(facilitator: Facilitator) -> Shop:
+def open_paid_campus(facilitator: Facilitator) -> OpenPaidCampus:
     """Open a campus that is paid on the chain; `storage` is a storage URL."""
 
     def opened(

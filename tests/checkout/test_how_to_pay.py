@@ -16,7 +16,7 @@ ABOVE = ("$19", "$29", "$149")
 """The prices of PRODUCTS that a stock client refuses."""
 
 
-def market(**prices: str) -> Building:
+def paid_tools(**prices: str) -> Building:
     """A building whose tools cost so much."""
     mcp: FastMCP[Any] = FastMCP("PaidCampus")
     for name, price in prices.items():
@@ -30,7 +30,7 @@ def market(**prices: str) -> Building:
 
 def opened(frame: Frame, *, checkout_too: bool = True, **prices: str) -> Any:
     sells = {"checkout": checkout} if checkout_too else {}
-    buildings = {"market": market(**prices), "gateway": gateway, **sells}
+    buildings = {"paid_tools": paid_tools(**prices), "gateway": gateway, **sells}
     table = {"grants": ["keys"]} if checkout_too else {}
     tables: dict[str, Any] = {"payments": NOWHERE, "products": PRODUCTS}
     if checkout_too:
@@ -38,15 +38,15 @@ def opened(frame: Frame, *, checkout_too: bool = True, **prices: str) -> Any:
     return open_campus(frame=frame, settings=table, tables=tables, **buildings)
 
 
-async def doors_of(campus: TestCampus) -> dict[str, str]:
+async def methods_of(campus: TestCampus) -> dict[str, str]:
     said = (await campus.call("how_to_pay", building="gateway")).data
-    return {door["name"]: door["how"] for door in said["doors"]}
+    return {method["name"]: method["how"] for method in said["doors"]}
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_every_price_above_a_clients_limit_is_named_with_the_way_to_raise_it(frame: Frame) -> None:
     async with opened(frame, dear="2.50", cheap="0.02") as campus:
-        how = await doors_of(campus)
+        how = await methods_of(campus)
     for price in ABOVE:
         assert price in how["key"], price
         assert price in how["x402"], price
@@ -60,9 +60,9 @@ async def test_every_price_above_a_clients_limit_is_named_with_the_way_to_raise_
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_prices_of_products_count_where_an_agent_can_buy_them_and_nowhere_else(frame: Frame) -> None:
     async with opened(frame, cheap="0.02") as campus:
-        assert "campus-pass-year $149" in (await doors_of(campus))["x402"]
+        assert "campus-pass-year $149" in (await methods_of(campus))["x402"]
     async with opened(frame, checkout_too=False, cheap="0.02") as campus:
-        how = await doors_of(campus)
+        how = await methods_of(campus)
     assert "$149" not in how["x402"] + how["key"]
     assert "max_amount_per_payment" not in how["x402"]
 
@@ -70,7 +70,7 @@ async def test_prices_of_products_count_where_an_agent_can_buy_them_and_nowhere_
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_the_texts_say_that_a_purchase_needs_a_secret_idempotency_key_and_how_to_send_it(frame: Frame) -> None:
     async with opened(frame, cheap="0.02") as campus:
-        how = (await doors_of(campus))["key"]
+        how = (await methods_of(campus))["key"]
         steps = " ".join((await campus.call("list_products")).data["how_to_buy"])
         refused = (await campus.call("buy_key", product="cve")).data["detail"]
     for words in ("required", "secret", "header Idempotency-Key", "idempotency_key", "token_urlsafe"):
@@ -83,7 +83,7 @@ async def test_the_texts_say_that_a_purchase_needs_a_secret_idempotency_key_and_
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_the_texts_say_that_over_mcp_only_a_client_that_signs_payments_can_pay(frame: Frame) -> None:
     async with opened(frame, cheap="0.02") as campus:
-        how = (await doors_of(campus))["x402"]
+        how = (await methods_of(campus))["x402"]
         steps = " ".join((await campus.call("list_products")).data["how_to_buy"])
     assert "Any x402 client" not in how
     for text in (how, steps):

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from checkout.conftest import OpenPaidCampus
 
 from campus.testing import Clock, Frame, TestCampus
 from campus.testing.payments import Chain, Facilitator, Payer, new_wallet, open_relay
@@ -29,8 +30,10 @@ async def terms_at(campus: TestCampus) -> Mapping[str, Any]:
     return unpaid.terms
 
 
-async def test_a_foreign_transaction_buys_no_key(shop: Any, storage_url: str, chain: Chain, facilitator: Facilitator) -> None:
-    async with shop(storage_url) as campus:
+async def test_a_foreign_transaction_buys_no_key(
+    open_paid_campus: OpenPaidCampus, storage_url: str, chain: Chain, facilitator: Facilitator
+) -> None:
+    async with open_paid_campus(storage_url) as campus:
         for frame in FRAMES:
             payer, at = await buyer(chain), replace(campus, frame=frame)
             terms = await terms_at(at)
@@ -47,12 +50,12 @@ async def test_a_foreign_transaction_buys_no_key(shop: Any, storage_url: str, ch
 
 
 async def test_a_charge_that_the_facilitator_denies_while_the_node_is_down_is_answered_when_it_is_up(
-    shop: Any, storage_url: str, chain: Chain, facilitator: Facilitator
+    open_paid_campus: OpenPaidCampus, storage_url: str, chain: Chain, facilitator: Facilitator
 ) -> None:
     clock = Clock()
     async with open_relay(chain) as relay:
         payments = {**facilitator.table("0x" + "11" * 20), "rpc_url": relay.url}
-        async with shop(storage_url, clock=clock, payments=payments) as campus:
+        async with open_paid_campus(storage_url, clock=clock, payments=payments) as campus:
             for frame in FRAMES:
                 payer, at = await buyer(chain), replace(campus, frame=frame)
                 wanted = {"product": "dice", "idempotency_key": secrets.token_urlsafe(16)}

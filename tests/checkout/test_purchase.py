@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from checkout.conftest import OpenPaidCampus
 
 from campus.testing import Clock, Frame, Reply, TestCampus
 from campus.testing.payments import Chain, Facilitator, Payer, headers_of, new_wallet, receipt_of
@@ -24,7 +25,7 @@ FRAMES: tuple[Frame, Frame] = ("http", "mcp")
 
 @dataclass(frozen=True)
 class Buyer:
-    """Somebody with money, at one campus."""
+    """A payer with a wallet, at one campus."""
 
     campus: TestCampus
     chain: Chain
@@ -46,7 +47,7 @@ class Buyer:
         return await replace(self.campus, frame=frame).call("buy_key", payment=payment, **said)
 
     async def buys(self, product: str, *, frame: Frame = "http", **more: Any) -> dict[str, Any]:
-        """The answer of a purchase that is paid when its terms are told, as a client does."""
+        """The answer of a purchase that is paid as soon as its terms are known, as a client does."""
         at = replace(self.campus, frame=frame)
         reply = await at.call("buy_key", payer=self.payer, product=product, idempotency_key=fresh_key(), **more)
         assert reply.status == 200, reply.data
@@ -72,8 +73,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def buyer(shop: Any, chain: Chain, clock: Clock) -> AsyncIterator[Buyer]:
-    async with shop(clock=clock) as campus:
+async def buyer(open_paid_campus: OpenPaidCampus, chain: Chain, clock: Clock) -> AsyncIterator[Buyer]:
+    async with open_paid_campus(clock=clock) as campus:
         yield await buyer_at(campus, chain)
 
 
@@ -84,9 +85,9 @@ async def opens(campus: TestCampus, key: str) -> tuple[bool, bool]:
 
 
 async def test_a_key_bought_over_http_by_the_stock_client_opens_both_frames(
-    shop: Any, storage_url: str, chain: Chain, clock: Clock
+    open_paid_campus: OpenPaidCampus, storage_url: str, chain: Chain, clock: Clock
 ) -> None:
-    async with shop(storage_url, clock=clock) as campus:
+    async with open_paid_campus(storage_url, clock=clock) as campus:
         buyer = await buyer_at(campus, chain)
         earned = await chain.balance(PAY_TO)
         async with buyer.payer.http("http://campus.test", transport=httpx.ASGITransport(campus.app)) as client:
@@ -108,8 +109,10 @@ async def test_a_key_bought_over_http_by_the_stock_client_opens_both_frames(
         assert (await campus.service.keys.list())[0].note.startswith("payment pay_")
 
 
-async def test_a_key_bought_over_mcp_opens_both_frames(shop: Any, storage_url: str, chain: Chain, clock: Clock) -> None:
-    async with shop(storage_url, clock=clock) as campus:
+async def test_a_key_bought_over_mcp_opens_both_frames(
+    open_paid_campus: OpenPaidCampus, storage_url: str, chain: Chain, clock: Clock
+) -> None:
+    async with open_paid_campus(storage_url, clock=clock) as campus:
         buyer = await buyer_at(campus, chain)
         bought = await buyer.buys("dice", frame="mcp")
         assert await opens(campus, bought["key"]) == (True, True)
@@ -245,9 +248,9 @@ async def test_an_idempotency_key_buys_one_thing(buyer: Buyer, frame: Frame) -> 
 
 
 async def test_simultaneous_calls_with_different_payments_and_one_idempotency_key_buy_one_key(
-    shop: Any, storage_url: str, chain: Chain
+    open_paid_campus: OpenPaidCampus, storage_url: str, chain: Chain
 ) -> None:
-    async with shop(storage_url) as campus:
+    async with open_paid_campus(storage_url) as campus:
         buyer = await buyer_at(campus, chain)
         idempotency_key, replies = fresh_key(), list[Reply]()
 
@@ -303,8 +306,10 @@ async def test_a_watcher_of_the_chain_gets_nothing_without_the_idempotency_key(b
     assert len(await buyer.campus.service.keys.list()) == 1
 
 
-async def test_neither_the_key_nor_the_idempotency_key_is_readable_in_the_database(shop: Any, chain: Chain, tmp_path: Path) -> None:
-    async with shop(f"sqlite:{tmp_path / 'data'}") as campus:
+async def test_neither_the_key_nor_the_idempotency_key_is_readable_in_the_database(
+    open_paid_campus: OpenPaidCampus, chain: Chain, tmp_path: Path
+) -> None:
+    async with open_paid_campus(f"sqlite:{tmp_path / 'data'}") as campus:
         buyer = await buyer_at(campus, chain)
         payment, idempotency_key = await buyer.pays(product="dice"), fresh_key()
         bought = (await buyer.sends(payment, product="dice", idempotency_key=idempotency_key)).data

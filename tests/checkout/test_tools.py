@@ -1,4 +1,4 @@
-"""What the checkout tells an agent at its first visit: prices, the steps of a purchase, and why an unpaid call is refused."""
+"""What the checkout says to an agent at its first visit: prices, the steps of a purchase, and why an unpaid call is refused."""
 
 import re
 

@@ -238,7 +238,7 @@ def test_a_paid_tool_answers_with_a_key_of_its_scope_and_with_a_pass(seen: Seen,
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("call", sorted(PAID))
-def test_a_key_of_another_scope_is_told_which_key_to_add(seen: Seen, client: str, call: str) -> None:
+def test_the_refusal_of_a_key_of_another_scope_says_which_key_to_add(seen: Seen, client: str, call: str) -> None:
     found = seen.by(client, "recorder", call)
     assert found.refusal == (403, "insufficient_scope")
     assert [one["product"] for one in found.data["unlock"]] == ["cve", "campus-pass"]
@@ -249,7 +249,7 @@ def test_a_key_of_another_scope_is_told_which_key_to_add(seen: Seen, client: str
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("call", sorted(PAID))
 @pytest.mark.parametrize("key", BAD)
-def test_an_invalid_key_opens_nothing_and_the_caller_is_told_why(seen: Seen, client: str, call: str, key: str) -> None:
+def test_an_invalid_key_opens_nothing_and_the_answer_says_why(seen: Seen, client: str, call: str, key: str) -> None:
     found = seen.by(client, key, call)
     assert found.refusal == (402, BAD[key])
     assert [one["product"] for one in found.data["unlock"]] == ["cve", "campus-pass"]

@@ -185,11 +185,11 @@ async def publisher() -> AsyncIterator[Publisher]:
     await listener.aclose()
 
 
-OpenTown = Callable[..., AbstractAsyncContextManager[TestCampus]]
+OpenTestCampus = Callable[..., AbstractAsyncContextManager[TestCampus]]
 
 
 @pytest.fixture
-def open_test_campus() -> OpenTown:
+def open_test_campus() -> OpenTestCampus:
     """`async with open_test_campus(publisher.url, …)`: the building in a new campus, on the day of the small feeds."""
 
     @asynccontextmanager

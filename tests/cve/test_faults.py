@@ -170,7 +170,7 @@ async def test_a_redirect_is_followed_and_unchanged_feeds_are_not_sent_again(pub
 
 
 @pytest.mark.parametrize("fault", [{"status": 403}, {"body": b"<html>"}, {"body": b""}])
-async def test_nvd_does_not_hold_up_the_list_and_what_it_told_before_is_kept(publisher, open_test_campus, make, limits, fault) -> None:
+async def test_nvd_does_not_hold_up_the_list_and_its_last_answer_is_kept(publisher, open_test_campus, make, limits, fault) -> None:
     rated = {"cvssMetricV31": [{"source": "nvd@nist.gov", "type": "Primary", "cvssData": {"version": "3.1", "baseScore": 9.8}}]}
     publisher.put(NVD, make.nvd_page([make.nvd_record("CVE-2026-1000", metrics=rated)]))
     async with open_test_campus(publisher.url) as campus:

@@ -142,7 +142,7 @@ async def test_a_verdict_for_every_kind_of_cve(feeds, open_test_campus, frame) -
             assert cve_id in miss["miss"]["explanation"]
 
 
-async def test_what_cisa_took_out_of_kev_is_told_apart(feeds, open_test_campus, make, frame) -> None:
+async def test_what_cisa_took_out_of_kev_is_marked(feeds, open_test_campus, make, frame) -> None:
     clock = Clock(NOON)
     async with open_test_campus(feeds.url, frame=frame, clock=clock) as campus:
         await campus.run("refresh")

@@ -1,4 +1,4 @@
-"""What every request gets: an id, careful headers, a line in the log; and what the caller is told of a crash."""
+"""What every request gets: an id, careful headers, a line in the log; and what a caller learns of a crash."""
 
 import logging
 
@@ -30,7 +30,7 @@ async def hello(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def crash(scope: Scope, receive: Receive, send: Send) -> None:
-    raise ValueError("the secret of the house")
+    raise ValueError("the secret of the service")
 
 
 def records(caplog: pytest.LogCaptureFixture, name: str) -> list[dict[str, object]]:
@@ -132,7 +132,7 @@ async def test_a_crash_is_a_problem_that_tells_nothing_of_its_cause(serving, cap
     assert (record["levelname"], record["request_id"], record["route"]) == ("ERROR", "mine", "/v1/beat")
     assert "s3cr3t" not in caplog.text
     assert "t0k3n" not in caplog.text
-    assert "the secret of the house" in caplog.text  # the operator does learn the cause
+    assert "the secret of the service" in caplog.text  # the operator does learn the cause
 
 
 async def test_a_crash_behind_a_named_route_is_logged_under_its_name(serving, caplog) -> None:
@@ -307,10 +307,10 @@ async def test_where_the_server_knows_no_peer_nobody_is_believed() -> None:
     async def from_nowhere(scope: Scope, receive: Receive, send: Send) -> None:
         await edge({**scope, "client": None}, receive, send)
 
-    async def told(scope: Scope, receive: Receive, send: Send) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await Response(str(scope["client"]))(scope, receive, send)
 
-    edge = Edge(told, public_url="http://localhost", port=80)
+    edge = Edge(app, public_url="http://localhost", port=80)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(from_nowhere), base_url="http://localhost") as client:
         assert (await client.get("/", headers={"X-Forwarded-For": "198.51.100.7"})).text == "None"
 

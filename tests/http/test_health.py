@@ -10,7 +10,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Checks:
-    """Checks that say what they are told to, and count how often they are asked."""
+    """Checks that return what the test sets, and count their calls."""
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings

@@ -130,7 +130,7 @@ async def test_a_caller_that_asks_before_sending_gets_its_refusal_instead_of_100
     assert b"connection: close" in answer.lower()
 
 
-async def test_a_caller_that_asks_before_sending_is_told_to_go_on(serving) -> None:
+async def test_a_caller_that_asks_before_sending_gets_100_continue(serving) -> None:
     async with serving(length, body_bytes=LIMIT) as served, served.connected() as connection:
         await connection.send(sized(3, b"", "Expect: 100-continue"))
         assert (await connection.answer()).status == 100

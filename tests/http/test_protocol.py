@@ -219,7 +219,7 @@ async def test_what_is_not_http_is_400(serving, garbage: bytes) -> None:
 CHUNK = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
 
 
-async def test_a_broken_chunk_is_400_and_the_app_is_told_that_the_caller_has_gone(serving) -> None:
+async def test_a_broken_chunk_is_400_and_the_app_learns_that_the_caller_has_gone(serving) -> None:
     seen, begun, done = [], anyio.Event(), anyio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -291,7 +291,7 @@ async def test_an_offer_to_upgrade_does_not_lose_the_body(serving, pieces: int) 
             assert (await connection.answer()).body == b"body 1"
 
 
-async def test_one_connection_too_many_is_told_so_and_the_others_are_served(serving) -> None:
+async def test_one_connection_too_many_is_refused_and_the_others_are_served(serving) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         begun.release()
         await release.wait()

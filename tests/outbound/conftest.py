@@ -1,4 +1,4 @@
-"""A network in the test's hands: names lead where it says, public addresses to a real TLS server on this machine; a real SMTP server."""
+"""A network that the test controls: its names and addresses lead to a real TLS server and a real SMTP server on this machine."""
 
 import asyncio
 import ssl
@@ -37,7 +37,7 @@ Answering = Callable[[anyio.abc.ByteStream], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Authority:
-    """A certificate of one's own for every host name of the tests, and a client that believes in it."""
+    """The server's certificate for every host name of the tests, and a client context that trusts it."""
 
     server: ssl.SSLContext
     client: ssl.SSLContext
@@ -62,7 +62,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @dataclass
 class Receiver:
-    """A server that counts its connections, keeps what it was sent, and answers as told."""
+    """A server that counts its connections, keeps what it was sent, and answers as the test says."""
 
     port: int = 0
     connections: int = 0
@@ -76,7 +76,7 @@ class Receiver:
                     self.requests.append(await _request(stream))
                     await answer(stream)
             except (anyio.BrokenResourceError, anyio.EndOfStream, anyio.ClosedResourceError):
-                pass  # the client has heard enough
+                pass  # the client closed the connection
 
         await listener.serve(serve_one)
 
@@ -93,7 +93,7 @@ async def _request(stream: anyio.abc.ByteStream) -> bytes:
     return head + b"\r\n\r\n" + body
 
 
-def saying(answer: bytes) -> Answering:
+def answering(answer: bytes) -> Answering:
     """Answers with these bytes and closes."""
 
     async def send(stream: anyio.abc.ByteStream) -> None:
@@ -102,12 +102,12 @@ def saying(answer: bytes) -> Answering:
     return send
 
 
-Receiving = Callable[..., AbstractAsyncContextManager[Receiver]]
+OpenReceiver = Callable[..., AbstractAsyncContextManager[Receiver]]
 
 
 @pytest.fixture
-def receiving(authority: Authority) -> Receiving:
-    """`async with receiving(answer)`: a receiver on a free port of this machine, over TLS unless `tls=False`."""
+def open_receiver(authority: Authority) -> OpenReceiver:
+    """`async with open_receiver(answer)`: a receiver on a free port of this machine, over TLS unless `tls=False`."""
 
     @asynccontextmanager
     async def running(answer: bytes | Answering, *, tls: bool = True) -> AsyncIterator[Receiver]:
@@ -116,7 +116,7 @@ def receiving(authority: Authority) -> Receiving:
         receiver = Receiver(port)
         wrapped = TLSListener(listener, authority.server, standard_compatible=False) if tls else listener
         async with wrapped, anyio.create_task_group() as tasks:
-            tasks.start_soon(receiver.serve, wrapped, saying(answer) if isinstance(answer, bytes) else answer)
+            tasks.start_soon(receiver.serve, wrapped, answering(answer) if isinstance(answer, bytes) else answer)
             yield receiver
             tasks.cancel_scope.cancel()
 
@@ -125,7 +125,7 @@ def receiving(authority: Authority) -> Receiving:
 
 @dataclass
 class Network(httpcore.AsyncNetworkBackend):
-    """The internet: `places` says at which port of this machine a public address really is; every dialling is noted."""
+    """The internet: `places` has the port on this machine for each public address; `dialled` has the connections."""
 
     places: dict[str, int] = field(default_factory=dict)
     honest: bool = True
@@ -167,7 +167,7 @@ class Translated(Connection):
 
 @dataclass
 class Names:
-    """Name servers that give one answer after the other, the last one for ever; the lookups are noted."""
+    """Name servers that return one answer after the other, then always the last one; `asked` has the lookups."""
 
     answers: Sequence[Sequence[str]] = ((PUBLIC,),)
     asked: list[str] = field(default_factory=list)
@@ -177,11 +177,11 @@ class Names:
         return self.answers[min(len(self.asked), len(self.answers)) - 1]
 
 
-Opening = Callable[..., GuardedClient]
+OpenClient = Callable[..., GuardedClient]
 
 
 @pytest.fixture
-def opening(authority: Authority) -> Opening:
+def open_client(authority: Authority) -> OpenClient:
     """A client of the service at campus.dev, in the test's network; it holds nothing that needs to be closed."""
 
     def opened(
@@ -203,8 +203,8 @@ def network() -> type[Network]:
 
 
 @dataclass(frozen=True)
-class Letter:
-    """A message as the server took it."""
+class ReceivedMail:
+    """A message as the server accepted it."""
 
     sender: str
     recipients: list[str]
@@ -220,17 +220,17 @@ class Letter:
 
 
 @dataclass
-class Postbox:
-    """aiosmtpd's handler: keeps every message, refuses as told, notes who logged in."""
+class MailServer:
+    """aiosmtpd's handler: keeps every message, refuses as the test says, notes who logged in."""
 
     port: int = 0
     refusal: str | None = None
-    letters: list[Letter] = field(default_factory=list)
+    received: list[ReceivedMail] = field(default_factory=list)
     logins: list[tuple[bytes, bytes]] = field(default_factory=list)
 
-    def letter(self) -> Letter:
-        """The one that came; no property, for aiosmtpd reads every attribute of its handler."""
-        (only,) = self.letters
+    def only_mail(self) -> ReceivedMail:
+        """The only message. It is no property, because aiosmtpd reads every attribute of its handler."""
+        (only,) = self.received
         return only
 
     async def handle_RCPT(self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]) -> str:
@@ -243,7 +243,7 @@ class Postbox:
         assert isinstance(envelope.content, bytes)
         assert server.transport is not None
         over_tls = server.transport.get_extra_info("sslcontext") is not None
-        self.letters.append(Letter(str(envelope.mail_from), list(envelope.rcpt_tos), over_tls, envelope.content))
+        self.received.append(ReceivedMail(str(envelope.mail_from), list(envelope.rcpt_tos), over_tls, envelope.content))
         return "250 OK"
 
     def log_in(self, server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: Any) -> AuthResult:
@@ -252,42 +252,45 @@ class Postbox:
         return AuthResult(success=data.password == b"hush", handled=data.password == b"hush")
 
 
-Posting = Callable[..., AbstractAsyncContextManager[Postbox]]
+OpenMailServer = Callable[..., AbstractAsyncContextManager[MailServer]]
 
 
 @pytest.fixture
-def posting(authority: Authority) -> Posting:
-    """`async with posting(tls=…)`: a server on a free port; tls is "starttls", "implicit" or None."""
+def open_mail_server(authority: Authority) -> OpenMailServer:
+    """`async with open_mail_server(tls=…)`: a server on a free port; tls is "starttls", "implicit" or None."""
 
     @asynccontextmanager
-    async def running(*, tls: str | None = None, refusal: str | None = None, password: bool = False) -> AsyncIterator[Postbox]:
-        box = Postbox(refusal=refusal)
-        login: dict[str, Any] = {"authenticator": box.log_in, "auth_require_tls": tls == "starttls"} if password else {}
+    async def running(*, tls: str | None = None, refusal: str | None = None, password: bool = False) -> AsyncIterator[MailServer]:
+        server = MailServer(refusal=refusal)
+        login: dict[str, Any] = {"authenticator": server.log_in, "auth_require_tls": tls == "starttls"} if password else {}
 
         # aiosmtpd is a protocol of asyncio's, so asyncio listens; without a loop it would make one
         loop = asyncio.get_running_loop()
 
         def session() -> SMTP:
-            return SMTP(box, tls_context=authority.server if tls == "starttls" else None, hostname="localhost", loop=loop, **login)
+            return SMTP(server, tls_context=authority.server if tls == "starttls" else None, hostname="localhost", loop=loop, **login)
 
         context = authority.server if tls == "implicit" else None
         listener = await loop.create_server(session, "localhost", 0, family=2, ssl=context)
-        box.port = listener.sockets[0].getsockname()[1]
+        server.port = listener.sockets[0].getsockname()[1]
         async with listener:
-            yield box
+            yield server
 
     return running
 
 
-@pytest.fixture
-def mailing(authority: Authority) -> Callable[..., Mail]:
-    """The mail of a campus, through a postbox."""
+OpenMail = Callable[..., Mail]
 
-    def made(box: Postbox, *, password: str | None = None, **options: Any) -> Mail:
+
+@pytest.fixture
+def open_mail(authority: Authority) -> OpenMail:
+    """The mail of a campus, through a mail server of the test."""
+
+    def made(server: MailServer, *, password: str | None = None, **options: Any) -> Mail:
         secret = SecretStr(password) if password else None
         known: dict[str, Any] = {
             "host": "localhost",
-            "port": box.port,
+            "port": server.port,
             "sender": "Cämpus <alerts@campus.example>",
             "trust": authority.client,
         }

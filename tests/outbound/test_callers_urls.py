@@ -2,7 +2,6 @@
 
 import gzip
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from threading import Event
 from typing import Any
 
@@ -12,9 +11,10 @@ import anyio.lowlevel
 import httpx
 import pytest
 from httpcore import AnyIOBackend
+from outbound.conftest import Names, Network, OpenClient, OpenReceiver
 from patience import patience
 
-from campus import GuardedClient, TargetRefused
+from campus import TargetRefused
 from campus.outbound.connect import Resolver
 
 pytestmark = pytest.mark.anyio
@@ -27,16 +27,13 @@ PATIENCE = patience(20)
 LITTLE = 0.3
 """Seconds for an exchange that is meant to run out of them."""
 
-Opening = Callable[..., GuardedClient]
-Receiving = Callable[..., AbstractAsyncContextManager[Any]]
-
 
 async def test_a_public_target_gets_the_request_over_tls_after_one_lookup(
-    receiving: Receiving, opening: Opening, names: Any, network: Any
+    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
 ) -> None:
     asked = names()
-    async with receiving(OK) as receiver:
-        web = opening(asked, network({PUBLIC: receiver.port}))
+    async with open_receiver(OK) as receiver:
+        web = open_client(asked, network({PUBLIC: receiver.port}))
         response = await web.post(URL, content=b'{"a":1}', headers={"webhook-id": "m1"})
     assert (response.status_code, response.content, response.headers["x-kind"]) == (200, b"fine", "good")
     assert asked.asked == [HOOK]
@@ -48,11 +45,11 @@ async def test_a_public_target_gets_the_request_over_tls_after_one_lookup(
 
 
 async def test_a_name_that_moves_to_a_private_address_is_refused_at_the_next_delivery(
-    receiving: Receiving, opening: Opening, names: Any, network: Any
+    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
 ) -> None:
-    async with receiving(OK) as receiver:
+    async with open_receiver(OK) as receiver:
         net = network({PUBLIC: receiver.port, "127.0.0.1": receiver.port})
-        web = opening(names([[PUBLIC], ["127.0.0.1"]]), net)
+        web = open_client(names([[PUBLIC], ["127.0.0.1"]]), net)
         assert (await web.post(URL)).status_code == 200
         with pytest.raises(TargetRefused) as caught:
             await web.post(URL)
@@ -61,9 +58,11 @@ async def test_a_name_that_moves_to_a_private_address_is_refused_at_the_next_del
     assert receiver.connections == 1
 
 
-async def test_what_was_right_at_registration_is_checked_again_at_delivery(opening: Opening, names: Any, network: Any) -> None:
+async def test_what_was_right_at_registration_is_checked_again_at_delivery(
+    open_client: OpenClient, names: type[Names], network: type[Network]
+) -> None:
     net = network()
-    web = opening(names([[PUBLIC], [PUBLIC, "10.0.0.1"]]), net)
+    web = open_client(names([[PUBLIC], [PUBLIC, "10.0.0.1"]]), net)
     await web.check_target(URL)
     with pytest.raises(TargetRefused):
         await web.post(URL)
@@ -71,49 +70,51 @@ async def test_what_was_right_at_registration_is_checked_again_at_delivery(openi
 
 
 async def test_a_connection_that_ends_elsewhere_is_dropped_before_anything_is_sent(
-    receiving: Receiving, opening: Opening, names: Any, network: Any
+    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
 ) -> None:
-    async with receiving(OK, tls=False) as receiver:
-        web = opening(names(), network({PUBLIC: receiver.port}, honest=False))
+    async with open_receiver(OK, tls=False) as receiver:
+        web = open_client(names(), network({PUBLIC: receiver.port}, honest=False))
         with pytest.raises(TargetRefused, match="did not lead to the address that was checked"):
             await web.post(URL)
     assert receiver.requests == []
 
 
 async def test_a_connection_whose_other_end_is_unknown_is_dropped_before_anything_is_sent(
-    receiving: Receiving, opening: Opening, names: Any, network: Any
+    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
 ) -> None:
-    async with receiving(OK, tls=False) as receiver:
-        web = opening(names(), network({PUBLIC: receiver.port}, knows_peers=False))
+    async with open_receiver(OK, tls=False) as receiver:
+        web = open_client(names(), network({PUBLIC: receiver.port}, knows_peers=False))
         with pytest.raises(TargetRefused, match="did not lead to the address that was checked"):
             await web.post(URL)
     assert receiver.requests == []
 
 
-async def test_the_next_address_is_tried_when_one_does_not_answer(receiving: Receiving, opening: Opening, names: Any, network: Any) -> None:
-    async with receiving(OK) as receiver:
+async def test_the_next_address_is_tried_when_one_does_not_answer(
+    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
+) -> None:
+    async with open_receiver(OK) as receiver:
         net = network({PUBLIC: receiver.port})
-        assert (await opening(names([["8.8.8.8", PUBLIC]]), net).post(URL)).status_code == 200
+        assert (await open_client(names([["8.8.8.8", PUBLIC]]), net).post(URL)).status_code == 200
     assert net.dialled == ["8.8.8.8", PUBLIC]
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_an_answer_that_cannot_be_followed(
-    status: int, receiving: Receiving, opening: Opening, names: Any, network: Any
+    status: int, open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
 ) -> None:
     answer = f"HTTP/1.1 {status} Moved\r\nLocation: https://{HOOK}/other\r\nContent-Length: 0\r\n\r\n".encode()
-    async with receiving(answer) as receiver:
-        web = opening(names(), network({PUBLIC: receiver.port}))
+    async with open_receiver(answer) as receiver:
+        web = open_client(names(), network({PUBLIC: receiver.port}))
         response = await web.post(URL, content=b"x", follow_redirects=True)
     assert response.status_code == status
     assert receiver.connections == 1
 
 
 async def test_a_target_whose_certificate_is_not_believed_gets_nothing(
-    receiving: Receiving, opening: Opening, names: Any, network: Any
+    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
 ) -> None:
-    async with receiving(OK) as receiver:
-        web = opening(names(), network({PUBLIC: receiver.port}))
+    async with open_receiver(OK) as receiver:
+        web = open_client(names(), network({PUBLIC: receiver.port}))
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
             await web.post("https://another.good.dev/")
     assert receiver.requests == []
@@ -144,9 +145,11 @@ async def early_hints(stream: anyio.abc.ByteStream) -> None:
 
 
 @pytest.mark.parametrize("answer", [silence, trickle, slow_body, early_hints], ids=lambda answer: answer.__name__)
-async def test_a_slow_answer_is_cut(answer: Callable[..., Any], receiving: Receiving, opening: Opening, names: Any, network: Any) -> None:
-    async with receiving(answer) as receiver:
-        web = opening(names(), network({PUBLIC: receiver.port}), seconds=LITTLE)
+async def test_a_slow_answer_is_cut(
+    answer: Callable[..., Any], open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
+) -> None:
+    async with open_receiver(answer) as receiver:
+        web = open_client(names(), network({PUBLIC: receiver.port}), seconds=LITTLE)
         with anyio.fail_after(PATIENCE), pytest.raises(httpx.TimeoutException):
             await web.post(URL, content=b"x", timeout=PATIENCE)
     assert receiver.connections == 1
@@ -158,9 +161,11 @@ async def endless_body(stream: anyio.abc.ByteStream) -> None:
         await stream.send(b"3e8\r\n" + b"a" * 1000 + b"\r\n")
 
 
-async def test_of_an_endless_answer_four_kilobytes_are_read(receiving: Receiving, opening: Opening, names: Any, network: Any) -> None:
-    async with receiving(endless_body) as receiver:
-        web = opening(names(), network({PUBLIC: receiver.port}))
+async def test_of_an_endless_answer_four_kilobytes_are_read(
+    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
+) -> None:
+    async with open_receiver(endless_body) as receiver:
+        web = open_client(names(), network({PUBLIC: receiver.port}))
         with anyio.fail_after(PATIENCE):
             response = await web.post(URL)
     assert response.status_code == 500
@@ -173,24 +178,30 @@ async def endless_head(stream: anyio.abc.ByteStream) -> None:
         await stream.send(b"X-More: " + b"a" * 1000 + b"\r\n")
 
 
-async def test_an_endless_head_is_an_error(receiving: Receiving, opening: Opening, names: Any, network: Any) -> None:
-    async with receiving(endless_head) as receiver:
-        web = opening(names(), network({PUBLIC: receiver.port}))
+async def test_an_endless_head_is_an_error(
+    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
+) -> None:
+    async with open_receiver(endless_head) as receiver:
+        web = open_client(names(), network({PUBLIC: receiver.port}))
         with anyio.fail_after(PATIENCE), pytest.raises(httpx.RemoteProtocolError):
             await web.post(URL)
 
 
-async def test_a_packed_answer_stays_packed(receiving: Receiving, opening: Opening, names: Any, network: Any) -> None:
+async def test_a_packed_answer_stays_packed(
+    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
+) -> None:
     bomb = gzip.compress(b"0" * 3_000_000)
-    async with receiving(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb) + bomb) as receiver:
-        response = await opening(names(), network({PUBLIC: receiver.port})).post(URL)
+    async with open_receiver(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb) + bomb) as receiver:
+        response = await open_client(names(), network({PUBLIC: receiver.port})).post(URL)
     assert response.content == bomb[:4096]
     assert b"accept-encoding: identity" in receiver.requests[0].lower()
 
 
-async def test_no_cookie_is_kept_from_one_delivery_to_the_next(receiving: Receiving, opening: Opening, names: Any, network: Any) -> None:
-    async with receiving(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n") as receiver:
-        web = opening(names(), network({PUBLIC: receiver.port}))
+async def test_no_cookie_is_kept_from_one_delivery_to_the_next(
+    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
+) -> None:
+    async with open_receiver(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n") as receiver:
+        web = open_client(names(), network({PUBLIC: receiver.port}))
         await web.post(URL)
         await web.post(URL)
     assert receiver.connections == 2
@@ -198,18 +209,20 @@ async def test_no_cookie_is_kept_from_one_delivery_to_the_next(receiving: Receiv
 
 
 async def test_a_proxy_of_the_environment_is_not_used(
-    receiving: Receiving, opening: Opening, names: Any, network: Any, monkeypatch: pytest.MonkeyPatch
+    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with receiving(OK) as receiver, receiving(OK, tls=False) as proxy:
+    async with open_receiver(OK) as receiver, open_receiver(OK, tls=False) as proxy:
         for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-        assert (await opening(names(), network({PUBLIC: receiver.port})).post(URL)).status_code == 200
+        assert (await open_client(names(), network({PUBLIC: receiver.port})).post(URL)).status_code == 200
     assert (receiver.connections, proxy.connections) == (1, 0)
 
 
-async def test_an_allowed_host_may_be_here_over_http_and_at_any_port(receiving: Receiving, opening: Opening, names: Any) -> None:
-    async with receiving(OK, tls=False) as plain:
-        web = opening(names([["127.0.0.1"]]), AnyIOBackend(), allowed_hosts={"127.0.0.1", "localhost", "receiver"})
+async def test_an_allowed_host_may_be_here_over_http_and_at_any_port(
+    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names]
+) -> None:
+    async with open_receiver(OK, tls=False) as plain:
+        web = open_client(names([["127.0.0.1"]]), AnyIOBackend(), allowed_hosts={"127.0.0.1", "localhost", "receiver"})
         for host in ("127.0.0.1", "localhost", "receiver"):
             assert (await web.post(f"http://{host}:{plain.port}/in")).content == b"fine"
         for url in (
@@ -222,29 +235,33 @@ async def test_an_allowed_host_may_be_here_over_http_and_at_any_port(receiving: 
                 await web.post(url)
 
 
-async def test_an_allowed_host_is_believed_no_more_than_another_over_tls(receiving: Receiving, opening: Opening, names: Any) -> None:
-    async with receiving(OK) as receiver:
-        web = opening(names([["127.0.0.1"]]), AnyIOBackend(), allowed_hosts={"localhost", "127.0.0.1"})
+async def test_an_allowed_host_is_believed_no_more_than_another_over_tls(
+    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names]
+) -> None:
+    async with open_receiver(OK) as receiver:
+        web = open_client(names([["127.0.0.1"]]), AnyIOBackend(), allowed_hosts={"localhost", "127.0.0.1"})
         assert (await web.post(f"https://localhost:{receiver.port}/in")).content == b"fine"
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
             await web.post(f"https://127.0.0.1:{receiver.port}/in")
 
 
-async def test_a_name_that_leads_nowhere_is_an_error_that_may_pass(opening: Opening, network: Any) -> None:
+async def test_a_name_that_leads_nowhere_is_an_error_that_may_pass(open_client: OpenClient, network: type[Network]) -> None:
     def unknown(host: str, port: int) -> Sequence[str]:
         raise OSError("Name or service not known")
 
-    web = opening(unknown, network())
+    web = open_client(unknown, network())
     for calling in (web.check_target, web.post):
         with pytest.raises(httpx.ConnectError, match=r"hooks\.good\.dev cannot be looked up"):
             await calling(URL)
     with pytest.raises(httpx.ConnectError):
-        await opening(lambda host, port: (), network()).check_target(URL)
+        await open_client(lambda host, port: (), network()).check_target(URL)
 
 
-async def test_a_target_that_nobody_answers_at_is_an_error_that_may_pass(opening: Opening, names: Any, network: Any) -> None:
+async def test_a_target_that_nobody_answers_at_is_an_error_that_may_pass(
+    open_client: OpenClient, names: type[Names], network: type[Network]
+) -> None:
     with pytest.raises(httpx.ConnectError):
-        await opening(names(), network()).post(URL)
+        await open_client(names(), network()).post(URL)
 
 
 async def test_name_servers_that_never_answer_are_given_up_and_take_no_more_threads_than_they_may() -> None:

@@ -42,7 +42,7 @@ def mail_of(password: str | None = None, **table: Any) -> Mail | None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=str)
-def test_a_mistake_is_told_in_one_sentence(mistake: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_in_one_sentence(mistake: str, tmp_path: Path) -> None:
     text, said = MISTAKES[mistake]
     (path := tmp_path / "campus.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -107,10 +107,13 @@ async def test_a_mistake_in_mail_is_found_before_anything_is_written(tmp_path: P
 
 
 async def test_a_check_warns_of_allowed_hosts_and_of_a_mail_server_that_takes_nothing(
-    tmp_path: Path, posting: Callable[..., AbstractAsyncContextManager[Any]]
+    tmp_path: Path, open_mail_server: Callable[..., AbstractAsyncContextManager[Any]]
 ) -> None:
-    async with posting() as box:
-        tables: dict[str, Any] = {"mail": MAIL | {"host": "localhost", "port": box.port}, "web": {"allowed_hosts": ["localhost", "b.dev"]}}
+    async with open_mail_server() as server:
+        tables: dict[str, Any] = {
+            "mail": MAIL | {"host": "localhost", "port": server.port},
+            "web": {"allowed_hosts": ["localhost", "b.dev"]},
+        }
         async with assemble(config_at(tmp_path, **tables), exclusive=False) as campus:
             found = await campus.ask("check")
             assert list(found["[mail]"]) == []

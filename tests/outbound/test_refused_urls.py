@@ -6,13 +6,13 @@ import tomllib
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from outbound.conftest import Network
 
 from campus import GuardedClient, TargetRefused
 from campus.outbound.connect import special_network
@@ -41,8 +41,8 @@ ADDRESSES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("addres
 
 
 @pytest.fixture
-def web(opening: Callable[..., GuardedClient]) -> GuardedClient:
-    return opening()
+def web(open_client: Callable[..., GuardedClient]) -> GuardedClient:
+    return open_client()
 
 
 @pytest.mark.parametrize(("rule", "url"), CASES, ids=[f"{rule}: {url!a}" for rule, url in CASES])
@@ -60,7 +60,7 @@ async def test_a_public_url_is_taken(url: str, web: GuardedClient) -> None:
 
 
 async def test_no_refused_url_looks_anything_up_or_opens_a_socket() -> None:
-    """With the client as it is served, whose every system call the interpreter tells of."""
+    """With the client that is served; the interpreter's audit hooks report every system call."""
     calls: list[str] = []
     listening = True
     sys.addaudithook(lambda event, _: calls.append(event) if listening and event in ("socket.connect", "socket.getaddrinfo") else None)
@@ -78,10 +78,12 @@ async def test_no_refused_url_looks_anything_up_or_opens_a_socket() -> None:
     assert calls == ["socket.getaddrinfo", "socket.connect"], "or the test would hear nothing"
 
 
-async def test_a_request_that_was_made_without_the_client_is_refused_too(opening: Callable[..., GuardedClient], network: Any) -> None:
+async def test_a_request_that_was_made_without_the_client_is_refused_too(
+    open_client: Callable[..., GuardedClient], network: type[Network]
+) -> None:
     """httpx rewrites what it reads; what it made of the URL is what is sent, and so what must be right."""
     net, sent = network(), 0
-    web = opening(network=net)
+    web = open_client(network=net)
     for _, url in CASES:
         try:
             request = httpx.Request("POST", url)
@@ -119,11 +121,11 @@ def test_no_refusal_repeats_the_secret_parts_of_a_url(web: GuardedClient) -> Non
 
 
 @pytest.mark.parametrize("address", ADDRESSES["special"])
-async def test_a_name_that_leads_to_a_private_address_is_refused(address: str, opening: Callable[..., GuardedClient]) -> None:
+async def test_a_name_that_leads_to_a_private_address_is_refused(address: str, open_client: Callable[..., GuardedClient]) -> None:
     def lookup(host: str, port: int) -> Sequence[str]:
         return ["1.1.1.1", address, "2606:4700:4700::1111"]
 
-    web = opening(lookup)
+    web = open_client(lookup)
     for calling in (web.check_target, web.get, web.post):
         with pytest.raises(TargetRefused, match="does not lead to the public internet") as caught:
             await calling("https://hooks.good.dev/")

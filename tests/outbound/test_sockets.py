@@ -9,11 +9,11 @@ from contextlib import contextmanager, suppress
 from os import readlink, scandir
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Event, Thread
-from typing import Any
 
 import anyio
 import httpx
 import pytest
+from outbound.conftest import Authority
 from patience import patience
 
 from campus import GuardedClient
@@ -118,7 +118,7 @@ ENDS: dict[str, tuple[Callable[[str, int], Sequence[str]], float]] = {
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("behaviour", ["hangs before the handshake", "hangs after the request", "closes"])
-async def test_an_exchange_that_ends_early_closes_its_connection(authority: Any, behaviour: str, end: str) -> None:
+async def test_an_exchange_that_ends_early_closes_its_connection(authority: Authority, behaviour: str, end: str) -> None:
     resolve, seconds = ENDS[end]
     web = guarded_client("https://campus.dev", allowed_hosts=["localhost"], resolve=resolve, trust=authority.client, seconds=seconds)
     gc.collect()  # what tests before this one left, and the warnings about it

@@ -1,10 +1,10 @@
-"""One chain and one facilitator per module, and a shop on either database per test."""
+"""One chain and one facilitator per module, and a seller on either database per test."""
 
 from collections.abc import AsyncIterator
 from typing import Literal
 
 import pytest
-from payments.shop import Shop, open_shop
+from payments.seller import Seller, open_seller
 
 from campus.testing.payments import Chain, Facilitator, Wallet, new_wallet, open_chain, open_facilitator
 
@@ -44,22 +44,22 @@ async def wallet(chain: Chain) -> Wallet:
 
 
 @pytest.fixture
-async def shop(chain: Chain, facilitator: Facilitator, wallet: Wallet, storage_url: str) -> AsyncIterator[Shop]:
+async def seller(chain: Chain, facilitator: Facilitator, wallet: Wallet, storage_url: str) -> AsyncIterator[Seller]:
     pay_to = new_wallet().address  # one wallet belongs to one database
-    async with open_shop(chain, facilitator, storage_url, wallet=wallet, pay_to=pay_to) as shop:
-        yield shop
-        await shop.assert_the_ledger_is_the_chains()
+    async with open_seller(chain, facilitator, storage_url, wallet=wallet, pay_to=pay_to) as seller:
+        yield seller
+        await seller.assert_the_ledger_is_the_chains()
 
 
 @pytest.fixture
-async def other_shop(shop: Shop, storage_url: str) -> AsyncIterator[Shop]:
+async def other_seller(seller: Seller, storage_url: str) -> AsyncIterator[Seller]:
     """Another process on the same database."""
-    async with shop.beside(storage_url) as other:
+    async with seller.beside(storage_url) as other:
         yield other
 
 
 @pytest.fixture
-async def impatient_shop(shop: Shop, storage_url: str) -> AsyncIterator[Shop]:
+async def impatient_seller(seller: Seller, storage_url: str) -> AsyncIterator[Seller]:
     """Another process, whose callers do not wait."""
-    async with shop.beside(storage_url, wait_seconds=0.3) as other:
+    async with seller.beside(storage_url, wait_seconds=0.3) as other:
         yield other

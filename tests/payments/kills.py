@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import anyio
 import httpx
 from patience import patience
-from payments.shop import PAY_TO, PRICE
+from payments.seller import PAY_TO, PRICE
 from serving import Served, serving
 from sqlalchemy import Connection, text
 from sqlmodel import select
@@ -216,7 +216,7 @@ class Scene:
         return sum(CHARGED.get(event, 0) * (amount or 0) for event, amount in entries)
 
     def do(self, work: Callable[[Connection], Any], *, reading: bool = False) -> Any:
-        """Work on the house's database; reading waits for no writer."""
+        """Work on campus's own database; reading waits for no writer."""
 
         async def worked() -> Any:
             async with Databases.open(self.storage) as databases:

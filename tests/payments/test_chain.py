@@ -301,10 +301,10 @@ def transferring(*moves: tuple[str, str, str]) -> Receipt:
 
 
 def test_one_transfer_does_not_prove_two_payments_of_one_transaction() -> None:
-    payer, shop = "0x" + "12" * 20, "0x" + "34" * 20
+    payer, seller = "0x" + "12" * 20, "0x" + "34" * 20
     first, second = "0x" + "01" * 32, "0x" + "02" * 32
-    receipt = transferring((first, payer, payer), (second, payer, shop))
-    spent, paid = (Transfer("0xa", payer, shop, AMOUNT, nonce, 0) for nonce in (first, second))
+    receipt = transferring((first, payer, payer), (second, payer, seller))
+    spent, paid = (Transfer("0xa", payer, seller, AMOUNT, nonce, 0) for nonce in (first, second))
     assert judge(receipt.logs[0], receipt, spent).state == "refused"
     assert judge(receipt.logs[2], receipt, paid).state == "settled"
     assert judge(receipt.logs[2], receipt.model_copy(update={"status": 0}), paid).state == "unknown"
@@ -313,8 +313,8 @@ def test_one_transfer_does_not_prove_two_payments_of_one_transaction() -> None:
 @pytest.mark.parametrize("number", [0, 1], ids=["used", "transfer"])
 @pytest.mark.parametrize("changes", [{"removed": True}, {"address": "0xb"}], ids=["removed", "another token's"])
 def test_events_that_were_removed_or_are_another_contracts_prove_nothing(number: int, changes: dict[str, Any]) -> None:
-    payer, shop, nonce = "0x" + "12" * 20, "0x" + "34" * 20, "0x" + "01" * 32
-    receipt, payment = transferring((nonce, payer, shop)), Transfer("0xa", payer, shop, AMOUNT, nonce, 0)
+    payer, seller, nonce = "0x" + "12" * 20, "0x" + "34" * 20, "0x" + "01" * 32
+    receipt, payment = transferring((nonce, payer, seller)), Transfer("0xa", payer, seller, AMOUNT, nonce, 0)
     assert proves(receipt, payment)
     assert uses_nonce(receipt.logs[0], payment)
     logs = [log.model_copy(update=changes) if index == number else log for index, log in enumerate(receipt.logs)]
@@ -323,6 +323,6 @@ def test_events_that_were_removed_or_are_another_contracts_prove_nothing(number:
 
 
 def test_a_transaction_that_failed_proves_nothing() -> None:
-    payer, shop, nonce = "0x" + "12" * 20, "0x" + "34" * 20, "0x" + "01" * 32
-    receipt = transferring((nonce, payer, shop))
-    assert not proves(receipt.model_copy(update={"status": 0}), Transfer("0xa", payer, shop, AMOUNT, nonce, 0))
+    payer, seller, nonce = "0x" + "12" * 20, "0x" + "34" * 20, "0x" + "01" * 32
+    receipt = transferring((nonce, payer, seller))
+    assert not proves(receipt.model_copy(update={"status": 0}), Transfer("0xa", payer, seller, AMOUNT, nonce, 0))

@@ -85,7 +85,7 @@ async def test_one_payment_fifty_times_at_once_over_both_frames_is_one_charge(sa
     payment, replies = sales.payer.payload(unpaid.terms), list[Reply]()
 
     async def send(frame: Frame) -> None:
-        """As callers do: told that the database is busy, which a loaded machine brings about, they come again."""
+        """As callers do: they call again after the answer that the database is busy, which a loaded machine causes."""
         while (
             reply := await replace(sales.campus, frame=frame).call("cve_verdict", payment=payment, cve_id="CVE-2021-44228")
         ).status == 503:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from fastmcp import Client
 from patience import patience
-from payments.shop import PRICE
+from payments.seller import PRICE
 from serving import Served, serving
 
 from campus.testing import Frame
@@ -58,7 +58,7 @@ MUTE: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Said:
-    """What a call was told, by either frame; the receipt where it was paid."""
+    """The answer to a call, over either frame, with the receipt if it was paid."""
 
     status: int
     data: Mapping[str, Any]
@@ -171,10 +171,10 @@ async def test_while_it_hangs_only_paid_calls_wait_and_each_answer_says_whether_
     before = await chain.balance(stand.pay_to)
     unchecked, charged = ({frame: next(stand.numbers) for frame in FRAMES} for _ in range(2))
     payments = {number: await stand.sign(number) for number in (*unchecked.values(), *charged.values())}
-    told: dict[int, Said] = {}
+    answers: dict[int, Said] = {}
 
     async def pay(frame: Frame, number: int) -> None:
-        told[number] = await stand.pay(frame, number, payments[number])
+        answers[number] = await stand.pay(frame, number, payments[number])
 
     with ExitStack() as hanging:  # nobody is let go before campus has given up on them all
         after_the_charge = hanging.enter_context(facilitator.hold("settled"))
@@ -187,11 +187,11 @@ async def test_while_it_hangs_only_paid_calls_wait_and_each_answer_says_whether_
                 tasks.start_soon(pay, *call)
             await at_the_check.reached(len(FRAMES))
             await stand.assert_the_rest_is_as_ever()
-            assert told == {}
+            assert answers == {}
     for number in unchecked.values():
-        assert (told[number].status, told[number].code, stand.runs(number)) == (402, "payment_unverified", 0)
+        assert (answers[number].status, answers[number].code, stand.runs(number)) == (402, "payment_unverified", 0)
     for number in charged.values():
-        assert (told[number].status, told[number].data, stand.runs(number)) == (200, {"number": number}, 1)
+        assert (answers[number].status, answers[number].data, stand.runs(number)) == (200, {"number": number}, 1)
     assert "facilitator" in (await stand.troubles())[0]
     assert await chain.balance(stand.pay_to) == before + len(FRAMES) * PRICE
 
@@ -242,7 +242,7 @@ async def test_a_payment_that_it_did_not_charge_gets_409_and_is_charged_once_whe
     for frame, (number, payment) in payments.items():
         said = await stand.pay(frame, number, payment)
         assert (said.status, said.code) == (409, "payment_in_flight")
-        assert "accepts" not in said.data, "whoever is told new terms would pay twice"
+        assert "accepts" not in said.data, "a caller who gets new terms would pay twice"
     await stand.assert_the_rest_is_as_ever()
     assert await chain.balance(stand.pay_to) == before
     facilitator.faults.clear()

@@ -1,6 +1,7 @@
 """Facilitators and nodes that lie, lag or are away: no key goes out unpaid, nobody is charged without an answer, the ledger is the chain's.
 
-Each lie is told of a small call and of a bought key. Then all is well again, time passes, and the caller comes back as he was told to.
+Each lie concerns a small call and a bought key. Then the services tell the truth again, time passes, and the caller retries as
+the answer said.
 """
 
 import secrets
@@ -11,7 +12,7 @@ from functools import partial
 from typing import Any, Literal
 
 import pytest
-from payments.shop import PRICE, Shop, open_shop, read
+from payments.seller import PRICE, Seller, open_seller, read
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.keys.keyring import KeyRing
@@ -55,18 +56,18 @@ def refuses(reason: str) -> dict[str, Any]:
 
 @dataclass
 class Trial:
-    """A shop whose facilitator and node are in the test's hands, which sells answers and keys."""
+    """A seller whose facilitator and node are in the test's hands, which sells answers and keys."""
 
-    shop: Shop
+    seller: Seller
     relay: Relay
     ring: KeyRing
     payer: Wallet
     """Whose turn it is."""
 
     @property
-    def told(self) -> Faults:
+    def faults(self) -> Faults:
         """The facilitator's switches."""
-        return self.shop.facilitator.faults
+        return self.seller.facilitator.faults
 
     @property
     def node(self) -> NodeFaults:
@@ -76,19 +77,19 @@ class Trial:
     async def new_payer(self) -> None:
         """Somebody else's turn."""
         self.payer = new_wallet()
-        await self.shop.chain.mint(self.payer.address, 10 * PRICE)
+        await self.seller.chain.mint(self.payer.address, 10 * PRICE)
 
     def sign(self, **changes: Any) -> dict[str, Any]:
-        """A payment of whose turn it is, by default to the shop."""
-        return self.shop.sign(by=self.payer, **changes)
+        """A payment of whose turn it is, by default to the seller."""
+        return self.seller.sign(by=self.payer, **changes)
 
     async def spend(self, **changes: Any) -> str:
         """The transaction of another payment of his."""
-        return await self.shop.chain.transfer_with_authorization(self.sign(**changes))
+        return await self.seller.chain.transfer_with_authorization(self.sign(**changes))
 
     def sale(self, kind: Kind) -> Sale:
         """What is bought."""
-        return self.shop.sale(idempotency_key=secrets.token_urlsafe(16) if kind == "key" else None)
+        return self.seller.sale(idempotency_key=secrets.token_urlsafe(16) if kind == "key" else None)
 
     async def buy(self, payment: Payment, sale: Sale, lie: Callable[[], Awaitable[None]]) -> bool:
         """One call, in the middle of which the lying begins; whether it was answered."""
@@ -96,12 +97,12 @@ class Trial:
         async def run(payment_id: str) -> StoredAnswer:
             await lie()
             if sale.idempotency_key is None:
-                return await self.shop.run(payment_id)
+                return await self.seller.run(payment_id)
             sold = await self.ring.sell("dice", payment=payment_id, by="test")
             return StoredAnswer(b'{"key": "%s"}' % str(sold.token).encode())
 
         try:
-            await self.shop.sell(payment, sale, run)
+            await self.seller.sell(payment, sale, run)
         except Problem as problem:
             if problem.code != "payment_in_flight" or "Retry-After" not in problem.headers:
                 raise  # nothing but an answer or word to come back may come of what was sent to be charged
@@ -126,10 +127,12 @@ async def trial(own_chain: tuple[Chain, Facilitator], storage_url: str) -> Async
     wallet = new_wallet()
     async with (
         open_relay(chain) as relay,
-        open_shop(chain, facilitator, storage_url, wallet=wallet, pay_to=new_wallet().address, rpc_url=relay.url, wait_seconds=0.3) as shop,
+        open_seller(
+            chain, facilitator, storage_url, wallet=wallet, pay_to=new_wallet().address, rpc_url=relay.url, wait_seconds=0.3
+        ) as seller,
     ):
-        ring = KeyRing(shop.storage, {"dice": Product("dice", "dice", "0.02", Term.parse("30 days"), None)}, now=shop.clock)
-        trial = Trial(shop, relay, ring, wallet)
+        ring = KeyRing(seller.storage, {"dice": Product("dice", "dice", "0.02", Term.parse("30 days"), None)}, now=seller.clock)
+        trial = Trial(seller, relay, ring, wallet)
 
         async def on_settled(session: AsyncSession, payment_id: str) -> None:
             await ring.deliver(session, payment_id)
@@ -140,7 +143,7 @@ async def trial(own_chain: tuple[Chain, Facilitator], storage_url: str) -> Async
         async def on_reversed(session: AsyncSession, payment_id: str) -> None:
             await ring.take_back(session, payment_id)
 
-        shop.follow(on_settled, on_released, on_reversed)
+        seller.follow(on_settled, on_released, on_reversed)
         yield trial
 
 
@@ -148,51 +151,51 @@ Lie = Callable[[Trial, Mapping[str, Any]], Awaitable[None]]
 
 
 async def refuses_what_it_sent(trial: Trial, signed: Mapping[str, Any]) -> None:
-    trial.told.lie, trial.node.down = refuses("insufficient_funds"), True
+    trial.faults.lie, trial.node.down = refuses("insufficient_funds"), True
 
 
 async def refuses_as_invalid_what_it_sent_and_the_node_lags(trial: Trial, signed: Mapping[str, Any]) -> None:
-    trial.told.lie, trial.node.behind = refuses("invalid_exact_evm_payload_signature"), 1
+    trial.faults.lie, trial.node.behind = refuses("invalid_exact_evm_payload_signature"), 1
 
 
 async def refuses_what_lands_seconds_later(trial: Trial, signed: Mapping[str, Any]) -> None:
-    trial.told.unsent = refuses("insufficient_funds")
+    trial.faults.unsent = refuses("insufficient_funds")
 
 
 async def refuses_what_it_sent_and_the_nodes_clock_is_ahead(trial: Trial, signed: Mapping[str, Any]) -> None:
-    await trial.shop.chain.mine(MANY_BLOCKS)
-    trial.told.lie, trial.node.ahead_seconds = refuses("unsupported_scheme"), 86_400
+    await trial.seller.chain.mine(MANY_BLOCKS)
+    trial.faults.lie, trial.node.ahead_seconds = refuses("unsupported_scheme"), 86_400
 
 
 async def loses_its_reply_and_the_node_hides_logs(trial: Trial, signed: Mapping[str, Any]) -> None:
-    trial.told.settle_status, trial.node.hides_logs = 500, True
+    trial.faults.settle_status, trial.node.hides_logs = 500, True
 
 
 async def names_no_transaction(trial: Trial, signed: Mapping[str, Any]) -> None:
-    trial.told.unsent = says("")
+    trial.faults.unsent = says("")
 
 
 async def names_a_transaction_that_is_none(trial: Trial, signed: Mapping[str, Any]) -> None:
-    trial.told.unsent = says(NOTHING)
+    trial.faults.unsent = says(NOTHING)
 
 
 async def names_anothers_payment(trial: Trial, signed: Mapping[str, Any]) -> None:
     payer = trial.payer
     await trial.new_payer()
-    trial.told.unsent = says(await trial.spend(to=ELSEWHERE))
+    trial.faults.unsent = says(await trial.spend(to=ELSEWHERE))
     trial.payer = payer
 
 
 async def names_another_payment_of_the_same_payer(trial: Trial, signed: Mapping[str, Any]) -> None:
-    trial.told.unsent = says(await trial.spend(to=ELSEWHERE))
+    trial.faults.unsent = says(await trial.spend(to=ELSEWHERE))
 
 
 async def names_a_transfer_of_the_nonce_to_the_payer(trial: Trial, signed: Mapping[str, Any]) -> None:
-    trial.told.unsent = says(await trial.spend(to=trial.payer.address, nonce=signed["payload"]["authorization"]["nonce"]))
+    trial.faults.unsent = says(await trial.spend(to=trial.payer.address, nonce=signed["payload"]["authorization"]["nonce"]))
 
 
 async def names_a_transfer_of_another_amount(trial: Trial, signed: Mapping[str, Any]) -> None:
-    trial.told.unsent = says(await trial.spend(value=1, to=ELSEWHERE, nonce=signed["payload"]["authorization"]["nonce"]))
+    trial.faults.unsent = says(await trial.spend(value=1, to=ELSEWHERE, nonce=signed["payload"]["authorization"]["nonce"]))
 
 
 async def is_honest_and_the_node_shows_removed_logs(trial: Trial, signed: Mapping[str, Any]) -> None:
@@ -232,35 +235,35 @@ LIES: tuple[Lie, ...] = (
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
 async def test_no_false_report_buys_a_key_or_charges_anybody_without_an_answer(trial: Trial, lie: Lie) -> None:
-    shop, bought = trial.shop, []
+    seller, bought = trial.seller, []
     for kind in KINDS:
         await trial.new_payer()
         sale, signed = trial.sale(kind), trial.sign()
         answered = await trial.buy(read(signed), sale, partial(lie, trial, signed))
         assert kind == "call" or not answered, "the key went out before the chain showed its payment"
         if lie is refuses_what_lands_seconds_later:
-            await shop.chain.transfer_with_authorization(signed)
+            await seller.chain.transfer_with_authorization(signed)
         bought.append((read(signed), sale, answered))
     assert await trial.keys() == 0
-    shop.clock.ahead = HOUR  # the lying goes on, and time is over by this machine's clock
-    await shop.payments.reconciler.resolve()
-    trial.told.clear()
+    seller.clock.ahead = HOUR  # the lying goes on, and time is over by this machine's clock
+    await seller.payments.reconciler.resolve()
+    trial.faults.clear()
     trial.node.clear()
-    shop.clock.ahead += LATER
+    seller.clock.ahead += LATER
     await come_back(trial, bought)
-    await shop.chain.advance(SECONDS)
-    shop.clock.ahead += HOUR
-    await shop.payments.reconciler.resolve()
-    assert {row.state for row in await shop.rows()} <= {"settled", "released", "reversed"}
-    assert await shop.claimed() == await shop.income()
-    assert await shop.audit() == Findings()
+    await seller.chain.advance(SECONDS)
+    seller.clock.ahead += HOUR
+    await seller.payments.reconciler.resolve()
+    assert {row.state for row in await seller.rows()} <= {"settled", "released", "reversed"}
+    assert await seller.claimed() == await seller.income()
+    assert await seller.audit() == Findings()
 
 
 async def come_back(trial: Trial, bought: Sequence[tuple[Payment, Sale, bool]]) -> None:
     """Whoever was charged and not answered sends his payment again, and is answered."""
     paid_keys = 0
     for payment, sale, answered in bought:
-        if await trial.shop.chain.transfers(sender=payment.payer, receiver=trial.shop.pay_to):
+        if await trial.seller.chain.transfers(sender=payment.payer, receiver=trial.seller.pay_to):
             assert answered or await trial.buy(payment, sale, nothing), "charged, and no answer"
             paid_keys += sale.idempotency_key is not None
     assert await trial.keys() == paid_keys

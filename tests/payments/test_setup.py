@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from payments.shop import Clock, Shop, settings
+from payments.seller import Clock, Seller, settings
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
@@ -26,19 +26,19 @@ async def nothing(*_: Any) -> None:
 NOTHING: Any = {"on_settled": nothing, "on_released": nothing, "on_reversed": nothing}
 
 
-async def test_offers_are_written_once_with_their_number(shop: Shop) -> None:
-    ledger = shop.payments.ledger
+async def test_offers_are_written_once_with_their_number(seller: Seller) -> None:
+    ledger = seller.payments.ledger
     for _ in range(1000):
         ledger.offered("cve", "brief", "http")
     ledger.offered("cve", "brief", "mcp")
     assert len(ledger._counts) == 2
     await ledger.flush()
     await ledger.flush()
-    assert [(row.event, row.frame, row.quantity) for row in await shop.ledger()] == [("offered", "http", 1000), ("offered", "mcp", 1)]
+    assert [(row.event, row.frame, row.quantity) for row in await seller.ledger()] == [("offered", "http", 1000), ("offered", "mcp", 1)]
 
 
-async def test_what_was_counted_is_written_when_payments_close(shop: Shop) -> None:
-    opened = open_payments(settings(shop.chain, shop.facilitator.url), shop.storage, now=Clock(), **NOTHING)
+async def test_what_was_counted_is_written_when_payments_close(seller: Seller) -> None:
+    opened = open_payments(settings(seller.chain, seller.facilitator.url), seller.storage, now=Clock(), **NOTHING)
 
     async def fail_while_open() -> None:
         async with opened as payments:
@@ -47,17 +47,17 @@ async def test_what_was_counted_is_written_when_payments_close(shop: Shop) -> No
 
     with pytest.raises(RuntimeError, match="as it is"):
         await fail_while_open()
-    assert [row.event for row in await shop.ledger()] == ["offered"]
+    assert [row.event for row in await seller.ledger()] == ["offered"]
 
 
-async def test_counts_survive_a_flush_that_fails(shop: Shop) -> None:
+async def test_counts_survive_a_flush_that_fails(seller: Seller) -> None:
     class Away:
         def write(self) -> Any:
             raise RuntimeError("away")
 
-    payment = shop.pay()
-    await shop.sell(payment)
-    row = await shop.row(payment)
+    payment = seller.pay()
+    await seller.sell(payment)
+    row = await seller.row(payment)
     ledger = Ledger(Away(), now=Clock())  # type: ignore[arg-type]  # only what is asked of it
     for _ in range(2):
         ledger.offered("cve", "brief", "http")
@@ -69,38 +69,38 @@ async def test_counts_survive_a_flush_that_fails(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("change", ["UPDATE ledger SET amount = 1", "DELETE FROM ledger"])
-async def test_the_ledger_only_grows(shop: Shop, change: str) -> None:
-    await shop.sell(shop.pay())
-    before = await shop.ledger()
+async def test_the_ledger_only_grows(seller: Seller, change: str) -> None:
+    await seller.sell(seller.pay())
+    before = await seller.ledger()
     with pytest.raises(DBAPIError, match="the ledger only grows"):
-        async with shop.storage.write() as session:
+        async with seller.storage.write() as session:
             await (await session.connection()).execute(text(change))
-    assert await shop.ledger() == before
+    assert await seller.ledger() == before
 
 
-async def test_a_ledgers_row_says_who_paid_what_for_which_call_and_when(shop: Shop) -> None:
-    payment = shop.pay()
-    sold = await shop.sell(payment)
-    row: LedgerRow = (await shop.ledger())[-1]
+async def test_a_ledgers_row_says_who_paid_what_for_which_call_and_when(seller: Seller) -> None:
+    payment = seller.pay()
+    sold = await seller.sell(payment)
+    row: LedgerRow = (await seller.ledger())[-1]
     assert (row.event, row.building, row.tool, row.frame) == ("settled", "cve", "brief", "http")
-    assert (row.network, row.asset, row.payer, row.amount) == ("eip155:8453", shop.chain.asset.lower(), payment.payer, 20_000)
-    assert (row.transaction, row.payment_id) == (sold.receipt["transaction"], (await shop.row(payment)).id)
-    assert abs((shop.clock() - row.at).total_seconds()) < 60
+    assert (row.network, row.asset, row.payer, row.amount) == ("eip155:8453", seller.chain.asset.lower(), payment.payer, 20_000)
+    assert (row.transaction, row.payment_id) == (sold.receipt["transaction"], (await seller.row(payment)).id)
+    assert abs((seller.clock() - row.at).total_seconds()) < 60
 
 
-async def test_a_good_configuration_has_no_findings(shop: Shop) -> None:
-    assert await shop.payments.check() == []
+async def test_a_good_configuration_has_no_findings(seller: Seller) -> None:
+    assert await seller.payments.check() == []
 
 
-async def test_the_check_says_what_is_wrong(shop: Shop) -> None:
+async def test_the_check_says_what_is_wrong(seller: Seller) -> None:
     async def found(**changes: str) -> list[str]:
-        wrong = settings(shop.chain, shop.facilitator.url).model_copy(update=changes)
-        async with open_payments(wrong, shop.storage, now=Clock(), **NOTHING) as payments:
+        wrong = settings(seller.chain, seller.facilitator.url).model_copy(update=changes)
+        async with open_payments(wrong, seller.storage, now=Clock(), **NOTHING) as payments:
             return await payments.check()
 
     nowhere = "http://127.0.0.1:9"
     assert "facilitator_url" in (await found(facilitator_url=nowhere))[0]
-    assert "facilitator_url" in (await found(facilitator_url=shop.chain.rpc_url))[0]
+    assert "facilitator_url" in (await found(facilitator_url=seller.chain.rpc_url))[0]
     assert "rpc_url" in (await found(rpc_url=nowhere))[0]
     assert await found(network="eip155:84532") == [
         "the facilitator does not serve eip155:84532; it serves eip155:8453",
@@ -108,11 +108,11 @@ async def test_the_check_says_what_is_wrong(shop: Shop) -> None:
     ]
 
 
-async def test_the_operators_token_goes_to_the_facilitator(chain: Chain, shop: Shop) -> None:
+async def test_the_operators_token_goes_to_the_facilitator(chain: Chain, seller: Seller) -> None:
     async with open_facilitator(chain, token="letmein") as guarded:
         for token, is_valid in (("letmein", True), ("wrong", False), (None, False)):
-            facilitator = X402Facilitator(shop.payments.client, url=guarded.url, network=chain.network, token=token)
-            assert (await facilitator.verify(shop.pay(), shop.sale())).valid is is_valid
+            facilitator = X402Facilitator(seller.payments.client, url=guarded.url, network=chain.network, token=token)
+            assert (await facilitator.verify(seller.pay(), seller.sale())).valid is is_valid
 
 
 def test_endlessly_nested_answers_do_not_end_the_process() -> None:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
-from payments.shop import PRICE, Shop, open_shop
+from payments.seller import PRICE, Seller, open_seller
 from sqlmodel import select
 
 from campus.keys.keyring import KeyRing
@@ -29,13 +29,13 @@ async def relay(chain: Chain) -> AsyncIterator[Relay]:
 
 
 @pytest.fixture
-async def doubtful(shop: Shop, relay: Relay, storage_url: str) -> AsyncIterator[Shop]:
-    """A shop whose node hides what it says."""
-    async with shop.beside(storage_url, rpc_url=relay.url) as doubtful:
+async def doubtful(seller: Seller, relay: Relay, storage_url: str) -> AsyncIterator[Seller]:
+    """A seller whose node hides what it says."""
+    async with seller.beside(storage_url, rpc_url=relay.url) as doubtful:
         yield doubtful
 
 
-async def test_a_small_call_is_answered_without_its_proof_and_proven_later(doubtful: Shop, relay: Relay) -> None:
+async def test_a_small_call_is_answered_without_its_proof_and_proven_later(doubtful: Seller, relay: Relay) -> None:
     relay.faults.hides_receipts = relay.faults.hides_logs = True
     payment = doubtful.pay()
     await doubtful.sell(payment)
@@ -50,15 +50,17 @@ async def test_a_small_call_is_answered_without_its_proof_and_proven_later(doubt
     assert await doubtful.payments.reconciler.resolve() == []
 
 
-async def test_a_proof_that_the_chain_shows_at_once_takes_one_call(doubtful: Shop, relay: Relay) -> None:
+async def test_a_proof_that_the_chain_shows_at_once_takes_one_call(doubtful: Seller, relay: Relay) -> None:
     await doubtful.sell(doubtful.pay())
     assert relay.asked == ["eth_getTransactionReceipt"]
 
 
 @pytest.mark.parametrize(("limit", "answered"), [("0.02", True), ("0.019999", False), ("0", False)])
-async def test_a_call_above_the_limit_waits_for_its_proof(shop: Shop, relay: Relay, storage_url: str, limit: str, answered: bool) -> None:
+async def test_a_call_above_the_limit_waits_for_its_proof(
+    seller: Seller, relay: Relay, storage_url: str, limit: str, answered: bool
+) -> None:
     relay.faults.hides_receipts = relay.faults.hides_logs = True
-    async with shop.beside(storage_url, rpc_url=relay.url, prove_above=limit) as careful:
+    async with seller.beside(storage_url, rpc_url=relay.url, prove_above=limit) as careful:
         payment = careful.pay()
         if answered:
             await careful.sell(payment)
@@ -67,11 +69,11 @@ async def test_a_call_above_the_limit_waits_for_its_proof(shop: Shop, relay: Rel
         relay.faults.clear()
         careful.clock.ahead = timedelta(seconds=11)
         assert (await careful.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
-        assert await shop.income() == PRICE
+        assert await seller.income() == PRICE
 
 
 async def test_while_a_payment_stays_unproven_every_call_waits_until_the_operator_accepts_it(
-    doubtful: Shop, relay: Relay, storage_url: str
+    doubtful: Seller, relay: Relay, storage_url: str
 ) -> None:
     relay.faults.hides_receipts = relay.faults.hides_logs = True
     payment = doubtful.pay()
@@ -94,43 +96,43 @@ async def test_while_a_payment_stays_unproven_every_call_waits_until_the_operato
     relay.faults.clear()
 
 
-def far(shop: Shop) -> int:
-    """An end by the shop's clock."""
-    return int(shop.clock().timestamp()) + 600
+def far(seller: Seller) -> int:
+    """An end by the seller's clock."""
+    return int(seller.clock().timestamp()) + 600
 
 
 @asynccontextmanager
-async def own_shop(storage_url: str) -> AsyncIterator[tuple[Shop, Relay, KeyRing]]:
-    """A shop that sells keys, on a chain of its own, whose clock may be set forward and whose blocks may be taken back."""
+async def own_seller(storage_url: str) -> AsyncIterator[tuple[Seller, Relay, KeyRing]]:
+    """A seller that sells keys, on a chain of its own, whose clock may be set forward and whose blocks may be taken back."""
     async with open_chain() as chain, open_facilitator(chain) as facilitator, open_relay(chain) as relay:
         wallet = new_wallet()
         await chain.mint(wallet.address, 1_000_000)
         pay_to = new_wallet().address
-        async with open_shop(chain, facilitator, storage_url, wallet=wallet, pay_to=pay_to, rpc_url=relay.url) as shop:
-            ring = KeyRing(shop.storage, {"dice": Product("dice", "dice", "0.02", Term.parse("30 days"), None)}, now=shop.clock)
-            shop.follow(ring.deliver, ring.drop, ring.take_back)
-            yield shop, relay, ring
+        async with open_seller(chain, facilitator, storage_url, wallet=wallet, pay_to=pay_to, rpc_url=relay.url) as seller:
+            ring = KeyRing(seller.storage, {"dice": Product("dice", "dice", "0.02", Term.parse("30 days"), None)}, now=seller.clock)
+            seller.follow(ring.deliver, ring.drop, ring.take_back)
+            yield seller, relay, ring
 
 
 async def test_a_settlement_that_never_happened_is_reversed_in_the_ledger_and_reported(storage_url: str) -> None:
-    async with own_shop(storage_url) as (shop, _, _ring):
-        shop.facilitator.faults.unsent = FALSE
-        payment = shop.pay()
-        await shop.sell(payment)
-        assert (await shop.claimed(), await shop.income()) == (PRICE, 0)
-        [missing] = (await shop.audit()).missing
+    async with own_seller(storage_url) as (seller, _, _ring):
+        seller.facilitator.faults.unsent = FALSE
+        payment = seller.pay()
+        await seller.sell(payment)
+        assert (await seller.claimed(), await seller.income()) == (PRICE, 0)
+        [missing] = (await seller.audit()).missing
         assert (missing.amount, missing.transaction) == (PRICE, FALSE["transaction"])
-        await shop.chain.advance(1_000)
-        shop.clock.ahead = TEN_MINUTES
-        assert [each.after for each in await shop.payments.reconciler.resolve()] == ["reversed"]
-        assert (await shop.claimed(), await shop.income()) == (0, 0)
-        assert await shop.audit() == Findings()
-        assert await shop.events(payment) == ["admitted", "settled", "unproven", "reversed"]
-        assert "reversed" in (await shop.payments.findings())[0]
-        assert (await shop.refusal(payment)).code == "payment_already_used"
+        await seller.chain.advance(1_000)
+        seller.clock.ahead = TEN_MINUTES
+        assert [each.after for each in await seller.payments.reconciler.resolve()] == ["reversed"]
+        assert (await seller.claimed(), await seller.income()) == (0, 0)
+        assert await seller.audit() == Findings()
+        assert await seller.events(payment) == ["admitted", "settled", "unproven", "reversed"]
+        assert "reversed" in (await seller.payments.findings())[0]
+        assert (await seller.refusal(payment)).code == "payment_already_used"
 
 
-async def bought_key(shop: Shop, ring: KeyRing) -> str:
+async def bought_key(seller: Seller, ring: KeyRing) -> str:
     """A key, and that it is good."""
     tokens: list[str] = []
 
@@ -138,29 +140,29 @@ async def bought_key(shop: Shop, ring: KeyRing) -> str:
         tokens.append(str((await ring.sell("dice", payment=payment_id, by="test")).token))
         return StoredAnswer(b"{}")
 
-    sale = shop.sale(idempotency_key=KEY)
-    await shop.sell(shop.pay(sale), sale, run)
+    sale = seller.sale(idempotency_key=KEY)
+    await seller.sell(seller.pay(sale), sale, run)
     assert (await ring.find(tokens[0])).state == "valid"
     return tokens[0]
 
 
 async def test_a_reorganized_payment_revokes_the_key_that_it_bought(storage_url: str) -> None:
-    async with own_shop(storage_url) as (shop, _, ring):
-        before = await shop.chain.rpc("evm_snapshot")
-        token = await bought_key(shop, ring)
-        await shop.chain.rpc("evm_revert", before)
-        await shop.chain.mine(CONFIRMATIONS + 10)
-        await shop.chain.advance(1_000)
-        assert await shop.income() == 0
-        [missing] = (await shop.audit()).missing
-        shop.clock.ahead = HOUR - timedelta(seconds=30)
-        assert [each.after for each in await shop.payments.reconciler.resolve()] == ["unproven"]
+    async with own_seller(storage_url) as (seller, _, ring):
+        before = await seller.chain.rpc("evm_snapshot")
+        token = await bought_key(seller, ring)
+        await seller.chain.rpc("evm_revert", before)
+        await seller.chain.mine(CONFIRMATIONS + 10)
+        await seller.chain.advance(1_000)
+        assert await seller.income() == 0
+        [missing] = (await seller.audit()).missing
+        seller.clock.ahead = HOUR - timedelta(seconds=30)
+        assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unproven"]
         assert (await ring.find(token)).state == "valid", "a node may be wrong for a while"
-        shop.clock.ahead = HOUR + timedelta(seconds=30)
-        assert [each.after for each in await shop.payments.reconciler.resolve()] == ["reversed"]
+        seller.clock.ahead = HOUR + timedelta(seconds=30)
+        assert [each.after for each in await seller.payments.reconciler.resolve()] == ["reversed"]
         assert (await ring.find(token)).state == "revoked"
-        assert await shop.claimed() == await shop.income() == 0
-        async with shop.storage.read() as session:
+        assert await seller.claimed() == await seller.income() == 0
+        async with seller.storage.read() as session:
             events = (await session.exec(select(KeyEvent).order_by(KeyEvent.id))).all()
         assert [(event.action, event.by) for event in events] == [("issued", "test"), ("revoked", "campus")]
         assert missing.payment_id in events[1].detail
@@ -168,68 +170,68 @@ async def test_a_reorganized_payment_revokes_the_key_that_it_bought(storage_url:
 
 @pytest.mark.parametrize("lies", [("hides_receipts", "hides_logs", "says_unused"), ("removed",), ("foreign",)], ids=str)
 async def test_a_node_that_is_wrong_for_a_while_revokes_no_key(storage_url: str, lies: tuple[str, ...]) -> None:
-    async with own_shop(storage_url) as (shop, relay, ring):
-        token = await bought_key(shop, ring)
-        await shop.chain.mine(CONFIRMATIONS + 10)
-        await shop.chain.advance(1_000)
+    async with own_seller(storage_url) as (seller, relay, ring):
+        token = await bought_key(seller, ring)
+        await seller.chain.mine(CONFIRMATIONS + 10)
+        await seller.chain.advance(1_000)
         for lie in lies:
             setattr(relay.faults, lie, True)
-        assert len((await shop.audit()).missing) == 1
+        assert len((await seller.audit()).missing) == 1
         for minutes in (1, 5, 55):
-            shop.clock.ahead = timedelta(minutes=minutes)
-            await shop.payments.reconciler.resolve()
+            seller.clock.ahead = timedelta(minutes=minutes)
+            await seller.payments.reconciler.resolve()
         relay.faults.clear()
-        shop.clock.ahead = 2 * HOUR
-        assert [(each.before, each.after) for each in await shop.payments.reconciler.resolve()] == [("unproven", "settled")]
+        seller.clock.ahead = 2 * HOUR
+        assert [(each.before, each.after) for each in await seller.payments.reconciler.resolve()] == [("unproven", "settled")]
         assert (await ring.find(token)).state == "valid"
-        assert await shop.audit() == Findings()
+        assert await seller.audit() == Findings()
 
 
 async def test_a_proof_that_is_not_deep_enough_or_a_node_that_lags_revokes_no_key(storage_url: str) -> None:
-    async with own_shop(storage_url) as (shop, relay, ring):
-        token = await bought_key(shop, ring)
-        await shop.chain.mine(CONFIRMATIONS - 5)
-        await shop.chain.advance(1_000)
+    async with own_seller(storage_url) as (seller, relay, ring):
+        token = await bought_key(seller, ring)
+        await seller.chain.mine(CONFIRMATIONS - 5)
+        await seller.chain.advance(1_000)
         relay.faults.hides_receipts = relay.faults.hides_logs = relay.faults.says_unused = True
-        assert len((await shop.audit()).missing) == 1
-        shop.clock.ahead = 2 * HOUR
-        assert [each.after for each in await shop.payments.reconciler.resolve()] == ["unproven"]
+        assert len((await seller.audit()).missing) == 1
+        seller.clock.ahead = 2 * HOUR
+        assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unproven"]
         assert (await ring.find(token)).state == "valid"
 
 
 async def test_a_charge_that_appears_after_its_release_is_unclaimed_and_names_its_payment(storage_url: str) -> None:
-    async with own_shop(storage_url) as (shop, relay, _):
-        payment = shop.pay()
+    async with own_seller(storage_url) as (seller, relay, _):
+        payment = seller.pay()
         relay.faults.hides_logs = relay.faults.says_unused = True
-        shop.facilitator.faults.settle_status = 500
-        assert (await shop.refusal(payment)).code == "payment_in_flight"
-        await shop.chain.advance(1_000)
-        shop.clock.ahead = TEN_MINUTES
-        assert [each.after for each in await shop.payments.reconciler.resolve()] == ["released"], "a node can lie for ever"
+        seller.facilitator.faults.settle_status = 500
+        assert (await seller.refusal(payment)).code == "payment_in_flight"
+        await seller.chain.advance(1_000)
+        seller.clock.ahead = TEN_MINUTES
+        assert [each.after for each in await seller.payments.reconciler.resolve()] == ["released"], "a node can lie for ever"
         relay.faults.clear()
-        [late] = (await shop.audit()).unclaimed
-        row = await shop.row(payment)
+        [late] = (await seller.audit()).unclaimed
+        row = await seller.row(payment)
         assert (late.payment_id, late.amount, late.payer) == (row.id, PRICE, payment.payer)
         assert "released" in late.reason
-        assert late.transaction == (await shop.chain.transfers(receiver=shop.pay_to))[0].transaction
-        assert await shop.claimed() + late.amount == await shop.income()
+        assert late.transaction == (await seller.chain.transfers(receiver=seller.pay_to))[0].transaction
+        assert await seller.claimed() + late.amount == await seller.income()
 
 
-async def test_the_daily_audit_says_what_reached_the_wallet_unclaimed(shop: Shop) -> None:
-    await shop.sell(shop.pay())
-    await shop.job("campus.audit_payments")
-    assert await shop.payments.findings() == []
-    await shop.chain.mint(shop.pay_to, 7)
-    await shop.job("campus.audit_payments")
-    [finding] = await shop.payments.findings()
+async def test_the_daily_audit_says_what_reached_the_wallet_unclaimed(seller: Seller) -> None:
+    await seller.sell(seller.pay())
+    await seller.job("campus.audit_payments")
+    assert await seller.payments.findings() == []
+    await seller.chain.mint(seller.pay_to, 7)
+    await seller.job("campus.audit_payments")
+    [finding] = await seller.payments.findings()
     assert "no payment of this ledger claims (1, $0.000007)" in finding
-    assert await shop.claimed() + 7 == await shop.income()
+    assert await seller.claimed() + 7 == await seller.income()
 
 
 async def test_a_node_that_shows_transfers_without_amounts_is_named_by_the_check(storage_url: str) -> None:
-    async with own_shop(storage_url) as (shop, relay, _):
-        await shop.sell(shop.pay())
+    async with own_seller(storage_url) as (seller, relay, _):
+        await seller.sell(seller.pay())
         relay.faults.empty = True
-        assert "without an amount" in " ".join(await shop.payments.check())
+        assert "without an amount" in " ".join(await seller.payments.check())
         relay.faults.clear()
-        assert "could not be compared" not in " ".join(await shop.payments.check())
+        assert "could not be compared" not in " ".join(await seller.payments.check())

@@ -114,10 +114,10 @@ async def test_the_ledger_agrees_with_the_chain_until_somebody_changes_it(
     assert [(row["shown"], row["paid"], row["conversion"], row["payers"]) for row in funnel] == [(2, 2, 1.0, 1)]
     statement = 'UPDATE payments SET "transaction" = ? WHERE id = ?'
     change(tmp_path, statement, settled[1]["transaction"], settled[0]["payment_id"])
-    told = await run(("ledger", "reconcile", "--json"))
-    assert told.code == 1
+    reconciled = await run(("ledger", "reconcile", "--json"))
+    assert reconciled.code == 1
     payment, first = settled[0]["payment_id"], moved[0].transaction
-    found = [(row["payment"], row["is"], row["transaction"], row["amount"]) for row in json.loads(told.out)]
+    found = [(row["payment"], row["is"], row["transaction"], row["amount"]) for row in json.loads(reconciled.out)]
     assert found == [(payment, "not on the chain", settled[1]["transaction"], DOLLAR // 2), (payment, "unclaimed", first, DOLLAR // 2)]
     assert [(row["payment"], row["was"], row["is"]) for row in json.loads((await run(("ledger", "reconcile", "--json"))).out)] == [
         (payment, "unproven", "settled")
@@ -143,8 +143,8 @@ async def test_reconcile_concludes_an_unknown_payment_and_its_buyer_gets_the_key
     assert await chain.balance(PAY_TO) == DOLLAR // 2
     assert json.loads((await run(("key", "list", "--json"))).out) == []
     change(tmp_path, "UPDATE payments SET lease_until = '2026-01-01 00:00:00.000000'")
-    told = await run(("ledger", "reconcile", "--json"))
-    assert (told.code, [(row["was"], row["is"]) for row in json.loads(told.out)]) == (0, [("settling", "settled")])
+    reconciled = await run(("ledger", "reconcile", "--json"))
+    assert (reconciled.code, [(row["was"], row["is"]) for row in json.loads(reconciled.out)]) == (0, [("settling", "settled")])
     keys = json.loads((await run(("key", "list", "--json"))).out)
     assert [(row["product"], row["state"]) for row in keys] == [("dice", "valid")]
 
@@ -179,10 +179,10 @@ async def test_a_payment_that_stays_unproven_is_reported_and_makes_calls_wait_un
             assert await status_of_call(1) == 200
             change(tmp_path, "UPDATE payments SET unproven_since = '2026-01-01 00:00:00.000000'")
             await run(("ledger", "reconcile"))
-            public, *told = await reported()
+            public, *reconciled = await reported()
             assert public == "failed"
             [payment] = [row for row in json.loads((await run(("ledger", "list", "--json"))).out) if row["event"] == "settled"]
-            for text in told:
+            for text in reconciled:
                 assert payment["payment_id"] in text
                 assert "campus ledger accept-unproven" in text
             assert await status_of_call(2) == 409

@@ -38,7 +38,7 @@ async def test_an_alert_verifies_with_the_secret_of_its_registration_and_with_no
         Webhook(monitor["webhook_secret"]).verify(alert.body.replace(b"failed", b"passed"), dict(alert.headers))
 
 
-async def test_a_death_and_a_recovery_are_told_signed_and_in_order(on_each_database: Recorder, receiver: Receiver) -> None:
+async def test_the_alerts_of_a_death_and_a_recovery_arrive_signed_and_in_order(on_each_database: Recorder, receiver: Receiver) -> None:
     monitor = await on_each_database.register(receiver.url(), period_minutes=10, grace_minutes=2)
     await on_each_database.pass_time(minutes=13)
     assert await on_each_database.sweep() == 1
@@ -67,7 +67,7 @@ async def test_a_death_and_a_recovery_are_told_signed_and_in_order(on_each_datab
     assert (await on_each_database.deliver(), await on_each_database.alerts(monitor)) == (0, [])
 
 
-async def test_a_failure_is_told_with_the_capsule_and_the_way_to_resume(recorder: Recorder, receiver: Receiver) -> None:
+async def test_the_alert_of_a_failure_has_the_capsule_and_the_way_to_resume(recorder: Recorder, receiver: Receiver) -> None:
     monitor = await recorder.register(receiver.url(), key="recorder")
     await recorder.beat(monitor, capsule={"step": 1}, seq=1)
     await recorder.beat(monitor, status=3, capsule={"step": 2}, seq=2)
@@ -157,7 +157,7 @@ async def test_no_retry_after_brings_a_try_forward(asked: str, on_each_database:
     assert len(receiver.requests) == 4
 
 
-async def test_the_alert_tells_of_the_capsule_that_was_the_last_when_it_was_raised(on_each_database: Recorder, receiver: Receiver) -> None:
+async def test_the_alert_has_the_capsule_that_was_the_last_when_it_was_raised(on_each_database: Recorder, receiver: Receiver) -> None:
     monitor = await on_each_database.register(receiver.url(), key="recorder")
     receiver.answer(500, 200)
     await on_each_database.beat(monitor, status="fail", capsule={"step": 1})

@@ -214,8 +214,8 @@ async def test_a_monitor_that_flaps_sends_a_few_messages_a_minute_and_a_digest_o
     assert await on_each_database.deliver() == 0
     await on_each_database.pass_time(seconds=1)
     assert await on_each_database.deliver() == 1
-    told = [event for one in receiver.requests for event in one.json.get("events", [one.json])]
-    assert [event["type"] for event in told] == ["monitor.failed", "monitor.recovered"] * 20
+    events = [event for one in receiver.requests for event in one.json.get("events", [one.json])]
+    assert [event["type"] for event in events] == ["monitor.failed", "monitor.recovered"] * 20
     assert await on_each_database.alerts(monitor) == []
 
 

@@ -96,7 +96,7 @@ def test_there_is_no_such_listener_unless_campus_toml_names_one(tmp_path: Path) 
         assert campus.log.count(": serving ") == 1
 
 
-def test_an_operators_port_in_use_is_told_with_its_key_and_nothing_is_written(tmp_path: Path) -> None:
+def test_an_operators_port_in_use_is_reported_with_its_key_and_nothing_is_written(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -117,7 +117,7 @@ async def test_nested_arguments_are_named_by_their_path() -> None:
     )
 
 
-async def test_a_validators_own_refusal_is_told_with_what_else_is_wrong() -> None:
+async def test_a_validators_own_refusal_is_reported_with_what_else_is_wrong() -> None:
     async with open_campus(harbour=tools()) as campus:
         assert await refusal_of(campus, "look", port="best", secret="a") == "port is not a port; write it as brest"
         assert await refusal_of(campus, "look", port="best", number=1) == (
@@ -134,7 +134,7 @@ async def test_a_validators_own_refusal_is_told_with_what_else_is_wrong() -> Non
         assert await refusal_of(campus, "look", port="brest", secret="a", count=7) == "no ships are here"
 
 
-async def test_a_paid_call_whose_arguments_do_not_fit_is_told_so_before_anything_is_reserved() -> None:
+async def test_a_paid_call_whose_arguments_do_not_fit_is_refused_before_anything_is_reserved() -> None:
     async with open_campus(harbour=tools(), tables=PAYMENTS, frame="mcp") as campus:
         terms = (await campus.call("buy")).terms
         assert terms is not None

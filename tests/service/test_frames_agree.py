@@ -40,7 +40,7 @@ async def test_arguments_arrive_as_they_were_given(frame: Any) -> None:
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_a_tool_that_takes_too_long_is_told_so(frame: Any) -> None:
+async def test_a_tool_that_takes_too_long_is_answered_with_an_error(frame: Any) -> None:
     async with open_campus(frame=frame, tides=tools()) as campus:
         reply = await campus.call("stand_still")
         assert (reply.status, reply.code, reply.data["detail"]) == (504, "timeout", "the tool did not answer within 0.05 seconds")

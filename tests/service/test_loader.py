@@ -154,7 +154,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=str)
-async def test_what_cannot_be_opened_is_told_in_one_sentence(case: str) -> None:
+async def test_what_cannot_be_opened_is_reported_in_one_sentence(case: str) -> None:
     buildings, table, said = REFUSED[case]
     with pytest.raises(CampusError) as caught:
         await plan(table, **buildings)
@@ -186,7 +186,7 @@ def upgrade() -> None:
 """
 
 
-async def test_a_column_that_no_step_makes_is_told_by_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_column_that_no_step_makes_is_reported_by_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "migrations").mkdir()
     (tmp_path / "migrations" / "0001_first.py").write_text(STEP)
     monkeypatch.setattr(sys.modules[__name__], "__file__", str(tmp_path / "tables.py"))
@@ -288,12 +288,12 @@ def tides() -> None:
         ({"tables": SQLModel}, r"class Tables\(SQLModel, registry=registry\(\)\)"),
     ],
 )
-def test_what_no_building_can_hold_is_told_to_its_author(parts: dict[str, Any], said: str) -> None:
+def test_what_no_building_can_hold_is_an_error_for_its_author(parts: dict[str, Any], said: str) -> None:
     with pytest.raises((TypeError, ValueError), match=said):
         Building(server(None), **parts)
 
 
-def test_a_job_or_a_page_that_cannot_be_served_is_told_to_its_author() -> None:
+def test_a_job_or_a_page_that_cannot_be_served_is_an_error_for_its_author() -> None:
     with pytest.raises(TypeError, match=r"write async def tides\(site\)"):
         Job(tides)  # type: ignore[arg-type]  # on purpose
     for route_of_page in ("GET v1/x", "FETCH /v1/x"):
@@ -308,7 +308,7 @@ async def broken_state(site: object) -> AsyncIterator[None]:
     yield
 
 
-async def test_a_state_that_cannot_be_made_is_told_with_its_building_and_its_line() -> None:
+async def test_a_state_that_cannot_be_made_is_reported_with_its_building_and_its_line() -> None:
     with pytest.raises(CampusError, match=r"building 'a' cannot make its state: ConnectionError: no route .* \(at .*test_loader.py:\d+\)"):
         async with open_campus(a=Building(server(None), state=broken_state)):
             pass

@@ -104,7 +104,7 @@ def texts_of(folder: Path) -> list[str]:
     return [file.read_text(encoding="utf-8") for file in folder.rglob("*.py")]
 
 
-async def test_clients_that_look_for_oauth_are_told_to_send_a_key(shop: Building) -> None:
+async def test_clients_that_look_for_oauth_learn_that_a_key_is_sent_instead(shop: Building) -> None:
     async with open_campus(shop=shop) as campus:
         answer = await campus.http.post("/register", json={})
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")

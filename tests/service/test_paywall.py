@@ -79,7 +79,7 @@ async def test_a_key_opens_until_its_end_and_not_after(shop: Building, frame: Fr
         assert (await campus.call("sample", key=key)).status == 200
 
 
-async def test_a_revoked_key_and_an_unknown_one_are_told_apart(shop: Building, frame: Frame) -> None:
+async def test_a_revoked_key_and_an_unknown_one_get_different_answers(shop: Building, frame: Frame) -> None:
     async with open_campus(frame=frame, shop=shop) as campus:
         key = await campus.key("shop")
         await campus.service.keys.revoke(key)

@@ -1,4 +1,4 @@
-"""A campus with one building, `stall`, that is paid on a real chain; a payer, and the ways to call it."""
+"""A campus with one building, `seller`, that is paid on a real chain; a payer, and the ways to call it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,19 +7,19 @@ from typing import Any
 import httpx
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
-from terms.samples import make_stall
+from terms.samples import make_seller
 
 from campus import Building
 from campus.testing import ORIGIN, TestCampus, open_campus
 from campus.testing.payments import PAYMENT, Chain, Facilitator, Payer, headers_of, new_wallet, open_chain, open_facilitator, terms_of
 
 DAY = {"day": "2026-01-02"}
-PATH = "/v1/stall/text/2026-01-02"
+PATH = "/v1/seller/text/2026-01-02"
 DOLLAR = 1_000_000
 
 
 class PaidCampus:
-    """A stall on a chain, whoever is paid there, and who pays."""
+    """A seller on a chain, whoever is paid there, and who pays."""
 
     def __init__(self, campus: TestCampus, chain: Chain, facilitator: Facilitator, payer: Payer, payee: str) -> None:
         self.campus, self.chain, self.facilitator, self.payer, self.payee = campus, chain, facilitator, payer, payee
@@ -31,7 +31,7 @@ class PaidCampus:
         return self.payer.http(ORIGIN, transport=httpx.ASGITransport(self.campus.app))
 
     def mcp(self) -> Client[Any]:
-        return Client(StreamableHttpTransport(f"{ORIGIN}/stall/mcp", httpx_client_factory=self.campus._client))
+        return Client(StreamableHttpTransport(f"{ORIGIN}/seller/mcp", httpx_client_factory=self.campus._client))
 
     async def terms(self, path: str = PATH) -> dict[str, Any]:
         return terms_of(await self.campus.http.get(path))
@@ -48,10 +48,10 @@ class PaidCampus:
 
 
 @asynccontextmanager
-async def open_paid_campus(stall: Building | None = None) -> AsyncIterator[PaidCampus]:
+async def open_paid_campus(seller: Building | None = None) -> AsyncIterator[PaidCampus]:
     payer, payee = Payer(new_wallet()), new_wallet().address
     async with open_chain() as chain, open_facilitator(chain) as facilitator:
         await chain.mint(payer.wallet.address, 10 * DOLLAR)
         tables = {"payments": facilitator.table(payee)}
-        async with open_campus(settings={"grants": ["keys"]}, tables=tables, stall=stall or make_stall()) as campus:
+        async with open_campus(settings={"grants": ["keys"]}, tables=tables, seller=seller or make_seller()) as campus:
             yield PaidCampus(campus, chain, facilitator, payer, payee)

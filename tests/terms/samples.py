@@ -37,21 +37,21 @@ class Paid(BaseModel):
     """A member that terms of payment have too, of another type."""
 
 
-def make_stall(*, sells_keys: bool = True) -> Building:
+def make_seller(*, sells_keys: bool = True) -> Building:
     """A new building with tools of every kind that can be paid for."""
-    mcp: FastMCP[Any] = FastMCP("Stall", instructions="Sells a sentence.")
+    mcp: FastMCP[Any] = FastMCP("Seller", instructions="Sells a sentence.")
 
     @mcp.tool(annotations=READ_ONLY, meta=free())
     async def sample() -> Paid:
         """A free sample."""
         return Paid(text="free")
 
-    @mcp.tool(annotations=READ_ONLY, meta=route("/v1/stall/text/{day}", query={"language": "lang"}) | access(price="0.02"))
+    @mcp.tool(annotations=READ_ONLY, meta=route("/v1/seller/text/{day}", query={"language": "lang"}) | access(price="0.02"))
     async def text_of(day: date, language: str = "en", words: int = 3) -> Paid:
         """The sentence of a day. In any language."""
         return Paid(text=SENTINEL, day=day)
 
-    @mcp.tool(meta=route("POST /v1/stall/text") | access(price="0.005"))
+    @mcp.tool(meta=route("POST /v1/seller/text") | access(price="0.005"))
     async def write_text(text: str, marks: list[str] | None = None) -> Paid:
         """Write a sentence."""
         if text == "unlucky":
@@ -79,9 +79,9 @@ def make_stall(*, sells_keys: bool = True) -> Building:
     return Building(mcp)
 
 
-def open_stall(frame: Frame = "http", **tables: Any) -> AbstractAsyncContextManager[TestCampus]:
-    """A campus with the stall alone, which takes payments and sells keys; nobody listens where its facilitator should."""
-    return open_campus(frame=frame, settings={"grants": ["keys"]}, tables=PAYMENTS | tables, stall=make_stall())
+def open_seller(frame: Frame = "http", **tables: Any) -> AbstractAsyncContextManager[TestCampus]:
+    """A campus with the seller alone, which takes payments and sells keys; nobody listens where its facilitator should."""
+    return open_campus(frame=frame, settings={"grants": ["keys"]}, tables=PAYMENTS | tables, seller=make_seller())
 
 
 def payload(**changes: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter, create_model
 from pydantic_core import to_json
 from terms.paid_campus import DAY, PATH, PaidCampus, open_paid_campus
-from terms.samples import open_stall, payment_v2
+from terms.samples import open_seller, payment_v2
 from terms.test_prices import ARGUMENTS, shipped
 from terms.test_terms import terms_of
 from x402.extensions.bazaar.facilitator import extract_discovery_info, validate_discovery_extension, validate_discovery_extension_spec
@@ -33,7 +33,7 @@ LARGEST_HEADER = 4_096
 
 
 async def test_facilitators_accept_the_bazaar_extension(frame: Frame) -> None:
-    async with open_stall(frame) as campus:
+    async with open_seller(frame) as campus:
         for tool, arguments in (("text_of", DAY), ("write_text", {"text": "x"}), ("buy", {})):
             terms = await terms_of(campus, tool, **arguments)
             extension = terms["extensions"]["bazaar"]
@@ -46,17 +46,17 @@ async def test_facilitators_accept_the_bazaar_extension(frame: Frame) -> None:
                 assert found.tool_name == tool
             else:
                 assert (found.method, found.tool_name) == ("GET" if tool == "text_of" else "POST", None)
-        assert found.resource_url.startswith("http://campus.test/v1/stall/")
+        assert found.resource_url.startswith("http://campus.test/v1/seller/")
 
 
 async def test_the_bazaar_extension_describes_the_arguments_of_the_tool() -> None:
-    async with open_stall() as campus:
+    async with open_seller() as campus:
         by_get = (await terms_of(campus, "text_of", **DAY))["extensions"]["bazaar"]
         by_post = (await terms_of(campus, "write_text"))["extensions"]["bazaar"]
     said = by_get["schema"]["properties"]["input"]["properties"]
     assert set(said["queryParams"]["properties"]) == {"lang", "words"}
     assert set(said["pathParams"]["properties"]) == {"day"}
-    assert by_get["routeTemplate"] == "/v1/stall/text/:day"
+    assert by_get["routeTemplate"] == "/v1/seller/text/:day"
     body = by_post["schema"]["properties"]["input"]["properties"]["body"]
     assert body["properties"]["text"]["type"] == "string"
 
@@ -117,40 +117,40 @@ async def test_over_mcp_less_is_shown_and_all_values_in_a_path_are_one_resource(
 
 
 async def test_a_tool_without_an_output_schema_shows_an_object() -> None:
-    async with open_stall() as campus:
+    async with open_seller() as campus:
         takes, answers, shown = crawled((await terms_of(campus, "said", text="x"))["extensions"]["bazaar"])
     assert set(takes["properties"]) == {"text"}
     assert (answers, shown) == ({"type": "object"}, {})
 
 
-async def paid(market: PaidCampus, way: str) -> dict[str, Any]:
+async def paid(paid_campus: PaidCampus, way: str) -> dict[str, Any]:
     """Pay for the sentence of the day; the terms that were accepted."""
     if way == "mcp":
-        async with Client(StreamableHttpTransport(f"{ORIGIN}/stall/mcp", httpx_client_factory=market.campus._client)) as client:
+        async with Client(StreamableHttpTransport(f"{ORIGIN}/seller/mcp", httpx_client_factory=paid_campus.campus._client)) as client:
             asked = await client.call_tool("text_of", DAY, raise_on_error=False)
-            assert not (await market.payer.call_mcp(client, "text_of", DAY)).is_error
+            assert not (await paid_campus.payer.call_mcp(client, "text_of", DAY)).is_error
         return asked.structured_content or {}
-    asked = await market.campus.http.get(PATH)
-    payment = market.payer.payload(await market.terms() if way == "x402 v2" else asked.json())
+    asked = await paid_campus.campus.http.get(PATH)
+    payment = paid_campus.payer.payload(await paid_campus.terms() if way == "x402 v2" else asked.json())
     lied = payment | {"extensions": {"bazaar": {"info": {"input": {"type": "http", "method": "GET"}}, "routeTemplate": "/v1/elsewhere"}}}
-    assert (await market.campus.http.get(PATH, headers=headers_of(lied if way == "x402 v2" else payment))).status_code == 200
-    return await market.terms()
+    assert (await paid_campus.campus.http.get(PATH, headers=headers_of(lied if way == "x402 v2" else payment))).status_code == 200
+    return await paid_campus.terms()
 
 
-async def test_a_facilitator_is_told_what_the_terms_say_whatever_the_payer_says() -> None:
-    async with open_paid_campus() as market:
+async def test_a_facilitator_receives_what_the_terms_say_whatever_the_payer_says() -> None:
+    async with open_paid_campus() as paid_campus:
         for way in ("x402 v2", "x402 v1", "mcp"):
-            market.facilitator.bodies.clear()
-            terms = await paid(market, way)
-            assert [one["paymentRequirements"]["amount"] for one in market.facilitator.bodies] == ["20000"] * 2, way
-            for body in market.facilitator.bodies:
-                told = body["paymentPayload"]
-                assert {name: value for name, value in told["resource"].items() if value is not None} == terms["resource"]
-                assert told["extensions"] == terms["extensions"]
-                found = extract_discovery_info(told, body["paymentRequirements"])
+            paid_campus.facilitator.bodies.clear()
+            terms = await paid(paid_campus, way)
+            assert [one["paymentRequirements"]["amount"] for one in paid_campus.facilitator.bodies] == ["20000"] * 2, way
+            for body in paid_campus.facilitator.bodies:
+                sent = body["paymentPayload"]
+                assert {name: value for name, value in sent["resource"].items() if value is not None} == terms["resource"]
+                assert sent["extensions"] == terms["extensions"]
+                found = extract_discovery_info(sent, body["paymentRequirements"])
                 assert found is not None
                 assert (found.description, found.mime_type) == ("The sentence of a day.", "application/json")
-                assert found.resource_url == f"{ORIGIN}/v1/stall/text/:day"
+                assert found.resource_url == f"{ORIGIN}/v1/seller/text/:day"
                 assert (found.tool_name, found.method) == (("text_of", "") if way == "mcp" else (None, "GET"))
 
 

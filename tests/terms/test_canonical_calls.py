@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from fastmcp.server.middleware import Middleware
 from terms.paid_campus import PATH, open_paid_campus
-from terms.samples import PAYMENTS, make_stall
+from terms.samples import PAYMENTS, make_seller
 
 from buildings.cve import building as cve
 from campus.testing import Frame, open_campus
@@ -28,57 +28,57 @@ class Silent(Middleware):
 
 
 async def test_an_argument_left_out_and_its_default_are_the_same_call_on_both_frames() -> None:
-    async with open_paid_campus() as market, market.mcp() as client:
-        urls = {terms_of(await market.campus.http.get(PATH, params=lang_of(one)))["resource"]["url"] for one in SPELLINGS}
+    async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
+        urls = {terms_of(await paid_campus.campus.http.get(PATH, params=lang_of(one)))["resource"]["url"] for one in SPELLINGS}
         for one in SPELLINGS:
             said = (await client.call_tool("text_of", {"day": DAY, **one}, raise_on_error=False)).structured_content
             urls.add(said["resource"]["url"])
         assert urls == {f"http://campus.test{PATH}"}
         for body in WRITTEN:
-            unpaid = await market.campus.http.post("/v1/stall/text", json=body)
-            assert terms_of(unpaid)["resource"]["url"] == "http://campus.test/v1/stall/text?text=x"
-        other = terms_of(await market.campus.http.get(PATH, params={"words": "4"}))["resource"]["url"]
+            unpaid = await paid_campus.campus.http.post("/v1/seller/text", json=body)
+            assert terms_of(unpaid)["resource"]["url"] == "http://campus.test/v1/seller/text?text=x"
+        other = terms_of(await paid_campus.campus.http.get(PATH, params={"words": "4"}))["resource"]["url"]
         assert other.endswith("?words=4")
-        wrong = await market.campus.http.get(PATH, params={"words": "many"})
+        wrong = await paid_campus.campus.http.get(PATH, params={"words": "many"})
         assert (wrong.status_code, terms_of(wrong)["resource"]["url"].endswith("?words=many")) == (402, True)
 
 
 async def test_a_payment_for_one_spelling_buys_the_others_and_their_idempotency_key_finds_one_answer() -> None:
-    async with open_paid_campus() as market, market.mcp() as client:
-        payment = market.payer.payload(await market.terms())
-        first = await market.campus.http.get(PATH, params={"words": "3"}, headers=headers_of(payment) | KEY)
+    async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
+        payment = paid_campus.payer.payload(await paid_campus.terms())
+        first = await paid_campus.campus.http.get(PATH, params={"words": "3"}, headers=headers_of(payment) | KEY)
         assert first.status_code == 200, first.json()
         for one in SPELLINGS:
-            again = await market.campus.http.get(PATH, params=lang_of(one), headers=KEY)
+            again = await paid_campus.campus.http.get(PATH, params=lang_of(one), headers=KEY)
             assert (again.status_code, again.json()) == (200, first.json()), one
             meta = {PAYMENT: payment, "idempotency-key": KEY["Idempotency-Key"]}
             result = await client.call_tool("text_of", {"day": DAY, **one}, meta=meta, raise_on_error=False)
             assert result.structured_content == first.json(), one
-        other = await market.campus.http.get(PATH, params={"words": "4"}, headers=KEY)
+        other = await paid_campus.campus.http.get(PATH, params={"words": "4"}, headers=KEY)
         assert other.json()["code"] == "idempotency_key_reused"
-        assert await market.earned() == 20_000
+        assert await paid_campus.earned() == 20_000
 
 
 async def test_a_null_that_is_the_default_renews_nothing_and_buys_once() -> None:
-    async with open_paid_campus() as market, market.mcp() as client:
+    async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
         body = WRITTEN[0]
-        payment = market.payer.payload(terms_of(await market.campus.http.post("/v1/stall/text", json=body)))
-        bought = await market.campus.http.post("/v1/stall/text", json=WRITTEN[1], headers=headers_of(payment) | KEY)
+        payment = paid_campus.payer.payload(terms_of(await paid_campus.campus.http.post("/v1/seller/text", json=body)))
+        bought = await paid_campus.campus.http.post("/v1/seller/text", json=WRITTEN[1], headers=headers_of(payment) | KEY)
         assert bought.status_code == 200, bought.json()
         over_mcp = await client.call_tool("write_text", body, meta={"idempotency-key": KEY["Idempotency-Key"]}, raise_on_error=False)
         assert over_mcp.structured_content == bought.json()
-        assert await market.earned() == 5_000
+        assert await paid_campus.earned() == 5_000
 
 
 async def test_where_the_authors_middleware_may_change_arguments_nulls_alone_are_left_out() -> None:
-    stall = make_stall()
-    stall.server.add_middleware(Silent())  # type: ignore[union-attr]  # a server, not a factory
-    async with open_paid_campus(stall) as market, market.mcp() as client:
+    seller = make_seller()
+    seller.server.add_middleware(Silent())  # type: ignore[union-attr]  # a server, not a factory
+    async with open_paid_campus(seller) as paid_campus, paid_campus.mcp() as client:
         for body in WRITTEN:
-            unpaid = await market.campus.http.post("/v1/stall/text", json=body)
-            assert terms_of(unpaid)["resource"]["url"] == "http://campus.test/v1/stall/text?text=x"
+            unpaid = await paid_campus.campus.http.post("/v1/seller/text", json=body)
+            assert terms_of(unpaid)["resource"]["url"] == "http://campus.test/v1/seller/text?text=x"
             said = (await client.call_tool("write_text", body, raise_on_error=False)).structured_content or {}
-            assert said["resource"]["url"] == "http://campus.test/v1/stall/text?text=x"
+            assert said["resource"]["url"] == "http://campus.test/v1/seller/text?text=x"
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])

@@ -20,50 +20,50 @@ pytestmark = pytest.mark.anyio
 WORTHLESS = 64
 
 
-def at(market: PaidCampus, address: str) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(market.campus.app, client=(address, 4000))
+def at(paid_campus: PaidCampus, address: str) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(paid_campus.campus.app, client=(address, 4000))
     return httpx.AsyncClient(transport=transport, base_url=ORIGIN, timeout=patience(120))
 
 
-async def pay(market: PaidCampus, frame: str, payment: Mapping[str, Any]) -> tuple[int, Any]:
+async def pay(paid_campus: PaidCampus, frame: str, payment: Mapping[str, Any]) -> tuple[int, Any]:
     """An honest buyer's call, from 127.0.0.1."""
     if frame == "http":
-        answer = await market.campus.http.get(PATH, headers=headers_of(payment), timeout=patience(120))
+        answer = await paid_campus.campus.http.get(PATH, headers=headers_of(payment), timeout=patience(120))
         return answer.status_code, answer.json()
-    url = f"{ORIGIN}/stall/mcp"
-    async with Client(StreamableHttpTransport(url, httpx_client_factory=market.campus._client)) as client:
+    url = f"{ORIGIN}/seller/mcp"
+    async with Client(StreamableHttpTransport(url, httpx_client_factory=paid_campus.campus._client)) as client:
         result = await client.call_tool("text_of", DAY, meta={PAYMENT: payment}, raise_on_error=False)
     said = result.structured_content or {}
     return (said["status"] if result.is_error else 200), said
 
 
-async def waiting(market: PaidCampus) -> int:
+async def waiting(paid_campus: PaidCampus) -> int:
     """How many payments are reserved: being checked, or waiting for it."""
-    async with market.campus.service.core.storage.read() as session:
+    async with paid_campus.campus.service.core.storage.read() as session:
         return len((await session.exec(select(PaymentRow).where(PaymentRow.state == "reserved"))).all())
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_while_worthless_payments_of_one_address_hang_in_the_facilitator_an_honest_buyer_is_served(frame: str) -> None:
-    async with open_paid_campus() as market, at(market, "192.0.2.66") as stranger:
-        terms, nobodies = await market.terms(), [Payer(new_wallet()) for _ in range(WORTHLESS)]
-        told: list[tuple[int, str]] = []
+    async with open_paid_campus() as paid_campus, at(paid_campus, "192.0.2.66") as stranger:
+        terms, nobodies = await paid_campus.terms(), [Payer(new_wallet()) for _ in range(WORTHLESS)]
+        answers: list[tuple[int, str]] = []
 
         async def flood(headers: Mapping[str, str]) -> None:
             answer = await stranger.get(PATH, headers=headers)
-            told.append((answer.status_code, answer.json()["code"]))
+            answers.append((answer.status_code, answer.json()["code"]))
 
-        with market.facilitator.hold("verify", payers=[nobody.wallet.address for nobody in nobodies]) as hold:
+        with paid_campus.facilitator.hold("verify", payers=[nobody.wallet.address for nobody in nobodies]) as hold:
             async with anyio.create_task_group() as tasks:
                 for nobody in nobodies:
                     tasks.start_soon(flood, headers_of(nobody.payload(terms)))
                 with anyio.fail_after(patience(120)):
-                    while await waiting(market) + len(told) < WORTHLESS:  # noqa: ASYNC110  # the database has no event to wait for
+                    while await waiting(paid_campus) + len(answers) < WORTHLESS:  # noqa: ASYNC110  # the database has no event to wait for
                         await anyio.sleep(0.02)
-                status, said = await pay(market, frame, market.payer.payload(terms))
+                status, said = await pay(paid_campus, frame, paid_campus.payer.payload(terms))
                 assert (status, said.get("code")) == (200, None)
-                assert await market.earned() == 20_000
+                assert await paid_campus.earned() == 20_000
                 hold.release()
-        assert {status for status, _ in told} <= {402, 503}
-        assert {code for _, code in told} <= {"payment_refused", "payment_unverified", "payments_busy"}
-        assert await market.earned() == 20_000
+        assert {status for status, _ in answers} <= {402, 503}
+        assert {code for _, code in answers} <= {"payment_refused", "payment_unverified", "payments_busy"}
+        assert await paid_campus.earned() == 20_000

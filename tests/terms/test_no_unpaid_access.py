@@ -2,12 +2,12 @@
 
 import httpx
 import pytest
-from terms.samples import SENTINEL, TERMS, V1, V2, header, open_stall
+from terms.samples import SENTINEL, TERMS, V1, V2, header, open_seller
 
 from campus.testing import ORIGIN
 
 pytestmark = pytest.mark.anyio
-PAID = ("/v1/stall/text/2026-01-02", "/v1/stall/text", "/v1/stall/words", "/v1/stall/said", "/v1/stall/buy")
+PAID = ("/v1/seller/text/2026-01-02", "/v1/seller/text", "/v1/seller/words", "/v1/seller/said", "/v1/seller/buy")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "get")
 PAYMENTS: tuple[dict[str, str], ...] = (
     {},
@@ -29,12 +29,12 @@ def spellings(path: str) -> list[str]:
 
 @pytest.mark.parametrize("path", PAID)
 async def test_no_paid_answer_is_given_away_and_nothing_fails(path: str) -> None:
-    async with open_stall() as campus:
+    async with open_seller() as campus:
         seen = set()
         for spelling in spellings(path):
             for method in METHODS:
                 for sent in PAYMENTS if spelling == path else PAYMENTS[:4]:
-                    body = {"text": "x", "product": "stall"} if method in ("POST", "PUT", "PATCH") else None
+                    body = {"text": "x", "product": "seller"} if method in ("POST", "PUT", "PATCH") else None
                     query = "?many=1&text=x" if body is None and "?" not in spelling else ""
                     answer = await campus.http.request(method, httpx.URL(ORIGIN + spelling + query), json=body, headers=sent)
                     assert answer.status_code < 500, (method, spelling, sent, answer.text)
@@ -45,13 +45,13 @@ async def test_no_paid_answer_is_given_away_and_nothing_fails(path: str) -> None
 
 
 async def test_the_walk_notices_an_answer_that_is_given_away() -> None:
-    async with open_stall() as campus:
-        answer = await campus.http.get(PAID[0], headers={"Authorization": f"Bearer {await campus.key('stall')}"})
+    async with open_seller() as campus:
+        answer = await campus.http.get(PAID[0], headers={"Authorization": f"Bearer {await campus.key('seller')}"})
         assert SENTINEL in answer.text
 
 
 async def test_head_is_refused_like_get_without_a_body_and_takes_no_payment() -> None:
-    async with open_stall() as campus:
+    async with open_seller() as campus:
         for sent in PAYMENTS:
             answer = await campus.http.head(PAID[0], headers=sent)
             assert (answer.status_code, answer.content) == (402, b"")

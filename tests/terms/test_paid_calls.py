@@ -7,7 +7,7 @@ from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools.base import ToolResult
 from mcp_types import CallToolRequestParams
 from terms.paid_campus import DAY, DOLLAR, PATH, open_paid_campus
-from terms.samples import SENTINEL, make_stall
+from terms.samples import SENTINEL, make_seller
 
 from campus.testing.payments import PAYMENT, RECEIPT, Payer, headers_of, receipt_of, terms_of
 
@@ -15,136 +15,138 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_x402s_own_client_pays_over_http_exactly_the_price_and_no_gas() -> None:
-    async with open_paid_campus() as market:
-        async with market.paying() as client:
+    async with open_paid_campus() as paid_campus:
+        async with paid_campus.paying() as client:
             answer = await client.get(PATH)
         assert (answer.status_code, answer.json()["text"]) == (200, SENTINEL)
-        assert await market.earned() == 20_000
-        assert await market.chain.balance(market.payer.wallet.address) == 10 * DOLLAR - 20_000
-        assert await market.chain.gas(market.payer.wallet.address) == 0
+        assert await paid_campus.earned() == 20_000
+        assert await paid_campus.chain.balance(paid_campus.payer.wallet.address) == 10 * DOLLAR - 20_000
+        assert await paid_campus.chain.gas(paid_campus.payer.wallet.address) == 0
         receipt = receipt_of(answer)
-        assert (receipt["success"], receipt["payer"].lower()) == (True, market.payer.wallet.address.lower())
-        assert (await market.chain.transfers(receiver=market.payee))[0].transaction == receipt["transaction"]
+        assert (receipt["success"], receipt["payer"].lower()) == (True, paid_campus.payer.wallet.address.lower())
+        assert (await paid_campus.chain.transfers(receiver=paid_campus.payee))[0].transaction == receipt["transaction"]
         assert answer.headers["x-payment-response"] == answer.headers["payment-response"]
         assert "no-store" in answer.headers["cache-control"]
 
 
 async def test_an_mcp_client_pays_over_mcp_and_the_receipt_is_in_the_meta() -> None:
-    async with open_paid_campus() as market, market.mcp() as client:
-        result = await market.payer.call_mcp(client, "text_of", DAY)
+    async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
+        result = await paid_campus.payer.call_mcp(client, "text_of", DAY)
         assert not result.is_error, result
         assert result.structured_content is not None
         assert result.structured_content["text"] == SENTINEL
         assert result.meta is not None
         assert result.meta[RECEIPT]["success"] is True
-        assert await market.earned() == 20_000
+        assert await paid_campus.earned() == 20_000
         for tool, arguments, wanted in (("words", {"many": [1, 2]}, {"result": [1, 2]}), ("said", {"text": "x"}, None)):
-            result = await market.payer.call_mcp(client, tool, arguments)
+            result = await paid_campus.payer.call_mcp(client, tool, arguments)
             assert (result.is_error, result.structured_content) == (False, wanted)
         assert result.content[0].text == f"{SENTINEL}x"
-        assert await market.earned() == 40_000
+        assert await paid_campus.earned() == 40_000
 
 
 async def test_a_resend_gets_the_same_answer_over_either_frame_and_is_charged_once() -> None:
-    async with open_paid_campus() as market, market.mcp() as client:
-        payment = market.payer.payload(await market.terms())
-        first = await market.campus.http.get(PATH, headers=headers_of(payment))
-        again = await market.campus.http.get(PATH, headers=headers_of(payment))
+    async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
+        payment = paid_campus.payer.payload(await paid_campus.terms())
+        first = await paid_campus.campus.http.get(PATH, headers=headers_of(payment))
+        again = await paid_campus.campus.http.get(PATH, headers=headers_of(payment))
         other = await client.call_tool("text_of", DAY, meta={PAYMENT: payment}, raise_on_error=False)
         assert (first.status_code, first.content, receipt_of(first)) == (200, again.content, receipt_of(again))
         assert other.structured_content == first.json()
         assert other.meta is not None
         assert other.meta[RECEIPT] == receipt_of(first)
-        said = market.payer.payload((await client.call_tool("said", {"text": "x"}, raise_on_error=False)).structured_content or {})
+        said = paid_campus.payer.payload((await client.call_tool("said", {"text": "x"}, raise_on_error=False)).structured_content or {})
         results = [await client.call_tool("said", {"text": "x"}, meta={PAYMENT: said}, raise_on_error=False) for _ in range(2)]
         assert [result.content[0].text for result in results] == [f"{SENTINEL}x"] * 2
-        assert await market.earned() == 30_000
+        assert await paid_campus.earned() == 30_000
 
 
 @pytest.mark.parametrize("first_frame", ["http", "mcp"])
 async def test_an_idempotency_key_finds_the_answer_again_whatever_payment_it_comes_with(first_frame: str) -> None:
     key = {"Idempotency-Key": "fV3k9Zq0tLx7Rw2uBn5sYd8A"}
-    async with open_paid_campus() as market, market.mcp() as client:
-        payments = [market.payer.payload(await market.terms()) for _ in range(2)]
+    async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
+        payments = [paid_campus.payer.payload(await paid_campus.terms()) for _ in range(2)]
 
         async def over_mcp(**meta: Any) -> Any:
             meta["idempotency-key"] = key["Idempotency-Key"]
             return (await client.call_tool("text_of", DAY, meta=meta, raise_on_error=False)).structured_content
 
         async def over_http(**payment: Any) -> Any:
-            return (await market.campus.http.get(PATH, headers=key | payment)).json()
+            return (await paid_campus.campus.http.get(PATH, headers=key | payment)).json()
 
         first = await (over_http(**headers_of(payments[0])) if first_frame == "http" else over_mcp(**{PAYMENT: payments[0]}))
         assert first["text"] == SENTINEL
         assert await over_http() == await over_mcp() == await over_http(**headers_of(payments[1])) == first
-        other = await market.campus.http.get("/v1/stall/text/2026-01-03", headers=key)
+        other = await paid_campus.campus.http.get("/v1/seller/text/2026-01-03", headers=key)
         assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
-        short = await market.campus.http.get(PATH, headers={"Idempotency-Key": "short"})
+        short = await paid_campus.campus.http.get(PATH, headers={"Idempotency-Key": "short"})
         assert (short.status_code, short.json()["code"]) == (402, "access_required")
-        assert await market.earned() == 20_000
+        assert await paid_campus.earned() == 20_000
 
 
 async def test_a_client_of_the_first_version_pays_by_the_body() -> None:
-    async with open_paid_campus() as market:
-        terms = (await market.campus.http.get(PATH)).json()
+    async with open_paid_campus() as paid_campus:
+        terms = (await paid_campus.campus.http.get(PATH)).json()
         v1 = {"x402Version": 1, "accepts": terms["accepts"], "error": terms["error"]}
-        headers = market.payer.pay_headers(v1)
+        headers = paid_campus.payer.pay_headers(v1)
         assert set(headers) == {"X-PAYMENT"}
-        answer = await market.campus.http.get(PATH, headers=headers)
-        assert (answer.status_code, answer.json()["text"], await market.earned()) == (200, SENTINEL, 20_000)
+        answer = await paid_campus.campus.http.get(PATH, headers=headers)
+        assert (answer.status_code, answer.json()["text"], await paid_campus.earned()) == (200, SENTINEL, 20_000)
 
 
 async def test_a_payment_for_one_call_buys_no_other() -> None:
-    async with open_paid_campus() as market, market.mcp() as client:
-        payment = market.payer.payload(await market.terms())
-        others = ("/v1/stall/text/2026-01-03", f"{PATH}?lang=fr", "/v1/stall/words?many=1")
+    async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
+        payment = paid_campus.payer.payload(await paid_campus.terms())
+        others = ("/v1/seller/text/2026-01-03", f"{PATH}?lang=fr", "/v1/seller/words?many=1")
         for path in others:
-            answer = await market.campus.http.get(path, headers=headers_of(payment))
+            answer = await paid_campus.campus.http.get(path, headers=headers_of(payment))
             assert (answer.status_code, answer.json()["code"]) == (402, "payment_refused"), path
             assert SENTINEL not in answer.text
         result = await client.call_tool("text_of", {"day": "2026-01-03"}, meta={PAYMENT: payment}, raise_on_error=False)
         assert (result.structured_content or {})["code"] == "payment_refused"
-        assert await market.earned() == 0
-        assert (await market.campus.http.get(PATH, headers=headers_of(payment))).status_code == 200
+        assert await paid_campus.earned() == 0
+        assert (await paid_campus.campus.http.get(PATH, headers=headers_of(payment))).status_code == 200
         for path in others[:2]:
-            assert (await market.campus.http.get(path, headers=headers_of(payment))).json()["code"] == "payment_already_used"
-        assert await market.earned() == 20_000
+            assert (await paid_campus.campus.http.get(path, headers=headers_of(payment))).json()["code"] == "payment_already_used"
+        assert await paid_campus.earned() == 20_000
 
 
 async def test_a_call_that_fails_or_does_not_fit_is_not_charged_on_either_frame() -> None:
-    async with open_paid_campus() as market, market.mcp() as client:
+    async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
         for text, code in (("unlucky", "unlucky"), ("crash", "internal_error")):
-            unpaid = await market.campus.http.post("/v1/stall/text", json={"text": text})
-            headers = market.payer.pay_headers(terms_of(unpaid))
-            assert (await market.campus.http.post("/v1/stall/text", json={"text": text}, headers=headers)).json()["code"] == code
-            result = await market.payer.call_mcp(client, "write_text", {"text": text})
+            unpaid = await paid_campus.campus.http.post("/v1/seller/text", json={"text": text})
+            headers = paid_campus.payer.pay_headers(terms_of(unpaid))
+            assert (await paid_campus.campus.http.post("/v1/seller/text", json={"text": text}, headers=headers)).json()["code"] == code
+            result = await paid_campus.payer.call_mcp(client, "write_text", {"text": text})
             assert (result.structured_content or {})["code"] == code
-        silent = await market.payer.call_mcp(client, "said", {"text": "silent"})
+        silent = await paid_campus.payer.call_mcp(client, "said", {"text": "silent"})
         assert silent.is_error
-        asked = len(market.facilitator.calls)
-        headers = market.payer.pay_headers(await market.terms())
-        assert (await market.campus.http.get("/v1/stall/text/soon", headers=headers)).json()["code"] == "invalid_request"
-        wrong = await market.payer.call_mcp(client, "text_of", {"day": "soon"})
+        asked = len(paid_campus.facilitator.calls)
+        headers = paid_campus.payer.pay_headers(await paid_campus.terms())
+        assert (await paid_campus.campus.http.get("/v1/seller/text/soon", headers=headers)).json()["code"] == "invalid_request"
+        wrong = await paid_campus.payer.call_mcp(client, "text_of", {"day": "soon"})
         assert (wrong.structured_content or {})["code"] == "invalid_request"
-        assert len(market.facilitator.calls) == asked
-        assert market.facilitator.outcomes("settle") == []
-        assert await market.earned() == 0
+        assert len(paid_campus.facilitator.calls) == asked
+        assert paid_campus.facilitator.outcomes("settle") == []
+        assert await paid_campus.earned() == 0
 
 
 async def test_a_secret_answer_requires_the_callers_idempotency_key_on_either_frame() -> None:
-    async with open_paid_campus() as market, market.mcp() as client:
-        body, key = {"product": "stall"}, "d0c5b2f9e6a34871b5f2e9c06d1a7384"
-        payment = Payer(market.payer.wallet, max_dollars=50).payload(terms_of(await market.campus.http.post("/v1/stall/buy", json=body)))
-        await market.chain.mint(market.payer.wallet.address, 20 * DOLLAR)
+    async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
+        body, key = {"product": "seller"}, "d0c5b2f9e6a34871b5f2e9c06d1a7384"
+        payment = Payer(paid_campus.payer.wallet, max_dollars=50).payload(
+            terms_of(await paid_campus.campus.http.post("/v1/seller/buy", json=body))
+        )
+        await paid_campus.chain.mint(paid_campus.payer.wallet.address, 20 * DOLLAR)
         for headers, code in (({}, "idempotency_key_required"), ({"Idempotency-Key": "short"}, "weak_idempotency_key")):
-            answer = await market.campus.http.post("/v1/stall/buy", json=body, headers=headers_of(payment) | headers)
+            answer = await paid_campus.campus.http.post("/v1/seller/buy", json=body, headers=headers_of(payment) | headers)
             assert (answer.status_code, answer.json()["code"]) == (400, code)
-        unknown = await market.campus.http.post(
-            "/v1/stall/buy", json={"product": "x"}, headers=headers_of(payment) | {"Idempotency-Key": key}
+        unknown = await paid_campus.campus.http.post(
+            "/v1/seller/buy", json={"product": "x"}, headers=headers_of(payment) | {"Idempotency-Key": key}
         )
         assert unknown.status_code == 422
-        assert await market.earned() == 0
-        bought = await market.campus.http.post("/v1/stall/buy", json=body, headers=headers_of(payment) | {"Idempotency-Key": key})
+        assert await paid_campus.earned() == 0
+        bought = await paid_campus.campus.http.post("/v1/seller/buy", json=body, headers=headers_of(payment) | {"Idempotency-Key": key})
         assert bought.status_code == 200, bought.text
         again = await client.call_tool("buy", body | {"idempotency_key": key}, meta={PAYMENT: payment}, raise_on_error=False)
         assert again.structured_content == bought.json()
@@ -152,7 +154,7 @@ async def test_a_secret_answer_requires_the_callers_idempotency_key_on_either_fr
         assert (watcher.structured_content or {})["code"] == "payment_already_used"
         in_meta = await client.call_tool("buy", body, meta={PAYMENT: payment, "idempotency-key": key}, raise_on_error=False)
         assert in_meta.structured_content == bought.json()
-        assert await market.earned() == 19 * DOLLAR
+        assert await paid_campus.earned() == 19 * DOLLAR
 
 
 class Shouting(Middleware):
@@ -168,17 +170,17 @@ class Shouting(Middleware):
 
 
 async def test_a_call_through_its_authors_middleware_is_admitted_and_charged_once_on_either_frame() -> None:
-    stall = make_stall()
-    stall.server.add_middleware(Shouting())  # type: ignore[union-attr]  # a server, not a factory
-    async with open_paid_campus(stall) as market, market.mcp() as client:
-        async with market.paying() as http:
+    seller = make_seller()
+    seller.server.add_middleware(Shouting())  # type: ignore[union-attr]  # a server, not a factory
+    async with open_paid_campus(seller) as paid_campus, paid_campus.mcp() as client:
+        async with paid_campus.paying() as http:
             answer = await http.get(PATH)
-        result = await market.payer.call_mcp(client, "text_of", DAY)
+        result = await paid_campus.payer.call_mcp(client, "text_of", DAY)
         assert answer.json() == result.structured_content == {"text": SENTINEL.upper()}
-        assert market.facilitator.outcomes("settle") == ["settled", "settled"]
-        assert await market.earned() == 40_000
-        headers = market.payer.pay_headers(await market.terms("/v1/stall/text/soon"))
-        assert (await market.campus.http.get("/v1/stall/text/soon", headers=headers)).status_code == 422
-        wrong = await market.payer.call_mcp(client, "text_of", {"day": "soon"})
+        assert paid_campus.facilitator.outcomes("settle") == ["settled", "settled"]
+        assert await paid_campus.earned() == 40_000
+        headers = paid_campus.payer.pay_headers(await paid_campus.terms("/v1/seller/text/soon"))
+        assert (await paid_campus.campus.http.get("/v1/seller/text/soon", headers=headers)).status_code == 422
+        wrong = await paid_campus.payer.call_mcp(client, "text_of", {"day": "soon"})
         assert (wrong.structured_content or {})["code"] == "invalid_request"
-        assert await market.earned() == 40_000
+        assert await paid_campus.earned() == 40_000

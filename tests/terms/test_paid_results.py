@@ -12,20 +12,20 @@ from campus import Building, access, free, route
 from campus.testing.payments import PAYMENT, headers_of, terms_of
 
 pytestmark = pytest.mark.anyio
-KEPT = "/v1/stall/kept"
+KEPT = "/v1/seller/kept"
 ANSWER = Paid(text=SENTINEL)
 
 
 def make_asking() -> Building:
     """A tool whose answer may be kept, and one that may ask back."""
-    mcp: FastMCP[Any] = FastMCP("Stall")
+    mcp: FastMCP[Any] = FastMCP("Seller")
 
     @mcp.tool(annotations={"readOnlyHint": True}, meta=route(KEPT, cache="public, max-age=60") | access(price="0.01"))
     async def kept() -> Paid:
         """A sentence that stays as it is."""
         return ANSWER
 
-    @mcp.tool(annotations={"readOnlyHint": True}, meta=route("/v1/stall/sample", cache="public, max-age=60") | free())
+    @mcp.tool(annotations={"readOnlyHint": True}, meta=route("/v1/seller/sample", cache="public, max-age=60") | free())
     async def sample() -> Paid:
         """The same, free."""
         return ANSWER
@@ -39,37 +39,37 @@ def make_asking() -> Building:
 
 
 async def test_a_cacheable_paid_answer_is_sent_whole_whatever_the_client_has_cached() -> None:
-    async with open_paid_campus(make_asking()) as market:
-        etag = (await market.campus.http.get("/v1/stall/sample")).headers["etag"]
-        again = await market.campus.http.get("/v1/stall/sample", headers={"If-None-Match": etag})
+    async with open_paid_campus(make_asking()) as paid_campus:
+        etag = (await paid_campus.campus.http.get("/v1/seller/sample")).headers["etag"]
+        again = await paid_campus.campus.http.get("/v1/seller/sample", headers={"If-None-Match": etag})
         assert again.status_code == 304, "the free one is not sent again"
-        payment = market.payer.payload(await market.terms(KEPT))
+        payment = paid_campus.payer.payload(await paid_campus.terms(KEPT))
         for _ in range(2):
-            answer = await market.campus.http.get(KEPT, headers=headers_of(payment) | {"If-None-Match": etag})
+            answer = await paid_campus.campus.http.get(KEPT, headers=headers_of(payment) | {"If-None-Match": etag})
             assert (answer.status_code, answer.json().get("text")) == (200, SENTINEL), "it was paid for, and sent empty"
-        assert await market.earned() == 10_000
+        assert await paid_campus.earned() == 10_000
 
 
-async def asks_back(market: PaidCampus, text: str) -> Any:
+async def asks_back(paid_campus: PaidCampus, text: str) -> Any:
     """A paid call over MCP whose client knows of questions back; the raw result."""
-    terms = terms_of(await market.campus.http.post("/v1/stall/choice", json={"text": text}))
-    async with market.mcp() as client:
+    terms = terms_of(await paid_campus.campus.http.post("/v1/seller/choice", json={"text": text}))
+    async with paid_campus.mcp() as client:
         return await client.session.call_tool(
-            "choice", {"text": text}, meta={PAYMENT: market.payer.payload(terms)}, allow_input_required=True
+            "choice", {"text": text}, meta={PAYMENT: paid_campus.payer.payload(terms)}, allow_input_required=True
         )
 
 
 async def test_a_question_back_to_the_caller_costs_nothing_on_either_frame() -> None:
-    async with open_paid_campus(make_asking()) as market:
-        asked = await asks_back(market, "which?")
+    async with open_paid_campus(make_asking()) as paid_campus:
+        asked = await asks_back(paid_campus, "which?")
         assert isinstance(asked, mcp_types.InputRequiredResult), asked
-        assert await market.earned() == 0
-        assert market.facilitator.outcomes("settle") == []
-        unpaid = await market.campus.http.post("/v1/stall/choice", json={"text": "which?"})
-        headers = market.payer.pay_headers(terms_of(unpaid))
-        over_http = await market.campus.http.post("/v1/stall/choice", json={"text": "which?"}, headers=headers)
+        assert await paid_campus.earned() == 0
+        assert paid_campus.facilitator.outcomes("settle") == []
+        unpaid = await paid_campus.campus.http.post("/v1/seller/choice", json={"text": "which?"})
+        headers = paid_campus.payer.pay_headers(terms_of(unpaid))
+        over_http = await paid_campus.campus.http.post("/v1/seller/choice", json={"text": "which?"}, headers=headers)
         assert over_http.json()["code"] == "input_required"
-        assert await market.earned() == 0
-        answered = await asks_back(market, "this one")
+        assert await paid_campus.earned() == 0
+        answered = await asks_back(paid_campus, "this one")
         assert SENTINEL in str(answered)
-        assert await market.earned() == 10_000
+        assert await paid_campus.earned() == 10_000

@@ -172,7 +172,7 @@ def surroundings() -> tuple[object, ...]:
     return tuple(variable.get(None) for variable in (fastmcp_request_ctx, _current_context, _current_server))
 
 
-async def test_a_crash_and_a_raised_tool_error_can_be_told_apart() -> None:
+async def test_a_crash_and_a_raised_tool_error_can_be_distinguished() -> None:
     mcp: FastMCP[Any] = FastMCP("internals")
 
     @mcp.tool

@@ -134,7 +134,7 @@ def test_a_type_that_is_not_plain_has_no_writer(kind: Any) -> None:
 
 
 class Narrower(Inner):
-    """More than its type tells."""
+    """More than its type says."""
 
     more: str = "x"
 

@@ -104,12 +104,12 @@ class Floods:
     dispatcher: Dispatcher
 
 
-Here = Site[Settings, Floods]
+FloodSite = Site[Settings, Floods]
 mcp = FastMCP("Flood warnings")
 
 
 @mcp.tool(meta=free())
-async def subscribe(address: str, site: Here = CurrentSite()) -> str:
+async def subscribe(address: str, site: FloodSite = CurrentSite()) -> str:
     """Have warnings sent to a pager (pager:123) or a webhook."""
     found = address_of(address, site.state.dispatcher.channels)
     assert found is not None
@@ -122,7 +122,7 @@ async def subscribe(address: str, site: Here = CurrentSite()) -> str:
 
 
 @mcp.tool(meta=free())
-async def report(port: str, metres: float, site: Here = CurrentSite()) -> None:
+async def report(port: str, metres: float, site: FloodSite = CurrentSite()) -> None:
     """Store a level, once for each port, and warn of a flood."""
 
     def work(connection: Connection, now: datetime) -> None:
@@ -136,7 +136,7 @@ async def report(port: str, metres: float, site: Here = CurrentSite()) -> None:
     site.state.dispatcher.wake()
 
 
-def open_floods(site: Here) -> Floods:
+def open_floods(site: FloodSite) -> Floods:
     """The dispatcher, with the building's own channel before campus's."""
     pager = Pager()
     channels = (pager, Webhook())
@@ -146,7 +146,7 @@ def open_floods(site: Here) -> Floods:
     )
 
 
-async def deliver(site: Here) -> None:
+async def deliver(site: FloodSite) -> None:
     """Send warnings as long as the process serves."""
     await site.state.dispatcher.run(every=1.0)
 

@@ -45,13 +45,13 @@ class Tides(BaseModel):
     waters: tuple[Water, ...]
 
 
-Here = Site[TidesSettings, Ports]
+TidesSite = Site[TidesSettings, Ports]
 LOOK_SECONDS = 0.2
 mcp = FastMCP("Tide tables", instructions="High and low water, by port and day, from the harbour's own list.")
 
 
 @mcp.tool(annotations={"readOnlyHint": True}, meta=route("/v1/tides/{port}/{day}") | access(price="0.002"))
-async def day_of(port: str, day: date, site: Here = CurrentSite()) -> Tides:
+async def day_of(port: str, day: date, site: TidesSite = CurrentSite()) -> Tides:
     """High and low water at one port on one day, in order of time."""
     async with site.storage.read() as session:
         found = (await session.exec(select(Feed).where(Feed.port == port, Feed.day == day).order_by(col(Feed.minute)))).all()
@@ -61,12 +61,12 @@ async def day_of(port: str, day: date, site: Here = CurrentSite()) -> Tides:
 
 
 @mcp.tool(annotations={"readOnlyHint": True}, meta=free())
-async def ports(site: Here = CurrentSite(), caller: Caller = CurrentCaller()) -> list[str]:
+async def ports(site: TidesSite = CurrentSite(), caller: Caller = CurrentCaller()) -> list[str]:
     """The ports that are known."""
     return sorted(site.state.names)
 
 
-async def refresh(site: Here) -> None:
+async def refresh(site: TidesSite) -> None:
     """Read the harbour's list anew."""
     page = (await site.feeds.get(site.settings.feed_url)).raise_for_status()
     rows = [Feed.model_validate(row) for row in page.json()]
@@ -77,7 +77,7 @@ async def refresh(site: Here) -> None:
     site.count("refreshes")
 
 
-async def follow_ports(site: Here) -> None:
+async def follow_ports(site: TidesSite) -> None:
     """Know the ports that another process has stored."""
     while True:
         async with site.storage.read() as session:
@@ -85,14 +85,14 @@ async def follow_ports(site: Here) -> None:
         await anyio.sleep(LOOK_SECONDS)
 
 
-async def board(request: Request, site: Here) -> Response:
+async def board(request: Request, site: TidesSite) -> Response:
     """The harbour board, for people."""
     async with site.storage.read() as session:
         found = (await session.exec(select(Feed).where(Feed.port == request.path_params["port"]))).all()
     return Response("\n".join(f"{one.day} {one.minute:4} {one.metres}" for one in found), media_type="text/plain")
 
 
-async def harbour(request: Request, site: Here) -> Response:
+async def harbour(request: Request, site: TidesSite) -> Response:
     """The board of one port inside campus's layout, with a template and a macro of this distribution; its form answers what it got."""
     port = request.path_params["port"]
     if request.method == "POST":
@@ -105,6 +105,6 @@ async def harbour(request: Request, site: Here) -> Response:
     return site.page("board.html", request, data={"port": port, "waters": waters}, port=port, waters=waters)
 
 
-async def has_ports(site: Here) -> Sequence[str]:
+async def has_ports(site: TidesSite) -> Sequence[str]:
     """Whether the list was ever read."""
     return [] if site.state.names else ["no port is known yet; run the job: campus run tides.refresh"]

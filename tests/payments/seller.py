@@ -1,4 +1,4 @@
-"""A shop for tests: a payment processor on real storage, with a real facilitator, a real chain, and a payer with funds."""
+"""A seller for tests: a payment processor on real storage, with a real facilitator, a real chain, and a payer with funds."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -28,9 +28,9 @@ PAY_TO = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
 PRICE = 20_000
 URL = "https://campus.example/v1/cve/brief"
 SHORT = ChainTimeouts(proof=0.3, strict=0.5, search=0.3)
-"""Of the shops' calls with the chain, which shows at once what it will show."""
+"""Of the sellers' calls with the chain, which shows at once what it will show."""
 TRUST = httpx.create_ssl_context()
-"""For all shops: it takes 20 ms to make."""
+"""For all sellers: it takes 20 ms to make."""
 Run = Callable[[str], Any]
 Follow = Callable[[AsyncSession, str], Awaitable[None]]
 
@@ -51,7 +51,7 @@ class Clock:
 
 
 @dataclass
-class Shop:
+class Seller:
     """One process of a campus that sells; `runs` are the payments for which the tool ran."""
 
     chain: Chain
@@ -66,10 +66,10 @@ class Shop:
     released: list[str] = field(default_factory=list)
     reversed: list[str] = field(default_factory=list)
 
-    def beside(self, storage_url: str, **changes: Any) -> AbstractAsyncContextManager["Shop"]:
+    def beside(self, storage_url: str, **changes: Any) -> AbstractAsyncContextManager["Seller"]:
         """Another process on the same database, with the same clock."""
         same = {"wallet": self.wallet, "clock": self.clock, "pay_to": self.pay_to}
-        return open_shop(self.chain, self.facilitator, storage_url, **{**same, **changes})
+        return open_seller(self.chain, self.facilitator, storage_url, **{**same, **changes})
 
     def requirements(self, amount: int = PRICE) -> dict[str, Any]:
         """What the terms ask for."""
@@ -125,11 +125,11 @@ class Shop:
         raise AssertionError(f"sold {sold}")
 
     async def income(self) -> int:
-        """What was ever paid to the shop."""
+        """What was ever paid to the seller."""
         return await self.chain.balance(self.pay_to)
 
     async def claimed(self) -> int:
-        """What the ledger says was paid to the shop."""
+        """What the ledger says was paid to the seller."""
         return sum(CHARGED.get(row.event, 0) * (row.amount or 0) for row in await self.ledger())
 
     async def assert_the_ledger_is_the_chains(self) -> None:
@@ -160,7 +160,7 @@ class Shop:
         await next(task for task in self.payments.tasks if task.name == name).run()
 
     async def events(self, payment: Payment) -> list[str]:
-        """What the ledger has of the payer's payments of this shop, in order."""
+        """What the ledger has of the payer's payments of this seller, in order."""
         return [row.event for row in await self.ledger() if row.payer == payment.payer]
 
     async def ledger(self) -> list[LedgerRow]:
@@ -200,7 +200,7 @@ def settings(chain: Chain, facilitator_url: str, *, rpc_url: str | None = None, 
 
 
 @asynccontextmanager
-async def open_shop(
+async def open_seller(
     chain: Chain,
     facilitator: Facilitator,
     storage_url: str,
@@ -212,21 +212,21 @@ async def open_shop(
     rpc_url: str | None = None,
     pay_to: str = PAY_TO,
     **more: Any,
-) -> AsyncIterator[Shop]:
+) -> AsyncIterator[Seller]:
     """One process on the database; open two for two. `more` are keys of [payments]."""
     now = clock or Clock()
     async with Databases.open(storage_url) as databases:
         storage = await databases.storage_of("campus", CoreTables)
-        shops: list[Shop] = []
+        sellers: list[Seller] = []
 
         async def on_settled(session: AsyncSession, payment_id: str) -> None:
-            await shops[0].on_settled(session, payment_id)
+            await sellers[0].on_settled(session, payment_id)
 
         async def on_released(session: AsyncSession, payment_id: str) -> None:
-            await shops[0].on_released(session, payment_id)
+            await sellers[0].on_released(session, payment_id)
 
         async def on_reversed(session: AsyncSession, payment_id: str) -> None:
-            await shops[0].on_reversed(session, payment_id)
+            await sellers[0].on_reversed(session, payment_id)
 
         around = settings(chain, facilitator.url, rpc_url=rpc_url, pay_to=pay_to, **more)
         how: Any = {
@@ -237,5 +237,5 @@ async def open_shop(
             "trust": TRUST,
         }
         async with open_payments(around, storage, now=now, lease=lease, wait_seconds=wait_seconds, chain_timeouts=SHORT, **how) as payments:
-            shops.append(Shop(chain, facilitator, wallet, storage, now, payments, pay_to))
-            yield shops[0]
+            sellers.append(Seller(chain, facilitator, wallet, storage, now, payments, pay_to))
+            yield sellers[0]

@@ -1,4 +1,4 @@
-"""A chain, a facilitator, a shop that is paid, and a payer with five dollars, for every kind of chain that is installed."""
+"""A chain, a facilitator, a seller that is paid, and a payer with five dollars, for every kind of chain that is installed."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ PRICE = 20_000
 
 
 @dataclass(frozen=True)
-class Shop:
+class Seller:
     """A seller that calls the facilitator."""
 
     facilitator: Facilitator
@@ -33,7 +33,7 @@ class Shop:
             "maxTimeoutSeconds": 300,
             "extra": {"name": "USD Coin", "version": "2"},
         }
-        return {"x402Version": 2, "resource": {"url": "https://shop.test/thing"}, "accepts": [asked]}
+        return {"x402Version": 2, "resource": {"url": "https://seller.test/thing"}, "accepts": [asked]}
 
     async def ask(self, operation: str, payment: dict[str, Any], *, seconds: float = 20, token: str = "") -> httpx.Response:
         """Have a payment verified or settled; `seconds` is the time to answer, once it is connected."""
@@ -56,8 +56,8 @@ async def facilitator(chain: Chain) -> AsyncIterator[Facilitator]:
 
 
 @pytest.fixture
-def shop(facilitator: Facilitator) -> Shop:
-    return Shop(facilitator, new_wallet())
+def seller(facilitator: Facilitator) -> Seller:
+    return Seller(facilitator, new_wallet())
 
 
 @pytest.fixture

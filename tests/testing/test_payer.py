@@ -33,35 +33,35 @@ SOON = int(time.time()) + 3_600
         ({"signature": "0x" + "11" * 65}, "invalid_exact_evm_failed_to_verify_signature"),
     ],
 )
-async def test_a_hostile_payment_is_signed_as_changed(shop: Any, payer: Payer, changes: dict[str, Any], reason: str) -> None:
-    verdict = (await shop.ask("verify", payer.payload(shop.terms, **changes))).json()
+async def test_a_hostile_payment_is_signed_as_changed(seller: Any, payer: Payer, changes: dict[str, Any], reason: str) -> None:
+    verdict = (await seller.ask("verify", payer.payload(seller.terms, **changes))).json()
     assert (verdict["isValid"], verdict["invalidReason"]) == (False, reason)
 
 
-async def test_a_nonce_may_be_chosen(shop: Any, payer: Payer) -> None:
-    payment = payer.payload(shop.terms, nonce="0x" + "ab" * 32)
+async def test_a_nonce_may_be_chosen(seller: Any, payer: Payer) -> None:
+    payment = payer.payload(seller.terms, nonce="0x" + "ab" * 32)
     assert payment["payload"]["authorization"]["nonce"] == "0x" + "ab" * 32
-    assert (await shop.ask("verify", payment)).json()["isValid"]
+    assert (await seller.ask("verify", payment)).json()["isValid"]
 
 
-async def test_what_a_payment_says_may_differ_from_what_it_signs(shop: Any, payer: Payer) -> None:
-    payment = payer.payload(shop.terms, amount=5, resource="https://shop.test/other")
-    assert (payment["accepted"]["amount"], payment["resource"]["url"]) == ("5", "https://shop.test/other")
+async def test_what_a_payment_says_may_differ_from_what_it_signs(seller: Any, payer: Payer) -> None:
+    payment = payer.payload(seller.terms, amount=5, resource="https://seller.test/other")
+    assert (payment["accepted"]["amount"], payment["resource"]["url"]) == ("5", "https://seller.test/other")
     assert payment["payload"]["authorization"]["value"] == "20000"
 
 
-async def test_an_unknown_change_is_named(shop: Any, payer: Payer) -> None:
+async def test_an_unknown_change_is_named(seller: Any, payer: Payer) -> None:
     with pytest.raises(TypeError, match="unknown changes: colour; the changes are: sender, to, value"):
-        payer.payload(shop.terms, colour="red")
+        payer.payload(seller.terms, colour="red")
 
 
-async def test_terms_of_version_1_are_paid_in_its_own_header(shop: Any, payer: Payer) -> None:
-    two = shop.terms["accepts"][0]
+async def test_terms_of_version_1_are_paid_in_its_own_header(seller: Any, payer: Payer) -> None:
+    two = seller.terms["accepts"][0]
     one = {
         **two,
         "network": "base",
         "maxAmountRequired": two["amount"],
-        "resource": "https://shop.test/thing",
+        "resource": "https://seller.test/thing",
         "description": "",
         "mimeType": "application/json",
     }
@@ -71,9 +71,9 @@ async def test_terms_of_version_1_are_paid_in_its_own_header(shop: Any, payer: P
 
 
 def priced(price: str) -> Building:
-    server = FastMCP("shop")
+    server = FastMCP("seller")
 
-    @server.tool(meta=access(price=price) | route("GET /v1/shop/thing"), annotations={"readOnlyHint": True})
+    @server.tool(meta=access(price=price) | route("GET /v1/seller/thing"), annotations={"readOnlyHint": True})
     def thing(colour: str = "red") -> dict[str, str]:
         """A thing."""
         return {"thing": colour}
@@ -84,7 +84,7 @@ def priced(price: str) -> Building:
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_a_campus_is_paid_over_its_frame(chain: Chain, facilitator: Facilitator, payer: Payer, frame: Frame) -> None:
     payee = new_wallet()
-    async with open_campus(frame=frame, tables={"payments": facilitator.table(payee.address)}, shop=priced("0.02")) as campus:
+    async with open_campus(frame=frame, tables={"payments": facilitator.table(payee.address)}, seller=priced("0.02")) as campus:
         refused = await campus.call("thing", colour="blue")
         assert (refused.status, refused.receipt) == (402, None)
         assert refused.terms is not None
@@ -101,13 +101,13 @@ async def test_a_campus_is_paid_over_its_frame(chain: Chain, facilitator: Facili
 
 async def test_x402_clients_pay_up_to_a_dollar_unless_their_limit_is_raised(chain: Chain, facilitator: Facilitator, payer: Payer) -> None:
     payee = new_wallet()
-    async with open_campus(tables={"payments": facilitator.table(payee.address)}, shop=priced("2")) as campus:
+    async with open_campus(tables={"payments": facilitator.table(payee.address)}, seller=priced("2")) as campus:
         app = httpx.ASGITransport(campus.app)
         async with payer.http("http://campus.test", transport=app) as client:
             with pytest.raises(PaymentError):
-                await client.get("/v1/shop/thing")
+                await client.get("/v1/seller/thing")
         async with payer.http("http://campus.test", transport=app, max_dollars=5) as client:
-            answer = await client.get("/v1/shop/thing")
+            answer = await client.get("/v1/seller/thing")
         bold = Payer(payer.wallet, max_dollars=5)
         async with campus.mcp() as mcp:
             result = await bold.call_mcp(mcp, "thing", {"colour": "blue"})
