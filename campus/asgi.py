@@ -16,6 +16,7 @@ from mcp import MCPError
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from campus.alerts import TokenBuckets
 from campus.app import Campus
 from campus.catalog.loader import LoadedBuilding, RemoteServer
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server, put_first
@@ -23,6 +24,7 @@ from campus.errors import EXPLAINED_AT, CampusError, Unreachable, upstream_unava
 from campus.http.edge import Edge, Router
 from campus.http.pages import own_routes, page_entry, pages_app
 from campus.layout.renderer import Link
+from campus.pages.keys import ATTEMPTS_PER_MINUTE
 from campus.pages.routes import own_entries
 from campus.pages.visitors import Visitors
 from campus.paywall.admission import Paywall
@@ -75,7 +77,8 @@ class Endpoints:
         self._campus = campus
         plan = campus.plan
         self._paywall = Paywall(campus.keys, plan.products, per_call=plan.pricing is not None, guide=plan.directory.guide())
-        self._visitors = Visitors(self._paywall, campus.keys, {}, campus.sites)
+        self._visitors = Visitors(self._paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites)
+        self._sign_in_attempts = TokenBuckets(ATTEMPTS_PER_MINUTE)
         self._servers: dict[str, ASGIApp] = {}
         self._twins: dict[str, Twins] = {}
         self._router: Router | None = None
@@ -124,7 +127,15 @@ class Endpoints:
         documents = [RouteEntry(METHODS, path, own, f"the document {path}") for path in plan.documents]
         of_people = [entry for entry in entries if not entry.path.startswith(TOOLS)]
         has_start = any(entry.path == START for entry in of_people)
-        own_pages = own_entries(plan.directory, self._visitors, layout, table=lambda: table, start=None if has_start else START)
+        own_pages = own_entries(
+            plan.directory,
+            self._visitors,
+            layout,
+            table=lambda: table,
+            start=None if has_start else START,
+            now=self._campus.core.now,
+            attempts=self._sign_in_attempts,
+        )
         people = RouteTable([*documents, *of_people, *own_pages], problem_types=EXPLAINED_AT)
         layout.navigation = [Link(API, "Tools"), *(Link(page.path, page.label) for _, page in pages if page.label), Link(KEYS, "Keys")]
         if self._router is None:

@@ -133,6 +133,7 @@ class Building:
     `state` creates what the tools of one process share: a value, or an async context manager that yields it.
     `problems` explains the problem codes that its tools raise, `{code: text}`; served at /errors/<code>.
     `highlight` is what the start page shows of it: `async def top_three(site)` returns `site.part("top_three.html", …)`.
+    `usage` says for /keys what a key uses of it: `async def monitors_used(site, key)` returns a few words, such as "3 of 20 monitors".
     """
 
     server: FastMCP[Any] | Callable[..., FastMCP[Any]]
@@ -146,6 +147,7 @@ class Building:
     checks: Sequence[Check] = ()
     problems: Mapping[str, str] = field(default_factory=dict)
     highlight: Callable[..., Awaitable[str]] | None = None
+    usage: Callable[..., Awaitable[str]] | None = None
 
     def __post_init__(self) -> None:
         for name, kind in (("jobs", Job), ("services", Service), ("pages", Page), ("checks", Check)):

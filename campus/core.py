@@ -10,6 +10,7 @@ from sqlmodel import SQLModel
 from campus.config import Config
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
+from campus.keys.sessions import Sessions
 from campus.storage import CoreTables, Databases, Storage
 
 PASSWORD = "CAMPUS_DATABASE_PASSWORD"  # noqa: S105  # the variable's name, not a password
@@ -17,11 +18,13 @@ PASSWORD = "CAMPUS_DATABASE_PASSWORD"  # noqa: S105  # the variable's name, not 
 
 @dataclass(frozen=True)
 class Core:
-    """The open databases and the keys; `storage` holds campus's own tables."""
+    """The open databases, the keys, and the sessions of browsers; `storage` holds campus's own tables."""
 
     databases: Databases
     storage: Storage
     keys: KeyRing
+    sessions: Sessions
+    now: Callable[[], datetime]
 
 
 def utc_now() -> datetime:
@@ -54,7 +57,7 @@ async def open_core(
         await databases.check({"campus": CoreTables, **(tables or {})})
         await databases.refuse_lost("campus", others=config.buildings)
         storage = await databases.storage_of("campus", CoreTables)
-        yield Core(databases, storage, KeyRing(storage, products_of(config), now=now))
+        yield Core(databases, storage, KeyRing(storage, products_of(config), now=now), Sessions(storage, now=now), now)
 
 
 def products_of(config: Config) -> dict[str, Product]:

@@ -45,6 +45,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "idempotency_key_reused": "The Idempotency-Key was sent before with another request; make a new one for a new request.",
     "forbidden": "The caller may not use the tool.",
     "form_expired": "The form does not come from a page that this browser opened here lately. Open the page again and send it there.",
+    "too_many_sign_ins": "Too many attempts to sign in came from the caller's address. Try again after the time in Retry-After.",
     "not_found": "Nothing is served at this address.",
     "link_not_found": "The link of an e-mail is not valid. Check that it was copied completely.",
     "method_not_allowed": "The address does not accept this method. The Allow header lists those that it accepts.",

@@ -1,4 +1,4 @@
-"""The tables of keys: a row per token, a row per sale, and a log of every change that only grows."""
+"""The tables of keys: a row per token, per sale and per session of a browser, and a log of every change that only grows."""
 
 from datetime import datetime
 
@@ -66,3 +66,15 @@ class KeySale(CoreTables, table=True):
     by: str
     started_at: datetime = Field(sa_type=UtcDateTime)
     delivered_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+
+
+class SessionRow(CoreTables, table=True):
+    """A browser that signed in with a key, by the digest of the id in its cookie. It ends with its key, at the latest at `ends_at`."""
+
+    __tablename__ = "sessions"
+
+    digest: bytes = Field(primary_key=True)
+    key_id: str = Field(foreign_key="keys.id")
+    lineage: str
+    opened_at: datetime = Field(sa_type=UtcDateTime)
+    ends_at: datetime = Field(sa_type=UtcDateTime, index=True)

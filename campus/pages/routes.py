@@ -1,15 +1,18 @@
 """The routes of campus's own pages."""
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from campus.alerts import TokenBuckets
 from campus.directory import Directory
 from campus.http.pages import not_found, own_page
 from campus.layout.accept import form_for
 from campus.layout.renderer import Layout
+from campus.pages.keys import PATH, KeyPages
 from campus.pages.tools import ToolPages
 from campus.pages.visitors import Visitors
 from twins import RouteEntry, RouteTable
@@ -19,14 +22,29 @@ API = "/docs/api"
 
 
 def own_entries(
-    directory: Directory, visitors: Visitors, layout: Layout, *, table: Callable[[], RouteTable], start: str | None
+    directory: Directory,
+    visitors: Visitors,
+    layout: Layout,
+    *,
+    table: Callable[[], RouteTable],
+    start: str | None,
+    now: Callable[[], datetime],
+    attempts: TokenBuckets,
 ) -> list[RouteEntry]:
-    """Campus's own pages and static files. `start` is the address of the start page if no building has one: it leads to the tools."""
-    tools = ToolPages(layout.pages_of([TEMPLATES]), directory, visitors, table)
+    """Campus's own pages and static files. `start` is the address of the start page if no building has one: it leads to the tools.
+
+    `attempts` limits how often an address tries to sign in.
+    """
+    templates = layout.pages_of([TEMPLATES])
+    tools = ToolPages(templates, directory, visitors, table)
+    keys = KeyPages(templates, directory, visitors, visitors.sessions, attempts, now)
     entries = [
         own_page(["GET"], API, tools.api, layout),
         own_page(["GET"], "/tools/{building}/{tool}", tools.tool, layout),
         own_page(["POST"], "/tools/{building}/{tool}", tools.call, layout),
+        own_page(["GET"], PATH, keys.show, layout),
+        own_page(["POST"], PATH, keys.sign_in, layout),
+        own_page(["POST"], f"{PATH}/sign-out", keys.sign_out, layout),
         *(asset.route for asset in layout.assets.values()),
     ]
 

@@ -68,6 +68,7 @@ class ToolPages:
         """One tool; what stands in the query fills the form."""
         building, operation, entry = self._found(request)
         values = {name: value for name, value in request.query_params.items() if name in operation.by_name}
+        await self.visitors.credential(request)
         return self._page(request, building, operation, entry, values)
 
     async def call(self, request: Request) -> Response:
@@ -131,6 +132,7 @@ class ToolPages:
             ),
             changes=not (operation.tool.annotations and operation.tool.annotations.read_only_hint),
             answered=answered,
+            signed_in=request.scope[SIGNED_IN_KEY].state == "valid",
         )
 
     async def _called(self, call: Call, request: Request) -> Answered:

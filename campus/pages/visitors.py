@@ -8,9 +8,11 @@ from typing import Any
 from markupsafe import Markup, escape
 from starlette.requests import Request
 
-from campus.caller import Caller, Credential
+from campus.caller import Caller, Credential, Key
 from campus.catalog.server import OpenBuilding
 from campus.keys.keyring import KeyRing
+from campus.keys.sessions import Sessions
+from campus.layout.forms import Cookies
 from campus.layout.renderer import SIGNED_IN
 from campus.paywall.admission import ADMISSION, ALL, SIGNED_IN_KEY, Paywall, bearer
 from campus.site import Site
@@ -26,6 +28,8 @@ class Visitors:
 
     paywall: Paywall
     keys: KeyRing
+    sessions: Sessions
+    cookies: Cookies
     buildings: MutableMapping[str, OpenBuilding]
     sites: Mapping[str, Site[Any, Any]]
 
@@ -33,8 +37,13 @@ class Visitors:
         """The key of the request's Authorization header, else the one that the visitor signed in with."""
         request.scope[SIGNED_IN] = True
         if (found := request.scope.get(SIGNED_IN_KEY)) is None:
-            token = bearer(request.scope)
-            found = request.scope[SIGNED_IN_KEY] = ABSENT if token is None else await self.keys.find(token)
+            if (token := bearer(request.scope)) is not None:
+                found = await self.keys.find(token)
+            elif session_id := request.cookies.get(self.cookies.session):
+                found = await self.sessions.find(session_id)
+            else:
+                found = ABSENT
+            request.scope[SIGNED_IN_KEY] = found
         assert isinstance(found, Credential)
         return found
 
@@ -53,6 +62,14 @@ class Visitors:
         await self.credential(request)
         scope = {name: value for name, value in request.scope.items() if name != ADMISSION}
         return (await self.paywall.admit(offer, scope, frame="http")).caller
+
+    async def usage(self, key: Key) -> dict[str, str]:
+        """What a key uses of each building that it opens, in a few words."""
+        found = {}
+        for name, building in self.buildings.items():
+            if (usage := building.loaded.building.usage) is not None and key.scope in (building.scope, ALL):
+                found[name] = await usage(self.sites[name], key)
+        return found
 
     async def highlights(self) -> Sequence[Markup]:
         """What the buildings show of themselves on the start page. One that fails is logged and left out."""

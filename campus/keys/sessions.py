@@ -1,0 +1,71 @@
+"""Sessions of browsers: a visitor signs in with a key once, and a random id in a cookie stands for the key until the key ends."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from sqlmodel import col, delete, select
+
+from campus.caller import Credential, Key
+from campus.keys.tables import KeyRow, SessionRow
+from campus.storage import Storage
+
+LONGEST_SESSION = timedelta(days=7)
+ID_LENGTH = 32
+ABSENT = Credential("absent")
+
+
+@dataclass(frozen=True)
+class OpenedSession:
+    """A new session: the id for the cookie, which cannot be read again, and when the session ends unless its key ends earlier."""
+
+    id: str
+    ends_at: datetime
+
+
+class Sessions:
+    """The sessions in campus's own database. Only the digest of an id is stored.
+
+    Nothing is cached: a session of a revoked or expired key, and one that was closed, is over at once, in every process.
+    """
+
+    def __init__(self, storage: Storage, *, now: Callable[[], datetime]) -> None:
+        self._storage = storage
+        self._now = now
+
+    async def open(self, key: Key, *, instead_of: str | None = None) -> OpenedSession:
+        """A session for the key's holder, under an id that was never used; the session `instead_of` is closed."""
+        now, session_id = self._now(), secrets.token_urlsafe(24)
+        ends_at = min(now + LONGEST_SESSION, key.expires_at)
+        row = SessionRow(digest=_digest_of(session_id), key_id=key.id, lineage=key.lineage, opened_at=now, ends_at=ends_at)
+        async with self._storage.write() as session:
+            await session.exec(delete(SessionRow).where(col(SessionRow.ends_at) <= now))
+            await session.exec(delete(SessionRow).where(col(SessionRow.digest) == _digest_of(instead_of or "")))
+            session.add(row)
+        return OpenedSession(session_id, ends_at)
+
+    async def find(self, session_id: str) -> Credential:
+        """The key of a session: valid, or expired or revoked since it was opened; absent if there is no such session."""
+        if len(session_id) != ID_LENGTH:
+            return ABSENT
+        now = self._now()
+        joined = select(KeyRow, SessionRow).join(SessionRow, col(SessionRow.key_id) == col(KeyRow.id))
+        async with self._storage.read() as session:
+            found = (await session.exec(joined.where(col(SessionRow.digest) == _digest_of(session_id)))).one_or_none()
+        if found is None or (now >= found[1].ends_at and not found[0].key().has_ended(now)):
+            return ABSENT
+        key = found[0].key()
+        if found[0].revoked_at is not None:
+            return Credential("revoked", key)
+        return Credential("expired" if key.has_ended(now) else "valid", key)
+
+    async def close(self, session_id: str) -> None:
+        """End a session; one that is over changes nothing."""
+        async with self._storage.write() as session:
+            await session.exec(delete(SessionRow).where(col(SessionRow.digest) == _digest_of(session_id)))
+
+
+def _digest_of(session_id: str) -> bytes:
+    return sha256(session_id.encode()).digest()

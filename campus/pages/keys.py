@@ -1,0 +1,112 @@
+"""The page of a visitor's key: /keys signs in and out, and shows what the key opens, until when, and how to renew it.
+
+The key itself is sent once, in the body of a form, and is in no address, page, log or cookie.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from campus.addresses import network_of
+from campus.alerts import TokenBuckets
+from campus.caller import Key
+from campus.directory import Directory
+from campus.keys.sessions import Sessions
+from campus.layout.forms import checked_form
+from campus.layout.renderer import Pages
+from campus.pages.visitors import Visitors
+from campus.paywall.admission import ALL
+from twins import Problem
+
+PATH = "/keys"
+ATTEMPTS_PER_MINUTE = 10
+LOCAL_PATH = re.compile(r"/(?:[A-Za-z0-9_.~-][A-Za-z0-9_.~/-]*)?")
+WHY_NOT = {
+    "unknown": "This key is unknown; check that it was copied completely.",
+    "expired": "This key has expired.",
+    "revoked": "This key was revoked.",
+}
+
+
+@dataclass(frozen=True)
+class KeyPages:
+    """The pages below /keys."""
+
+    pages: Pages
+    directory: Directory
+    visitors: Visitors
+    sessions: Sessions
+    attempts: TokenBuckets
+    now: Callable[[], datetime]
+
+    async def show(self, request: Request) -> Response:
+        """The visitor's key, or a form to sign in."""
+        credential = await self.visitors.credential(request)
+        if credential.state == "valid" and credential.key is not None:
+            return await self._key_page(request, credential.key)
+        why = WHY_NOT.get(credential.state, "")
+        return self._sign_in_page(request, why, next_path=_local(request.query_params.get("next", "")))
+
+    async def sign_in(self, request: Request) -> Response:
+        """Open a session for the key in the form. The session's id is new, whatever cookie was sent: nobody can choose it beforehand."""
+        form = await checked_form(request, self.pages.layout.cookies)
+        address, now = network_of(request.client.host if request.client else ""), self.now()
+        if not self.attempts.take(address, now):
+            seconds = max(1, round((self.attempts.next_at(address, now) - now).total_seconds()))
+            detail = f"Too many attempts to sign in came from your address; try again in {seconds} s."
+            raise Problem(429, "too_many_sign_ins", detail, headers={"Retry-After": str(seconds)})
+        next_path, found = _local(form.get("next", "")), await self.visitors.keys.find(form.get("key", "").strip())
+        if found.state != "valid" or found.key is None:
+            return self._sign_in_page(request, WHY_NOT[found.state], next_path=next_path, status=403)
+        cookies = self.pages.layout.cookies
+        opened = await self.sessions.open(found.key, instead_of=request.cookies.get(cookies.session))
+        response = RedirectResponse(next_path or PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
+        cookies.put(response, cookies.session, opened.id, seconds=int((opened.ends_at - now).total_seconds()))
+        cookies.remove(response, cookies.form)
+        return response
+
+    async def sign_out(self, request: Request) -> Response:
+        """Close the session."""
+        cookies = self.pages.layout.cookies
+        await checked_form(request, cookies)
+        await self.sessions.close(request.cookies.get(cookies.session, ""))
+        response = RedirectResponse(PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
+        cookies.remove(response, cookies.session)
+        return response
+
+    def _sign_in_page(self, request: Request, why: str, *, next_path: str, status: int = 200) -> Response:
+        return self.pages.page(
+            "sign_in.html",
+            request,
+            data={"ok": True, "signed_in": False},
+            status=status,
+            why=why,
+            next_path=next_path,
+            products=self.directory.products,
+        )
+
+    async def _key_page(self, request: Request, key: Key) -> Response:
+        opens = [one for one in self.directory.buildings() if one.key_scope and key.scope in (one.key_scope, ALL)]
+        usage = await self.visitors.usage(key)
+        about = {"id": key.id, "product": key.product, "scope": key.scope, "issued_at": key.issued_at, "expires_at": key.expires_at}
+        return self.pages.page(
+            "key.html",
+            request,
+            data={"ok": True, "signed_in": True, "key": about, "opens": [one.name for one in opens], "usage": usage},
+            key=key,
+            opens=opens,
+            usage=usage,
+            days_left=max((key.expires_at - self.now()).days, 0),
+            renewals=[one for one in self.directory.products if one.scope == key.scope],
+            seller=self.directory.seller(),
+            by_cookie=self.pages.layout.cookies.session in request.cookies,
+        )
+
+
+def _local(path: str) -> str:
+    """A path of this service to return to after signing in; anything else, such as another site, is empty."""
+    return path if LOCAL_PATH.fullmatch(path) and ".." not in path else ""

@@ -1,0 +1,169 @@
+"""Signing in with a key: the session is a random id in a cookie, and it ends with its key."""
+
+import logging
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import httpx
+import pytest
+from pages.harbour import make_harbour
+from sqlmodel import select
+
+from campus.keys.tables import SessionRow
+from campus.testing import Clock, TestCampus, open_campus
+
+pytestmark = pytest.mark.anyio
+HTML = {"Accept": "text/html"}
+SESSION = "campus_session"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def campus(storage_url: str, clock: Clock) -> AsyncIterator[TestCampus]:
+    async with open_campus(harbour=make_harbour(), clock=clock, storage=storage_url) as opened:
+        yield opened
+
+
+async def sent(campus: TestCampus, path: str, *, page: str | None = None, **fields: str) -> httpx.Response:
+    """Send a form as a browser does: with the token of the page that holds it."""
+    found = re.search(r'name="form_token" value="(\w+)"', (await campus.http.get(page or path, headers=HTML)).text)
+    assert found is not None
+    return await campus.http.post(path, data={"form_token": found[1], **fields}, headers=HTML)
+
+
+async def signed_in(campus: TestCampus, product: str = "harbour", **fields: str) -> str:
+    """Sign in; returns the key."""
+    key = await campus.key(product)
+    answer = await sent(campus, "/keys", key=key, **fields)
+    assert answer.status_code == 303, answer.text
+    return key
+
+
+async def is_signed_in(campus: TestCampus) -> bool:
+    answer = await campus.http.get("/keys", headers={"Accept": "application/json"})
+    return bool(answer.json()["signed_in"])
+
+
+async def test_a_signed_in_browser_calls_paid_tools_from_their_pages_until_it_signs_out(campus: TestCampus) -> None:
+    await signed_in(campus)
+    page = await campus.http.get("/keys", headers=HTML)
+    assert "Valid until" in page.text
+    assert page.headers["cache-control"] == "private, no-store"
+    called = await sent(campus, "/tools/harbour/secret_berth")
+    assert (called.status_code, "paid-for-and-delivered" in called.text) == (200, True)
+    assert (await campus.http.get("/paid", headers=HTML)).status_code == 200
+    assert (await campus.http.get("/v1/harbour/secret_berth")).status_code == 402  # the cookie opens pages, never the API
+    cookie = campus.http.cookies[SESSION]
+    assert (await sent(campus, "/keys/sign-out", page="/keys")).status_code == 303
+    assert SESSION not in campus.http.cookies
+    campus.http.cookies.set(SESSION, cookie)
+    assert not await is_signed_in(campus)
+    assert (await campus.http.get("/paid", headers=HTML)).status_code == 402
+
+
+async def test_the_cookie_holds_a_random_id_and_the_database_its_digest_only(campus: TestCampus) -> None:
+    key = await campus.key("harbour")
+    answer = await sent(campus, "/keys", key=key)
+    cookie = next(value for value in answer.headers.get_list("set-cookie") if value.startswith(SESSION))
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+    assert key not in str(answer.headers)
+    session_id = campus.http.cookies[SESSION]
+    async with campus.service.core.storage.read() as session:
+        rows = (await session.exec(select(SessionRow))).all()
+    assert len(rows) == 1
+    assert session_id not in repr(rows)
+    assert rows[0].lineage == (await campus.service.keys.list())[0].key.lineage
+    assert key not in (await campus.http.get("/keys", headers=HTML)).text
+
+
+async def test_an_id_that_was_planted_before_signing_in_is_never_signed_in(campus: TestCampus) -> None:
+    planted = "p" * 32
+    campus.http.cookies.set(SESSION, planted)
+    await signed_in(campus)
+    mine = [cookie.value for cookie in campus.http.cookies.jar if cookie.name == SESSION]
+    assert [value for value in mine if value != planted]
+    campus.http.cookies.clear()
+    campus.http.cookies.set(SESSION, planted)
+    assert not await is_signed_in(campus)
+
+
+async def test_signing_in_again_ends_the_session_before(campus: TestCampus) -> None:
+    await signed_in(campus)
+    first = campus.http.cookies[SESSION]
+    token = re.search(r'name="form_token" value="(\w+)"', (await campus.http.get("/keys", headers=HTML)).text)
+    assert token is not None
+    again = await campus.http.post("/keys", data={"form_token": token[1], "key": await campus.key("harbour")}, headers=HTML)
+    assert again.status_code == 303
+    assert campus.http.cookies[SESSION] != first
+    campus.http.cookies.clear()
+    campus.http.cookies.set(SESSION, first)
+    assert not await is_signed_in(campus)
+
+
+async def test_a_session_ends_with_its_key_and_a_renewal_keeps_it(campus: TestCampus, clock: Clock) -> None:
+    await signed_in(campus)
+    key_id = (await campus.service.keys.list())[0].key.id
+    clock.move(timedelta(days=6))
+    assert await is_signed_in(campus)
+    await campus.service.keys.rotate(key_id)
+    clock.move(timedelta(hours=23))
+    assert await is_signed_in(campus)
+    clock.move(timedelta(hours=2))
+    assert not await is_signed_in(campus)
+    await signed_in(campus)
+    clock.move(timedelta(days=7))
+    assert not await is_signed_in(campus)
+    await signed_in(campus)
+    assert await is_signed_in(campus)
+    await campus.service.keys.revoke((await campus.service.keys.list())[-1].key.id)
+    assert not await is_signed_in(campus)
+    assert "This key was revoked." in (await campus.http.get("/keys", headers=HTML)).text
+
+
+async def test_a_wrong_key_is_refused_without_being_repeated_and_attempts_are_limited(
+    campus: TestCampus, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    wrong = "campus_live_0123456789abcdefghijABCDEFGHIJ012345678"
+    for _ in range(10):
+        answer = await sent(campus, "/keys", key=wrong)
+        assert (answer.status_code, "This key is unknown" in answer.text) == (403, True)
+        assert wrong not in answer.text
+        assert SESSION not in campus.http.cookies
+    limited = await sent(campus, "/keys", key=await campus.key("harbour"))
+    assert (limited.status_code, int(limited.headers["retry-after"]) > 0) == (429, True)
+    assert wrong not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("next_path", "location"),
+    [
+        ("/tools/harbour/secret_berth", "/tools/harbour/secret_berth"),
+        ("//evil.example", "/keys"),
+        ("https://evil.example", "/keys"),
+        ("/\\evil.example", "/keys"),
+        ("/x/../../keys", "/keys"),
+        ("/x?y=//z", "/keys"),
+    ],
+)
+async def test_after_signing_in_a_browser_goes_on_to_a_page_of_this_service_only(next_path: str, location: str) -> None:
+    async with open_campus(harbour=make_harbour()) as campus:
+        answer = await sent(campus, "/keys", key=await campus.key("harbour"), next=next_path)
+    assert answer.headers["location"] == location
+
+
+async def test_another_site_can_neither_sign_a_browser_in_nor_out_nor_read_its_pages(campus: TestCampus) -> None:
+    await signed_in(campus)
+    for path in ("/keys", "/keys/sign-out", "/tools/harbour/moor"):
+        refused = await campus.http.post(path, data={"key": "x"}, headers={"Origin": "https://evil.example"})
+        assert (refused.status_code, refused.json()["code"]) == (403, "form_expired")
+    page = await campus.http.get("/keys", headers=HTML | {"Origin": "https://evil.example"})
+    assert "access-control-allow-credentials" not in page.headers  # so a browser shows it to no other site
+    assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+    assert await is_signed_in(campus)
