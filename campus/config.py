@@ -130,7 +130,12 @@ class PaymentsTable(Table):
     @classmethod
     def is_an_amount(cls, text: str) -> str:
         """Dollars, or zero."""
-        return text if text.strip("0.") == "" and text.strip(".") else str(Price.parse(text))
+        if text.strip("0.") == "" and text.strip("."):
+            return text
+        try:
+            return str(Price.parse(text))
+        except ValueError:
+            raise ValueError(f'{text!r} is not an amount; write US dollars, such as "0.50", or "0"') from None
 
     @property
     def proved_above(self) -> int:

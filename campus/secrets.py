@@ -89,7 +89,7 @@ def _cipher(secret: str) -> AESGCM:
 
 
 def weakness_of(key: str) -> str | None:
-    """Why another caller might send the same key, as the end of the sentence "the key …"; None for a strong one.
+    """Why a key is refused, as the end of the sentence "the key …"; None for a strong one.
 
     A strong key has 22 to 255 printable ASCII characters, and of its letters and digits
 
@@ -103,8 +103,10 @@ def weakness_of(key: str) -> str | None:
     It is no example from a manual either. A random UUID, 16 or more random bytes in hexadecimal or base64, and a random ULID
     fail by chance less than once in 200,000 times. What an agent makes up to look random can pass.
     """
-    if not SHORTEST_KEY <= len(key) <= LONGEST_KEY:
-        return f"has {len(key)} characters"
+    if len(key) > LONGEST_KEY:
+        return f"has {len(key)} characters, more than {LONGEST_KEY}"
+    if len(key) < SHORTEST_KEY:
+        return f"has {len(key)} characters, fewer than {SHORTEST_KEY}"
     if not (key.isascii() and key.isprintable()):
         return "has characters other than printable ASCII"
     bare = SEPARATORS.sub("", key)
@@ -120,13 +122,13 @@ def weakness_of(key: str) -> str | None:
 
 
 def check_idempotency_key(key: str) -> None:
-    """Problem 400 `weak_idempotency_key` for a key by which others could find the caller's answer; it says how to make one."""
+    """Problem 400 `weak_idempotency_key` for a key by which others could find the caller's answer, or that is too long."""
     if reason := weakness_of(key):
+        danger = "" if len(key) > LONGEST_KEY else ", so that another caller may send the same one and get your answer"
         raise Problem(
             400,
             "weak_idempotency_key",
-            f"The Idempotency-Key {reason}, so that another caller may send the same one and get your answer. {HOW_TO_MAKE_A_KEY}. "
-            "Nothing was done or charged.",
+            f"The Idempotency-Key {reason}{danger}. {HOW_TO_MAKE_A_KEY}. Nothing was done or charged.",
         )
 
 

@@ -58,7 +58,7 @@ async def _serve(settings: Config) -> None:
             tasks.start_soon(campus.run_services)
             served = partial(serve_app, trusted_proxies=settings.server.trusted_proxies)
             if operators:
-                tasks.start_soon(partial(served, open_admin(campus), operators, grace_seconds=1, takes_signals=False))
+                tasks.start_soon(partial(served, open_admin(campus), operators, name="operator", grace_seconds=1, takes_signals=False))
             await served(app, listener, on_started=lambda: _start(tasks, partial(_settle, campus)))
             tasks.cancel_scope.cancel()
 

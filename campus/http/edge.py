@@ -20,6 +20,7 @@ from campus.http.response import (
     random_ids,
     request_id_of,
     route_of,
+    send_problem,
     trace_id_of,
     with_cors,
 )
@@ -30,6 +31,7 @@ access = logging.getLogger("campus.access")
 
 CALLER_LEFT = 499
 """The status in the access log of a call whose caller left before the response; nobody receives it."""
+MCP_METHODS = ("POST", "DELETE")
 
 
 class Edge:
@@ -156,10 +158,21 @@ class Router:
             endpoint, scope["path_params"] = found
             return endpoint(scope, receive, send)
         if server := self._mcp.get(path):
-            return server(scope, receive, send)
+            return server(scope, receive, send) if scope["method"] in MCP_METHODS else _explain_mcp(scope, send)
         if found := self._pages.find(path):
             endpoint, scope["path_params"] = found
             return endpoint(scope, receive, send)
         if path.rstrip("/") in self._mcp:
             return RedirectResponse(path.rstrip("/"), status_code=307)(scope, receive, send)
         return self._rest(scope, receive, send)
+
+
+def _explain_mcp(scope: Scope, send: Send) -> Awaitable[None]:
+    """405 for curl, a browser or a monitoring probe. MCP clients read its status alone: no stream is offered to their GET."""
+    scope["campus.route"] = scope["path"]
+    detail = (
+        "This is the address of an MCP server (streamable HTTP): add it to an MCP client, which sends POST requests."
+        " The same tools can be called over plain HTTP; /v1/openapi.json describes the routes."
+    )
+    problem = Problem(405, "method_not_allowed", detail, headers={"Allow": ", ".join(MCP_METHODS)})
+    return send_problem(send, problem, scope.get("request_id"))

@@ -55,6 +55,7 @@ async def serve(
     app: ASGIApp,
     listener: socket.socket,
     *,
+    name: str = "public",
     on_started: Callable[[], None] = lambda: None,
     grace_seconds: int = GRACE_SECONDS,
     protocol: type[LimitedProtocol] | None = None,
@@ -63,8 +64,8 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM, SIGINT or cancellation; then let running calls finish, for `grace_seconds` at most, and return.
 
-    Of several servers in one process only one `takes_signals`; cancel the others when it has returned. The number of connections
-    per address is limited, except for the addresses and networks of `trusted_proxies`.
+    `name` is what the log calls the listener. Of several servers in one process only one `takes_signals`; cancel the others when it
+    has returned. The number of connections per address is limited, except for the addresses and networks of `trusted_proxies`.
 
     Run it on uvloop. No ASGI lifespan is run: open what the app needs around this call.
     """
@@ -85,7 +86,8 @@ async def serve(
         timeout_graceful_shutdown=grace_seconds,
     )
     server = _Server(config, on_started, takes_signals=takes_signals)
-    log.info("serving", extra={"url": f"http://{Listen(*listener.getsockname()[:2])}"})
+    named = {"listener": name, "url": f"http://{Listen(*listener.getsockname()[:2])}"}
+    log.info("serving", extra=named)
     try:
         await server.serve(sockets=[listener])
     except anyio.get_cancelled_exc_class():
@@ -94,7 +96,7 @@ async def serve(
                 await server.shutdown(sockets=[listener])
         raise
     finally:
-        log.info("stopped")
+        log.info("stopped", extra=named)
 
 
 class _Server(uvicorn.Server):

@@ -52,6 +52,7 @@ class Scheduler:
         self._running: set[str] = set()
         self._rest_until: datetime | None = None
         self._read_at: datetime | None = None
+        self._looks_since: datetime | None = None
         self._errors: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -82,11 +83,12 @@ class Scheduler:
         for store in self._stores.values():
             self._records |= await store.records()
         self._read_at = self._now()
+        self._looks_since = self._looks_since or self._read_at
 
     def status(self) -> Sequence[JobStatus]:
         """The status of each job, as of the last read."""
         now = self._now()
-        return [status_of(task, self._record(task), now=now) for task in self._tasks.values()]
+        return [status_of(task, self._record(task), now=now, since=self._looks_since) for task in self._tasks.values()]
 
     def findings(self) -> Sequence[str]:
         """What is wrong with the jobs, a sentence each, as of the last read."""

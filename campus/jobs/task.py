@@ -127,8 +127,8 @@ class JobStatus:
         return None
 
 
-def status_of(task: Task, record: JobRecord, *, now: datetime) -> JobStatus:
-    """The status of a job at a point in time."""
+def status_of(task: Task, record: JobRecord, *, now: datetime, since: datetime | None = None) -> JobStatus:
+    """The status of a job at a point in time. A job that became due before `since`, when this process began to look, is late from then."""
     due, running = due_at(task.schedule, record, now), record.is_leased(now)
     return JobStatus(
         name=task.name,
@@ -138,5 +138,5 @@ def status_of(task: Task, record: JobRecord, *, now: datetime) -> JobStatus:
         failures=record.failures,
         due_at=due,
         running=running,
-        overdue=not running and due is not None and now > due + OVERDUE,
+        overdue=not running and due is not None and now > max(due, since or due) + OVERDUE,
     )

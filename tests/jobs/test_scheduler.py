@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -66,6 +67,18 @@ async def test_of_eight_processes_one_runs_a_daily_job(open_process: Open, clock
         await settle()
         assert work.runs == 2
         tasks.cancel_scope.cancel()
+
+
+async def test_a_job_that_starts_with_the_first_start_of_campus_is_not_late(open_process: Open, until: Until) -> None:
+    work = Work()
+    found: list[str] = []
+    async with open_process(work.daily()) as process, anyio.create_task_group() as tasks:
+        started([process], tasks)
+        while not work.runs:
+            found += process.scheduler.findings()
+            await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    assert found == []
 
 
 async def test_a_missed_daily_run_starts_at_once(open_process: Open, clock: Clock, until: Until, settle: Settle) -> None:
@@ -337,6 +350,8 @@ async def test_a_database_that_refuses_writes_is_a_finding_and_the_job_runs_when
         storage = Locked(process.watch)
         scheduler = Scheduler([work.daily()], storage, now=process.watch, pace=PACE)
         started([replace(process, scheduler=scheduler)], tasks)
+        await until(lambda: len(scheduler.findings()) == 1)
+        clock.move(timedelta(minutes=5, seconds=1))
         await until(lambda: len(scheduler.findings()) == 2)
         assert scheduler.findings() == [
             "job cannot be started: StorageUnavailable: the disk is full",

@@ -82,6 +82,9 @@ def test_a_served_campus_has_both_listeners_and_stops_as_a_whole(tmp_path: Path)
         assert campus.process.wait(20) == 0
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{campus.admin}/healthz")
+    for event in ("serving", "stopped"):
+        assert campus.log.count(f": {event} listener=public url={campus.url}\n") == 1
+        assert campus.log.count(f": {event} listener=operator url={campus.admin}\n") == 1
 
 
 def test_the_operators_listener_takes_ipv6_in_brackets(tmp_path: Path) -> None:

@@ -149,5 +149,7 @@ def test_the_amount_above_which_calls_wait_for_their_proof_is_read_in_dollars(tm
 def test_an_invalid_amount_is_refused(tmp_path: Path, text: str) -> None:
     table = f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"1" * 40}"\nfacilitator_url = "https://f.example"\nrpc_url = "https://n.example"\n'
     (path := tmp_path / "campus.toml").write_text(f'{table}prove_above = "{text}"\n')
-    with pytest.raises(ConfigError, match=r"payments\.prove_above"):
+    with pytest.raises(ConfigError, match=r"payments\.prove_above") as refused:
         read_config(path, {})
+    assert 'write US dollars, such as "0.50", or "0"' in str(refused.value)
+    assert "free" not in str(refused.value)

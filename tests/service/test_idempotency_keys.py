@@ -47,6 +47,14 @@ def test_what_others_could_send_too_is_refused_with_the_reason_and_the_way_to_a_
     assert key not in refused.value.detail or len(key) < 8
 
 
+@pytest.mark.parametrize("key", ["fV3k9Zq0tLx7Rw2uBn5sYd8A" * 20, "x8Kq2" * 52])
+def test_a_key_that_is_too_long_is_refused_for_its_length_and_not_as_one_that_others_may_send(key: str) -> None:
+    with pytest.raises(Problem) as refused:
+        check_idempotency_key(key)
+    assert f"has {len(key)} characters, more than 255. Use 22 to 255" in refused.value.detail
+    assert "another caller" not in refused.value.detail
+
+
 @settings(max_examples=500)
 @given(st.integers(0, 2**64))
 def test_random_keys_of_every_usual_make_are_strong(seed: int) -> None:

@@ -31,6 +31,18 @@ async def test_another_method_is_a_problem_with_those_that_are_allowed(shop: Bui
     assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
 
 
+@pytest.mark.parametrize("accept", ["*/*", "text/html", "text/event-stream"])
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_an_mcp_endpoint_says_to_who_does_not_speak_mcp_what_it_is(shop: Building, method: str, accept: str) -> None:
+    async with open_campus(shop=shop) as campus:
+        answer = await campus.http.request(method, "/shop/mcp", headers={"Accept": accept})
+    assert (answer.status_code, answer.headers["content-type"]) == (405, "application/problem+json")
+    assert set(answer.headers["allow"].split(", ")) == {"POST", "DELETE"}
+    assert answer.json()["code"] == "method_not_allowed"
+    assert "MCP client" in answer.json()["detail"]
+    assert "/v1/openapi.json" in answer.json()["detail"]
+
+
 async def test_every_building_is_described_and_every_code_explained(shop: Building) -> None:
     async with open_campus(shop=shop) as campus:
         assert (await campus.http.get("/v1/shop")).json()["title"] == "Shop"
