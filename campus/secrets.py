@@ -52,7 +52,7 @@ HOW_TO_MAKE_A_KEY = (
 
 
 def random_base62(length: int, entropy: Entropy) -> str:
-    """As many letters and digits, evenly distributed: 8 bytes more than they hold leave a bias of 2⁻⁶⁴."""
+    """`length` letters and digits, evenly distributed: 8 bytes more than they need keep the bias below 2⁻⁶⁴."""
     return base62(int.from_bytes(entropy(length * 6 // 8 + 8)), length)
 
 

@@ -56,7 +56,7 @@ class RouteTable:
         self.entries = tuple(entries)
         self.problem_types = problem_types
         self._literal: dict[str, MethodTable] = {}
-        self._patterns: dict[int, list[tuple[re.Pattern[str], MethodTable]]] = {}  # by slashes: a placeholder matches none
+        self._patterns: dict[int, list[tuple[re.Pattern[str], MethodTable]]] = {}  # by number of slashes: a placeholder matches none
         for path, group in _by_path(self.entries).items():
             endpoint = MethodTable(path, _apps(group), problem_types)
             if PLACEHOLDER.search(path):

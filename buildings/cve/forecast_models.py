@@ -130,7 +130,7 @@ class RankingRecord(Part):
     published: bool = Field(description="True if its lists are published; false for a baseline or a candidate, which is only graded.")
     since: date | None = Field(description="Day of its first list; null while there is none.")
     graded: int = Field(description="Number of lists whose 30 days are over.")
-    waiting: int = Field(description="Number of lists whose 30 days are not over; they count in nothing else here.")
+    waiting: int = Field(description="Number of lists whose 30 days are not over. They are not part of the other figures.")
     events: int = Field(description="Number of events in the windows of all graded lists; one event can be in the windows of many.")
     depths: tuple[Depth, ...] = Field(description="Results of its first names.")
     auc: float | None = Field(

@@ -17,7 +17,7 @@ METHODOLOGY = Methodology(
         "KEV is 1 for a CVE that CISA lists as known to be exploited, else 0: 25 points.",
         "EPSS is the probability, 0 to 1, that it is exploited in the next 30 days: up to 25 points. A CVE without a score gets none.",
         "d is the number of days from the listing in KEV to the day of the list, never below 0: 50 points, halved every 30 days.",
-        "So a listing weighs as much as certain exploitation by EPSS; 25 or less means not in KEV, more than 50 listed lately.",
+        "So a listing weighs as much as an EPSS of 1. A score of 25 or less means not in KEV; one above 50 means listed lately.",
     ),
     order=(
         "By the unrounded score; where scores are equal:",

@@ -257,7 +257,7 @@ class Untitled(GenerateJsonSchema):
 
 
 def either(*models: type[BaseModel]) -> dict[str, Any]:
-    """One object schema for an answer of one of several shapes: only what all of them say of a member is said.
+    """One object schema for an answer of one of several shapes. Of each member it has only the rules that all shapes share.
 
     MCP wants an object at the root of an output schema, which a union is not.
     """

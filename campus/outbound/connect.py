@@ -19,9 +19,9 @@ from campus.errors import TargetRefused
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 3.0
-"""For each address, so that one that does not answer leaves time for the next."""
+"""Seconds for each address, so that one that does not answer leaves time for the next."""
 TRIED = 3
-"""Addresses of a host that are tried."""
+"""How many addresses of a host are tried."""
 Resolve = Callable[[str, int], Sequence[str]]
 """From host and port to addresses; it blocks, and raises OSError if there are none."""
 

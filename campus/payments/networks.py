@@ -46,7 +46,7 @@ NETWORKS = (
 
 
 def network_of(name: str) -> Network:
-    """The network of a CAIP-2 id; ConfigError that lists all networks."""
+    """The network of a CAIP-2 id. Raises ConfigError, which lists all networks, for any other."""
     for network in NETWORKS:
         if network.id == name:
             return network
@@ -60,7 +60,7 @@ def id_of_legacy(name: str) -> str:
 
 
 def with_checksum(address: str) -> str:
-    """The address with the capital letters of its checksum (EIP-55): with one mistyped letter, every payment would go to nobody."""
+    """The address with the capital letters of its checksum (EIP-55): it reveals a mistyped letter, which would lose every payment."""
     from Crypto.Hash import keccak  # a tenth of a second, needed only once at start
 
     digits = address.removeprefix("0x").lower()

@@ -126,7 +126,7 @@ class Node:
             last -= blocks
 
     async def around(self, seconds: int, latest: Block) -> tuple[int, int]:
-        """Two blocks near each other, between which the chain's clock reached a time; twice the latest if it has not reached it yet."""
+        """Two blocks close together, between which the chain's clock reached a time; the latest block twice if it has not yet."""
         high, step = latest.number, NEAR
         if latest.timestamp < seconds:
             return high, high

@@ -84,7 +84,7 @@ class PaidAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a facilitator would settle a payment. If it is not `reachable`, it did not say, and `reason` is why."""
+    """Whether a facilitator would settle a payment. If it is not `reachable`, that is unknown, and `reason` says why."""
 
     valid: bool
     reason: str = ""
@@ -109,7 +109,7 @@ class Facilitator(Protocol):
     """Verifies payments and submits them to the chain. No method raises for anything that a facilitator does or fails to do."""
 
     async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
-        """Why the terms that the payment accepts are not those of the sale; None when they are. Asks nobody."""
+        """Why the terms that the payment accepts are not those of the sale; None when they are. Sends no request."""
         ...
 
     async def verify(self, payment: Payment, sale: Sale) -> Verdict:

@@ -144,10 +144,10 @@ def refusal(problem: Problem, scope: Scope) -> ToolResult:
 
 
 def with_refusals(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema, also true of a problem, with or without terms of payment.
+    """The schema, extended so that a problem matches it too, with or without payment terms.
 
     Some clients check a refusal's structured content against the tool's output schema and throw away what does not fit.
-    So what a result must fulfil moves into one arm of an anyOf and the problem's members into the other, and a member
+    So what a result must satisfy moves into one arm of an anyOf and the problem's members into the other, and a member
     that has another type in a problem may be of either type. Results themselves stay as strict as they are.
     """
     properties = {

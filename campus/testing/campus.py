@@ -35,7 +35,7 @@ ADMIN_ORIGIN = "http://localhost"
 
 @dataclass
 class Clock:
-    """A clock that moves only when told to; `seconds` is how far it has moved."""
+    """A clock that only the test moves; `seconds` is how far it has moved."""
 
     time: datetime = field(default_factory=lambda: datetime.now(UTC))
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""A second process that watches and delivers on the same data, beside a server."""
+"""Two processes on one database: the second sends nothing that the first is sending."""
 
 import anyio
 import pytest
