@@ -120,7 +120,7 @@ class PaymentsTable(Table):
     pay_to: Wallet
     facilitator_url: WebAddress
     rpc_url: WebAddress
-    """A node of the network, asked only whether a payment has arrived. CAMPUS_PAYMENTS_RPC_URL takes its place, where it holds a key."""
+    """A node of the network, asked only whether a payment has arrived. CAMPUS_PAYMENTS_RPC_URL replaces it if it holds a key."""
     own_wallets: tuple[Wallet, ...] = ()
     """Payers that analytics leave out, and whose transfers to `pay_to` are not reported as unclaimed."""
     prove_above: Annotated[str, BeforeValidator(_as_text)] = "1"

@@ -8,8 +8,8 @@ CampusError                 the command line prints it and exits with 2
 ├── KeyRefused              a key command asks for what is not there
 ├── JobRefused              a job cannot be run now
 ├── TargetRefused           a caller's URL or alert target may not be used; the sentence is for the caller
-├── MailUnavailable         an e-mail was not taken, and may be later
-│   └── MailRefused         … and will not be
+├── MailUnavailable         an e-mail was not accepted; it may be later
+│   └── MailRefused         … and never will be
 ├── JobFailed               a job could not do its work, for a reason that it foresaw
 └── StorageError            the database cannot be used
     └── StorageUnavailable  … at the moment: callers get 503 and may try again

@@ -23,7 +23,7 @@ from buildings.cve.ranking import BRIEF_LENGTH, UNSCORED, RankedSet, factors_of,
 
 FORECAST_LENGTH = 100
 GRADED_LENGTH = 1_000
-"""So many ranks are graded; the first 100 are published."""
+"""This many ranks are graded; the first 100 are published."""
 WINDOW_DAYS = 30
 
 EPSS_WEIGHT = 0.5

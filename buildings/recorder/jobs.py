@@ -59,7 +59,7 @@ async def tidy(site: RecorderSite) -> None:
     Nothing is deleted within an hour of a jump of the clock.
     """
     if not site.state.time.is_settled:
-        log.warning("not tidied, for the clock has jumped")
+        log.warning("not tidied: the clock jumped")
         return
     announced = await _all(site, announce_deletion)
     deleted = await _all(site, delete_announced)

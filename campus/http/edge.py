@@ -111,7 +111,7 @@ class Edge:
     async def _answer_error(self, scope: Scope, response: OutgoingResponse, error: Exception) -> None:
         """The border: an error that the app lets through is logged, and the caller gets a problem without its text."""
         if response.refused:
-            return  # the app stumbled over a request that was already refused
+            return  # the app failed on a request that was already refused
         if isinstance(error, ClientDisconnect):
             response.status = CALLER_LEFT
             return

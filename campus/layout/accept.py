@@ -13,7 +13,7 @@ MEDIA_TYPES: dict[Form, tuple[str, ...]] = {
     "markdown": ("text/markdown", "text/x-markdown"),
 }
 LONGEST_ACCEPT = 1_000
-"""Characters of an Accept header that are read."""
+"""How many characters of an Accept header are read."""
 
 
 def form_for(request: Request, offered: Sequence[Form]) -> Form:

@@ -112,7 +112,7 @@ class Claim(NamedTuple):
 
     @property
     def transfer(self) -> tuple[str | None, str, int]:
-        """What one of the transfers to the wallet must be."""
+        """The transaction, payer and amount of its transfer to the wallet."""
         return self.transaction, self.payer, self.amount
 
 

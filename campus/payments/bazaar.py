@@ -13,7 +13,7 @@ LARGEST = 1_500
 """In bytes, of one schema: the terms are sent in a header, and many proxies accept no more than 4 or 8 KB of headers."""
 LARGEST_EXTENSION = 2_000
 LARGEST_OVER_MCP = 1_000
-"""In bytes, of the whole extension; the output gets what the input leaves. Over MCP a model reads every word of it."""
+"""In bytes, of the whole extension; the output gets the bytes that the input leaves. Over MCP a model reads every word of it."""
 DEEPEST_SCHEMA = 6
 SCHEMA_KEYWORDS = ("type", "enum", "const", "format", "pattern", "minimum", "maximum", "minLength", "maxLength", "required", "description")
 OUTPUT_KEYWORDS = ("type", "enum", "const", "format", "required")

@@ -266,7 +266,7 @@ async def open_payments(
 
 
 class ClockSteps:
-    """Tells whether the machine's clock was set to another time; if it was, it cannot say which answers are old.
+    """Tells whether the machine's clock was set to another time; if it was, the clock does not show which answers are old.
 
     `elapsed` counts seconds from any starting point, and nobody can set it.
     """

@@ -51,7 +51,7 @@ def _gunzipped(blocks: Iterable[bytes], *, feed: str, max_bytes: int) -> Iterato
     stream, total = zlib.decompressobj(GZIP_WINDOW), 0
     for block in blocks:
         rest, piece = block, b""
-        # A full piece may leave more in the stream though all of the block went in.
+        # A full piece may leave data in the stream although the whole block was read.
         while rest or (len(piece) == BLOCK and not stream.eof):
             if stream.eof:
                 stream = zlib.decompressobj(GZIP_WINDOW)

@@ -27,7 +27,7 @@ FEED = "KEV"
 
 @dataclass(frozen=True, slots=True)
 class KevEntry:
-    """One listing, as far as the lists need it; `vendor` and `product` are empty where the catalog leaves them so."""
+    """One listing, as far as the lists need it; `vendor` and `product` are empty if the catalog has none."""
 
     cve_id: str
     vendor: str
