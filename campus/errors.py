@@ -5,7 +5,7 @@ CampusError                 the command line prints it and exits with 2
 ├── LoadError               a building cannot be opened
 │   └── Unreachable         … for its server, elsewhere, does not answer just now
 ├── ServeError              the address cannot be served
-├── KeyRefused              a key command asks for what is not there
+├── KeyRefused              a key command names a key or product that does not exist
 ├── JobRefused              a job cannot be run now
 ├── TargetRefused           a caller's URL or alert target may not be used; the sentence is for the caller
 ├── MailUnavailable         an e-mail was not accepted; it may be later
