@@ -23,10 +23,10 @@ from campus.checks import Findings, campus_findings, free_write_findings, readin
 from campus.config import Config
 from campus.core import Core, open_core, utc_now
 from campus.directory import Directory
-from campus.errors import CampusError, LoadError
+from campus.errors import CampusError, JobFailed, LoadError
 from campus.http.health import Health
 from campus.http.pages import admin_app
-from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task
+from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task, run_in_process
 from campus.jobs.run import SharedJobStore
 from campus.keys.keyring import BuildingKeys, KeyRing
 from campus.layout.renderer import Layout, template_folders
@@ -117,21 +117,24 @@ async def assemble(
     feeds: httpx.AsyncClient | None = None,
     web: GuardedClient | None = None,
     plan: Plan | None = None,
+    migrate: bool = True,
+    counters: Counters | None = None,
+    job_command: Callable[[str], Sequence[str]] | None = None,
 ) -> AsyncIterator[Campus]:
     """Open a campus; `exclusive` claims embedded data for this process, as serving does. `plan` is used if it was made before.
 
-    Every mistake in campus.toml is found before anything is written.
+    Every mistake in campus.toml is found before anything is written. Without `migrate`, a database that needs a migration is
+    refused. `job_command` returns the command that runs a job in a process of its own; without it, every job runs in this one.
     """
     with ThreadPoolExecutor(max_workers=1) as threads:
         trust_made = threads.submit(httpx.create_ssl_context)  # once for all clients: it takes 20 ms
-        plan, mail = (
-            plan or await make_plan(config, installed or installed_buildings()),
-            open_mail(config.mail, config.secrets.get(MAIL_PASSWORD), clock),
-        )
+        plan = plan or await make_plan(config, installed or installed_buildings())
+        mail = open_mail(config.mail, config.secrets.get(MAIL_PASSWORD), clock)
     trust = trust_made.result()
     tables = {one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}
     async with AsyncExitStack() as stack:
-        core = await stack.enter_async_context(open_core(config, exclusive=exclusive, reading=reading, now=clock, tables=tables))
+        opened = open_core(config, exclusive=exclusive, reading=reading, now=clock, tables=tables, migrate=migrate)
+        core = await stack.enter_async_context(opened)
         shared = SharedServices(
             plan,
             core,
@@ -140,13 +143,14 @@ async def assemble(
             mail=mail,
             clock=clock,
             elapsed=elapsed,
-            counters=Counters(),
+            counters=counters or Counters(),
             layout=Layout(config.server.name, config.url),
             serving=exclusive,
         )
         payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))
         sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in plan.loaded}
-        tasks = tasks_of(plan.opened, sites, core.keys, more=payments.tasks if payments else ())
+        own = OwnProcess(job_command, shared.counters) if job_command else None
+        tasks = tasks_of(plan.opened, sites, core.keys, more=payments.tasks if payments else (), own_process=own)
         scheduler = Scheduler(tasks, core.storage, now=clock)
         services = ServiceRunner(services_of(plan.opened, sites))
         health = Health(readiness(plan, sites, core.storage, scheduler, services, payments), needed=["storage"])
@@ -242,14 +246,35 @@ def open_admin(campus: Campus) -> ASGIApp:
     return admin_app(campus.counters, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=server.trusted_proxies)
 
 
+@dataclass(frozen=True)
+class OwnProcess:
+    """Runs jobs in processes of their own: `command` returns the command for a job. What they count is added to `counters`."""
+
+    command: Callable[[str], Sequence[str]]
+    counters: Counters
+
+    async def run(self, name: str) -> None:
+        """Run a job to its end; JobFailed says why it failed."""
+        report = await run_in_process(self.command(name))
+        for building, event, labels, times in report.counted:
+            self.counters.add(building, event, labels, times=times)
+        if report.error is not None:
+            raise JobFailed(report.error)
+
+
 def tasks_of(
-    opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing, *, more: Sequence[Task] = ()
+    opened: Sequence[OpenBuilding],
+    sites: Mapping[str, Site[Any, Any]],
+    keys: KeyRing,
+    *,
+    more: Sequence[Task] = (),
+    own_process: OwnProcess | None = None,
 ) -> list[Task]:
     """The jobs of all buildings by name, each with its building's site, the flush of keys' last use, and `more` of campus's own."""
     tasks = [
         Task(
-            f"{one.name}.{job.name}",
-            partial(job.run, sites[one.name]),
+            name := f"{one.name}.{job.name}",
+            partial(own_process.run, name) if own_process and job.own_process else partial(job.run, sites[one.name]),
             every=job.every,
             daily_at=job.time_of_day(one.loaded.settings),
             on=job.on,

@@ -41,6 +41,9 @@ class Job:
     operator chooses the time, `daily_at` is a function of the building's settings: `daily_at=lambda settings: settings.refresh_at`.
     It runs once in the whole campus, or with `on="each"` in every process that serves. A missed run starts at the next start of
     campus, and the first run starts with the first one. A run on command with options does not replace a scheduled run.
+
+    `own_process` is for work that takes more than a few milliseconds of CPU at a time, which would delay every call: a server runs
+    the job in a process of its own. There `site.state` is opened anew, `site.directory` has this building only, and nothing is paid.
     """
 
     run: Callable[..., Awaitable[None]]
@@ -48,6 +51,7 @@ class Job:
     every: timedelta | None = None
     daily_at: str | Callable[[Any], str] | None = None
     on: Literal["one", "each"] = "one"
+    own_process: bool = False
 
     def __post_init__(self) -> None:
         if isfunction(self.run) and not iscoroutinefunction(self.run):

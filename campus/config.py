@@ -258,6 +258,11 @@ class Config(Table):
             raise ConfigError(explain(error, ServerTable, under=("server",))) from None
         return self.model_copy(update={"server": server})
 
+    def only(self, building: str) -> Self:
+        """The configuration with one of its buildings, and without payments."""
+        server = self.server.model_copy(update={"openapi": building})
+        return self.model_copy(update={"server": server, "buildings": {building: self.buildings[building]}, "payments": None})
+
 
 def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     """Read campus.toml; secrets come from CAMPUS_… in the environment. Raises ConfigError with one sentence."""

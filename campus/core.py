@@ -40,8 +40,9 @@ async def open_core(
     reading: bool = False,
     now: Callable[[], datetime] = utc_now,
     tables: Mapping[str, type[SQLModel]] | None = None,
+    migrate: bool = True,
 ) -> AsyncIterator[Core]:
-    """Open the database that campus.toml names, and migrate campus's own tables.
+    """Open the database that campus.toml names, and migrate campus's own tables; without `migrate`, refuse one that needs it.
 
     `exclusive` claims embedded files for this process. `reading` is for commands that only read. `tables` are the tables of
     everything that will be opened on it, so that a database of a newer version is found before anything is written.
@@ -54,7 +55,7 @@ async def open_core(
         exclusive=exclusive,
         reading=reading,
     ) as databases:
-        await databases.check({"campus": CoreTables, **(tables or {})})
+        await databases.check({"campus": CoreTables, **(tables or {})}, migrated=not migrate)
         await databases.refuse_lost("campus", others=config.buildings)
         storage = await databases.storage_of("campus", CoreTables)
         yield Core(databases, storage, KeyRing(storage, products_of(config), now=now), Sessions(storage, now=now), now)

@@ -18,7 +18,7 @@ building = Building(
     tables=Tables,
     state=latest,
     jobs=[
-        Job(refresh, daily_at=lambda settings: settings.refresh_at),
+        Job(refresh, daily_at=lambda settings: settings.refresh_at, own_process=True),
         Job(grade),
         Job(reload, every=timedelta(seconds=5), on="each"),
     ],

@@ -4,7 +4,7 @@ import gc
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,8 @@ from campus.core import open_core
 from campus.errors import CampusError, JobRefused, LoadError
 from campus.http.server import bind
 from campus.http.server import serve as serve_app
-from campus.observability import log_to_stderr
+from campus.jobs import Report, describe_error, report_to_parent
+from campus.observability import Counters, log_to_stderr
 
 log = logging.getLogger(__name__)
 app = App()
@@ -46,14 +47,18 @@ def serve(
     """Serve the buildings that campus.toml names, until interrupted."""
     log_to_stderr(logging.INFO, requests=access_log)
     settings = read_config(config).serving_at(host, port, admin=admin)
-    anyio.run(_serve, settings, backend_options={"use_uvloop": True})
+    anyio.run(_serve, settings, partial(_job_command, config, settings), backend_options={"use_uvloop": True})
 
 
-async def _serve(settings: Config) -> None:
+async def _serve(settings: Config, job_command: Callable[[str], Sequence[str]]) -> None:
     with ExitStack() as sockets:
         listener = sockets.enter_context(bind(settings.server.host, settings.server.port))
         operators = sockets.enter_context(bind(*settings.server.admin, key="admin")) if settings.server.admin else None
-        async with assemble(settings, exclusive=True) as campus, open_app(campus) as app, anyio.create_task_group() as tasks:
+        async with (
+            assemble(settings, exclusive=True, job_command=job_command) as campus,
+            open_app(campus) as app,
+            anyio.create_task_group() as tasks,
+        ):
             tasks.start_soon(campus.run_jobs)
             tasks.start_soon(campus.run_services)
             served = partial(serve_app, trusted_proxies=settings.server.trusted_proxies)
@@ -72,6 +77,44 @@ async def _settle(campus: Campus) -> None:
 
 def _start(tasks: TaskGroup, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     tasks.start_soon(work)
+
+
+def _job_command(file: Path, settings: Config, name: str) -> Sequence[str]:
+    """The command by which a server runs a job in a process of its own: job_process, with the server's own address."""
+    begins = (sys.executable, "-P", "-c", "import campus_command; campus_command.main()", "job-process", name)
+    return (*begins, "--config", str(file), "--host", settings.server.host, "--port", str(settings.server.port))
+
+
+@app.command(show=False)
+def job_process(job: str, /, *, host: str, port: int, config: ConfigFile) -> None:
+    """Run a job for a server, which holds its lease, and report to it on standard output."""
+    log_to_stderr(logging.INFO)
+    report_to_parent(partial(_run_for_server, job, config, host, port))
+
+
+async def _run_for_server(name: str, file: Path, host: str, port: int) -> Report:
+    building, counted = name.partition(".")[0], RecordedCounters()
+    try:
+        config = read_config(file).serving_at(host, port).only(building)
+        async with assemble(config, exclusive=False, migrate=False, counters=counted) as campus:
+            await campus.plan.jobs[name].run(campus.sites[building])
+    except Exception as error:  # the server gets the reason and has no traceback
+        if not isinstance(error, CampusError):
+            log.exception("job failed", extra={"job": name})
+        return Report(describe_error(error), counted.events)
+    return Report(None, counted.events)
+
+
+class RecordedCounters(Counters):
+    """Counters whose events another process counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[tuple[str, str, Mapping[str, str], int]] = []
+
+    def add(self, building: str, event: str, labels: Mapping[str, str], *, times: int = 1) -> None:
+        """Record an event."""
+        self.events.append((building, event, labels, times))
 
 
 @app.command

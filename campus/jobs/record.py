@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from campus.errors import CampusError
 from campus.observability import redacted
 from campus.storage import Backoff, Lease, is_held
 
@@ -72,7 +73,8 @@ def _unless_later(moment: datetime | None, latest: datetime) -> datetime | None:
 
 
 def describe_error(error: Exception) -> str:
-    """An error in one line, without secrets; a group of one error is that error."""
+    """An error in one line, without secrets; a group of one error is that error. A CampusError is its sentence, without its class."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
-    return redacted(f"{type(error).__name__}: {' '.join(str(error).split())}")[:LONGEST_ERROR]
+    sentence = " ".join(str(error).split())
+    return redacted(sentence if isinstance(error, CampusError) else f"{type(error).__name__}: {sentence}")[:LONGEST_ERROR]

@@ -76,10 +76,19 @@ class Databases:
         """Whether at most one process can serve what is stored here."""
         return self._backend.is_single_process
 
-    async def check(self, building_tables: Mapping[str, type[SQLModel]]) -> None:
-        """Raises StorageError if a database is at a step that its migrations do not contain, or if it has none. Changes nothing."""
+    async def check(self, building_tables: Mapping[str, type[SQLModel]], *, migrated: bool = False) -> None:
+        """Raises StorageError if a database is at a step that its migrations do not contain, or if it has none. Changes nothing.
+
+        With `migrated` also if it is not at the newest step.
+        """
         for name, tables in building_tables.items():
-            await self._version(name, history_of(tables))
+            history = history_of(tables)
+            version = await self._version(name, history)
+            if migrated and version != history.head:
+                raise StorageError(
+                    f"{self._backend.describe(name)} is at step {version}, and the installed version of {name} needs step {history.head}:"
+                    " restart the server, which migrates it"
+                )
 
     async def refuse_lost(self, name: str, *, others: Iterable[str]) -> None:
         """Raises StorageError if a database has no tables while others have some: it was lost, and is no new one. Changes nothing."""

@@ -1,0 +1,97 @@
+"""A job in a process of its own, whose work delays no call: it has a low priority, and ends with its run and with this process.
+
+The two sides are connected by two pipes. Nothing is written to the child's standard input: when it ends, because the run was cancelled
+or because this process was killed, the child cancels its job, and is killed if the job does not end. Its standard output is one
+Report; what the job prints goes to standard error, as the log does.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from threading import Thread
+from typing import Any
+
+import anyio
+from anyio.abc import Process
+
+from campus.errors import JobFailed
+
+NICENESS = 10
+STOP_SECONDS = 5.0
+"""How long a job that is cancelled may take to end."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a job ended: why it failed, None if it did not; and what it counted, as the arguments of Counters.add."""
+
+    error: str | None = None
+    counted: Sequence[tuple[str, str, Mapping[str, str], int]] = field(default_factory=list)
+
+
+async def run_in_process(command: Sequence[str]) -> Report:
+    """Run a command that calls `report_to_parent`, and return its report; JobFailed when it ends without one.
+
+    The child has its own session, so that an interrupt from the keyboard reaches it through this process only.
+    """
+    with anyio.CancelScope(shield=True):  # a child whose start is cancelled could not be ended
+        process = await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, start_new_session=True)
+    assert process.stdout is not None
+    try:
+        with suppress(OSError):  # it has ended, or may not be changed
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+        said = b"".join([part async for part in process.stdout])
+        status = await process.wait()
+    finally:
+        await _end(process)
+    if status:
+        raise JobFailed(f"its process {_end_of(status)}")
+    return Report(**json.loads(said))
+
+
+async def _end(process: Process) -> None:
+    assert process.stdin is not None
+    with anyio.CancelScope(shield=True):
+        await process.stdin.aclose()
+        with anyio.move_on_after(STOP_SECONDS):
+            await process.wait()
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.aclose()
+
+
+def _end_of(status: int) -> str:
+    if status > 0:
+        return f"ended with status {status}; the log has the reason"
+    return f"was ended by {signal.Signals(-status).name}" + ("; it may have needed too much memory" if status == -signal.SIGKILL else "")
+
+
+def report_to_parent(work: Callable[[], Awaitable[Report]]) -> None:
+    """The child's side: do the work until it is done or the parent wants or is no more, then report."""
+    report_file = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    report = anyio.run(_until_parent_ends, work)
+    with os.fdopen(report_file, "w") as file:
+        json.dump(asdict(report), file)
+
+
+async def _until_parent_ends(work: Callable[[], Awaitable[Report]]) -> Report:
+    call_soon = asyncio.get_running_loop().call_soon_threadsafe
+    with anyio.CancelScope() as scope:
+        Thread(target=_cancel_with_parent, args=(call_soon, scope.cancel), daemon=True).start()
+        return await work()
+    return Report("it was cancelled")
+
+
+def _cancel_with_parent(call_soon: Callable[[Callable[[], Any]], Any], cancel: Callable[[], Any]) -> None:
+    os.read(sys.stdin.fileno(), 1)  # returns at the end of the pipe, for nothing is written to it
+    call_soon(cancel)
+    time.sleep(STOP_SECONDS)
+    os._exit(1)

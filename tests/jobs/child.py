@@ -1,0 +1,42 @@
+"""A job's process, and a process that runs it: `child.py reports`, `child.py dies`, `child.py waits FILE`, `child.py parent FILE`."""
+
+import os
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+
+import anyio
+
+from campus.jobs.process import Report, report_to_parent, run_in_process
+
+
+async def reports() -> Report:
+    print("what a job prints is no part of its report")
+    return Report("the feed is closed", [("shop", "sales", {"kind": "pen"}, 2)])
+
+
+async def dies() -> Report:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return Report()
+
+
+async def waits(file: Path) -> Report:
+    note(file, os.getpid())
+    try:
+        await anyio.sleep_forever()
+    finally:
+        note(file, "cancelled")
+    return Report()
+
+
+def note(file: Path, text: object) -> None:
+    file.write_text(str(text))
+
+
+if __name__ == "__main__":
+    kind, *files = sys.argv[1:]
+    if kind == "parent":
+        anyio.run(run_in_process, [sys.executable, __file__, "waits", *files])
+    else:
+        report_to_parent(partial({"reports": reports, "dies": dies, "waits": waits}[kind], *map(Path, files)))

@@ -1,0 +1,92 @@
+"""Jobs in processes of their own: what comes back, and that no child outlives its run or its parent."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic, sleep
+
+import anyio
+import pytest
+from patience import patience
+from serving import asked, serving
+
+from campus.errors import JobFailed
+from campus.jobs import Report, run_in_process
+
+pytestmark = pytest.mark.anyio
+FEEDS = "\n".join(f'{name}_url = "file:///nowhere/{name}"' for name in ("kev", "kev_mirror", "epss", "nvd"))
+CVE = f"""
+[storage]
+url = "sqlite:data"
+[buildings.cve]
+sample = true
+{FEEDS}
+"""
+
+
+def child(*words: object) -> Sequence[str]:
+    """The command of child.py."""
+    return [sys.executable, str(Path(__file__).with_name("child.py")), *map(str, words)]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    deadline = monotonic() + patience(60)
+    while not holds():
+        assert monotonic() < deadline
+        sleep(0.02)
+
+
+def written(file: Path) -> bool:
+    """Whether the file has content."""
+    return file.exists() and file.read_text() != ""
+
+
+def is_alive(pid: str) -> bool:
+    """Whether there is a process with this id."""
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_a_report_comes_back_without_what_the_job_printed() -> None:
+    report = await run_in_process(child("reports"))
+    assert report == Report("the feed is closed", [["shop", "sales", {"kind": "pen"}, 2]])  # type: ignore[list-item]  # JSON has no tuples
+
+
+async def test_a_process_that_is_killed_fails_its_job() -> None:
+    with pytest.raises(JobFailed, match="its process was ended by SIGKILL"):
+        await run_in_process(child("dies"))
+
+
+async def test_a_run_that_is_cancelled_ends_its_process(tmp_path: Path) -> None:
+    file = tmp_path / "child"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run_in_process, child("waits", file))
+        await anyio.to_thread.run_sync(wait_until, lambda: written(file))
+        pid = file.read_text()
+        tasks.cancel_scope.cancel()
+    assert file.read_text() == "cancelled", "the job was not told to end"
+    assert not is_alive(pid)
+
+
+def test_a_process_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    file = tmp_path / "child"
+    with subprocess.Popen(child("parent", file)) as parent:
+        wait_until(lambda: written(file))
+        pid = file.read_text()
+        parent.kill()
+    wait_until(lambda: file.read_text() == "cancelled" and not is_alive(pid))
+
+
+def test_a_server_runs_the_refresh_in_another_process_and_shows_how_it_ended(tmp_path: Path) -> None:
+    with serving(tmp_path, CVE) as campus:
+        wait_until(lambda: "cve.refresh failed" in asked(f"{campus.admin}/readyz").text)
+        assert re.search(r"cve\.refresh failed once: KEV: .*its mirror: file:///nowhere", asked(f"{campus.admin}/readyz").text)
+        assert 'campus_cve_refresh_total{outcome="failed"} 1.0' in asked(f"{campus.admin}/metrics").text
+        assert "job-process" not in campus.log
