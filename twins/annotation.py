@@ -20,7 +20,8 @@ class Route:
 
     `query` renames arguments for the query string (argument → name there). `cache` is the Cache-Control value of
     an answer that others may store, None if they may not. `lenient` lists arguments whose value may be one that
-    cannot be stored. `any_of` lists arguments of which a call must send at least one.
+    cannot be stored. `any_of` lists arguments of which a call must send at least one. `body` names the argument that takes a
+    body which is not application/json.
     """
 
     methods: tuple[str, ...]
@@ -30,6 +31,7 @@ class Route:
     cache: str | None = None
     lenient: tuple[str, ...] = ()
     any_of: tuple[str, ...] = ()
+    body: str | None = None
 
     @cached_property
     def placeholders(self) -> tuple[str, ...]:
@@ -45,6 +47,7 @@ def route(
     cache: str | None = None,
     lenient: Sequence[str] = (),
     any_of: Sequence[str] = (),
+    body: str | None = None,
 ) -> dict[str, Any]:
     """A tool's HTTP route, for its meta: `@mcp.tool(meta=route("GET|POST /v1/beat/{id}", query={"secret": "s"}))`.
 
@@ -54,6 +57,7 @@ def route(
     together with GET if the tool is annotated readOnlyHint. `lenient` lists arguments whose value may be one that cannot
     be stored (a NUL character, NaN): the tool is called with Unstorable(reason) instead, and decides itself. `any_of`
     lists arguments of which a body must contain at least one: the OpenAPI document says so, the tool itself checks it.
+    `body` names a text argument: a request whose body is not application/json sends the whole body as this argument.
     """
     declared: dict[str, Any] = {"route": spec}
     if query:
@@ -66,6 +70,8 @@ def route(
         declared["lenient"] = list(lenient)
     if any_of:
         declared["any_of"] = list(any_of)
+    if body is not None:
+        declared["body"] = body
     return {KEY: declared}
 
 

@@ -60,7 +60,7 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
     errors: list[FieldError] = []
     arguments: dict[str, Any] = {}
     if not in_query:
-        body = await _read_body(scope, receive, limit=body_limit, lenient=operation.route.lenient)
+        body = await _read_body(scope, receive, limit=body_limit, lenient=operation.route.lenient, text=operation.route.body)
         errors += _unknown(body, {p.name: p for p in operation.by_wire_name.values()}, operation, place="body")
         arguments |= body
     if scope["query_string"]:
@@ -144,19 +144,32 @@ def _refuse_body(headers: Headers) -> None:
         raise Problem(400, "unexpected_body", "DELETE takes its arguments in the query string; send them there, without a body")
 
 
-async def _read_body(scope: Scope, receive: Receive, *, limit: int, lenient: Sequence[str]) -> dict[str, Any]:
+async def _read_body(scope: Scope, receive: Receive, *, limit: int, lenient: Sequence[str], text: str | None) -> dict[str, Any]:
+    """The arguments in a body; the argument `text`, if there is one, is a whole body that is not application/json."""
     headers = Headers(scope=scope)
     if headers.get("content-encoding", "identity") != "identity":
         raise Problem(415, "unsupported_media_type", "a compressed body is not accepted; send it without Content-Encoding")
     data = await _receive_all(receive, announced=headers.get("content-length", ""), limit=limit)
     if not data:
         return {}
+    if text is not None and not headers.get("content-type", "").lower().startswith("application/json"):
+        return {text: _text(data)}
     if not _is_json(headers.get("content-type", "")):
         raise Problem(415, "unsupported_media_type", "the body must be JSON in UTF-8, sent with Content-Type: application/json")
     body = read_json(data, lenient=lenient)
     if not isinstance(body, dict):
         raise invalid_request([FieldError("/body", "not_an_object", "should be a JSON object, with the arguments as its members")])
     return body
+
+
+def _text(data: bytes) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise invalid_request([FieldError("/body", "not_utf8", "is not UTF-8 text")]) from None
+    if reason := unstorable_reason(text):
+        raise invalid_request([FieldError("/body", "not_storable", reason)])
+    return text
 
 
 async def _receive_all(receive: Receive, *, announced: str, limit: int) -> bytes:

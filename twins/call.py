@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from twins.argument_checks import ArgumentChecker
 from twins.arguments import ClientDisconnectedError, UnreadableArgumentsError, read_arguments
 from twins.fastmcp_internals import DirectCallGuard, ToolContext, is_crash, reset
+from twins.formats import formats_of
 from twins.operation import Operation
 from twins.problems import NO_TYPE, Problem
 from twins.responses import Answer, or_not_modified, problem_answer, send_answer
@@ -140,6 +141,7 @@ class Twin:
         self.guard = DirectCallGuard(server, checker.operation.tool)
         self.context = ToolContext(server)
         self.encoder = ResultEncoder(checker.operation)
+        self._formats = formats_of(checker.operation.tool)
         self._gate = gate
         self._body_limit = body_limit
         self._is_link = is_link
@@ -149,6 +151,8 @@ class Twin:
         call = scope["twins.call"] = Call(self, scope, receive)
         try:
             answer = await (call.answer() if self._gate is None else self._gate(call))
+            if self._formats is not None:
+                answer = self._formats.negotiated(answer, scope)
         except ClientDisconnectedError:
             return
         except Exception as error:  # the border: any exception of a tool or a gate becomes an answer, and unforeseen ones are logged

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from twins.formats import formats_of
 from twins.openapi_schema import PROBLEM, Components, Schema, in_capitals, without_null, without_own_title
 from twins.operation import QUERY_METHODS, Operation, Parameter
 from twins.problems import PROBLEM_JSON, title_of
@@ -121,7 +122,11 @@ def _body(sent: Sequence[Parameter], operation: Operation, schemas: Components) 
         schema["allOf"] = [{"anyOf": [_with_argument(each, operation, schemas) for each in sent if each.name in operation.route.any_of]}]
     if not operation.accepts_unknown:
         schema["additionalProperties"] = False
-    return {"required": bool(required), "content": {JSON: {"schema": schema}}}
+    content: dict[str, Any] = {JSON: {"schema": schema}}
+    if operation.route.body is not None:
+        # client generators know no text as a body, but they send a file
+        content["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
+    return {"required": bool(required), "content": content}
 
 
 def _with_argument(parameter: Parameter, operation: Operation, schemas: Components) -> Schema:
@@ -137,7 +142,9 @@ def _with_argument(parameter: Parameter, operation: Operation, schemas: Componen
 def _responses(operation: Operation, method: str, schemas: Components) -> dict[str, Any]:
     output = operation.tool.output_schema
     schema = schemas.named(_result_name(operation), output, operation) if output else {"type": "object"}
-    found: dict[str, Any] = {str(operation.status): {"description": title_of(operation.status), "content": {JSON: {"schema": schema}}}}
+    formats = formats_of(operation.tool)
+    content = {JSON: {"schema": schema}} | {name: {"schema": {"type": "string"}} for name in (formats.writers if formats else ())}
+    found: dict[str, Any] = {str(operation.status): {"description": title_of(operation.status), "content": content}}
     return found | {"default": problem_response("Why the call was not answered.")}
 
 

@@ -130,7 +130,13 @@ def _operation_of(tool: Tool, server: str, route: Route) -> Operation:
 
 
 def _check_names(tool: str, route: Route, schemas: Mapping[str, Any]) -> None:
-    named = {"the placeholder": route.placeholders, "query=": tuple(route.query), "lenient=": route.lenient, "any_of=": route.any_of}
+    named = {
+        "the placeholder": route.placeholders,
+        "query=": tuple(route.query),
+        "lenient=": route.lenient,
+        "any_of=": route.any_of,
+        "body=": (route.body,) if route.body else (),
+    }
     for kind, names in named.items():
         if missing := set(names) - set(schemas):
             known = ", ".join(schemas) or "none"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from campus import Problem
 
@@ -87,9 +87,28 @@ ForecastDay = Annotated[
     ),
 ]
 
+CveIds = Annotated[
+    list[str] | str | None,
+    Field(
+        description="Up to 1,000 CVE identifiers: a list, or one text that separates them by commas or white space.",
+        examples=[["CVE-2021-44228", "CVE-2024-3094"]],
+    ),
+]
+Report = Annotated[
+    str | None,
+    Field(
+        description="Text of a scanner's report: SARIF, CycloneDX, the JSON of Trivy or Grype, CSV or plain text, up to 1,000,000 "
+        "characters. CVE identifiers are found by their form, whatever the format. Over HTTP it may also be the whole body of a POST."
+    ),
+]
+
 PROBLEMS: Mapping[str, str] = {
     "invalid_date": "A date is not a calendar day written YYYY-MM-DD.",
     "invalid_cve_id": "A CVE identifier is not of the form CVE-<year>-<number>.",
+    "invalid_cve_ids": "An item of cve_ids contains characters other than ASCII; `detail` says which. Nothing was looked up.",
+    "no_cve_ids": "Neither cve_ids nor report contains a CVE identifier.",
+    "too_many_ids": "A call takes up to 1,000 different CVE identifiers. Split them into several calls.",
+    "report_too_large": "A report has up to 1,000,000 characters. Send it in parts, or only its identifiers.",
     "no_data_for_date": "The archive has no list for that day; `detail` names the days that it has.",
     "no_list_yet": "No list has been made yet. Try again after the time in Retry-After.",
 }

@@ -7,11 +7,13 @@ from datetime import date, datetime
 
 import anyio.to_thread
 
+from buildings.cve.batch import Verdicts, verdicts_of
 from buildings.cve.edition import Edition
 from buildings.cve.forecast_models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast_results import forecast_teaser_of, record_of, sample_forecast
 from buildings.cve.forecast_store import load_forecast, load_record, newest_record_version
 from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict
+from buildings.cve.reports import FoundIds
 from buildings.cve.results import brief_of, feeds_of, fresh_of, teaser_of, verdict_of
 from buildings.cve.sample import sample_edition
 from buildings.cve.settings import CveSettings
@@ -94,6 +96,11 @@ class Latest:
         """The verdict on one CVE; raises Problem 503 while there is no list."""
         edition, _ = self._shown()
         return verdict_of(edition, cve_id, today=now.date())
+
+    def verdicts(self, found: FoundIds, *, now: datetime) -> Verdicts:
+        """The verdicts on many CVEs; raises Problem 503 while there is no list."""
+        edition, _ = self._shown()
+        return verdicts_of(edition, found, today=now.date())
 
     async def archived(self, day: date) -> Brief | None:
         """A past day's brief as it was published."""

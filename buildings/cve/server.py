@@ -2,13 +2,16 @@
 
 from decimal import Decimal
 
+import anyio.to_thread
 from fastmcp import FastMCP
 
-from buildings.cve.arguments import CveId, Day, ForecastDay
+from buildings.cve.arguments import CveId, CveIds, Day, ForecastDay, Report
+from buildings.cve.batch import Verdicts
 from buildings.cve.forecast_models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast_store import forecast_days, load_forecast
 from buildings.cve.latest import CveSite, DayResults, ForecastAnswers
 from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict, either
+from buildings.cve.reports import find_ids
 from buildings.cve.store import archived_days
 from campus import CurrentSite, Problem, access, free, route
 
@@ -19,9 +22,9 @@ mcp = FastMCP(
     "Daily CVE prioritization",
     instructions="Which vulnerabilities to fix first: once a day all CVEs are ranked by known exploitation (CISA KEV), the probability of "
     "exploitation (EPSS) and the days since the KEV listing. Start with brief_teaser, the top three. top_cves_today returns the day's list "
-    "of 25 with its methodology, kev_fresh the week's additions to KEV, cve_verdict the rank of one CVE and why, and archived_brief the "
-    "list of a past day. next_in_kev looks ahead: the 100 CVEs likeliest to be added to KEV within 30 days; next_record shows how past "
-    "lists fared.",
+    "of 25 with its methodology, kev_fresh the week's additions to KEV, cve_verdict the rank of one CVE and why, cve_verdicts those of a "
+    "list of CVEs or of a scanner's report, and archived_brief the list of a past day. next_in_kev looks ahead: the 100 CVEs likeliest to "
+    "be added to KEV within 30 days; next_record shows how past lists fared.",
 )
 
 
@@ -73,6 +76,23 @@ async def cve_verdict(cve_id: CveId, site: CveSite = CurrentSite()) -> Verdict |
     the same; a malformed identifier is refused and costs nothing.
     """
     return site.state.verdict(cve_id, now=site.now())
+
+
+@mcp.tool(
+    title="Verdicts on many CVEs, or on a scanner's report",
+    annotations=READ_ONLY,
+    meta=route("GET|POST /v1/cve/verdicts", body="report") | access(price="0.10"),
+)
+async def cve_verdicts(cve_ids: CveIds = None, report: Report = None, site: CveSite = CurrentSite()) -> Verdicts:
+    """Put up to 1,000 CVEs in the order in which to fix them: pass a list, or paste the report of a scanner.
+
+    Use it on the output of Trivy, Grype or any other scanner. Returns the verdicts, the most urgent first, each with rank,
+    score, KEV status, `patch_by` with the days that are left, ransomware use, EPSS, severity, patch status, vendor and
+    product; then the CVEs that are not ranked, and texts that only look like an identifier. More than 1,000 different
+    identifiers, or none, are refused and cost nothing. Over HTTP, Accept: text/csv or text/markdown selects that format.
+    """
+    found = await anyio.to_thread.run_sync(find_ids, cve_ids, report)
+    return site.state.verdicts(found, now=site.now())
 
 
 @mcp.tool(title="The 25 CVEs of a past day", annotations=READ_ONLY, meta=route("GET /v1/archive/{date}") | access(price="0.05"))

@@ -1,6 +1,7 @@
 """The documents: OpenAPI of every building and of all, with keys, prices and 402; and /.well-known/x402, the payment terms."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from campus.catalog.server import HOW_TO_HIDE, OpenBuilding
@@ -54,7 +55,7 @@ KEYS_ONLY = "Payments per call are not available here. A paid resource returns w
 
 
 def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricing | None) -> dict[str, dict[str, Any]]:
-    """The documents by path: OpenAPI of each building, of all, and of the one that campus.toml names; and the payment terms."""
+    """The documents by path: OpenAPI of each building, of all, and of what GET serves in the one that campus.toml names; payment terms."""
     offers = {one.name: one.offers for one in opened}
     parts: dict[str, Any] = {
         "servers": [config.url],
@@ -75,11 +76,18 @@ def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricin
     documents["/.well-known/x402"] = _payment_terms(config.server.name, config.url, pricing)
     documents["/v1/openapi.json"] = document(operations, config.server.name, "Every tool of every building.")
     if config.server.openapi in by_name:
-        documents["/openapi.json"] = by_name[config.server.openapi]
+        named = next(one for one in opened if one.name == config.server.openapi)
+        short = [by_get(one) for one in operations[named.name] if "GET" in one.methods]
+        documents["/openapi.json"] = document(short, named.server.name, named.server.instructions or "")
     elif "openapi" in config.server.model_fields_set and config.server.openapi not in config.buildings:
         names = ", ".join(by_name)
         raise ConfigError(f"[server] openapi = {config.server.openapi!r} is not an open building; the open buildings are: {names}")
     return documents
+
+
+def by_get(operation: Operation) -> Operation:
+    """The operation as it is called by GET alone: /openapi.json describes no other methods."""
+    return replace(operation, route=replace(operation.route, methods=("GET",)))
 
 
 def _components(pricing: Pricing | None) -> dict[str, Any]:

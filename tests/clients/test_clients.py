@@ -39,7 +39,17 @@ class Tool:
 
 
 FREE = {"list_buildings", "how_to_pay", "about_service", "brief_teaser", "next_teaser", "next_record"}
-PAID = {"top_cves_today", "kev_fresh", "cve_verdict", "a miss", "archived_brief", "a day without a list", "no CVE", "next_in_kev"}
+PAID = {
+    "top_cves_today",
+    "kev_fresh",
+    "cve_verdict",
+    "a miss",
+    "archived_brief",
+    "a day without a list",
+    "no CVE",
+    "next_in_kev",
+    "cve_verdicts",
+}
 CALLS = {
     **{name: Tool(name, "/mcp", f"/v1/gateway/{name}") for name in ("list_buildings", "how_to_pay", "about_service")},
     "brief_teaser": Tool("brief_teaser", "/cve/mcp", "/v1/brief/teaser"),
@@ -52,6 +62,7 @@ CALLS = {
     "next_teaser": Tool("next_teaser", "/cve/mcp", "/v1/next/teaser"),
     "next_record": Tool("next_record", "/cve/mcp", "/v1/next/record"),
     "next_in_kev": Tool("next_in_kev", "/cve/mcp", "/v1/next"),
+    "cve_verdicts": Tool("cve_verdicts", "/cve/mcp", "/v1/cve/verdicts", {"cve_ids": "CVE-2021-44228,CVE-1999-0001"}),
     "no CVE": Tool("cve_verdict", "/cve/mcp", "/v1/cve/{cve_id}", {"cve_id": "CVE-21-4"}),
 }
 REFUSED_WITH_A_KEY = {"a day without a list": (404, "no_data_for_date"), "no CVE": (400, "invalid_cve_id")}

@@ -21,3 +21,4 @@ const { data: forecast } = await client.GET("/v1/next", { params: { query: {} } 
 const rise: number | undefined = forecast?.entries[0]?.factors.rise;
 console.log(JSON.stringify({ name: "next_in_kev", status: 200, ok: rise !== undefined }));
 await read("next_record", client.GET("/v1/next/record"));
+await read("cve_verdicts", client.GET("/v1/cve/verdicts", { params: { query: { cve_ids: ["CVE-2021-44228"] } } }));

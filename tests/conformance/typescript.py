@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).with_name("call_with_typescript.mjs")
 CLIENTS = 3
 RUN_SECONDS = 120
 FREE = {"brief_teaser", "next_teaser", "next_record"}
-TOOLS = FREE | {"top_cves_today", "kev_fresh", "cve_verdict", "archived_brief", "next_in_kev"}
+TOOLS = FREE | {"top_cves_today", "kev_fresh", "cve_verdict", "archived_brief", "next_in_kev", "cve_verdicts"}
 REFUSALS = {"none": "access_required", "cve": None, "recorder": "insufficient_scope", "expired": "key_expired"}
 """The problem code of a paid tool for each key; None if it answers."""
 
@@ -21,7 +21,11 @@ def call_by_typescript(node: Node, campus: ServedCampus) -> list[str]:
     """Call every tool of cve with several keys, print the outcome, return the faults."""
     faults = []
     shutil.copy(SCRIPT, node.folder)
-    arguments = {"cve_verdict": {"cve_id": "CVE-2021-44228"}, "archived_brief": {"date": str(campus.day)}}
+    arguments = {
+        "cve_verdict": {"cve_id": "CVE-2021-44228"},
+        "cve_verdicts": {"cve_ids": ["CVE-2021-44228"]},
+        "archived_brief": {"date": str(campus.day)},
+    }
     for key, code in REFUSALS.items():
         token = "" if key == "none" else getattr(campus.tokens, key)
         script = node.folder / SCRIPT.name

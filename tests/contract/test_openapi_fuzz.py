@@ -19,8 +19,8 @@ FREE = (
     *("/v1/gateway/list_buildings", "/v1/gateway/how_to_pay", "/v1/gateway/about_service"),
     *("/v1/brief/teaser", "/v1/next/teaser", "/v1/next/record"),
 )
-PAID = ("/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/archive/{date}", "/v1/next")
-OWN_REFUSALS = {"no_data_for_date"}
+PAID = ("/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/archive/{date}", "/v1/next", "/v1/cve/verdicts")
+OWN_REFUSALS = {"no_data_for_date", "no_cve_ids", "invalid_cve_ids"}
 EXAMPLES = 15
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 

@@ -1,0 +1,172 @@
+"""Verdicts on many CVEs at once: the answer in rank order, with its CSV and Markdown. Pure."""
+
+import csv
+import io
+from collections.abc import Iterator
+from datetime import date
+from typing import ClassVar
+
+from pydantic import Field
+
+from buildings.cve.edition import Edition
+from buildings.cve.enrichment import PatchStatus, Severity, patch_of
+from buildings.cve.methodology import NOTICES
+from buildings.cve.models import Answer, MissReason, Part
+from buildings.cve.ranking import RankedCve, factors_of
+from buildings.cve.reports import SHOWN_MALFORMED, FoundIds
+from buildings.cve.results import DECIMALS, cause_of_miss
+
+CSV_COLUMNS = (
+    *("rank", "cve_id", "score", "kev", "kev_date_added", "patch_by", "days_left", "ransomware", "epss", "epss_percentile"),
+    *("severity", "patch_status", "vendor", "product"),
+)
+
+
+class BatchVerdict(Part):
+    """The verdict on one of many CVEs."""
+
+    rank: int = Field(description="Rank among all CVEs that are ranked that day, 1 is first.")
+    cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
+    score: float = Field(description="Priority score, 0 to 100, to three decimals. Above 25: in KEV. Above 50: in KEV and listed recently.")
+    kev: bool = Field(description="True if it is in CISA's Known Exploited Vulnerabilities catalog (KEV).")
+    kev_date_added: date | None = Field(description="Day on which CISA added it to KEV; null if not in KEV.")
+    patch_by: date | None = Field(description="Day by which US federal agencies must act, from KEV; null if not in KEV.")
+    days_left: int | None = Field(description="Days from today to `patch_by`; negative if it has passed; null if not in KEV.")
+    ransomware: bool | None = Field(
+        description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
+    )
+    epss: float | None = Field(description="EPSS: probability that it is exploited in the next 30 days, 0 to 1; null if not scored yet.")
+    epss_percentile: float | None = Field(
+        description="Share of all scored CVEs with the same or a lower EPSS, 0 to 1; null if not scored yet."
+    )
+    severity: Severity = Field(description="CVSS severity label; UNKNOWN if no rating is known.")
+    patch_status: PatchStatus = Field(description="no_fix_eol, fix_reference, vendor_advisory or unknown; cve_verdict has the evidence.")
+    vendor: str | None = Field(description="Vendor name; null if it is not known.")
+    product: str | None = Field(description="Product name; null if it is not known.")
+
+
+class BatchMiss(Part):
+    """A CVE that is not ranked."""
+
+    cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
+    reason: MissReason = Field(description="removed_from_kev, not_yet_scored, rejected or unknown; cve_verdict explains it.")
+
+
+class Verdicts(Answer):
+    """The verdicts on many CVEs, in rank order."""
+
+    other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
+
+    stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
+    of: int = Field(description="Number of ranked CVEs.")
+    count: int = Field(description="Number of different CVE identifiers in the call.")
+    found: int = Field(description="Number of verdicts.")
+    overdue: int = Field(description="Number of verdicts whose `patch_by` has passed.")
+    verdicts: tuple[BatchVerdict, ...] = Field(description="CVEs that are ranked, the most urgent first.")
+    misses: tuple[BatchMiss, ...] = Field(description="CVEs that are not ranked, and why, in the order of the call.")
+    malformed_count: int = Field(description="Number of different texts that look like a CVE identifier and are none.")
+    malformed: tuple[str, ...] = Field(description="The first 20 of those texts: nothing was looked up for them.")
+    notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
+
+    def as_csv(self) -> str:
+        """A row for each CVE: verdicts, then misses and malformed texts with what they are in the column `missing`."""
+        out = io.StringIO(newline="")
+        writer = csv.writer(out)
+        writer.writerow((*CSV_COLUMNS, "missing"))
+        for one in self.verdicts:
+            writer.writerow([*(_cell(getattr(one, name)) for name in CSV_COLUMNS), ""])
+        for cve_id, reason in self._absent():
+            writer.writerow(["", _cell(cve_id), *[""] * (len(CSV_COLUMNS) - 2), reason])
+        return out.getvalue()
+
+    def as_markdown(self) -> str:
+        """A summary, a table of the verdicts and a list of what is not ranked."""
+        lines = [
+            f"# CVE verdicts of {self.day}",
+            "",
+            f"{self.count} identifiers: {self.found} of {self.of:,} ranked CVEs, {self.overdue} of them overdue;"
+            f" {len(self.misses)} not ranked, {self.malformed_count} malformed.",
+            "",
+            "| rank | CVE | score | KEV | patch by | days left | ransomware | EPSS | severity | patch | product |",
+            "|---:|---|---:|---|---|---:|---|---:|---|---|---|",
+            *(_row(one) for one in self.verdicts),
+        ]
+        if absent := list(self._absent()):
+            lines += ["", "## Without a verdict", "", *(f"- {_plain(cve_id)}: {reason.replace('_', ' ')}" for cve_id, reason in absent)]
+        return "\n".join([*lines, "", *(f"*{notice}*  " for notice in self.notices), ""])
+
+    def _absent(self) -> Iterator[tuple[str, str]]:
+        yield from ((miss.cve_id, miss.reason) for miss in self.misses)
+        yield from ((text, "malformed") for text in self.malformed)
+
+
+def verdicts_of(edition: Edition, found: FoundIds, *, today: date) -> Verdicts:
+    """The verdicts on all identifiers, the best rank first."""
+    ranked, misses = [], []
+    for cve_id in found.ids:
+        cve = edition.ranked.find(cve_id)
+        if cve is None:
+            misses.append(BatchMiss(cve_id=cve_id, reason=cause_of_miss(edition, cve_id).reason))
+        else:
+            ranked.append(_verdict(edition, cve_id, cve, today))
+    ranked.sort(key=lambda one: one.rank)
+    return Verdicts(
+        ok=True,
+        day=edition.day,
+        sample=edition.is_sample,
+        stale=edition.facts.issues.is_stale(today),
+        of=len(edition.ranked),
+        count=len(found.ids),
+        found=len(ranked),
+        overdue=sum(1 for one in ranked if one.days_left is not None and one.days_left < 0),
+        verdicts=tuple(ranked),
+        misses=tuple(misses),
+        malformed_count=len(found.malformed),
+        malformed=tuple(found.malformed[:SHOWN_MALFORMED]),
+        notices=NOTICES,
+    )
+
+
+def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> BatchVerdict:
+    listing, record = edition.facts.kev.get(cve_id), edition.facts.nvd.get(cve_id)
+    added = listing.date_added if listing else None
+    patch = patch_of(record, cve_id=cve_id, end_of_life=added if listing and listing.end_of_life else None)
+    due = listing.due_date if listing else None
+    return BatchVerdict(
+        rank=cve.rank,
+        cve_id=cve_id,
+        score=round(factors_of(epss=cve.epss, added=added, day=edition.day).score, DECIMALS),
+        kev=listing is not None,
+        kev_date_added=added,
+        patch_by=due,
+        days_left=(due - today).days if due else None,
+        ransomware=True if listing and listing.ransomware else None,
+        epss=cve.epss,
+        epss_percentile=cve.percentile,
+        severity=record.rating.severity if record and record.rating else "UNKNOWN",
+        patch_status=patch.status,
+        vendor=(listing and listing.vendor) or (record and record.vendor) or None,
+        product=(listing and listing.product) or (record and record.product) or None,
+    )
+
+
+def _cell(value: object) -> object:
+    """A value for CSV; a text that a spreadsheet would run as a formula is quoted by an apostrophe."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{value}"
+    return "" if value is None else value
+
+
+def _row(one: BatchVerdict) -> str:
+    cells = (
+        *(one.rank, one.cve_id, one.score, one.kev_date_added, one.patch_by, one.days_left, "yes" if one.ransomware else None, one.epss),
+        *(one.severity, one.patch_status.replace("_", " "), " ".join(_plain(name) for name in (one.vendor, one.product) if name)),
+    )
+    return f"| {' | '.join('' if cell is None else str(cell) for cell in cells)} |"
+
+
+def _plain(text: str) -> str:
+    """A text of others in Markdown: on one line, without a character that has a meaning there."""
+    return "".join(f"\\{character}" if character in "\\`*_{}[]<>()#+!|~&" else character for character in " ".join(text.split()))

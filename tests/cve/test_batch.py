@@ -1,0 +1,157 @@
+"""Verdicts on many CVEs: lists and scanners' reports, the formats of the answer, and hostile input."""
+
+import csv
+import io
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from buildings.cve.reports import find_ids
+from campus import Problem
+
+pytestmark = pytest.mark.anyio
+
+KEV, EPSS, NVD = "/kev.json", "/epss.csv.gz", "/rest/json/cves/2.0"
+REPORTS = Path(__file__).with_name("reports")
+PATH = "/v1/cve/verdicts"
+
+
+@pytest.fixture(params=["http", "mcp"])
+def frame(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def feeds(publisher, make):
+    fresh = make.kev_entry("CVE-2026-7001", date(2026, 8, 1), vendorProject="=Acme|", product="Rocket", knownRansomwareCampaignUse="Known")
+    publisher.put(KEV, make.kev_catalog([fresh, *make.listings(1200)]))
+    publisher.put(EPSS, make.epss_file(make.many_scores(2000) | {"CVE-2026-7001": 0.9, "CVE-2025-5555": 0.42}))
+    publisher.put(NVD, make.nvd_page([make.nvd_record("CVE-2026-9001", vulnStatus="Rejected")]))
+    return publisher
+
+
+async def test_many_cves_are_answered_in_rank_order(feeds, open_test_campus, frame) -> None:
+    async with open_test_campus(feeds.url, frame=frame) as campus:
+        await campus.run("refresh")
+        assert (await campus.call("cve_verdicts", cve_ids=["CVE-2026-7001"])).status == 402
+        key = await campus.key("cve")
+        asked = ["CVE-2025-5555", "cve-2026-9001", "CVE-2026-7001", "CVE-2026-1003", "CVE-2026-7001", "CVE-1999-0001"]
+        found = (await campus.call("cve_verdicts", key=key, cve_ids=asked)).data
+        assert (found["count"], found["found"], found["overdue"], found["malformed_count"]) == (5, 3, 2, 0)
+        assert [one["cve_id"] for one in found["verdicts"]] == ["CVE-2026-7001", "CVE-2026-1003", "CVE-2025-5555"]
+        assert found["misses"] == [
+            {"cve_id": "CVE-2026-9001", "reason": "rejected"},
+            {"cve_id": "CVE-1999-0001", "reason": "unknown"},
+        ]
+        first = found["verdicts"][0]
+        assert (first["patch_by"], first["days_left"], first["ransomware"]) == ("2026-08-15", -6, True)
+        assert (found["verdicts"][2]["patch_by"], found["verdicts"][2]["days_left"]) == (None, None)
+        for one in found["verdicts"]:
+            alone = (await campus.call("cve_verdict", key=key, cve_id=one["cve_id"])).data
+            assert one == {name: alone[{"patch_by": "kev_due_date"}.get(name, name)] for name in one if name != "days_left"} | {
+                "days_left": one["days_left"]
+            }
+        as_text = (await campus.call("cve_verdicts", key=key, cve_ids="CVE-2025-5555, CVE-2026-9001;CVE-2026-7001\nCVE-2026-1003")).data
+        assert as_text["verdicts"] == found["verdicts"]
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in REPORTS.iterdir()))
+async def test_a_report_is_annotated_whatever_its_format(feeds, open_test_campus, frame, file: str) -> None:
+    report = (REPORTS / file).read_text()
+    async with open_test_campus(feeds.url, frame=frame) as campus:
+        await campus.run("refresh")
+        key = await campus.key("cve")
+        found = (await campus.call("cve_verdicts", key=key, report=report)).data
+        assert [one["cve_id"] for one in found["verdicts"]] == ["CVE-2026-7001", "CVE-2025-5555"]
+        assert (found["count"], found["misses"], found["malformed"]) == (2, [], [])
+        if frame == "http":
+            for content_type in ("text/plain", "application/sarif+json", "application/x-www-form-urlencoded", None):
+                headers = {"Authorization": f"Bearer {key}"} | ({"Content-Type": content_type} if content_type else {})
+                as_body = await campus.http.post(PATH, content=report.encode(), headers=headers)
+                assert (as_body.status_code, as_body.json()) == (200, found), content_type
+
+
+async def test_the_answer_is_csv_or_markdown_if_the_caller_prefers_it(feeds, open_test_campus) -> None:
+    async with open_test_campus(feeds.url) as campus:
+        await campus.run("refresh")
+        bearer = {"Authorization": f"Bearer {await campus.key('cve')}"}
+        asked = {"cve_ids": "CVE-2025-5555,CVE-2026-7001,CVE-1999-0001,CVE-2021"}
+
+        async def answered(accept: str) -> Any:
+            answer = await campus.http.get(PATH, params=asked, headers=bearer | {"Accept": accept})
+            assert (answer.status_code, answer.headers["vary"]) == (200, "Accept")
+            return answer
+
+        as_csv = await answered("text/csv")
+        assert as_csv.headers["content-type"] == "text/csv; charset=utf-8"
+        rows = list(csv.DictReader(io.StringIO(as_csv.text, newline="")))
+        assert [(row["rank"] != "", row["cve_id"], row["missing"]) for row in rows] == [
+            (True, "CVE-2026-7001", ""),
+            (True, "CVE-2025-5555", ""),
+            (False, "CVE-1999-0001", "unknown"),
+            (False, "CVE-2021", "malformed"),
+        ]
+        assert (rows[0]["vendor"], rows[0]["kev"], rows[0]["days_left"]) == ("'=Acme|", "yes", "-6"), "no spreadsheet runs a cell"
+        as_markdown = await answered("text/markdown, */*;q=0.1")
+        assert as_markdown.headers["content-type"] == "text/markdown; charset=utf-8"
+        assert "\\|" in as_markdown.text, "a name of others breaks no table"
+        assert "- CVE-1999-0001: unknown" in as_markdown.text
+        for accept in ("*/*", "application/json", "application/json, text/csv;q=0.9", "text/csv;q=0", "image/png", "text/csv;q=x", ""):
+            assert (await answered(accept)).headers["content-type"] == "application/json", accept
+        refused = await campus.http.get(PATH, headers=bearer | {"Accept": "text/csv"})
+        assert (refused.status_code, refused.json()["code"]) == (422, "no_cve_ids")
+
+
+ODD = ["CVE\u20112021\u201144228", "\uff23\uff36\uff25-2021-44228", "CVE-２０２１-44228", "CVE-2021-4422\uff18", "\u0421VE-2021-44228"]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_identifier_in_other_characters_is_refused_in_a_list_and_shown_in_a_report(odd: str) -> None:
+    with pytest.raises(Problem) as refused:
+        find_ids(["CVE-2021-44228", odd], None)
+    assert (refused.value.code, "item 2" in refused.value.detail) == ("invalid_cve_ids", True)
+    found = find_ids(None, f"see {odd} and CVE-2024-3094")
+    assert (list(found.ids), list(found.malformed)) == (["CVE-2024-3094"], [odd])
+    with pytest.raises(Problem) as refused:
+        find_ids(None, f"see {odd}")
+    assert refused.value.code == "no_cve_ids"
+
+
+async def test_more_than_a_call_takes_is_refused(feeds, open_test_campus, frame) -> None:
+    ids = [f"CVE-2026-{1000 + n}" for n in range(1001)]
+    async with open_test_campus(feeds.url, frame=frame) as campus:
+        await campus.run("refresh")
+        key = await campus.key("cve")
+        for arguments, code in [
+            ({"cve_ids": ids}, "too_many_ids"),
+            ({"report": " ".join(ids)}, "too_many_ids"),
+            ({"cve_ids": ids[:600], "report": " ".join(ids[600:])}, "too_many_ids"),
+            ({"report": "x" * 1_000_001}, "report_too_large"),
+            ({"cve_ids": []}, "no_cve_ids"),
+            ({"report": "{" * 20_000}, "no_cve_ids"),
+            ({}, "no_cve_ids"),
+        ]:
+            if arguments.get("cve_ids") == [] and frame == "http":
+                continue  # a query cannot hold an empty list
+            if frame == "mcp" or len(str(arguments)) < 30_000:
+                assert (await campus.call("cve_verdicts", key=key, **arguments)).code == code
+            if frame == "http":
+                bearer = {"Authorization": f"Bearer {key}"}
+                assert (await campus.http.post(PATH, json=arguments, headers=bearer)).json()["code"] == code
+        all_ranked = (await campus.call("cve_verdicts", key=key, cve_ids=",".join(ids[:1000]))).data
+        assert (all_ranked["found"], [one["rank"] for one in all_ranked["verdicts"]]) == (
+            1000,
+            sorted(one["rank"] for one in all_ranked["verdicts"]),
+        )
+        if frame == "http":
+            for body, headers, status in [
+                (b"CVE-2021-44228 " * 350_000, {}, 413),
+                (b"\xff\xfeC\0V\0E\0", {}, 422),
+                (b"CVE-2021-44228\0", {}, 422),
+                (b"\x1f\x8b" + b"\0" * 100, {"Content-Encoding": "gzip"}, 415),
+                (b"[" * 500_000, {"Content-Type": "application/json"}, 400),
+            ]:
+                refused = await campus.http.post(PATH, content=body, headers=bearer | headers)
+                assert refused.status_code == status, body[:20]

@@ -1,0 +1,72 @@
+"""Other formats of an answer by Accept, and a body that is one text argument."""
+
+from typing import Annotated, ClassVar
+
+import pytest
+from fastmcp import FastMCP
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field
+
+from twins import openapi, operations_of, route
+from twins.formats import preferred
+
+AVAILABLE = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
+
+
+class Lines(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    other_formats: ClassVar = {"text/csv": "as_csv"}
+
+    count: int = Field(description="Number of lines.")
+
+    def as_csv(self) -> str:
+        return f"count\r\n{self.count}\r\n"
+
+
+@pytest.mark.parametrize(
+    ("accept", "chosen"),
+    [
+        ("", None),
+        ("*/*", None),
+        ("text/csv", "text/csv"),
+        ("TEXT/CSV; charset=utf-8", "text/csv"),
+        ("text/*", "text/csv"),
+        ("text/markdown, text/csv", "text/markdown"),
+        ("text/csv;q=0.5, text/markdown;q=0.6", "text/markdown"),
+        ("text/html, application/xhtml+xml, */*;q=0.8", None),
+        ("text/csv;q=0.1, application/json;q=0.2", None),
+        ("text/csv;q=0", None),
+        ("text/csv;q=nan", None),
+        ("image/png", None),
+    ],
+)
+def test_the_preferred_format_is_chosen_and_json_if_none_fits(accept: str, chosen: str | None) -> None:
+    assert preferred(accept, AVAILABLE) == chosen
+
+
+@given(st.text())
+def test_any_accept_header_is_read(accept: str) -> None:
+    assert preferred(accept, AVAILABLE) in (None, *AVAILABLE)
+
+
+@pytest.mark.anyio
+async def test_the_document_shows_the_formats_and_the_text_body() -> None:
+    server = FastMCP("Reports")
+
+    @server.tool(meta=route("POST /v1/lines", body="text"))
+    def lines(text: Annotated[str, Field(description="The text.")]) -> Lines:
+        """Count lines."""
+        return Lines(count=text.count("\n"))
+
+    described = openapi(await operations_of(server), title="t", version="1")["paths"]["/v1/lines"]["post"]
+    assert described["responses"]["200"]["content"]["text/csv"] == {"schema": {"type": "string"}}
+    assert described["requestBody"]["content"]["application/octet-stream"] == {"schema": {"type": "string", "format": "binary"}}
+
+    @server.tool(meta=route("POST /v1/others", body="missing"))
+    def others(text: str) -> Lines:
+        """Count lines."""
+        return Lines(count=0)
+
+    with pytest.raises(ValueError, match="'missing' is not one of its arguments"):
+        await operations_of(server)
