@@ -12,7 +12,7 @@ from campus.payments.bazaar import http_extension, mcp_extension
 from campus.payments.networks import Network
 from campus.payments.payment import Sale
 from campus.payments.wire import encoded
-from campus.secrets import HOW_TO_MAKE_A_KEY, check_idempotency_key
+from campus.secrets import HOW_TO_MAKE_A_KEY
 from campus.tool_access import Offer, Price
 from twins import FieldError, Operation, Problem, invalid_request, pointer_to
 
@@ -233,17 +233,14 @@ class Pricing:
         idempotency_key: str | None = None,
         client: str = "",
     ) -> Sale:
-        """The sale of a call that came with a payment from the address `client`. Its answer can be found again by the `idempotency_key`.
+        """The sale of a call from the address `client`. Its answer can be found again by the `idempotency_key`, which the caller checks.
 
-        Problem 400 `idempotency_key_required` if the answer is a secret and there is no key, `weak_idempotency_key` for one that others may
-        send too; Problem 422 if the arguments name no product.
+        Problem 400 `idempotency_key_required` if the answer is a secret and there is no key; Problem 422 if the arguments name no product.
         """
         if offer.access.sells:
             self._check_product(offer.access.sells, arguments, frame)
             if not idempotency_key:
                 raise key_required()
-        if idempotency_key is not None:
-            check_idempotency_key(idempotency_key)
         terms = self.terms(offer, arguments, frame=frame, method=method)
 
         def refused(code: str, reason: str) -> PaymentRequired:

@@ -50,11 +50,9 @@ async def paid(call: Call, offer: Offer, refusal: Problem, payment_gate: Payment
     if payment is None:
         sent = await call.sent()
         key, said = idempotency_key_in(scope, sent), None if sent is None else await as_far_as_valid(call, sent)
-        again = await payment_gate.recalled(offer, said, scope=scope, frame="http", method=method, idempotency_key=key)
-        if again is not None:
-            return delivered(again, call)
         shown = scope["path_params"] if said is None else said
-        raise payment_gate.terms(refusal, offer, shown, frame="http", method=method, idempotency_key=key)
+        again = await payment_gate.unpaid(refusal, offer, said, shown=shown, scope=scope, frame="http", method=method, idempotency_key=key)
+        return delivered(again, call)
     return await bought(call, offer, payment, payment_gate, method=method)
 
 

@@ -48,10 +48,10 @@ class PaidCalls:
             readable = None if unstorable_reason(arguments) else arguments
             key = idempotency_key_in(scope, meta, readable)
             said = None if readable is None else self._as_far_as_valid(offer.tool, readable)
-            again = await self._payment_gate.recalled(offer, said, scope=scope, frame="mcp", method=method, idempotency_key=key)
-            if again is not None:
-                return self._delivered(again, offer)
-            raise self._payment_gate.terms(refused, offer, said, frame="mcp", method=method, idempotency_key=key)
+            again = await self._payment_gate.unpaid(
+                refused, offer, said, shown=said, scope=scope, frame="mcp", method=method, idempotency_key=key
+            )
+            return self._delivered(again, offer)
         require_storable(arguments)
         key = idempotency_key_in(scope, meta, arguments)
         sale = self._payment_gate.sale(

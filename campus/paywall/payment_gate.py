@@ -11,7 +11,7 @@ from campus.caller import Caller, Frame
 from campus.payments.payment import PaidAnswer, Payment, Processor, Sale, StoredAnswer
 from campus.payments.terms import Pricing
 from campus.paywall.admission import ADMISSION, Admission
-from campus.secrets import HOW_TO_MAKE_A_KEY, weakness_of
+from campus.secrets import HOW_TO_MAKE_A_KEY, check_idempotency_key, weakness_of
 from campus.site import CALLER
 from campus.tool_access import Offer
 from twins import Problem
@@ -25,43 +25,45 @@ class PaymentGate:
     processor: Processor
     offered: Callable[[str, str, str], None]
 
-    def terms(
+    async def unpaid(
         self,
         refusal: Problem,
         offer: Offer,
         arguments: Mapping[str, Any] | None,
         *,
+        shown: Mapping[str, Any] | None,
+        scope: Scope,
         frame: Frame,
         method: str,
-        idempotency_key: str | None = None,
-    ) -> Problem:
-        """The refusal with its payment terms, and a warning if the Idempotency-Key would be refused. A 403 is returned unchanged."""
-        if refusal.status != 402:
-            return refusal
-        self.offered(offer.building, offer.tool, frame)
-        return self.pricing.refusal(_warned(refusal, idempotency_key), offer, arguments, frame=frame, method=method)
+        idempotency_key: str | None,
+    ) -> PaidAnswer:
+        """The answer that a call without a payment bought before. Raises the refusal, with the payment terms, if it bought none.
 
-    async def recalled(
-        self, offer: Offer, arguments: Mapping[str, Any] | None, *, scope: Scope, frame: Frame, method: str, idempotency_key: str | None
-    ) -> PaidAnswer | None:
-        """The answer that a call bought earlier, found by its Idempotency-Key and network address; the call itself brings no payment.
-
-        From another address, the same key receives the terms. A payment by the same wallet then finds the answer and is not charged.
+        It is found by its Idempotency-Key and network address. From another address, the same key receives the terms; a payment by the
+        same wallet then finds the answer and is not charged. `arguments` are None if they cannot be read; `shown` are those in the terms.
         """
-        if (
-            arguments is None
-            or idempotency_key is None
-            or weakness_of(idempotency_key)
-            or not self.pricing.names_purchase(offer, arguments)
-        ):
-            return None
-        sale = self.sale(offer, arguments, scope=scope, frame=frame, method=method, idempotency_key=idempotency_key)
-        return await self.processor.recall(sale)
+        weakness = None if idempotency_key is None else weakness_of(idempotency_key)
+        if idempotency_key is not None and weakness is None and arguments is not None and self.pricing.names_purchase(offer, arguments):
+            sale = self._sale(offer, arguments, scope=scope, frame=frame, method=method, idempotency_key=idempotency_key)
+            if (again := await self.processor.recall(sale)) is not None:
+                return again
+        if refusal.status != 402:
+            raise refusal
+        self.offered(offer.building, offer.tool, frame)
+        raise self.pricing.refusal(_warned(refusal, weakness), offer, shown, frame=frame, method=method)
 
     def sale(
         self, offer: Offer, arguments: Mapping[str, Any], *, scope: Scope, frame: Frame, method: str, idempotency_key: str | None
     ) -> Sale:
-        """The sale of a call that came with a payment, to the address that it came from."""
+        """The sale of a call that came with a payment, to the address that it came from. Problem 400 for a weak Idempotency-Key."""
+        sale = self._sale(offer, arguments, scope=scope, frame=frame, method=method, idempotency_key=idempotency_key)
+        if idempotency_key is not None:
+            check_idempotency_key(idempotency_key)
+        return sale
+
+    def _sale(
+        self, offer: Offer, arguments: Mapping[str, Any], *, scope: Scope, frame: Frame, method: str, idempotency_key: str | None
+    ) -> Sale:
         client = network_of(_address(scope))
         return self.pricing.sale(offer, arguments, frame=frame, method=method, idempotency_key=idempotency_key, client=client)
 
@@ -84,10 +86,11 @@ def _address(scope: Scope) -> str:
     return address
 
 
-def _warned(refusal: Problem, idempotency_key: str | None) -> Problem:
-    if idempotency_key is None or (reason := weakness_of(idempotency_key)) is None:
+def _warned(refusal: Problem, weakness: str | None) -> Problem:
+    """The refusal with a warning if the Idempotency-Key that was sent would be refused."""
+    if weakness is None:
         return refusal
-    warning = f"The Idempotency-Key that was sent {reason}, and a payment that comes with it would be refused. {HOW_TO_MAKE_A_KEY}."
+    warning = f"The Idempotency-Key that was sent {weakness}, and a payment that comes with it would be refused. {HOW_TO_MAKE_A_KEY}."
     return Problem(
         refusal.status, refusal.code, f"{refusal.detail} {warning}", errors=refusal.errors, headers=refusal.headers, **refusal.more
     )

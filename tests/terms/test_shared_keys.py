@@ -1,11 +1,14 @@
 """Two callers with the same Idempotency-Key, and guessable keys: nobody gets another caller's answer with them."""
 
+import sys
+from types import FrameType
 from typing import Any
 
 import httpx
 import pytest
 from terms.paid_campus import DAY, DOLLAR, PATH, PaidCampus, open_paid_campus
 
+from campus.secrets import weakness_of
 from campus.testing import ORIGIN
 from campus.testing.payments import PAYMENT, Payer, headers_of, new_wallet, terms_of
 
@@ -88,6 +91,24 @@ async def test_a_guessable_key_buys_nothing_and_the_refusal_says_how_to_make_one
         assert "Idempotency-Key" in said["detail"], "a caller who only asks for the terms learns it before paying"
         assert await paid_campus.earned() == 0
         assert paid_campus.facilitator.calls == []
+
+
+@pytest.mark.parametrize("key", [STRONG, WEAK[0]])
+@pytest.mark.parametrize("frame", FRAMES)
+async def test_a_call_for_the_terms_judges_its_idempotency_key_once(frame: str, key: str) -> None:
+    judged = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal judged
+        judged += event == "call" and frame.f_code is weakness_of.__code__
+
+    async with open_paid_campus() as paid_campus:
+        sys.setprofile(count)
+        try:
+            status, _ = await call(paid_campus, frame, key)
+        finally:
+            sys.setprofile(None)
+    assert (status, judged) == (402, 1)
 
 
 async def test_an_answer_without_a_key_is_returned_again_only_to_the_address_that_bought_it() -> None:
