@@ -14,7 +14,7 @@ LONGEST_NAME = 80
 NOUNS = {"arguments": "argument", "body": "body member", "query": "query parameter", "path": "path parameter"}
 WHOLES = {"arguments": "the arguments", "body": "the body", "query": "the query string", "path": "the path"}
 PLAIN_NAME = re.compile(r"[\w.~-]+")
-# How a message begins that continues a sentence: "argument count" + "should be a valid integer".
+# How a message begins if it continues a sentence: "argument count" + "should be a valid integer".
 CONTINUES = ("is ", "are ", "has ", "must ", "should ", "cannot ", "may ", "needs ")
 PROBLEM_JSON = "application/problem+json"
 NO_TYPE = "about:blank"

@@ -16,7 +16,7 @@ class CveSettings(Settings):
     kev_mirror_url: str | None = Field(
         "https://raw.githubusercontent.com/cisagov/kev-data/develop/known_exploited_vulnerabilities.json", pattern=URL
     )
-    """Read when kev_url cannot be: CISA answers 403 to some clouds. It may lag behind."""
+    """Read if kev_url cannot be read: CISA answers 403 to some clouds. It may lag behind."""
     epss_url: str = Field("https://epss.empiricalsecurity.com/epss_scores-current.csv.gz", pattern=URL)
     nvd_url: str = Field("https://services.nvd.nist.gov/rest/json/cves/2.0", pattern=URL)
     """The API; or a file in its format, where the address ends in .json or .json.gz."""
