@@ -108,7 +108,7 @@ def access_of(meta: Mapping[str, Any] | None) -> Access | None:
 
 @dataclass(frozen=True)
 class Offer:
-    """One tool as it is sold here: the author's word, overruled by the operator's."""
+    """One tool as it is sold here: as its author declared it, overridden by the operator."""
 
     building: str
     tool: str

@@ -1,5 +1,6 @@
 """What an agent reads before it pays: each limit, the Idempotency-Key that a purchase needs, and which hosts can pay at all."""
 
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ def paid_tools(**prices: str) -> Building:
     return Building(mcp)
 
 
-def opened(frame: Frame, *, checkout_too: bool = True, **prices: str) -> Any:
+def opened(frame: Frame, *, checkout_too: bool = True, **prices: str) -> AbstractAsyncContextManager[TestCampus]:
     sells = {"checkout": checkout} if checkout_too else {}
     buildings = {"paid_tools": paid_tools(**prices), "gateway": gateway, **sells}
     table = {"grants": ["keys"]} if checkout_too else {}

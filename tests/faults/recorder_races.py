@@ -17,7 +17,11 @@ async def test_simultaneous_requests_never_exceed_a_limit(
     storage_url: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    async with open_recorder(storage=storage_url) as one, open_recorder(storage=storage_url, clock=one.clock) as other:
+    settings = {"monitors_per_host": ROUNDS}
+    async with (
+        open_recorder(storage=storage_url, settings=settings) as one,
+        open_recorder(storage=storage_url, clock=one.clock, settings=settings) as other,
+    ):
         recorders = [one, other]
         await one_of_two_registrations(recorders, rounds=ROUNDS)
         for _ in range(KEYS):

@@ -30,8 +30,9 @@ def library() -> Building:
 
 
 @pytest.fixture(params=["http", "mcp"])
-def frame(request: pytest.FixtureRequest) -> Any:
-    return request.param
+def frame(request: pytest.FixtureRequest) -> Frame:
+    frame: Frame = request.param
+    return frame
 
 
 async def test_every_building_is_listed_with_tools_prices_and_addresses(frame: Frame) -> None:

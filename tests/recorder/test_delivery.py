@@ -1,10 +1,9 @@
 """Alerts by webhook: signed, in order, at least once under one id, at the pace that the target asks for."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
-from recorder.receivers import Receiver
+from recorder.receivers import Received, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 from standardwebhooks import Webhook, WebhookVerificationError
 
@@ -16,8 +15,8 @@ from campus.testing import Clock
 pytestmark = pytest.mark.anyio
 
 
-def verify(received: Any, secret: str) -> None:
-    """As Standard Webhooks says that a receiver does, but for the age of the message, which a clock of the tests' sets."""
+def verify(received: Received, secret: str) -> None:
+    """Verify as Standard Webhooks asks receivers to, except the age of the message, which depends on the test's clock."""
     headers, body = received.headers, received.body.decode()
     expected = Webhook(secret).sign(headers["webhook-id"], datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC), body)
     assert expected in headers["webhook-signature"].split(" ")

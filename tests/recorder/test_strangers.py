@@ -1,7 +1,7 @@
 """What strangers do delays nobody else's alerts: receivers that hang, names that are not found, monitors without number."""
 
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -38,7 +38,7 @@ async def delivering(recorder: Recorder) -> AsyncIterator[None]:
         tasks.cancel_scope.cancel()
 
 
-async def until(condition: Any) -> None:
+async def until(condition: Callable[[], object]) -> None:
     with anyio.fail_after(PATIENCE):
         while not condition():  # noqa: ASYNC110  # what is waited for happens in a server, which rings no bell
             await anyio.sleep(0.02)

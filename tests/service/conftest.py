@@ -9,6 +9,7 @@ from fastmcp import FastMCP
 from pydantic import BaseModel, ConfigDict
 
 from campus import Building, Caller, Check, CurrentCaller, CurrentSite, Page, Problem, Request, Response, Site, access, free, route
+from campus.testing import Frame
 
 SENTINEL = "paid-for-and-delivered"
 
@@ -74,5 +75,6 @@ def shop() -> Building:
 
 
 @pytest.fixture(params=["http", "mcp"])
-def frame(request: pytest.FixtureRequest) -> Any:
-    return request.param
+def frame(request: pytest.FixtureRequest) -> Frame:
+    frame: Frame = request.param
+    return frame

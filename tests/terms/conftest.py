@@ -1,10 +1,11 @@
 """Both frames."""
 
-from typing import Any
-
 import pytest
+
+from campus.testing import Frame
 
 
 @pytest.fixture(params=["http", "mcp"])
-def frame(request: pytest.FixtureRequest) -> Any:
-    return request.param
+def frame(request: pytest.FixtureRequest) -> Frame:
+    frame: Frame = request.param
+    return frame
