@@ -20,6 +20,7 @@ from campus.alerts import TokenBuckets
 from campus.app import Campus
 from campus.catalog.loader import LoadedBuilding, RemoteServer
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server, put_first
+from campus.config import DirectMode
 from campus.errors import EXPLAINED_AT, CampusError, Unreachable, upstream_unavailable
 from campus.http.edge import Edge, Router
 from campus.http.pages import own_routes, page_entry, pages_app
@@ -29,10 +30,10 @@ from campus.pages.routes import own_entries
 from campus.pages.visitors import Visitors
 from campus.paywall.admission import Paywall
 from campus.paywall.http import gate
-from campus.paywall.mcp import PaywallMiddleware, current_scope, refusal
+from campus.paywall.mcp import McpPaywall, PaywallMiddleware, current_scope, refusal
 from campus.paywall.mcp_payments import PaidCalls
 from campus.paywall.payment_gate import PaymentGate
-from twins import ArgumentChecker, Operation, RouteEntry, RouteTable, Twins, serve_schemas
+from twins import ArgumentChecker, DirectMcp, Operation, RouteEntry, RouteTable, Twins, serve_schemas
 
 START, API, KEYS = "/", "/docs/api", "/keys"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -90,8 +91,9 @@ class Endpoints:
         campus, payment_gate = self._campus, payment_gate_of(self._campus)
         checkers = {name: ArgumentChecker(opened.server, operation) for name, operation in opened.operations.items()}
         paid = PaidCalls(payment_gate, checkers) if payment_gate else None
-        put_first(opened.server, PaywallMiddleware(campus.sites[opened.name], opened.offers, checkers, self._paywall, paid))
-        async with open_mcp(opened) as app:
+        mcp_gate = McpPaywall(campus.sites[opened.name], opened.offers, checkers, self._paywall, paid)
+        put_first(opened.server, PaywallMiddleware(mcp_gate))
+        async with open_mcp(opened, mcp_gate, direct_mcp=campus.plan.config.server.direct_mcp) as app:
             guarded = gate(campus.sites[opened.name], opened.offers, self._paywall, payment_gate)
             self._twins[opened.name] = Twins.of(
                 opened.server,
@@ -195,12 +197,16 @@ def payment_gate_of(campus: Campus) -> PaymentGate | None:
 
 
 @asynccontextmanager
-async def open_mcp(opened: OpenBuilding) -> AsyncIterator[ASGIApp]:
-    """A building's MCP endpoint, with its lifespan."""
+async def open_mcp(opened: OpenBuilding, gate: McpPaywall, *, direct_mcp: DirectMode) -> AsyncIterator[ASGIApp]:
+    """A building's MCP endpoint, with its lifespan. Plain requests are answered directly, unless the configuration turns that off."""
     await serve_schemas(opened.server)
-    app = opened.server.http_app(path=opened.mcp_path, stateless_http=True)
+    app = opened.server.http_app(path=opened.mcp_path, stateless_http=True, json_response=False, host_origin_protection=False)
     async with app.router.lifespan_context(app):
-        yield app
+        if direct_mcp == "off":
+            yield app
+        else:
+            checkers = gate.checkers.values()
+            yield DirectMcp(app, opened.server, checkers, gate=gate, stateless=True, explains=direct_mcp == "explain")
 
 
 def is_shared_link(opened: OpenBuilding, operation: Operation) -> bool:

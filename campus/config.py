@@ -75,6 +75,9 @@ def _read_admin(address: Any) -> Listen | None:
     return address if isinstance(address, Listen) else read_listen(str(address))
 
 
+DirectMode = Literal["on", "off", "explain"]
+
+
 class ServerTable(Table):
     """[server]: the service's name and addresses."""
 
@@ -87,6 +90,8 @@ class ServerTable(Table):
     """The operator's listener, for metrics and the details of /readyz; `off` is the same as leaving it out."""
     trusted_proxies: tuple[Annotated[str, AfterValidator(read_network)], ...] = LOOPBACK_PROXIES
     """Proxies in front of campus, whose headers about the caller's address and scheme are trusted."""
+    direct_mcp: DirectMode = "on"
+    """Whether plain MCP requests are answered without the MCP server; `explain` also says which way each took, in a header."""
 
     @model_validator(mode="after")
     def listens_once_at_an_address(self) -> Self:

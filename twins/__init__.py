@@ -1,4 +1,4 @@
-"""HTTP routes, OpenAPI and problems for any FastMCP server, made from its tools.
+"""HTTP routes, OpenAPI and problems for any FastMCP server, made from its tools; and MCP answered without the server, where that is plain.
 
     app = attach(mcp)                                     # MCP at /mcp, every tool's twin, /openapi.json
     twins = await Twins.open(mcp, gate=gate)              # or in parts: operations, and a table of their routes
@@ -7,8 +7,10 @@
 
 Where to look: a tool declares its route (annotation) and becomes an operation (operation). Its arguments are read
 (arguments, parameter_decoding, json_reader) and checked (argument_checks). A call passes the gate (call) and runs the
-tool's function (direct_call) or goes through its server. The result becomes bytes (results, responses). routes finds the
-endpoint of a path, openapi describes all operations.
+tool's function (direct_call, within tool_context) or goes through its server. The result becomes bytes (results, responses).
+routes finds the endpoint of a path, openapi describes all operations. Over MCP, plain requests take the same way without
+their server (mcp_endpoint): read strictly (mcp_messages), called through a gate (mcp_call), and answered (mcp_results,
+mcp_exchange).
 """
 
 from twins.annotation import route
@@ -18,6 +20,9 @@ from twins.call import Call, Gate
 from twins.direct_call import RequestDependency
 from twins.fastmcp_internals import serve_schemas
 from twins.json_reader import Unstorable, read_json, require_storable, unstorable_reason
+from twins.mcp_call import McpCall, McpGate, McpResult, with_meta
+from twins.mcp_endpoint import DirectMcp
+from twins.mcp_messages import ServerAnswers
 from twins.openapi_document import openapi, problem_response
 from twins.operation import QUERY_METHODS, Operation, Parameter, operation_of
 from twins.parameter_decoding import resolve_reference
@@ -31,14 +36,19 @@ __all__ = [
     "Answer",
     "ArgumentChecker",
     "Call",
+    "DirectMcp",
     "FieldError",
     "Gate",
+    "McpCall",
+    "McpGate",
+    "McpResult",
     "Operation",
     "Parameter",
     "Problem",
     "RequestDependency",
     "RouteEntry",
     "RouteTable",
+    "ServerAnswers",
     "Twins",
     "Unstorable",
     "attach",
@@ -58,4 +68,5 @@ __all__ = [
     "send_answer",
     "serve_schemas",
     "unstorable_reason",
+    "with_meta",
 ]

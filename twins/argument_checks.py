@@ -45,6 +45,10 @@ class ArgumentChecker:
         tool = self.operation.tool
         return DirectTool(self._server, tool) if type(tool) is FunctionTool and allows_direct_calls(self._server) else None
 
+    def has_misplaced_booleans(self, arguments: Mapping[str, Any]) -> bool:
+        """True if a boolean was sent where the tool takes a number, which its validator would accept."""
+        return self._has_own_rules and not SUSPECTS.isdisjoint(map(type, arguments.values())) and bool(self._booleans.find(arguments))
+
     def precheck(self, arguments: Mapping[str, Any], method: str | None = None) -> None:
         """Raises Problem 422 for what a validator would accept, and for what another server would reject in its own words."""
         if self._booleans.find(arguments) or (self._is_proxied and self._wrong_names(arguments, method)):

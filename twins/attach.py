@@ -4,8 +4,9 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+import fastmcp
 from fastmcp import FastMCP
 from fastmcp.tools import Tool
 from pydantic_core import to_json
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from twins.argument_checks import ArgumentChecker
 from twins.call import ONE_MEBIBYTE, Gate, Twin
 from twins.fastmcp_internals import every_tool, serve_schemas
+from twins.mcp_endpoint import DirectMcp
 from twins.openapi_document import openapi
 from twins.operation import Operation, operation_of
 from twins.problems import NO_TYPE
@@ -113,44 +115,69 @@ def _check(tool: Tool) -> None:
         raise ValueError(f"tool {tool.name!r} runs only as a background task, which cannot be called over HTTP")
 
 
-class _TwinsFirst:
-    """ASGI middleware: the twins and the document at their paths, the rest of the app at all others."""
-
-    def __init__(self, app: ASGIApp, attached: "_Attached") -> None:
-        self._app = app
-        self._attached = attached
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._attached.table.find(scope["path"]) if scope["type"] == "http" else None
-        if found is None:
-            await self._app(scope, receive, send)
-        else:
-            endpoint, scope["path_params"] = found
-            await endpoint(scope, receive, send)
-
-
 @dataclass
 class _Attached:
-    """The routes of an attached app: none before its lifespan begins."""
+    """What an attached app serves beside its server: nothing before its lifespan begins. `direct` makes the direct MCP endpoint."""
 
+    mcp_path: str
     table: RouteTable = field(default_factory=RouteTable)
+    direct: Callable[[ASGIApp], ASGIApp] | None = None
 
 
-def attach(server: FastMCP[Any], *, name: str | None = None, mcp_path: str = "/mcp") -> Starlette:
+class _TwinsFirst:
+    """ASGI middleware: the twins and the document at their paths, the direct MCP endpoint at its own, the rest of the app at all others."""
+
+    def __init__(self, app: ASGIApp, attached: _Attached) -> None:
+        self._app = app
+        self._attached = attached
+        self._mcp: tuple[Any, ASGIApp] = None, app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        attached = self._attached
+        found = attached.table.find(scope["path"]) if scope["type"] == "http" else None
+        if found is not None:
+            endpoint, scope["path_params"] = found
+            await endpoint(scope, receive, send)
+        elif attached.direct is not None and scope["type"] == "http" and scope["path"] == attached.mcp_path:
+            if self._mcp[0] is not attached.direct:  # once for each lifespan
+                self._mcp = attached.direct, attached.direct(self._app)
+            await self._mcp[1](scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def attach(
+    server: FastMCP[Any],
+    *,
+    name: str | None = None,
+    mcp_path: str = "/mcp",
+    stateless: bool | None = None,
+    direct_mcp: Literal["on", "off", "explain"] = "on",
+) -> Starlette:
     """An ASGI app of any FastMCP server: its MCP endpoint, a twin of every tool, and /openapi.json.
 
-    `uvicorn.run(attach(mcp))`. The tools are listed when the app starts.
+    `uvicorn.run(attach(mcp))`. The tools are listed when the app starts. Plain MCP requests are answered without the server's
+    own app, unless `direct_mcp` is off or FastMCP's setting json_response is on; with `explain` a header of each answer says
+    which way it took. `stateless` serves the versions with a handshake without sessions, which makes them as quick as the
+    current version (default: FastMCP's setting stateless_http).
     """
-    attached = _Attached()
-    app = server.http_app(path=mcp_path, middleware=[Middleware(_TwinsFirst, attached)])
+    stateless = fastmcp.settings.stateless_http if stateless is None else stateless
+    is_direct = direct_mcp != "off" and not fastmcp.settings.json_response
+    attached = _Attached(mcp_path)
+    app = server.http_app(path=mcp_path, stateless_http=stateless, middleware=[Middleware(_TwinsFirst, attached)])
     start = app.router.lifespan_context
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[Any]:
         async with start(app) as state:
             await serve_schemas(server)
-            twins = await Twins.open(server, name=name)
+            operations = await operations_of(server, name=name)
+            checkers = {operation.name: ArgumentChecker(server, operation) for operation in operations}
+            twins = Twins.of(server, operations, checkers=checkers)
             attached.table = RouteTable.merged([twins.table, RouteTable([_document(server, twins)])])
+            if is_direct:
+                explains = direct_mcp == "explain"
+                attached.direct = lambda own: DirectMcp(own, server, checkers.values(), stateless=stateless, explains=explains)
             yield state
 
     app.router.lifespan_context = lifespan

@@ -26,8 +26,8 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 from starlette.types import Scope
 from uncalled_for import get_dependency_parameters
 
-from twins.fastmcp_internals import ToolContext, reset, shared_scope
-from twins.tool_errors import timed_out
+from twins.tool_context import ToolContext, reset, shared_scope
+from twins.tool_errors import ToolTimeoutProblem
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -105,7 +105,7 @@ class DirectTool:
             reset(entered)
 
     async def _in_time(self, arguments: Mapping[str, Any], scope: Scope, *, seconds: float) -> Any:
-        late = timed_out(seconds)
+        late = ToolTimeoutProblem(seconds)
         with anyio.move_on_after(seconds) as limit:
             value = await self._injected(arguments, scope)
             # A function that never awaits cannot be stopped: it may return after its time.

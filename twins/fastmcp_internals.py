@@ -1,32 +1,24 @@
-"""Every private name of FastMCP and mcp that twins uses, each with its reason.
+"""Every private name of FastMCP and mcp that twins uses, each with its reason; those about a running tool are in tool_context.
 
 Written against FastMCP 4.1.2 and mcp 2.3. tests/twins/test_fastmcp_internals.py fails if an upgrade changes one of them.
 """
 
-import weakref
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from contextvars import Token
-from typing import Any, cast
-from uuid import uuid4
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from fastmcp import Context, FastMCP
+from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
-from fastmcp.server.context import _current_context, reset_transport, set_transport
-from fastmcp.server.dependencies import FastMCPRequestContext, _current_server, fastmcp_request_ctx
+from fastmcp.server.context import reset_transport, set_transport
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.middleware.dereference import DereferenceRefsMiddleware
+from fastmcp.server.mixins.mcp_operations import _normalize_call_tool_result
 from fastmcp.server.providers import LocalProvider
+from fastmcp.server.transforms import Transform
 from fastmcp.tools import Tool
-from mcp.server.connection import Connection
-from mcp.server.context import ServerRequestContext
-from mcp.server.session import ServerSession
-from mcp.shared.dispatcher import DispatchContext
-from mcp.shared.exceptions import NoBackChannelError
-from mcp_types.version import LATEST_MODERN_VERSION
-from starlette.requests import Request
-from starlette.types import Scope
-from uncalled_for import SharedContext
+from fastmcp.tools.base import ToolResult
+from fastmcp.utilities.exceptions import get_http_status_code, is_timeout_error
+from mcp_types import SERVER_INFO_META_KEY
+from mcp_types.methods import serialize_server_result
 
 CALL_HOOKS = ("__call__", "_dispatch_handler", "on_message", "on_request", "on_call_tool")
 
@@ -70,11 +62,15 @@ def allows_direct_calls(server: FastMCP[Any]) -> bool:
 
 
 def _wraps_calls(middleware: Middleware) -> bool:
+    return not getattr(type(middleware), "twin_safe", False) and _overrides(middleware, CALL_HOOKS)
+
+
+def _overrides(middleware: Middleware, hooks: Iterable[str]) -> bool:
     kind = type(middleware)
-    if getattr(kind, "twin_safe", False):
+    if kind is DereferenceRefsMiddleware and "on_list_tools" in hooks:  # FastMCP's own, the same for every caller
         return False
-    overridden = (getattr(kind, hook, None) is not getattr(Middleware, hook) for hook in CALL_HOOKS)
-    return any(overridden) or not vars(middleware).keys().isdisjoint(CALL_HOOKS)
+    overridden = (getattr(kind, hook, None) is not getattr(Middleware, hook) for hook in hooks)
+    return any(overridden) or not vars(middleware).keys().isdisjoint(hooks)
 
 
 def is_proxied(tool: Tool) -> bool:
@@ -101,121 +97,99 @@ class DirectCallGuard:
         """True if neither the tool nor what runs around it has changed."""
         return self._lengths() == self._then and (self._holder is None or self._holder._components.get(self._key) is self._held)
 
-    def _lengths(self) -> tuple[int, int, int, int]:
+    @property
+    def is_local(self) -> bool:
+        """True if the tool is one of the server's own, not of a provider that may decide at each call."""
+        return self._holder is not None
+
+    def _lengths(self) -> tuple[int, ...]:
+        """A new version of the tool, or one that hides it, is one more component."""
         server, holder = self._server, self._holder
-        return len(server._transforms), len(server.middleware), len(server._extensions), len(holder._transforms) if holder else 0
+        own = len(server._transforms), len(server.middleware), len(server._extensions), len(server.providers)
+        return (*own, len(holder._transforms), len(holder._components)) if holder else own
 
 
-class _Nobody:
-    """The back-channel to a caller over plain HTTP: notifications are dropped, requests raise an error."""
+def is_as_shipped(server: FastMCP[Any]) -> bool:
+    """True if mcp's and FastMCP's own code alone handles the server's messages, up to the tools.
 
-    can_send_request = False
-    message_metadata = None
-    request_id = None
-    transport = None
-
-    async def send_raw_request(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> dict[str, Any]:
-        raise NoBackChannelError(method)
-
-    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> None:
-        """Dropped: nobody listens."""
-
-    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Dropped: nobody listens."""
-
-
-class _SilentSession(ServerSession):
-    """A session without a client. mcp's own session would drop log messages too, with a warning for each."""
-
-    async def send_log_message(self, *_: Any, **__: Any) -> None:
-        """Dropped: nobody listens."""
-
-
-class TwinRequestContext(FastMCPRequestContext):
-    """FastMCP's request context for a call over HTTP; most of its attributes are made when a tool first reads them.
-
-    Without it `ctx.info`, `ctx.request_id`, `ctx.get_state` and `get_http_request()` raise. Its protocol version is the
-    one without a back-channel, so that `ctx.elicit` and its like raise FastMCP's own error.
+    `_mcp_server` is mcp's server: its middleware, its cache hints and its handler of `tools/call` may be replaced. An author's
+    transform may treat callers differently.
     """
-
-    meta = None
-    protocol_version = LATEST_MODERN_VERSION
-    close_sse_stream = None
-
-    def __init__(self, server: FastMCP[Any], scope: Scope) -> None:
-        self._server = server
-        self._scope = scope
-
-    def __getattr__(self, name: str) -> Any:
-        match name:
-            case "request":
-                value: Any = Request(self._scope)
-            case "request_id":
-                value = self._scope.get("request_id") or uuid4().hex
-            case "session":
-                connection = Connection.from_envelope(LATEST_MODERN_VERSION, None, None)
-                value = _SilentSession(cast(DispatchContext[Any], _Nobody()), connection)
-            case "lifespan_context":
-                value = self._server._lifespan_result or {}
-            case "_srctx":
-                value = ServerRequestContext(
-                    session=self.session,
-                    lifespan_context=self.lifespan_context,
-                    protocol_version=self.protocol_version,
-                    method="tools/call",
-                    request_id=self.request_id,
-                    request=self.request,
-                )
-            case _:
-                raise AttributeError(name)
-        setattr(self, name, value)
-        return value
+    low = server._mcp_server
+    kinds = [type(each).__name__ for each in low.middleware]
+    entry = low.get_request_handler("tools/call")
+    return (
+        kinds == ["FastMCPServerMiddleware", "RequestStateBoundary"]
+        and not low.cache_hints.keys() & {"tools/call"}
+        and entry is not None
+        and entry.handler == server._on_call_tool
+        and all(_treats_all_alike(each) for each in server._transforms)
+        and "call_tool" not in vars(server)
+        and type(server).call_tool is FastMCP.call_tool
+    )
 
 
-class ToolContext:
-    """Sets FastMCP's context variables for a call that did not come over MCP.
-
-    `entered = context.enter(scope)`, and `reset(entered)` after the call, also after an exception. The variables are set
-    directly: `async with Context(…)` takes several times as long, opens a new scope for `Shared()` in each call, and has
-    no request.
-    """
-
-    def __init__(self, server: FastMCP[Any]) -> None:
-        self._server = server
-        self._reference = weakref.ref(server)
-
-    def enter(self, scope: Scope, *, shares: bool = True) -> list[Token[Any]]:
-        """Set the variables; returns what `reset` needs. `shares` is for functions with dependencies that FastMCP resolves.
-
-        `_shared_context_snapshot` is the server's own scope for `Shared()`; FastMCP's MCP side applies it in the same way.
-        """
-        server = self._server
-        entered: list[Token[Any]] = [
-            fastmcp_request_ctx.set(TwinRequestContext(server, scope)),
-            _current_context.set(Context(server)),
-            _current_server.set(self._reference),
-        ]
-        if shares and server._shared_context_snapshot:
-            entered += [variable.set(value) for variable, value in server._shared_context_snapshot.items()]
-        return entered
+def lists_the_same_to_all(server: FastMCP[Any]) -> bool:
+    """True if a list or a handshake depends on nothing but the server's components: every caller receives the same."""
+    hooks = (*CALL_HOOKS, "on_list_tools", "on_initialize", "on_discover")
+    authors = [each for each in server.middleware if not getattr(type(each), "twin_safe", False)]
+    local = [provider for provider in server.providers if type(provider) is LocalProvider]
+    return (
+        is_as_shipped(server)
+        and len(local) == len(server.providers)
+        and not any(_overrides(each, hooks) for each in authors)
+        and not server._extensions
+        and server._list_page_size is None
+        and type(server).list_tools is FastMCP.list_tools
+        and not any(getattr(each, "auth", None) for provider in local for each in provider._components.values())
+        and all(_treats_all_alike(each) for provider in local for each in provider._transforms)
+    )
 
 
-def reset(entered: Sequence[Token[Any]]) -> None:
-    """Give the context variables their previous values."""
-    for token in reversed(entered):
-        token.var.reset(token)
+def _treats_all_alike(transform: Transform) -> bool:
+    """True for FastMCP's own transforms, and for those whose class has `twin_safe = True`: every caller gets the same tools."""
+    return getattr(type(transform), "twin_safe", False) or type(transform).__module__.startswith("fastmcp.")
 
 
-@asynccontextmanager
-async def shared_scope() -> AsyncIterator[None]:
-    """A scope for `Shared()` when the server's lifespan, which opens one, is not running."""
-    try:
-        SharedContext.resolved.get()
-    except LookupError:
-        async with SharedContext():
-            yield
-    else:
-        yield
+def shown_state(server: FastMCP[Any]) -> list[object]:
+    """What lists and handshakes are made of, to be compared with ==. Components are compared by identity first, so 30 cost 1 µs."""
+    low = server._mcp_server
+    state: list[object] = [low.name, low.version, low.instructions, len(low._request_handlers), len(server._transforms)]
+    state += (len(server.middleware), len(server._extensions), len(server.providers))
+    for provider in server.providers:
+        if isinstance(provider, LocalProvider):
+            state += (len(provider._transforms), *provider._components.values())
+    return state
+
+
+def server_stamp(server: FastMCP[Any]) -> dict[str, Any]:
+    """The `_meta` that mcp adds to every result of the current version."""
+    return {SERVER_INFO_META_KEY: server._mcp_server.server_info_stamp}
+
+
+def has_wire_form(result: ToolResult) -> bool:
+    """True for a result that a tool made in the protocol's own form, which FastMCP sends unchanged."""
+    return result._raw_mcp_result is not None
+
+
+async def result_on_wire(server: FastMCP[Any], result: ToolResult, version: str) -> dict[str, Any]:
+    """A tool's result as mcp sends it, without the server's stamp; it ends as `server.call_tool` and the handler above it would."""
+    finished = await server._rebind_prefab_tool_names(result)
+    dumped = _normalize_call_tool_result(finished.to_mcp_result()).model_dump(by_alias=True, mode="json", exclude_none=True)
+    return serialize_server_result("tools/call", version, dumped)
+
+
+def error_of_crash(server: FastMCP[Any], tool: Tool, error: Exception) -> ToolError:
+    """The ToolError that `server.call_tool` raises for an exception of a tool, with that exception as its cause."""
+    code = get_http_status_code(error)
+    text = f"Error calling tool {tool.name!r}" + ("" if server._mask_error_details else f": {error}")
+    if code == 429:
+        text = "Rate limited by upstream API, please retry later"
+    elif is_timeout_error(error):
+        text = "Upstream request timed out, please retry"
+    made = ToolError(text)
+    made.__cause__ = error
+    return made
 
 
 def is_crash(error: ToolError) -> bool:

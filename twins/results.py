@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import orjson
 from fastmcp.tools import FunctionTool, Tool
@@ -31,69 +31,100 @@ FINISHED = (ToolResult, CallToolResult, InputRequiredResult)
 SCALARS = frozenset({str, int, float, bool, type(None), date, datetime})
 OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
 ODD_SETTINGS = ("json_encoders", "ser_json_inf_nan", "ser_json_temporal", "ser_json_timedelta", "ser_json_bytes")
+MadeT = TypeVar("MadeT")
 
 
-class ResultEncoder:
-    """Makes answers of one operation's results.
+class KeptLast(Generic[MadeT]):
+    """Keeps what `make` made of the last object that a tool returned, and returns it again for the very same object.
 
-    It stores the answer of the last object that the tool returned, and returns it again for the very same object:
-    only for a frozen pydantic model whose values can all be hashed, since such an object cannot change. The object
-    is stored too, so that no other object can get its identity.
+    Only for a frozen pydantic model whose values can all be hashed, since such an object cannot change, and from its second
+    return on. The object is kept too, so that no other object can get its identity.
     """
 
-    def __init__(self, operation: Operation) -> None:
-        self._operation = operation
-        self._tool = operation.tool
-        schema = operation.tool.output_schema
-        self._typed = schema is not None
-        self._wraps = bool(schema and schema.get("x-fastmcp-wrap-result"))
-        self._serializer = _adapter_of(operation.tool).serializer
-        self._write = writer_of(operation.tool.return_type) if self._typed else None
+    __slots__ = ("_last", "_made", "_make")
+
+    def __init__(self, make: Callable[[Any], MadeT]) -> None:
+        self._make = make
         self._last: Any = None
-        self._last_answer: Answer | None = None
+        self._made: MadeT | None = None
 
-    def encode(self, value: Any) -> Answer:
-        """The answer for the return value of the tool's function. Raises Problem for a result that is an error."""
+    def of(self, value: Any) -> MadeT:
+        """What `make` makes of the value. Raises as it does."""
         if value is not self._last:
-            self._last, self._last_answer = value if _is_frozen(value) else None, None
-            return self._encode(value)
-        if self._last_answer is None:
-            answer = self._encode(value)
+            self._last, self._made = value if _is_frozen(value) else None, None
+            return self._make(value)
+        if self._made is None:
+            made = self._make(value)
             if value is None or not _can_be_hashed(value):
-                return answer
-            self._last_answer = answer
-        return self._last_answer
+                return made
+            self._made = made
+        return self._made
 
-    def encode_server_result(self, result: ToolResult) -> Answer:
-        """The answer for the result of the tool's server; a text that the server wrapped as content is unwrapped."""
-        untyped = isinstance(self._tool, FunctionTool) and not self._typed and result.structured_content is None
-        if untyped and not result.is_error and len(result.content) == 1 and isinstance(result.content[0], TextContent):
-            return self._json(_wrapped(to_json(_json_or_text(result.content[0].text))))
-        return self._finished(result)
 
-    def _encode(self, value: Any) -> Answer:
-        if isinstance(value, FINISHED):
-            return self._finished(value)
-        if not self._typed and _is_content(value):
-            return self._finished(self._tool.convert_result(value))
-        try:
-            body = self._serialized(value)
-        except PydanticSerializationError:
-            if self._typed:
-                raise
-            return self._finished(self._tool.convert_result(value))
-        is_object = body.startswith(b"{")
-        if self._typed and not (is_object or self._wraps):
-            raise TypeError(f"tool {self._tool.name!r} returned no object, although its output schema is one")
-        return self._json(_wrapped(body) if self._wraps or not is_object else body)
+class ResultWriter:
+    """Writes the return values of one tool as JSON.
 
-    def _serialized(self, value: Any) -> bytes:
+    `typed` is true if the tool has an output schema, `wraps` if a result becomes a member of an object.
+    """
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+        schema = tool.output_schema
+        self.typed = schema is not None
+        self.wraps = bool(schema and schema.get("x-fastmcp-wrap-result"))
+        self._serializer = _adapter_of(tool).serializer
+        self._write = writer_of(tool.return_type) if self.typed else None
+
+    def is_data(self, value: Any) -> bool:
+        """True for a value that is written as JSON here; False for finished results, and for images and the like."""
+        return not isinstance(value, FINISHED) and (self.typed or not _is_content(value))
+
+    def write(self, value: Any) -> bytes:
+        """The value as JSON. Raises PydanticSerializationError."""
         if self._write is not None:
             try:
                 return self._write(value)
             except orjson.JSONEncodeError:
                 pass  # the value is not of its declared type: only pydantic can write it
         return self._serializer.to_json(value)
+
+
+class ResultEncoder:
+    """Makes HTTP answers of one operation's results, and keeps the last one."""
+
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+        self._tool = operation.tool
+        self._writer = ResultWriter(operation.tool)
+        self._kept = KeptLast(self._encode)
+
+    def encode(self, value: Any) -> Answer:
+        """The answer for the return value of the tool's function. Raises Problem for a result that is an error."""
+        return self._kept.of(value)
+
+    def encode_server_result(self, result: ToolResult) -> Answer:
+        """The answer for the result of the tool's server; a text that the server wrapped as content is unwrapped."""
+        untyped = isinstance(self._tool, FunctionTool) and not self._writer.typed and result.structured_content is None
+        if untyped and not result.is_error and len(result.content) == 1 and isinstance(result.content[0], TextContent):
+            return self._json(_wrapped(to_json(_json_or_text(result.content[0].text))))
+        return self._finished(result)
+
+    def _encode(self, value: Any) -> Answer:
+        writer = self._writer
+        if isinstance(value, FINISHED):
+            return self._finished(value)
+        if not writer.is_data(value):
+            return self._finished(self._tool.convert_result(value))
+        try:
+            body = writer.write(value)
+        except PydanticSerializationError:
+            if writer.typed:
+                raise
+            return self._finished(self._tool.convert_result(value))
+        is_object = body.startswith(b"{")
+        if writer.typed and not (is_object or writer.wraps):
+            raise TypeError(f"tool {self._tool.name!r} returned no object, although its output schema is one")
+        return self._json(_wrapped(body) if writer.wraps or not is_object else body)
 
     def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult) -> Answer:
         result = ToolResult.from_mcp_result(value) if isinstance(value, CallToolResult) else value

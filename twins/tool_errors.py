@@ -53,12 +53,19 @@ def problem_of_failure(cause: BaseException | None, tool: Tool) -> Problem:
 def timeout_problem(cause: BaseException | None, tool: Tool) -> Problem | None:
     """504 `timeout` when FastMCP stopped the tool at its timeout, which only the text of an mcp error shows; None otherwise."""
     is_timeout = isinstance(cause, MCPError) and "timed out" in cause.error.message
-    return timed_out(tool.timeout) if is_timeout and tool.timeout is not None else None
+    return ToolTimeoutProblem(tool.timeout) if is_timeout and tool.timeout is not None else None
 
 
-def timed_out(seconds: float) -> Problem:
+class ToolTimeoutProblem(Problem):
     """504 `timeout`."""
-    return Problem(504, "timeout", f"the tool did not answer within {seconds:g} seconds")
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(504, "timeout", f"the tool did not answer within {seconds:g} seconds")
+        self.seconds = seconds
+
+    def as_raised_by_fastmcp(self, tool: str) -> MCPError:
+        """The error that FastMCP raises at a tool's timeout, in its words."""
+        return MCPError(code=-32000, message=f"Tool {tool!r} execution timed out after {self.seconds}s")
 
 
 def _field_error(error: ErrorDetails, operation: Operation, method: str | None, arguments: Mapping[str, Any]) -> FieldError:

@@ -30,6 +30,9 @@ class ToolOverrides(Transform):
     It appends what a call needs to each tool's description; `per_call` says whether payments are accepted.
     """
 
+    twin_safe = True
+    """Every caller gets the same tools, so calls may run without the server."""
+
     def __init__(self, building: str, scope: str, table: BuildingTable, *, per_call: bool) -> None:
         self._building = building
         self._scope = scope

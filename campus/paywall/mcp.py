@@ -1,4 +1,4 @@
-"""The paywall over MCP: every building's outermost middleware, refusals as results, and the output schemas that allow for them."""
+"""The paywall over MCP: the gate of every call, the middleware that asks it, refusals as results, and output schemas that allow them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from campus.paywall.admission import ADMISSION, Paywall
 from campus.paywall.mcp_payments import PaidCalls
 from campus.site import ROUTE, SITE, Site
 from campus.tool_access import Offer
-from twins import ArgumentChecker, Problem, problem_of_failure, unstorable_reason
+from twins import ArgumentChecker, McpCall, McpResult, Problem, ServerAnswers, problem_of_failure, unstorable_reason, with_meta
 
 PROBLEM_FIELDS: Mapping[str, dict[str, Any]] = {
     "type": {"type": "string"},
@@ -41,10 +41,11 @@ STRICT = ("required", "additionalProperties", "minProperties", "anyOf", "oneOf",
 """The keywords of a schema that a result must satisfy and a problem need not."""
 
 
-class PaywallMiddleware(Middleware):
-    """Admits a call, then runs the tool. A refusal is the tool's result, never an HTTP status."""
+class McpPaywall:
+    """The gate of one building's tools over MCP: it admits a call, runs the tool and delivers the result.
 
-    twin_safe = True
+    Every refusal and failure is a problem as the tool's result, never an HTTP status.
+    """
 
     def __init__(
         self,
@@ -54,11 +55,43 @@ class PaywallMiddleware(Middleware):
         paywall: Paywall,
         paid: PaidCalls | None = None,
     ) -> None:
+        self.offers = offers
+        self.checkers = checkers
         self._site = site
-        self._offers = offers
-        self._checkers = checkers
         self._paywall = paywall
         self._paid = paid
+
+    async def __call__(self, call: McpCall) -> McpResult:
+        """The result of the call. Raises ServerAnswers if a direct call could be paid for: that is left to the server's own way."""
+        scope, name = call.scope, call.operation.name
+        offer, checker = self.offers[name], self.checkers[name]
+        scope[SITE], scope[ROUTE] = self._site, f"{self._site.name}:{name}"
+        try:
+            try:
+                admission = await self._paywall.admit(offer, scope, frame="mcp")
+            except Problem as refused:
+                if self._paid is None:
+                    raise
+                if call.is_direct:
+                    raise ServerAnswers("the call has to be paid for") from None
+                return await self._paid.answer(offer, refused, call)
+            result = await call.run()
+        except StorageUnavailable:  # while the key was looked up or a payment was stored
+            return refusal(storage_unavailable(), scope)
+        except ToolError as error:
+            return refusal(as_problem(error, checker.operation.tool), scope)
+        except ValidationError as error:
+            return refusal(checker.rejected(error.__cause__, call.arguments), scope)
+        return result if admission.key_ignored is None else with_meta(result, {"key_ignored": admission.key_ignored})
+
+
+class PaywallMiddleware(Middleware):
+    """Asks the gate around each call that goes through the server, and lists every tool with its refusals."""
+
+    twin_safe = True
+
+    def __init__(self, gate: McpPaywall) -> None:
+        self._gate = gate
 
     async def on_list_tools(
         self, context: MiddlewareContext[mcp_types.ListToolsRequest], call_next: CallNext[mcp_types.ListToolsRequest, Sequence[Tool]]
@@ -72,46 +105,46 @@ class PaywallMiddleware(Middleware):
     async def on_call_tool(
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
     ) -> ToolResult:
-        """Admit the call, run it, deliver its result. Every refusal and failure is a problem."""
+        """The gate's result for the call."""
         name = context.message.name
-        offer = self._offers.get(name)
-        if offer is None:
+        if name not in self._gate.offers:
             raise NotFoundError(f"Unknown tool: {name!r}")
         scope = current_scope()
         if ADMISSION in scope:  # a call inside an admitted one: its failures belong to the outer call
             return await call_next(context)
-        scope[SITE], scope[ROUTE] = self._site, f"{self._site.name}:{name}"
-        try:
-            try:
-                admission = await self._paywall.admit(offer, scope, frame="mcp")
-            except Problem as refused:
-                if self._paid is None:
-                    raise
-                return await self._paid.answer(offer, refused, context, call_next, scope)
-            if unstorable_reason(context.message.arguments) is not None:
-                storable = self._checkers[name].storable(context.message.arguments or {})
-                context = context.copy(message=context.message.model_copy(update={"arguments": storable}))
-            result = await self._checked(context, call_next)
-        except StorageUnavailable:  # while the key was looked up or a payment was stored
-            return refusal(storage_unavailable(), scope)
-        except ToolError as error:
-            return refusal(as_problem(error, self._checkers[name].operation.tool), scope)
-        except ValidationError as error:
-            return refusal(self._checkers[name].rejected(error.__cause__, context.message.arguments or {}), scope)
-        if admission.key_ignored is not None:
-            result.meta = {**(result.meta or {}), "key_ignored": admission.key_ignored}
+        checker, arguments = self._gate.checkers[name], context.message.arguments or {}
+
+        async def run() -> ToolResult:
+            return await checked(context, call_next, checker)
+
+        call = McpCall(checker.operation, scope, arguments, _meta_of(context), run, is_direct=False)
+        result = await self._gate(call)
+        assert isinstance(result, ToolResult)
         return result
 
-    async def _checked(
-        self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
-    ) -> ToolResult:
-        """The tool's result. Raises a Problem that names everything that is wrong with the arguments, as far as campus can check them."""
-        checker, arguments = self._checkers[context.message.name], context.message.arguments or {}
-        checker.precheck(arguments)
-        try:
-            return await call_next(context)
-        except Problem as problem:
-            raise checker.with_wrong_names(problem, arguments) from None
+
+async def checked(
+    context: MiddlewareContext[mcp_types.CallToolRequestParams],
+    call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult],
+    checker: ArgumentChecker,
+) -> ToolResult:
+    """The tool's result. Raises a Problem that names everything that is wrong with the arguments, as far as campus can check them."""
+    arguments = context.message.arguments or {}
+    if unstorable_reason(arguments) is not None:
+        arguments = checker.storable(arguments)
+        context = context.copy(message=context.message.model_copy(update={"arguments": arguments}))
+    checker.precheck(arguments)
+    try:
+        return await call_next(context)
+    except Problem as problem:
+        raise checker.with_wrong_names(problem, arguments) from None
+
+
+def _meta_of(context: MiddlewareContext[Any]) -> Mapping[str, Any]:
+    """The request's `_meta`, from the session: FastMCP's message keeps known members only."""
+    around = context.fastmcp_context
+    request = around.request_context if around else None
+    return (request.meta or {}) if request else {}
 
 
 def current_scope() -> Scope:

@@ -4,21 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import mcp_types
-from fastmcp.server.middleware import CallNext, MiddlewareContext
 from fastmcp.tools import Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
-from starlette.types import Scope
 
 from campus.payments.payment import PaidAnswer, StoredAnswer
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
 from campus.paywall.payment_gate import PaymentGate
 from campus.tool_access import Offer
-from twins import ArgumentChecker, Problem, require_storable, unstorable_reason
+from twins import ArgumentChecker, McpCall, McpResult, Problem, require_storable, unstorable_reason, with_meta
 
-Context = MiddlewareContext[mcp_types.CallToolRequestParams]
-Next = CallNext[mcp_types.CallToolRequestParams, ToolResult]
 CONTENT: TypeAdapter[list[mcp_types.ContentBlock]] = TypeAdapter(list[mcp_types.ContentBlock])
 
 
@@ -37,11 +33,11 @@ class PaidCalls:
         self._payment_gate = payment_gate
         self._checkers = checkers
 
-    async def answer(self, offer: Offer, refused: Problem, context: Context, call_next: Next, scope: Scope) -> ToolResult:
+    async def answer(self, offer: Offer, refused: Problem, call: McpCall) -> McpResult:
         """The answer that the payment in the request's `_meta` buys. Raises the refusal with its terms if there is no payment."""
         if not self._payment_gate.pricing.sells(offer):
             raise refused
-        meta, arguments = _meta_of(context), context.message.arguments or {}
+        scope, meta, arguments = call.scope, call.meta, dict(call.arguments)
         method = self._checkers[offer.tool].operation.methods[0]
         payment = payment_in_meta(meta)
         if payment is None:
@@ -60,7 +56,8 @@ class PaidCalls:
         made: list[ToolResult] = []
 
         async def run() -> StoredAnswer:
-            result = await call_next(context)
+            result = await call.run()
+            assert isinstance(result, ToolResult)
             if result.is_error or isinstance(result, InputRequiredToolResult):
                 raise Unanswered(result)
             made.append(result)
@@ -72,24 +69,16 @@ class PaidCalls:
             return failed.result
         return self._delivered(sold, offer, *made)
 
-    def _delivered(self, sold: PaidAnswer, offer: Offer, made: ToolResult | None = None) -> ToolResult:
+    def _delivered(self, sold: PaidAnswer, offer: Offer, made: ToolResult | None = None) -> McpResult:
         """A bought answer with its receipt: the tool's own result, or the stored one."""
         result = made or result_of(sold.answer, self._checkers[offer.tool].operation.tool)
-        result.meta = {**(result.meta or {}), RECEIPT_META: dict(sold.receipt)}
-        return result
+        return with_meta(result, {RECEIPT_META: dict(sold.receipt)})
 
     def _as_far_as_valid(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
             return self._checkers[tool].canonical(arguments)
         except Problem:
             return arguments
-
-
-def _meta_of(context: Context) -> Mapping[str, Any]:
-    """The request's `_meta`, from the session: FastMCP's message keeps known members only."""
-    around = context.fastmcp_context
-    request = around.request_context if around else None
-    return dict(request.meta or {}) if request else {}
 
 
 def stored_answer_of(result: ToolResult) -> StoredAnswer:

@@ -1,6 +1,6 @@
-"""The conformance checks that need minutes or Node.js: the protocol's suite, TypeScript clients, payers, crawlers, Schemathesis in full.
+"""The conformance checks that need minutes or Node.js: direct MCP answers, the protocol's suite, stock and generated clients, fuzzing.
 
-PYTHONPATH=tests python -m conformance [mcp] [typescript] [payments] [crawler] [generated] [openapi]
+PYTHONPATH=tests python -m conformance [direct] [mcp] [typescript] [payments] [crawler] [generated] [openapi]
 """
 
 import sys
@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from conformance.crawling import PACKAGES as CRAWLER
 from conformance.crawling import read_as_crawler
+from conformance.direct_mcp import compare_direct_answers
 from conformance.generated import PACKAGES as GENERATOR
 from conformance.generated import call_by_generated_clients
 from conformance.mcp_suite import run_suites
@@ -20,7 +21,7 @@ from conformance.served_campus import UNPAYABLE, serve_campus
 from conformance.typescript import call_by_typescript
 
 PACKAGES = {"mcp": PROTOCOL, "typescript": PROTOCOL, "payments": PAYERS, "crawler": CRAWLER, "generated": GENERATOR}
-PARTS = ("mcp", "typescript", "payments", "crawler", "generated", "openapi")
+PARTS = ("direct", "mcp", "typescript", "payments", "crawler", "generated", "openapi")
 
 
 def main(parts: list[str]) -> int:
@@ -39,6 +40,8 @@ def run(folder: Path, parts: list[str]) -> list[str]:
     node = Node(folder)
     if packages := dict.fromkeys(package for part in parts for package in PACKAGES.get(part, ())):
         node.install(packages)
+    if "direct" in parts:
+        faults += compare_direct_answers()
     if "payments" in parts:
         faults += pay_by_stock_clients(node, folder / "payments")
     (folder / "campus").mkdir()

@@ -1,0 +1,217 @@
+"""The direct MCP endpoint on a real socket: which way a request takes, callers who hang up, long answers, changes, spans, kept bytes."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import fastmcp
+import httpx
+import pytest
+import uvicorn
+from fastmcp import Client, Context, FastMCP
+from fastmcp.server.middleware import Middleware
+from mcp_oracle import ANSWERED_BY, LEGACY, MODERN, Request, request_of
+from pydantic import BaseModel, PlainSerializer
+from starlette.types import ASGIApp
+from wikipedia_mcp.server import create_server
+
+from twins import ArgumentChecker, DirectMcp, attach, operations_of
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def listening(app: ASGIApp, *, lifespan: Any = "auto") -> AsyncIterator[str]:
+    """The app on a port of this machine; its base address."""
+    port = socket.socket()
+    port.bind(("127.0.0.1", 0))
+    port.listen()
+    serving = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1, lifespan=lifespan))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serving.serve, [port])
+        try:
+            yield f"http://127.0.0.1:{port.getsockname()[1]}"
+        finally:
+            serving.should_exit = True
+
+
+@asynccontextmanager
+async def direct(server: FastMCP[Any], **options: Any) -> AsyncIterator[str]:
+    """A stateless server behind the direct endpoint, which explains itself."""
+    app = server.http_app(path="/mcp", stateless_http=True)
+    checkers = [ArgumentChecker(server, operation) for operation in await operations_of(server)]
+    async with app.router.lifespan_context(app):
+        front = DirectMcp(app, server, checkers, stateless=True, explains=True, **options)
+        async with listening(front, lifespan="off") as base:
+            yield base
+
+
+def call_of(tool: str, version: str | None = MODERN, /, **arguments: Any) -> Request:
+    return request_of(tool, version, "tools/call", {"name": tool, "arguments": arguments})
+
+
+async def post(base: str, request: Request) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=base) as http:
+        return await http.post("/mcp", content=request.body, headers=request.headers)
+
+
+async def test_attach_answers_a_strangers_server_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # its tools find no network
+    async with listening(attach(create_server(language="de"), direct_mcp="explain")) as base:
+        answer = await post(base, call_of("search_wikipedia", query="x"))
+        assert (answer.headers[ANSWERED_BY], answer.json()["result"]["structuredContent"]["status"]) == ("twins", "no_results")
+        kept_session = await post(base, call_of("search_wikipedia", LEGACY, query="x"))
+        assert kept_session.headers[ANSWERED_BY] == "server; the server keeps sessions"
+        for mode in ("auto", "legacy"):
+            async with Client(f"{base}/mcp", mode=mode) as client:
+                assert "get_article" in [tool.name for tool in await client.list_tools()]
+                assert (await client.call_tool("search_wikipedia", {"query": "x"})).structured_content["status"] == "no_results"
+
+
+@pytest.mark.parametrize("off", ["direct_mcp", "json_response"])
+async def test_attach_leaves_everything_to_the_server_where_it_is_told_to(off: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastmcp.settings, "json_response", off == "json_response")
+    app = attach(counting([]), stateless=True, direct_mcp="off" if off == "direct_mcp" else "explain")
+    async with listening(app) as base:
+        answer = await post(base, call_of("count"))
+        assert answer.json()["result"]["structuredContent"] == {"result": 1}
+        assert ANSWERED_BY not in answer.headers
+
+
+def counting(counted: list[int]) -> FastMCP[Any]:
+    mcp: FastMCP[Any] = FastMCP("Counting")
+
+    @mcp.tool
+    async def count() -> int:
+        counted.append(1)
+        return len(counted) or 1
+
+    return mcp
+
+
+@pytest.mark.parametrize("version", [MODERN, LEGACY])
+async def test_a_caller_who_hangs_up_cancels_the_tool(version: str) -> None:
+    mcp: FastMCP[Any] = FastMCP("Slow")
+    begun, ended = anyio.Event(), anyio.Event()
+
+    @mcp.tool
+    async def slow() -> int:
+        begun.set()
+        try:
+            await anyio.sleep(60)
+        finally:
+            ended.set()
+        return 1
+
+    async with direct(mcp) as base:
+        request = call_of("slow", version)
+        lines = ["POST /mcp HTTP/1.1", "Host: x", *(f"{name}: {value}" for name, value in request.headers.items())]
+        head = "\r\n".join([*lines, f"Content-Length: {len(request.body)}", "", ""]).encode()
+        async with await anyio.connect_tcp("127.0.0.1", httpx.URL(base).port or 0) as connection:
+            await connection.send(head + request.body)
+            await begun.wait()
+        with anyio.fail_after(10):
+            await ended.wait()
+
+
+@pytest.mark.parametrize("version", [MODERN, LEGACY])
+async def test_a_silent_tool_keeps_its_stream_alive(version: str) -> None:
+    mcp: FastMCP[Any] = FastMCP("Slow")
+
+    @mcp.tool
+    async def slow(ctx: Context) -> int:
+        await anyio.sleep(1.2)
+        return 7
+
+    async with direct(mcp, ping_seconds=0.2) as base:
+        answer = await post(base, call_of("slow", version))
+        assert answer.headers["content-type"] == "text/event-stream"
+        assert answer.headers[ANSWERED_BY] == "twins"
+        comments = answer.text.split("event: message", 1)[0]
+        assert comments.count(": ping") >= 3
+        assert '"structuredContent":{"result":7}' in answer.text
+
+
+async def test_what_changes_at_run_time_is_seen_at_once() -> None:
+    server = counting([])
+    async with direct(server) as base:
+        listed = request_of("list", MODERN, "tools/list", {})
+        first, again = await post(base, listed), await post(base, listed)
+        assert (first.headers[ANSWERED_BY], again.headers[ANSWERED_BY]) == ("server; the answer is not known yet", "twins")
+        assert first.json() == again.json()
+        assert (await post(base, call_of("count"))).headers[ANSWERED_BY] == "twins"
+
+        @server.tool
+        async def added() -> int:
+            return 2
+
+        renewed = await post(base, listed)
+        assert [tool["name"] for tool in renewed.json()["result"]["tools"]] == ["count", "added"]
+        assert (await post(base, call_of("added"))).json()["result"]["structuredContent"] == {"result": 2}
+        server.local_provider.remove_tool("count")
+        assert "Unknown tool" in (await post(base, call_of("count"))).text
+        assert [tool["name"] for tool in (await post(base, listed)).json()["result"]["tools"]] == ["added"]
+
+
+async def test_middleware_that_is_added_later_sees_every_call() -> None:
+    server, seen = counting([]), []
+
+    class Sees(Middleware):
+        async def on_message(self, context: Any, call_next: Any) -> Any:
+            seen.append(context.method)
+            return await call_next(context)
+
+    async with direct(server) as base:
+        await post(base, call_of("count"))
+        server.add_middleware(Sees())
+        for request in (call_of("count"), *[request_of("list", MODERN, "tools/list", {})] * 2, request_of("ping", LEGACY, "ping", {})):
+            assert (await post(base, request)).headers[ANSWERED_BY].startswith("server; ")
+        assert seen == ["tools/call", "tools/list", "tools/list", "ping"]
+
+
+async def test_a_frozen_result_is_written_once_more_and_then_kept() -> None:
+    written = []
+
+    def write(text: str) -> str:
+        written.append(text)
+        return text
+
+    class Kept(BaseModel, frozen=True):
+        text: Annotated[str, PlainSerializer(write)]
+
+    mcp: FastMCP[Any] = FastMCP("Kept")
+    results = [Kept(text="first")]
+
+    @mcp.tool
+    async def latest() -> Kept:
+        return results[-1]
+
+    async with direct(mcp) as base:
+        answers = [(await post(base, call_of("latest"))).json() for _ in range(5)]
+        assert all(answer == answers[0] for answer in answers)
+        assert len(written) == 2
+        results.append(Kept(text="second"))
+        assert (await post(base, call_of("latest"))).json()["result"]["structuredContent"] == {"text": "second"}
+
+
+async def test_a_tool_that_asks_for_input_is_left_to_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    from mcp_odd_tools import odd_server
+
+    async with direct(odd_server()) as base:
+        answer = await post(base, call_of("asks_first"))
+        assert answer.headers[ANSWERED_BY] == "server; the tool asks for input"
+        assert answer.json()["result"]["resultType"] == "input_required"
+
+
+def test_spans_are_those_of_the_server() -> None:
+    script = Path(__file__).with_name("spans_of_both_ways.py")
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, cwd=script.parents[1])
+    assert ran.returncode == 0, ran.stderr
+    own, direct = ran.stdout.splitlines()
+    assert own == direct
+    assert all(name in own for name in ("tools/call count", "tools/list", "fastmcp.component.key", "count-secret-error"))

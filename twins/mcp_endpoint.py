@@ -1,0 +1,263 @@
+"""The direct MCP endpoint: an ASGI app before a server's own MCP app, which answers plain requests itself, some fifteen times as fast.
+
+It reads a request once. A `tools/call` of a plain tool runs the tool's function; `tools/list`, `server/discover`, `initialize`
+and `ping` are answered with the bytes of the server's own last answer. Every other request goes on unread, and every error
+of the protocol is the server's own. For the caller there is no difference but time: tests/twins/test_mcp_oracle.py compares
+the answers to thousands of requests with those of the server's own app.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import anyio
+import orjson
+from fastmcp import FastMCP
+from fastmcp.server.telemetry import seam_span
+from fastmcp.tools import Tool
+from mcp import MCPError
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, x_mcp_header_map
+from mcp_types import INTERNAL_ERROR
+from opentelemetry import trace
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from twins.argument_checks import ArgumentChecker
+from twins.fastmcp_internals import is_as_shipped, lists_the_same_to_all, shown_state
+from twins.mcp_call import DirectMcpTool, McpCall, McpGate, without_gate
+from twins.mcp_exchange import EXCHANGE, PING_SECONDS, Exchange, HangUpWatch
+from twins.mcp_messages import LARGEST_BODY, McpRequest, RequestReader, ServerAnswers, called_tool, negotiated
+from twins.mcp_results import AsksForInputError, ResultFinisher
+from twins.tool_context import ToolContext, reset
+
+ANSWERED_BY = b"x-mcp-answered-by"
+"""A header that says which way a request took, and why, if the endpoint explains itself."""
+TRACE_CONTEXT = "traceparent"
+logger = logging.getLogger(__name__)
+
+
+class DirectMcp:
+    """An ASGI app that answers plain MCP requests of one server, and hands all others to `app`, the server's own.
+
+    `app` must serve event streams (FastMCP's default) at one path, and nothing that it asks of a caller's request besides
+    the protocol may be lost when it is passed by. `checkers` are those of the tools' operations. `stateless` is true if `app`
+    keeps no sessions: then versions with a handshake are answered directly too. With `explains`, each answer has a header
+    `X-MCP-Answered-By`. A tool that is silent for `ping_seconds` turns its answer into a stream with a comment as often.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        server: FastMCP[Any],
+        checkers: Iterable[ArgumentChecker],
+        *,
+        gate: McpGate = without_gate,
+        stateless: bool = False,
+        explains: bool = False,
+        ping_seconds: float = PING_SECONDS,
+    ) -> None:
+        self._app = app
+        self._server = server
+        self._gate = gate
+        self._stateless = stateless
+        self._explains = explains
+        self._headers = ((ANSWERED_BY, b"twins"),) if explains else ()
+        self._ping_seconds = ping_seconds
+        self._reader = RequestReader()
+        self._finisher = ResultFinisher(server)
+        self._constants = ConstantAnswers(server)
+        self._context = ToolContext(server)
+        self._tools = {each.operation.name: tool for each in checkers if (tool := _plain_tool(server, each)) is not None}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        received: list[Message] = []
+        before = dict(scope)
+        exchange: Exchange | None = None
+        try:
+            headers = self._reader.headers(scope)
+            body = await _read(receive, received)
+            if body is None:
+                return
+            message = self._reader.message(body, headers)
+            if not (message.is_modern or self._stateless):
+                raise ServerAnswers("the server keeps sessions")
+            exchange = Exchange(message, scope, send, self._headers)
+            if message.method == "tools/call":
+                await self._call(message, headers, exchange, receive)
+            else:
+                await self._answer_constant(message, exchange)
+        except ServerAnswers as reason:
+            scope.clear()
+            scope.update(before)
+            await self._hand_on(reason, scope, _replayed(received, receive), exchange.continued() if exchange else send)
+
+    async def _hand_on(self, reason: ServerAnswers, scope: Scope, receive: Receive, send: Send) -> None:
+        if isinstance(reason, UnknownAnswer):
+            send = self._constants.learning(reason.key, send)
+        await self._app(scope, receive, _explained(send, str(reason)) if self._explains else send)
+
+    async def _answer_constant(self, message: McpRequest, exchange: Exchange) -> None:
+        if self._is_traced(message):
+            raise ServerAnswers("the request is traced, and not a call")
+        await exchange.finish(b"result", self._constants.answer(message))
+
+    async def _call(self, message: McpRequest, headers: dict[bytes, bytes], exchange: Exchange, receive: Receive) -> None:
+        name, arguments = called_tool(message, headers)
+        tool = self._tools.get(name)
+        if tool is None:
+            raise ServerAnswers("the tool is not known, or not a plain function of this server")
+        if not tool.guard.holds():
+            raise ServerAnswers("the server has changed since its tools were listed")
+        scope = exchange.scope
+        scope[EXCHANGE] = exchange
+        traced = self._is_traced(message)
+        run = tool.run_traced if traced else tool.run
+        call = McpCall(tool.operation, scope, arguments, message.meta, lambda: run(arguments, scope), is_direct=True)
+        with anyio.CancelScope() as running:
+            watch = HangUpWatch(exchange, receive, running, ping_seconds=self._ping_seconds)
+            try:
+                found = await (self._traced(call) if traced else self._gate(call))
+                member, value, status = b"result", await self._finisher.finish(found, message.version), 200
+            except AsksForInputError:
+                del self._tools[name]
+                raise ServerAnswers("the tool asks for input") from None
+            except ServerAnswers:
+                raise
+            except Exception as error:  # the border: a gate's fault becomes mcp's internal error, without its text
+                if not isinstance(error, MCPError):
+                    logger.error("the gate of a call failed: %r", name, exc_info=error)
+                    error = MCPError(code=INTERNAL_ERROR, message="Internal server error")
+                member, value, status = b"error", _json_of(error), ERROR_CODE_HTTP_STATUS.get(error.error.code, 200)
+            finally:
+                watch.stop()
+                del scope[EXCHANGE]  # the two would refer to each other until the garbage collector runs
+            await exchange.finish(member, value, status=status)
+
+    async def _traced(self, call: McpCall) -> Any:
+        entered = self._context.enter_request(call.scope)
+        try:
+            with seam_span("tools/call", self._server.name):
+                return await self._gate(call)
+        finally:
+            reset(entered)
+
+    def _is_traced(self, message: McpRequest) -> bool:
+        """True if FastMCP's spans can be seen: somebody collects them, or the caller brings a trace of its own."""
+        return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider) or TRACE_CONTEXT in message.meta
+
+
+class UnknownAnswer(ServerAnswers):
+    """The server has not yet given the answer that this key stands for."""
+
+    def __init__(self, key: tuple[str, str]) -> None:
+        super().__init__("the answer is not known yet")
+        self.key = key
+
+
+class ConstantAnswers:
+    """The server's own answers to requests whose answer depends on nothing but its components, as bytes.
+
+    They are learnt from the server's first answer of each kind, and forgotten when its components change.
+    """
+
+    def __init__(self, server: FastMCP[Any]) -> None:
+        self._server = server
+        self._answers: dict[tuple[str, str], bytes] = {}
+        self._state: list[object] = []
+
+    def answer(self, message: McpRequest) -> bytes:
+        """The result for the request. Raises ServerAnswers; UnknownAnswer if the server's answer may be learnt."""
+        state = shown_state(self._server)
+        if state != self._state:
+            self._answers.clear()
+            self._state = state
+        key = message.method, negotiated(message) if message.method == "initialize" else message.version
+        found = self._answers.get(key)
+        if found is not None:
+            return found
+        if not lists_the_same_to_all(self._server):
+            raise ServerAnswers("the answer may depend on the caller")
+        raise UnknownAnswer(key)
+
+    def learning(self, key: tuple[str, str], send: Send) -> Send:
+        """A `send` that keeps the server's answer, unless it is an error or the server changes meanwhile."""
+        parts: list[bytes] = []
+        state = self._state
+
+        async def heard(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                parts.append(message.get("body", b""))
+                if not message.get("more_body") and (result := _result_in(b"".join(parts))) is not None and state is self._state:
+                    self._answers[key] = result
+            await send(message)
+
+        return heard
+
+
+def _plain_tool(server: FastMCP[Any], checker: ArgumentChecker) -> DirectMcpTool | None:
+    """The tool, if nothing but its function and its schema takes part in a call."""
+    tool: Tool = checker.operation.tool
+    direct = checker.direct if is_as_shipped(server) else None
+    if direct is None or tool.task_config.mode != "forbidden" or x_mcp_header_map(tool.parameters) or tool.auth is not None:
+        return None
+    if "InputRequired" in str(tool.return_type) or "ui" in (tool.meta or {}):
+        return None
+    plain = DirectMcpTool(server, checker, direct)
+    return plain if plain.guard.is_local else None
+
+
+async def _read(receive: Receive, received: list[Message]) -> bytes | None:
+    """The request's body; None if the caller has gone. What was received is added to `received`."""
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        received.append(message)
+        size += len(message.get("body", b""))
+        if size > LARGEST_BODY:
+            raise ServerAnswers("the body is longer than its header says")
+        if not message.get("more_body", False):
+            return b"".join(each.get("body", b"") for each in received)
+
+
+def _replayed(received: Sequence[Message], receive: Receive) -> Receive:
+    """ASGI's receive for an app that has read nothing yet."""
+    if not received:
+        return receive
+    waiting = list(reversed(received))
+
+    async def replay() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return replay
+
+
+def _json_of(error: MCPError) -> bytes:
+    return error.error.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+def _explained(send: Send, reason: str) -> Send:
+    async def explain(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            header = (ANSWERED_BY, f"server; {reason}".encode())
+            message = {**message, "headers": [*message.get("headers", ()), header]}
+        await send(message)
+
+    return explain
+
+
+def _result_in(answer: bytes) -> bytes | None:
+    """The result in a finished answer: JSON, or an event stream of one event. None for errors and anything else."""
+    if answer.startswith(b"event:"):
+        lines = [line for line in answer.splitlines() if line.startswith(b"data:")]
+        if len(lines) != 1:
+            return None
+        answer = lines[0].removeprefix(b"data:")
+    try:
+        result = orjson.loads(answer)["result"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return orjson.dumps(result)
