@@ -17,11 +17,11 @@ CALLS = 1_000
 BODY_BYTES = 1024 * 1024
 BODY_SECONDS = 30.0
 LONGEST_NUMBER = 15
-"""Digits of a Content-Length that are read at all."""
+"""How many digits of a Content-Length are read."""
 NETWORKS_TRIED = 16
 """How many networks are searched for an idle connection, the one with the most connections first."""
 CLOSED_SHARE = 64
-"""One of so many idle connections of proxies is closed at a time."""
+"""When room is needed, this share of the idle connections of proxies is closed: one of 64, the longest idle first."""
 
 
 def body_problem(headers: Mapping[bytes, bytes], limit: int) -> Problem | None:

@@ -289,7 +289,7 @@ class Settlement:
         return Outcome("settled", transaction)
 
     async def _wait_for(self, row: PaymentRow, transaction: str, *, strict: bool) -> Outcome:
-        """What the transaction shows, as soon as the chain has it. A node in trouble is waited for only where the proof is required."""
+        """What the transaction shows, as soon as the chain has it. It waits for a failing node only if the proof is required."""
         outcome, pause = Outcome("unknown", reason="the chain does not show it yet"), FIRST_CHAIN_PAUSE
         with anyio.move_on_after(self._timeouts.strict if strict else self._timeouts.proof):
             while True:

@@ -22,7 +22,7 @@ ABSENT = Credential("absent")
 SIGNED_IN_KEY = "campus.signed_in_key"
 """In the scope of a page's request: the Credential of its visitor, under which the page may call tools."""
 USELESS = frozenset(("unknown", "expired", "revoked"))
-"""States of a credential that a caller is told about even if the tool is free."""
+"""States of a credential that the answer names even if the tool is free."""
 NO_HEADERS = "If you cannot set headers, ask your user to add the key to this server's configuration."
 """For an agent over MCP: its host sends the headers, and only its user changes the host's configuration."""
 CACHED_ADDRESSES = 4_096
