@@ -163,8 +163,8 @@ class Reservations:
     async def settle(self, payment_id: str, transaction: str, *, block: int | None, answered: bool = True) -> PaymentRow | None:
         """Record that it was charged, and what follows from it; without a block of the chain it is unproven.
 
-        Only after this may the answer be delivered. An answer that no caller waits for is kept as long as a secret: its caller was asked to
-        send the payment again.
+        Only after this may the answer be delivered. An answer that no caller waits for is stored as long as a secret one, because
+        its caller was asked to send the payment again.
         """
         async with self._storage.write() as session:
             if (row := await _moved_to(session, payment_id, "settled")) is not None:
