@@ -40,7 +40,7 @@ CHUNKED = (b"transfer-encoding", b"chunked")
 
 
 class ParserStop(Exception):
-    """The parser is to read no further."""
+    """Raised in a callback of the parser, so that it reads no further."""
 
 
 class TimedProtocol(HttpToolsProtocol):
@@ -209,7 +209,7 @@ class LimitedProtocol(TimedProtocol):
             raise ParserStop
 
     def _should_upgrade(self) -> bool:
-        """Asked by uvicorn, which then leaves a request that offers to upgrade to `_feed`."""
+        """Called by uvicorn. True leaves requests that offer an upgrade to `_feed`."""
         return True
 
     def _feed(self, data: bytes) -> None:
