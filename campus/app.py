@@ -152,7 +152,7 @@ async def assemble(
         own = OwnProcess(job_command, shared.counters) if job_command else None
         tasks = tasks_of(plan.opened, sites, core.keys, more=payments.tasks if payments else (), own_process=own)
         scheduler = Scheduler(tasks, core.storage, now=clock)
-        services = ServiceRunner(services_of(plan.opened, sites))
+        services = ServiceRunner(services_of(plan.opened, sites, core.keys))
         health = Health(readiness(plan, sites, core.storage, scheduler, services, payments), needed=["storage"])
         yield Campus(plan, core, shared.counters, mail, sites, scheduler, services, health, shared.layout, payments)
         await core.keys.flush_last_used()
@@ -289,10 +289,13 @@ def tasks_of(
     return [*tasks, *more, Task("campus.flush_last_used", flush_last_used, every=LAST_USE_FLUSH, on="each")]
 
 
-def services_of(opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]]) -> list[ServiceTask]:
-    """The services of all buildings, each with its building's site."""
+def services_of(opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing) -> list[ServiceTask]:
+    """The services of all buildings, each with its building's site, and the one that keeps the keys in memory."""
     return [
-        ServiceTask(one.name, service.name, partial(service.run, sites[one.name]))
-        for one in opened
-        for service in one.loaded.building.services
+        ServiceTask("campus", "follow_keys", keys.follow),
+        *(
+            ServiceTask(one.name, service.name, partial(service.run, sites[one.name]))
+            for one in opened
+            for service in one.loaded.building.services
+        ),
     ]

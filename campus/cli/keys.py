@@ -1,14 +1,14 @@
 """campus key …: issue, list, renew, rotate and revoke keys, also while the server runs."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import anyio
 from cyclopts import App, Parameter
 
 from campus.caller import Key
-from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
+from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show, show_pages
 from campus.config import read_config
 from campus.core import open_core
 from campus.keys.keyring import KeyRing
@@ -16,6 +16,8 @@ from campus.observability import utc_text
 
 T = TypeVar("T")
 Note = Annotated[str, Parameter(help="Whom it is for, or why; shown by `campus key list`.")]
+
+KEYS_PER_PAGE = 500
 
 app = App(name="key")
 
@@ -43,21 +45,26 @@ def issue(product: str, *, note: Note = "", config: ConfigFile = CAMPUS_TOML, as
 @app.command(name="list")
 def list_keys(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """List every key: what it opens, its state, when it ends and was last used; never the key itself."""
-    records = with_keys(config, lambda keys: keys.list(), reading=True)
-    rows = [
-        {
-            "id": record.key.id,
-            "begins_with": record.prefix,
-            "product": record.key.product,
-            "scope": record.key.scope,
-            "state": record.state,
-            "expires_at": optional_utc(record.key.expires_at),
-            "last_used_at": optional_utc(record.last_used_at),
-            "note": record.note,
-        }
-        for record in records
-    ]
-    show(rows, as_json=as_json)
+    with_keys(config, lambda keys: show_pages(_pages(keys), as_json=as_json), reading=True)
+
+
+async def _pages(keys: KeyRing) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
+    last = None
+    while page := await keys.list(after=last, limit=KEYS_PER_PAGE):
+        yield [
+            {
+                "id": record.key.id,
+                "begins_with": record.prefix,
+                "product": record.key.product,
+                "scope": record.key.scope,
+                "state": record.state,
+                "expires_at": optional_utc(record.key.expires_at),
+                "last_used_at": optional_utc(record.last_used_at),
+                "note": record.note,
+            }
+            for record in page
+        ]
+        last = page[-1]
 
 
 @app.command
@@ -80,8 +87,9 @@ def rotate(key: str, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = Fals
 
 async def _rotated(keys: KeyRing, name: str) -> tuple[Key, str, Key]:
     """The new key, its token, and the old key with its new end."""
-    new, token = await keys.rotate(name)
-    return new, token, next(record.key for record in await keys.list() if record.replaced_by == new.id)
+    old = await keys.named(name)
+    new, token = await keys.rotate(old.id)
+    return new, token, await keys.named(old.id)
 
 
 @app.command

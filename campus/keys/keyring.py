@@ -15,7 +15,17 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Credential, Key
 from campus.errors import KeyRefused
-from campus.keys.repository import KeyRecord, new_row, record_of, refuse_ended, refuse_other_scope, row_named, save
+from campus.keys.repository import (
+    KeyRecord,
+    new_row,
+    record_of,
+    refuse_ended,
+    refuse_other_scope,
+    replacement_of,
+    row_named,
+    rows_by_age,
+    save,
+)
 from campus.keys.sales import KeySales, KeySold, Product
 from campus.keys.tables import KeyRow
 from campus.keys.tokens import TokenCache
@@ -59,6 +69,10 @@ class KeyRing:
         """Whether the token is valid, unknown, expired or revoked, and its key; a change by another process shows within 5 s."""
         return await self._token_cache.find(token)
 
+    async def follow(self) -> None:
+        """Keep the valid keys in memory and up to date, until cancelled: a process that serves runs it all the time."""
+        await self._token_cache.follow()
+
     async def flush_last_used(self) -> None:
         """Store when keys were last used: call it every 60 s and at the end."""
         await self._token_cache.flush_last_used()
@@ -77,12 +91,16 @@ class KeyRing:
             )
             return ends.one()
 
-    async def list(self) -> Sequence[KeyRecord]:
-        """All keys ever issued, the oldest first."""
+    async def named(self, name: str) -> Key:
+        """The key that an id or the beginning of a token names."""
+        async with self._storage.read() as session:
+            return (await row_named(session, name)).key()
+
+    async def list(self, *, after: KeyRecord | None = None, limit: int | None = None) -> Sequence[KeyRecord]:
+        """All keys ever issued, the oldest first; or a page of at most `limit` keys that come after one."""
         now = self._now()
         async with self._storage.read() as session:
-            rows = await session.exec(select(KeyRow).order_by(col(KeyRow.issued_at), col(KeyRow.id)))
-            return tuple(record_of(row, now=now) for row in rows)
+            return tuple(record_of(row, now=now) for row in await rows_by_age(session, after=after, limit=limit))
 
     async def issue(self, product: str, *, note: str = "", by: str = "operator") -> tuple[Key, str]:
         """Make a key of the product, valid from now; also returns its token, which cannot be shown again."""
@@ -102,15 +120,7 @@ class KeyRing:
             refuse_ended(old)
             if old.key().has_ended(now):
                 raise KeyRefused(f"key {old.id} ended on {utc_text(old.expires_at)} and cannot be rotated; renew it, or issue a new one")
-            new, token = new_row(
-                old.product,
-                old.scope,
-                lineage=old.lineage,
-                issued_at=now,
-                expires_at=old.expires_at,
-                note=old.note,
-                entropy=self._entropy,
-            )
+            new, token = replacement_of(old, issued_at=now, entropy=self._entropy)
             key = new.key()
             await save(session, new, "issued", at=now, by=by, detail=f"in the place of {old.id}")
             old.replaced_by = key.id

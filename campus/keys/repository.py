@@ -1,10 +1,11 @@
 """Rows of keys: made, found by an id or the beginning of a token, saved with a log entry, and shown to operators."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from sqlmodel import col, func, or_, select
+from sqlmodel import col, func, or_, select, tuple_
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Key
@@ -76,6 +77,22 @@ def new_row(
         note=note,
     )
     return row, token
+
+
+def replacement_of(old: KeyRow, *, issued_at: datetime, entropy: Entropy) -> tuple[KeyRow, str]:
+    """A new row with the lineage, product, scope and end of another, and its token."""
+    return new_row(
+        old.product, old.scope, lineage=old.lineage, issued_at=issued_at, expires_at=old.expires_at, note=old.note, entropy=entropy
+    )
+
+
+async def rows_by_age(session: AsyncSession, *, after: KeyRecord | None, limit: int | None) -> Iterable[KeyRow]:
+    """The rows, the oldest first: those after a record, at most `limit`."""
+    order = col(KeyRow.issued_at), col(KeyRow.id)
+    statement = select(KeyRow).order_by(*order).limit(limit)
+    if after is not None:
+        statement = statement.where(tuple_(*order) > tuple_(after.key.issued_at, after.key.id))
+    return await session.exec(statement)
 
 
 async def row_named(session: AsyncSession, name: str) -> KeyRow:

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlmodel import Field
+from sqlmodel import Field, Index
 
 from campus.caller import Key
 from campus.storage import CoreTables, UtcDateTime
@@ -12,6 +12,7 @@ class KeyRow(CoreTables, table=True):
     """One token, by its digest. Rows are never deleted, because the log and what a key owns refer to them."""
 
     __tablename__ = "keys"
+    __table_args__ = (Index(None, "issued_at", "id"),)  # in the order of `campus key list`
 
     id: str = Field(primary_key=True)
     digest: bytes = Field(unique=True)

@@ -1,4 +1,4 @@
-"""The token that a caller sends as its key: how it is made, checked and stored, and the cache that finds its key at every call.
+"""The token that a caller sends as its key: how it is made, checked and stored, and how its key is found at every call.
 
     campus_live_  32 characters of base62   6 characters of base62
     fixed prefix  190 random bits           CRC-32 of the 32 before it
@@ -10,7 +10,7 @@ Only its SHA-256 is stored: 190 random bits need no slow hash.
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -22,6 +22,7 @@ from sqlmodel import col, select
 
 from campus.caller import Credential
 from campus.keys.tables import KeyRow
+from campus.keys.valid_keys import ValidKeys
 from campus.secrets import Entropy, base62, random_base62
 from campus.storage import Storage, in_transaction, is_postgres
 
@@ -33,6 +34,8 @@ TOKEN_LENGTH = len(START) + BODY_LENGTH + CHECKSUM_LENGTH
 SHAPE = re.compile(rf"{START}([0-9A-Za-z]{{{BODY_LENGTH}}})([0-9A-Za-z]{{{CHECKSUM_LENGTH}}})")
 CACHE_SECONDS = 5.0
 CACHE_SIZE = 10_000
+READINGS = 2
+"""Statements that look tokens up at once; a token that comes meanwhile waits for the next, which looks up all that wait."""
 USES_PER_TRANSACTION = 500
 SQLITE_TIME = len("2026-08-21 12:00:00.000000")
 STORE_LAST_USED = (
@@ -69,12 +72,24 @@ def _checksum_of(body: str) -> str:
     return base62(crc32(body.encode()), CHECKSUM_LENGTH)
 
 
+class Reading:
+    """Tokens that one statement looks up, and what it found; None while it has not, or if whoever ran it was cancelled."""
+
+    def __init__(self) -> None:
+        self.digests: set[bytes] = set()
+        self.is_led = False
+        self.done = anyio.Event()
+        self.found: Mapping[bytes, Credential] | None = None
+        self.error: Exception | None = None
+
+
 class TokenCache:
     """Finds the keys of tokens, and records when each was last used.
 
-    What the database answers, a key or none, is kept for 5 seconds from the question: a revocation by another process takes effect
-    within that time. Expiry is checked at every call. Tokens are kept by their digests only, at most `size` of them; the least
-    recently used is dropped first.
+    Valid keys are in memory, while `follow` runs. For any other token the database is asked, once for all that wait, and what it
+    answers, a key or none, is kept for 5 seconds from the question. So a revocation by another process takes effect within that
+    time. Expiry is checked at every call. Tokens are kept by their digests only; of those that are no valid key at most `size`,
+    and the least recently used is dropped first.
     """
 
     def __init__(self, storage: Storage, *, now: Callable[[], datetime], monotonic: Callable[[], float], size: int = CACHE_SIZE) -> None:
@@ -82,15 +97,23 @@ class TokenCache:
         self._now = now
         self._monotonic = monotonic
         self._size = size
+        self._valid = ValidKeys(storage, now=now, monotonic=monotonic)
         self._known: OrderedDict[bytes, tuple[float, Credential]] = OrderedDict()
-        self._reading: dict[bytes, anyio.Event] = {}
+        self._next_reading = Reading()
+        self._readings = anyio.Semaphore(READINGS)
         self._used: dict[str, datetime] = {}
+
+    async def follow(self) -> None:
+        """Keep the valid keys in memory, until cancelled."""
+        await self._valid.follow()
 
     def peek(self, token: str) -> Credential | None:
         """The credential when it is known without reading the database, else None. Text that cannot be a token is unknown."""
         if len(token) != TOKEN_LENGTH or not token.isascii():
             return UNKNOWN
         digest = digest_of(token)
+        if (key := self._valid.find(digest)) is not None:
+            return self._as_of_now(Credential("valid", key))
         entry = self._known.get(digest)
         if entry is None or entry[0] <= self._monotonic():
             return None if is_well_formed(token) else UNKNOWN
@@ -98,19 +121,15 @@ class TokenCache:
         return self._as_of_now(entry[1])
 
     async def find(self, token: str) -> Credential:
-        """The credential, read from the database when needed; simultaneous calls with one token share one read."""
+        """The credential, read from the database when needed; calls that come meanwhile share the next statement."""
         if (credential := self.peek(token)) is not None:
             return credential
-        digest = digest_of(token)
-        if reading := self._reading.get(digest):
-            await reading.wait()
-            if (credential := self.peek(token)) is not None:
-                return credential
-        return self._as_of_now(await self._read_shared(digest))
+        return self._as_of_now(await self._read_shared(digest_of(token)))
 
     def forget(self, digest: bytes) -> None:
         """Read this token from the database the next time."""
         self._known.pop(digest, None)
+        self._valid.forget(digest)
 
     async def flush_last_used(self) -> None:
         """Store when each key was last used since the last flush, so many at a time that no call waits long for it.
@@ -127,24 +146,41 @@ class TokenCache:
                 raise
 
     async def _read_shared(self, digest: bytes) -> Credential:
-        read_at = self._monotonic()
-        reading = self._reading[digest] = anyio.Event()
-        try:
-            credential = await self._read(digest)
-            self._remember(digest, credential, until=read_at + CACHE_SECONDS)
-        finally:
-            if self._reading.get(digest) is reading:
-                del self._reading[digest]
-            reading.set()
-        return credential
+        while True:
+            reading = self._next_reading
+            reading.digests.add(digest)
+            if reading.is_led:
+                await reading.done.wait()
+            else:
+                reading.is_led = True
+                await self._lead(reading)
+            if reading.error is not None:
+                raise reading.error.with_traceback(None)
+            if reading.found is not None:
+                return reading.found[digest]
 
-    async def _read(self, digest: bytes) -> Credential:
-        """The credential without a check of its end: `valid` here means that it was not revoked."""
+    async def _lead(self, reading: Reading) -> None:
+        """Wait for a turn, while others join the reading, then look up all of its tokens."""
+        try:
+            async with self._readings:
+                self._next_reading = Reading()
+                read_at = self._monotonic()
+                reading.found = await self._read(reading.digests)
+                for digest, credential in reading.found.items():
+                    self._remember(digest, credential, until=read_at + CACHE_SECONDS)
+        except Exception as error:
+            reading.error = error
+        finally:
+            if self._next_reading is reading:
+                self._next_reading = Reading()
+            reading.done.set()
+
+    async def _read(self, digests: Collection[bytes]) -> Mapping[bytes, Credential]:
+        """The credentials without a check of their end: `valid` here means that the key was not revoked."""
         async with self._storage.read() as session:
-            row = (await session.exec(select(KeyRow).where(col(KeyRow.digest) == digest))).one_or_none()
-            if row is None:
-                return UNKNOWN
-            return Credential("valid" if row.revoked_at is None else "revoked", row.key())
+            rows = await session.exec(select(KeyRow).where(col(KeyRow.digest).in_(digests)))
+            found = {row.digest: Credential("valid" if row.revoked_at is None else "revoked", row.key()) for row in rows}
+            return {digest: found.get(digest, UNKNOWN) for digest in digests}
 
     def _remember(self, digest: bytes, credential: Credential, *, until: float) -> None:
         self._known[digest] = (until, credential)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 
 import anyio
 import pytest
@@ -299,3 +300,14 @@ async def test_a_lineage_ends_with_the_last_of_its_keys_that_was_not_revoked(rin
     await ring.revoke(first.id)
     assert await ring.end_of(first.lineage) is None
     assert await ring.end_of("nobody") is None
+
+
+async def test_pages_of_the_list_hold_every_key_once(ring: KeyRing, clock: Clock) -> None:
+    for number in range(7):
+        clock.move(timedelta(seconds=number % 2))  # some are issued at the same time
+        await ring.issue("cve")
+    pages = [await ring.list(limit=3)]
+    while page := await ring.list(after=pages[-1][-1], limit=3):
+        pages.append(page)
+    assert [len(page) for page in pages] == [3, 3, 1]
+    assert tuple(chain.from_iterable(pages)) == await ring.list()

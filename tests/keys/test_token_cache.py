@@ -27,17 +27,20 @@ class CountedStorage:
     """Storage that counts how often it is read; with `on_full` set its disk is full, and that is called at each try."""
 
     def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+        self.storage = storage
         self.reads = 0
         self.on_full: Callable[[], object] | None = None
         self.gates: dict[int, anyio.Event] = {}
         self.at_gates = 0
+        self.is_gone = False
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
         self.reads += 1
+        if self.is_gone:
+            raise StorageUnavailable("the database is gone")
         gate = self.gates.get(self.reads)
-        async with self._storage.read() as session:
+        async with self.storage.read() as session:
             yield session
         if gate is not None:
             self.at_gates += 1
@@ -47,7 +50,7 @@ class CountedStorage:
         if self.on_full is not None:
             self.on_full()
             raise StorageUnavailable("the disk is full")
-        return self._storage.write()
+        return self.storage.write()
 
 
 @pytest.fixture
@@ -119,30 +122,44 @@ async def test_the_five_seconds_count_from_the_start_of_the_read(
     assert (await ring.find(token)).state == "revoked"
 
 
-async def test_the_later_of_two_overlapping_reads_is_shared(ring: KeyRing, counted: CountedStorage, clock: Clock) -> None:
-    """Each read takes longer than five seconds, so its waiting callers read again."""
-    _, token = await ring.issue("cve")
-    counted.gates |= {number: anyio.Event() for number in (1, 2, 3)}
+async def test_tokens_that_come_during_a_read_share_the_next_one(ring: KeyRing, counted: CountedStorage) -> None:
+    """Two statements run at once; 20 callers with 10 tokens wait for the third."""
+    tokens = [(await ring.issue("cve"))[1] for _ in range(12)]
+    counted.gates |= {1: anyio.Event(), 2: anyio.Event()}
+    found: list[Credential] = []
 
-    async def answered(count: int) -> None:
-        with anyio.fail_after(patience(60)):
-            while counted.at_gates < count:  # noqa: ASYNC110  # a count of what others do
-                await anyio.sleep(0.001)
+    async def find(token: str) -> None:
+        found.append(await ring.find(token))
 
     async with anyio.create_task_group() as tasks:
-        for _ in range(3):
-            tasks.start_soon(ring.find, token)
-        await answered(1)
-        clock.move(6 * SECOND)
+        for number, token in enumerate(tokens[:2], start=1):
+            tasks.start_soon(find, token)
+            with anyio.fail_after(patience(60)):
+                while counted.at_gates < number:  # noqa: ASYNC110  # a count of what others do
+                    await anyio.sleep(0.001)
+        for token in tokens[2:] * 2:
+            tasks.start_soon(find, token)
+        await anyio.wait_all_tasks_blocked()
+        assert counted.reads == 2
         counted.gates[1].set()
-        await answered(3)
-        clock.move(6 * SECOND)
         counted.gates[2].set()
-        await anyio.wait_all_tasks_blocked()
-        tasks.start_soon(ring.find, token)
-        await anyio.wait_all_tasks_blocked()
-        assert counted.reads == 3, "the third question is on its way"
-        counted.gates[3].set()
+    assert ([credential.state for credential in found], counted.reads) == (["valid"] * 22, 3)
+
+
+async def test_all_callers_of_a_read_that_fails_are_told_at_once(ring: KeyRing, counted: CountedStorage) -> None:
+    _, token = await ring.issue("cve")
+    counted.is_gone = True
+    failed: list[StorageUnavailable] = []
+
+    async def find() -> None:
+        with pytest.raises(StorageUnavailable) as caught:
+            await ring.find(token)
+        failed.append(caught.value)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(find)
+    assert (len(failed), counted.reads) == (20, 1)
 
 
 async def test_a_caller_who_hangs_up_fails_no_other_caller(ring: KeyRing) -> None:

@@ -5,13 +5,17 @@ import logging
 import os
 import socket
 import sqlite3
+from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from commands import Command, command_of
 from serving import asked, command, free_port, serving, write_config
+
+from campus.cli.options import show_pages
 
 SHOP = """
 from fastmcp import FastMCP
@@ -59,6 +63,25 @@ def run(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.syspath_prepend(environ["PYTHONPATH"])
 
     return command_of(capsys)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("pages", [[], [2], [2, 1], [1, 1, 1]])
+async def test_pages_are_printed_as_one_table_and_as_one_json_array(pages: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"id": f"key_{'x' * number}", "note": None} for number in range(sum(pages))]
+
+    async def read() -> AsyncIterator[list[dict[str, str | None]]]:
+        left = iter(rows)
+        for count in pages:
+            yield list(islice(left, count))
+
+    await show_pages(read(), as_json=True)
+    assert capsys.readouterr().out == f"{json.dumps(rows, indent=2)}\n"
+    await show_pages(read(), as_json=False)
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert (head.split(), [line.split() for line in lines]) == (
+        (["id", "note"], [[row["id"], "-"] for row in rows]) if rows else (["nothing", "to", "show"], [])
+    )
 
 
 def test_a_key_is_issued_listed_renewed_rotated_and_revoked(tmp_path: Path, run: Command) -> None:
