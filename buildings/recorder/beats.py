@@ -100,11 +100,16 @@ class LoadedMonitor:
     last_is_null: bool = False
 
 
+def minute_of(beat: Beat) -> int:
+    """The minute in which a beat arrived, as a number since 1970: the limit counts by it."""
+    return int(beat.at.timestamp()) // 60
+
+
 def apply_beat(monitor: LoadedMonitor | None, beat: Beat) -> BeatOutcome | Exception | None:
     """Apply a beat to its monitor; returns the outcome or a problem, None if the secret is wrong."""
     if not digest_matches(monitor.secret_digest if monitor else None, beat.secret_digest) or monitor is None:
         return None
-    minute = int(beat.at.timestamp()) // 60
+    minute = minute_of(beat)
     beats_before = monitor.minute_beats if monitor.minute == minute else 0
     if beats_before >= BEATS_PER_MINUTE:
         return too_many_beats(beat.at, limit=BEATS_PER_MINUTE)

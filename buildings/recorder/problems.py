@@ -8,6 +8,7 @@ from buildings.recorder.results import Beaten
 from campus import Problem, ProductEntry, TargetRefused
 
 MONITORS_PER_KEY = 20
+TOO_MANY_BEATS = "too_many_beats"
 
 PROBLEMS: Mapping[str, str] = {
     "monitor_not_found": "No monitor has this id, or it is not yours; both get the same answer. Check monitor_id and secret, or the key.",
@@ -20,7 +21,7 @@ PROBLEMS: Mapping[str, str] = {
     "too_many_registrations": "This key or address sent too many registrations in a minute. Try again after the time in Retry-After.",
     "target_refused": "The webhook's address breaks a rule; `detail` names it.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
-    "too_many_beats": "The monitor sent too many beats in this minute. Send the next one after the time in Retry-After.",
+    TOO_MANY_BEATS: "The monitor sent too many beats in this minute. Send the next one after the time in Retry-After.",
     "too_many_confirmations": "The key has had the maximum number of confirmation e-mails sent today. Continue tomorrow.",
     "badge_not_found": "No badge has this address. register_monitor and fleet_status return it as badge_url.",
     "capsule_too_large": "A capsule is at most 32,768 bytes of compact JSON. The heartbeat was recorded; stored capsules are unchanged.",
@@ -83,7 +84,7 @@ def too_many_beats(now: datetime, *, limit: int) -> Problem:
     wait = 60 - now.second
     return Problem(
         429,
-        "too_many_beats",
+        TOO_MANY_BEATS,
         f"this monitor sent more than {limit} beats in this minute; send the next one in {wait} s",
         headers={
             "Retry-After": str(wait),

@@ -13,13 +13,14 @@ from sqlalchemy import exists, select
 
 from buildings.recorder.alert_texts import MonitorAlerts
 from buildings.recorder.beat_sql import record_beats
-from buildings.recorder.beats import Beat, BeatOutcome
+from buildings.recorder.beats import BEATS_PER_MINUTE, Beat, BeatOutcome, minute_of
 from buildings.recorder.clock import ADOPT_AFTER, MAX_DRIFT, ClockReading, RecorderClock, step_back
+from buildings.recorder.problems import TOO_MANY_BEATS, too_many_beats
 from buildings.recorder.registration import RegistrationLimits
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, SweepResult, last_tick, sweep_at_each
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OUTBOX
-from campus import Entropy, GuardedClient, Site, StorageUnavailable, in_snapshot, in_transaction
+from campus import Entropy, GuardedClient, Problem, Site, StorageUnavailable, in_snapshot, in_transaction
 from campus.alerts import AlertLimits, Channel, Discord, Dispatcher, Email, Webhook, open_dispatcher
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,33 @@ class Runtime:
     entropy: Entropy = secrets.token_bytes
 
 
+class LimitedBeats:
+    """`put` records a beat, and refuses further beats of a monitor at its limit without the database, until the minute is over.
+
+    A monitor is at its limit only for who knows its secret: others get the same answer as ever. Who knew it until a takeover in the
+    same minute is told of that in the next one.
+    """
+
+    def __init__(self, put: Callable[[Beat], Awaitable[BeatOutcome]]) -> None:
+        self._put = put
+        self._minute = 0
+        self._at_limit: set[tuple[str, bytes]] = set()
+
+    async def put(self, beat: Beat) -> BeatOutcome:
+        """The outcome once the beat is on disk; Problem 429 at the limit."""
+        if (minute := minute_of(beat)) != self._minute:
+            self._minute = minute
+            self._at_limit.clear()
+        elif (beat.monitor_id, beat.secret_digest) in self._at_limit:
+            raise too_many_beats(beat.at, limit=BEATS_PER_MINUTE)
+        try:
+            return await self._put(beat)
+        except Problem as problem:
+            if problem.code == TOO_MANY_BEATS and minute == self._minute:
+                self._at_limit.add((beat.monitor_id, beat.secret_digest))
+            raise
+
+
 RecorderSite = Site[RecorderSettings, Runtime]
 
 
@@ -56,7 +84,7 @@ async def open_runtime(site: RecorderSite) -> AsyncIterator[Runtime]:
     """Open the runtime of this process, until the process ends."""
     async with site.storage.batch(record_beats) as beat, site.storage.batch(sweep_at_each) as sweep:
         time, limits = RecorderClock(site.clock, site.elapsed), RegistrationLimits(site.settings.registrations_per_minute)
-        yield Runtime(beat, sweep, time, site.web.apart(), limits, _dispatcher_of(site, time))
+        yield Runtime(LimitedBeats(beat).put, sweep, time, site.web.apart(), limits, _dispatcher_of(site, time))
 
 
 def channels_of(site: RecorderSite) -> Sequence[Channel]:

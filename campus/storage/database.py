@@ -109,7 +109,7 @@ class Database:
     def __init__(self, connections: Connections, *, description: str) -> None:
         self._connections = connections
         self._description = description
-        self._lock = anyio.Lock()
+        self._lock = anyio.Lock(fast_acquire=True)
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:

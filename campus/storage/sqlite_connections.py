@@ -6,11 +6,14 @@ locked. Hence two rules. Closing a connection ends its transaction. A cancellati
 to 5 s while another process writes) and takes effect at the next wait for anything else, so that connections are rarely closed at all.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, TypeVar
 
 import aiosqlite
@@ -40,30 +43,89 @@ POOL: dict[str, Any] = {"max_overflow": 0, "pool_timeout": BUSY_SECONDS, **ENGIN
 class SqliteConnections:
     """The connections of one building's file: readers that cannot write, a writer for sessions and one for batches.
 
-    The two writers never run at once, because the Database's lock admits one at a time. The one for batches is synchronous, which
-    saves a change of threads per statement.
+    The two writers never run at once, because the Database's lock admits one at a time. The one for batches is synchronous and has
+    its own thread, so that a transaction changes threads twice, and not twice per statement.
     """
 
     def __init__(self, path: Path, *, reads_at: str | None = None) -> None:
         address = path.absolute().as_uri()
         self.readers = _async_engine(reads_at or address, READER, begin="BEGIN", size=READERS)
         self.writer = _async_engine(address, WRITER, begin="BEGIN IMMEDIATE", size=1)
-        self._batches = sync_engine(path, WRITER)
-        self._thread = anyio.CapacityLimiter(1)
+        self._batches = TransactionThread(sync_engine(path, WRITER, begin=None))
 
     async def transact(self, work: Callable[[Connection], R]) -> R:
         """Run work in one transaction, in a thread."""
-        return await run_sync(self._transact, work, limiter=self._thread)
+        return await self._batches.run(work)
 
     async def close(self) -> None:
         """Close every connection."""
         await self.readers.dispose()
         await self.writer.dispose()
-        await run_sync(self._batches.dispose)
+        await run_sync(self._batches.close)
+
+
+class TransactionThread:
+    """A thread with one connection, which runs one transaction after the other.
+
+    It waits in a queue and keeps its connection: handing work to a pool of threads and taking a connection from a pool would cost
+    as much as a transaction with one row. After an error the connection is replaced.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread: Thread | None = None
+        self._connection: Connection | None = None
+
+    async def run(self, work: Callable[[Connection], R]) -> R:
+        """Run work in one transaction; a cancellation waits for its end."""
+        if self._thread is None:
+            self._thread = Thread(target=self._run_all, name="transactions", daemon=True)
+            self._thread.start()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        self._queue.put(partial(self._run_one, work, loop, future))
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait((future,))
+        return future.result()
+
+    def close(self) -> None:
+        """End the thread after what was handed to it, and close the connection. Blocks."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+        self._replace()
+        self._engine.dispose()
+
+    def _run_all(self) -> None:
+        while (task := self._queue.get()) is not None:
+            task()
+
+    def _run_one(self, work: Callable[[Connection], R], loop: asyncio.AbstractEventLoop, future: "asyncio.Future[R]") -> None:
+        try:
+            settle = partial(future.set_result, self._transact(work))
+        except BaseException as error:  # the awaiter raises it
+            self._replace()  # closing the connection rolls back
+            settle = partial(future.set_exception, error)
+        with suppress(RuntimeError):  # the event loop was closed: nobody waits
+            loop.call_soon_threadsafe(settle)
 
     def _transact(self, work: Callable[[Connection], R]) -> R:
-        with self._batches.begin() as connection:
-            return work(connection)
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        connection, driver = self._connection, self._connection.connection.driver_connection
+        assert driver is not None
+        driver.execute("BEGIN IMMEDIATE")  # by the driver, as the commit: SQLAlchemy's own take half as long as a small transaction
+        result = work(connection)
+        driver.commit()
+        if connection.in_transaction():  # SQLAlchemy's account of it, which the work may have begun
+            connection.commit()
+        return result
+
+    def _replace(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
 def _async_engine(address: str, pragmas: Sequence[str], *, begin: str, size: int) -> AsyncEngine:
@@ -73,16 +135,16 @@ def _async_engine(address: str, pragmas: Sequence[str], *, begin: str, size: int
     return engine
 
 
-def sync_engine(path: Path, pragmas: Sequence[str]) -> Engine:
-    """The engine for one connection without an event loop: that of batches, or of migrations."""
+def sync_engine(path: Path, pragmas: Sequence[str], *, begin: str | None = "BEGIN IMMEDIATE") -> Engine:
+    """The engine for one connection without an event loop: that of migrations; or of batches, which begin by themselves."""
     engine = create_engine(
         URL.create("sqlite", database=path.absolute().as_uri(), query={"uri": "true"}), connect_args=CONNECT, pool_size=1, **POOL
     )
-    _prepare(engine, pragmas, "BEGIN IMMEDIATE")
+    _prepare(engine, pragmas, begin)
     return engine
 
 
-def _prepare(engine: Engine, pragmas: Sequence[str], begin: str) -> None:
+def _prepare(engine: Engine, pragmas: Sequence[str], begin: str | None) -> None:
     @event.listens_for(engine, "connect")
     def set_pragmas(connection: Any, _: object) -> None:
         cursor = connection.cursor()
@@ -90,9 +152,12 @@ def _prepare(engine: Engine, pragmas: Sequence[str], begin: str) -> None:
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 
+    if begin is None:
+        return
+
     @event.listens_for(engine, "begin")
     def begin_transaction(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
+        connection.connection.cursor().execute(begin)  # the driver's own cursor: SQLAlchemy's takes four times as long
 
 
 class SyncConnection(sqlite3.Connection):
