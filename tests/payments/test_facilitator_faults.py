@@ -181,11 +181,11 @@ async def test_while_it_hangs_only_paid_calls_wait_and_each_answer_says_whether_
         async with anyio.create_task_group() as tasks:
             for call in charged.items():
                 tasks.start_soon(pay, *call)
-            await after_the_charge.reached(len(FRAMES))
+            await after_the_charge.reached(len(FRAMES), seconds=PATIENCE_SECONDS)
             at_the_check = hanging.enter_context(facilitator.hold("verify"))
             for call in unchecked.items():
                 tasks.start_soon(pay, *call)
-            await at_the_check.reached(len(FRAMES))
+            await at_the_check.reached(len(FRAMES), seconds=PATIENCE_SECONDS)
             await stand.assert_the_rest_is_as_ever()
             assert answers == {}
     for number in unchecked.values():

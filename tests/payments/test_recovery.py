@@ -267,7 +267,7 @@ async def test_a_late_refusal_neither_releases_a_payment_nor_ends_the_lease_that
     with seller.facilitator.hold("settle") as hold:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(seller.refusal, payment)
-            await hold.reached()
+            await hold.reached(seconds=patience(30))
             seller.clock.ahead = LATER
             taken = await other_seller.payments.processor._reservations.take_up((await seller.row(payment)).id)
             assert taken is not None

@@ -138,7 +138,7 @@ async def test_reconcile_concludes_an_unknown_payment_and_its_buyer_gets_the_key
                     await buy(served, payer)
 
             tasks.start_soon(lost)
-            await hold.reached()
+            await hold.reached(seconds=patience(30))
             served.process.kill()
     assert await chain.balance(PAY_TO) == DOLLAR // 2
     assert json.loads((await run(("key", "list", "--json"))).out) == []

@@ -16,8 +16,9 @@ from patience import patience
 from recorder.receivers import Authority, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
+from buildings.recorder.registration import CHECKED_AT_ONCE
 from campus.alerts.turns import WAITS
-from campus.outbound.connect import GuardedNetwork, Resolver, system_resolver
+from campus.outbound.connect import AT_ONCE, GuardedNetwork, Resolver, system_resolver
 from campus.outbound.http_clients import GuardedClient, guarded_client
 from campus.outbound.url_rules import UrlRules
 from campus.testing import ORIGIN
@@ -113,12 +114,19 @@ async def test_a_new_target_that_hangs_is_given_up_sooner_while_others_wait(
 
 
 @pytest.fixture
-def stuck(authority: Authority) -> Iterator[GuardedClient]:
+def unanswered() -> list[str]:
+    """The names that were looked up and get no answer."""
+    return []
+
+
+@pytest.fixture
+def stuck(authority: Authority, unanswered: list[str]) -> Iterator[GuardedClient]:
     """A client whose name servers do not answer for names that begin with `hang`, until the test is over, and which waits long."""
     release = Event()
 
     def resolve(host: str, port: int) -> Sequence[str]:
         if host.startswith("hang"):
+            unanswered.append(host)
             release.wait(10 * PATIENCE)
             raise socket.gaierror("no answer")
         return system_resolver(host, port)
@@ -128,13 +136,15 @@ def stuck(authority: Authority) -> Iterator[GuardedClient]:
     release.set()
 
 
-async def test_unanswered_names_delay_no_delivery(open_recorder: OpenRecorder, receiver: Receiver, stuck: GuardedClient) -> None:
+async def test_unanswered_names_delay_no_delivery(
+    open_recorder: OpenRecorder, receiver: Receiver, stuck: GuardedClient, unanswered: list[str]
+) -> None:
     async with open_recorder(web=stuck) as recorder, AsyncExitStack() as stack, anyio.create_task_group() as tasks:
         monitor = await recorder.register(receiver.url(), key="recorder")
         for number in range(NAMES):
             stranger = await stack.enter_async_context(recorder.calling_from(f"192.0.2.{number}"))
             tasks.start_soon(partial(stranger.call, "register_monitor", name="a", alert_webhook=f"https://hang{number}.good.dev/"))
-        await anyio.sleep(0.2)  # they are being looked up
+        await until(lambda: len(unanswered) >= AT_ONCE)
         await recorder.beat(monitor, status="fail")
         with anyio.fail_after(PATIENCE):
             assert await recorder.deliver() == 1
@@ -143,13 +153,13 @@ async def test_unanswered_names_delay_no_delivery(open_recorder: OpenRecorder, r
 
 
 async def test_unanswered_names_delay_no_other_callers_registration(
-    open_recorder: OpenRecorder, receiver: Receiver, stuck: GuardedClient
+    open_recorder: OpenRecorder, receiver: Receiver, stuck: GuardedClient, unanswered: list[str]
 ) -> None:
     async with open_recorder(web=stuck) as recorder, recorder.calling_from("192.0.2.1") as other, anyio.create_task_group() as tasks:
         for number in range(NAMES):
             url = f"https://hang{number}.good.dev/"
             tasks.start_soon(partial(recorder.call, "register_monitor", name="a", alert_webhook=url))
-        await anyio.sleep(0.2)
+        await until(lambda: len(unanswered) >= CHECKED_AT_ONCE)
         with anyio.fail_after(PATIENCE):
             assert "found or reached" not in str((await other.register(receiver.url()))["notes"])
         tasks.cancel_scope.cancel()

@@ -12,6 +12,7 @@ from patience import patience
 from sqlmodel import select
 from terms.paid_campus import DAY, PATH, PaidCampus, open_paid_campus
 
+from campus.payments.facilitator import X402Facilitator
 from campus.payments.tables import PaymentRow
 from campus.testing import ORIGIN
 from campus.testing.payments import PAYMENT, Payer, headers_of, new_wallet
@@ -44,7 +45,11 @@ async def waiting(paid_campus: PaidCampus) -> int:
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_while_worthless_payments_of_one_address_hang_in_the_facilitator_an_honest_buyer_is_served(frame: str) -> None:
+async def test_while_worthless_payments_of_one_address_hang_in_the_facilitator_an_honest_buyer_is_served(
+    frame: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # longer than a turn is waited for: otherwise the worthless payments would make room by timing out
+    monkeypatch.setitem(X402Facilitator.__init__.__kwdefaults__, "verify_seconds", patience(60))
     async with open_paid_campus() as paid_campus, at(paid_campus, "192.0.2.66") as stranger:
         terms, nobodies = await paid_campus.terms(), [Payer(new_wallet()) for _ in range(WORTHLESS)]
         answers: list[tuple[int, str]] = []
