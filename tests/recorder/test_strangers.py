@@ -16,7 +16,7 @@ from patience import patience
 from recorder.receivers import Authority, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
-from buildings.recorder.registration import CHECKED_AT_ONCE
+from buildings.recorder.registration import CONCURRENT_CHECKS
 from campus.alerts.turns import WAITS
 from campus.outbound.connect import AT_ONCE, GuardedNetwork, Resolver, system_resolver
 from campus.outbound.http_clients import GuardedClient, guarded_client
@@ -159,7 +159,7 @@ async def test_unanswered_names_delay_no_other_callers_registration(
         for number in range(NAMES):
             url = f"https://hang{number}.good.dev/"
             tasks.start_soon(partial(recorder.call, "register_monitor", name="a", alert_webhook=url))
-        await until(lambda: len(unanswered) >= CHECKED_AT_ONCE)
+        await until(lambda: len(unanswered) >= CONCURRENT_CHECKS)
         with anyio.fail_after(PATIENCE):
             assert "found or reached" not in str((await other.register(receiver.url()))["notes"])
         tasks.cancel_scope.cancel()
