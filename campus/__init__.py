@@ -1,12 +1,13 @@
 """The public API: everything that a plugin author imports from campus."""
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from campus.building import Building, Check, Job, Page, Service, Settings
 from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
 from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
+from campus.layout.renderer import pretty_json
 from campus.observability import origin_of
 from campus.outbound.http_clients import GuardedClient
 from campus.outbound.mail import Mail
@@ -47,6 +48,7 @@ __all__ = [
     "Span",
     "Storage",
     "StorageUnavailable",
+    "StreamingResponse",
     "TargetRefused",
     "ToolEntry",
     "Unstorable",
@@ -59,6 +61,7 @@ __all__ = [
     "in_transaction",
     "is_postgres",
     "origin_of",
+    "pretty_json",
     "random_base62",
     "random_id",
     "registry",

@@ -5,7 +5,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic
@@ -59,6 +59,7 @@ class Campus:
     health: Health
     layout: Layout
     payments: PaymentService | None = None
+    stopping: anyio.Event = field(default_factory=anyio.Event)
 
     @property
     def keys(self) -> KeyRing:
@@ -145,6 +146,7 @@ async def assemble(
             elapsed=elapsed,
             counters=counters or Counters(),
             layout=Layout(config.server.name, config.url),
+            stopping=anyio.Event(),
             serving=exclusive,
         )
         payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))
@@ -154,7 +156,7 @@ async def assemble(
         scheduler = Scheduler(tasks, core.storage, now=clock)
         services = ServiceRunner(services_of(plan.opened, sites, core.keys))
         health = Health(readiness(plan, sites, core.storage, scheduler, services, payments), needed=["storage"])
-        yield Campus(plan, core, shared.counters, mail, sites, scheduler, services, health, shared.layout, payments)
+        yield Campus(plan, core, shared.counters, mail, sites, scheduler, services, health, shared.layout, payments, shared.stopping)
         await core.keys.flush_last_used()
 
 
@@ -182,6 +184,7 @@ class SharedServices:
     elapsed: Callable[[], float]
     counters: Counters
     layout: Layout
+    stopping: anyio.Event
     serving: bool = False
 
     @asynccontextmanager
@@ -212,6 +215,7 @@ class SharedServices:
             clock=self.clock,
             elapsed=self.elapsed,
             counters=self.counters,
+            stopping=self.stopping,
             pages=self.layout.pages_of(template_folders(building.rendering_functions)),
             alone=self.serving and self.core.databases.is_single_process,
         )

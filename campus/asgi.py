@@ -78,10 +78,13 @@ class Endpoints:
         self._campus = campus
         plan = campus.plan
         self._paywall = Paywall(campus.keys, plan.products, per_call=plan.pricing is not None, guide=plan.directory.guide())
-        self._visitors = Visitors(self._paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites)
+        self._visitors = Visitors(
+            self._paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
+        )
         self._sign_in_attempts = TokenBuckets(ATTEMPTS_PER_MINUTE)
         self._servers: dict[str, ASGIApp] = {}
         self._twins: dict[str, Twins] = {}
+        self._table = RouteTable()
         self._router: Router | None = None
         self._growing = anyio.Lock()
 
@@ -122,7 +125,7 @@ class Endpoints:
         pages = [(one.name, page) for one in plan.opened for page in one.loaded.building.pages]
         entries = [page_entry(page, self._campus.sites[name], layout, self._visitors) for name, page in pages]
         beside_tools = RouteTable(entry for entry in entries if entry.path.startswith(TOOLS))
-        table = RouteTable.merged([*(self._twins[one.name].table for one in plan.opened), beside_tools])
+        table = self._table = RouteTable.merged([*(self._twins[one.name].table for one in plan.opened), beside_tools])
         absent = [route for one in plan.closed for route in absent_routes(one, documents=plan.config.server.openapi)]
         exposed = [route for one in plan.opened if "routes" in one.loaded.table.expose for route in custom_routes(one.loaded.server)]
         own = pages_app([*absent, *own_routes(plan.directory, plan.documents, plan.problems, layout), *exposed], plan.directory, layout)
@@ -133,7 +136,6 @@ class Endpoints:
             plan.directory,
             self._visitors,
             layout,
-            table=lambda: table,
             start=None if has_start else START,
             now=self._campus.core.now,
             attempts=self._sign_in_attempts,

@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol
 
+import anyio
 import httpx
 from fastmcp.exceptions import ToolError
 from markupsafe import Markup
@@ -44,6 +45,10 @@ class VisitorService(Protocol):
         """See Site.admit."""
         ...
 
+    async def call(self, building: str, request: Request, tool: str, arguments: Mapping[str, Any]) -> Any:
+        """See Site.call."""
+        ...
+
     async def highlights(self) -> Sequence[Markup]:
         """See Site.highlights."""
         ...
@@ -74,6 +79,8 @@ class Site(Generic[SettingsT, StateT]):
     elapsed: Callable[[], float]
     counters: Counters
     pages: Pages | None = None
+    stopping: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the process is about to stop: what waits or streams for long ends then."""
     alone: bool = False
     """True if no other process can serve this data: in the server, on SQLite."""
 
@@ -115,6 +122,13 @@ class Site(Generic[SettingsT, StateT]):
     async def admit(self, request: Request, tool: str) -> Caller:
         """The visitor of a page, if it may call this tool of the building. Raises the tool's refusal otherwise: Problem 402 or 403."""
         return await _visitors(request).admit(self.name, request, tool)
+
+    async def call(self, request: Request, tool: str, /, **arguments: Any) -> Any:
+        """Call one of the building's tools for the visitor of a page, as over HTTP; returns its answer as JSON values.
+
+        The arguments are checked and the access too: the Problem that a caller would receive is raised.
+        """
+        return await _visitors(request).call(self.name, request, tool, arguments)
 
     async def highlights(self, request: Request) -> Sequence[Markup]:
         """What the buildings show of themselves, for the start page."""

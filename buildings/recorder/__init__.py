@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from buildings.recorder.fleet import badge
 from buildings.recorder.jobs import follow_keys, tidy
+from buildings.recorder.pages import FLEET, act, events, fleet, monitor, monitors_used
 from buildings.recorder.problems import PROBLEMS
 from buildings.recorder.runtime import clock_is_steady, open_runtime, outbox_adds_up, targets_are_reached, watch, watches
 from buildings.recorder.server import mcp
@@ -23,9 +24,14 @@ building = Building(
         Job(tidy, daily_at="04:10"),
     ],
     pages=[
+        Page(f"GET|POST {FLEET}", fleet, label="Fleet"),
+        Page(f"GET {FLEET}/events", events),
+        Page(f"GET {FLEET}/{{monitor_id}}", monitor),
+        Page(f"POST {FLEET}/{{monitor_id}}/{{action}}", act),
         Page("GET /v1/recorder/badge/{badge_id}.svg", badge),
         *email_pages("/v1/recorder/email", OUTBOX, lambda site: site.state.dispatcher),
     ],
     checks=[Check(watches, on="ready"), Check(clock_is_steady, on="ready"), Check(targets_are_reached), Check(outbox_adds_up, on="audit")],
     problems=PROBLEMS,
+    usage=monitors_used,
 )

@@ -2,9 +2,10 @@
 
 import logging
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
@@ -37,7 +38,7 @@ class Runtime:
     """`beat` returns the outcome of a beat once it is on disk, `sweep` the outcome of a sweep. The database has one writer for both.
 
     `checks` is the client that checks webhooks at registration. It resolves names in its own threads, so that a name server that
-    does not answer delays no alerts.
+    does not answer delays no alerts. `streams` counts the open event streams of each key.
     """
 
     beat: Callable[[Beat], Awaitable[BeatOutcome]]
@@ -47,6 +48,7 @@ class Runtime:
     registration_limits: RegistrationLimits
     dispatcher: Dispatcher
     entropy: Entropy = secrets.token_bytes
+    streams: Counter[str] = field(default_factory=Counter)
 
 
 class LimitedBeats:

@@ -64,7 +64,7 @@ async def _serve(settings: Config, job_command: Callable[[str], Sequence[str]]) 
             served = partial(serve_app, trusted_proxies=settings.server.trusted_proxies)
             if operators:
                 tasks.start_soon(partial(served, open_admin(campus), operators, name="operator", grace_seconds=1, takes_signals=False))
-            await served(app, listener, on_started=lambda: _start(tasks, partial(_settle, campus)))
+            await served(app, listener, on_started=lambda: _start(tasks, partial(_settle, campus)), on_stopping=campus.stopping.set)
             tasks.cancel_scope.cancel()
 
 

@@ -57,6 +57,7 @@ async def serve(
     *,
     name: str = "public",
     on_started: Callable[[], None] = lambda: None,
+    on_stopping: Callable[[], None] = lambda: None,
     grace_seconds: int = GRACE_SECONDS,
     protocol: type[LimitedProtocol] | None = None,
     takes_signals: bool = True,
@@ -85,7 +86,7 @@ async def serve(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=grace_seconds,
     )
-    server = _Server(config, on_started, takes_signals=takes_signals)
+    server = _Server(config, on_started, on_stopping, takes_signals=takes_signals)
     named = {"listener": name, "url": f"http://{Listen(*listener.getsockname()[:2])}"}
     log.info("serving", extra=named)
     try:
@@ -102,14 +103,20 @@ async def serve(
 class _Server(uvicorn.Server):
     """Uvicorn's server, which reports when it has started, and whose signals end the serving, not the process."""
 
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None], *, takes_signals: bool) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_started: Callable[[], None], on_stopping: Callable[[], None], *, takes_signals: bool
+    ) -> None:
         super().__init__(config)
-        self._on_started = on_started
+        self._on_started, self._on_stopping = on_started, on_stopping
         self._takes_signals = takes_signals
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._on_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._on_stopping()  # before running calls are waited for
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -99,7 +99,7 @@ class Layout:
             sparkline=sparkline,
             here=_path,
         )
-        self._environment.filters.update(moment=moment, pretty=pretty, prose=prose)
+        self._environment.filters.update(moment=moment, pretty=pretty_json, prose=prose)
         self.own = self.pages_of([TEMPLATES])
 
     def pages_of(self, folders: Iterable[Path]) -> "Pages":
@@ -225,7 +225,7 @@ def moment(value: datetime | None) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S}" if value else ""
 
 
-def pretty(value: object) -> str:
+def pretty_json(value: object) -> str:
     """A value as indented JSON."""
     return json.dumps(json.loads(to_json(value, inf_nan_mode="null")), indent=2, ensure_ascii=False)
 

@@ -15,7 +15,7 @@ from campus.layout.renderer import Layout
 from campus.pages.keys import PATH, KeyPages
 from campus.pages.tools import ToolPages
 from campus.pages.visitors import Visitors
-from twins import RouteEntry, RouteTable
+from twins import RouteEntry
 
 TEMPLATES = Path(__file__).parent / "templates"
 API = "/docs/api"
@@ -26,7 +26,6 @@ def own_entries(
     visitors: Visitors,
     layout: Layout,
     *,
-    table: Callable[[], RouteTable],
     start: str | None,
     now: Callable[[], datetime],
     attempts: TokenBuckets,
@@ -36,7 +35,7 @@ def own_entries(
     `attempts` limits how often an address tries to sign in.
     """
     templates = layout.pages_of([TEMPLATES])
-    tools = ToolPages(templates, directory, visitors, table)
+    tools = ToolPages(templates, directory, visitors)
     keys = KeyPages(templates, directory, visitors, visitors.sessions, attempts, now)
     entries = [
         own_page(["GET"], API, tools.api, layout),

@@ -1,15 +1,13 @@
 """The pages of the tools: /docs/api lists them, /tools/<building>/<tool> describes one and has a form that calls it."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
-from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Scope
 
 from campus.catalog.server import OpenBuilding
 from campus.directory import Directory, ToolEntry
@@ -19,7 +17,6 @@ from campus.layout.renderer import Pages
 from campus.pages.samples import samples_of
 from campus.pages.tool_form import (
     Argument,
-    Call,
     arguments_of,
     call_of,
     example_values,
@@ -30,12 +27,10 @@ from campus.pages.tool_form import (
 )
 from campus.pages.visitors import Visitors
 from campus.paywall.admission import SIGNED_IN_KEY
-from twins import Operation, Problem, RouteTable
+from twins import Operation, Problem
 
 LONGEST_SHOWN = 48_000
 """Characters of an answer that are shown."""
-PASSED_ON = ("type", "http_version", "server", "client", "scheme", "root_path", "extensions", "asgi", "request_id", SIGNED_IN_KEY)
-"""What the call of a form has in common with the request that brought the form; not its headers, such as its cookies."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +47,11 @@ class Answered:
 
 @dataclass(frozen=True)
 class ToolPages:
-    """The pages of all tools. `table` finds the HTTP route of a call."""
+    """The pages of all tools."""
 
     pages: Pages
     directory: Directory
     visitors: Visitors
-    table: Callable[[], RouteTable]
 
     async def api(self, request: Request) -> Response:
         """Every tool of every building."""
@@ -81,7 +75,9 @@ class ToolPages:
             problem = Problem(422, "invalid_request", f"fill in {' and '.join(missing)}: the address of the call contains it")
             answered = _refused(problem)
         else:
-            answered = await self._called(call_of(operation, arguments), request)
+            started = perf_counter()
+            status, body = await self.visitors.respond(call_of(operation, arguments), request)
+            answered = _answered(status, body, (perf_counter() - started) * 1000)
         return self._page(request, building, operation, entry, values, answered)
 
     def _found(self, request: Request) -> tuple[OpenBuilding, Operation, ToolEntry]:
@@ -134,34 +130,6 @@ class ToolPages:
             answered=answered,
             signed_in=request.scope[SIGNED_IN_KEY].state == "valid",
         )
-
-    async def _called(self, call: Call, request: Request) -> Answered:
-        """Make the HTTP call in this process, as any caller would over the network."""
-        started = perf_counter()
-        path, _, query = call.target.partition("?")
-        body = b"" if call.body is None else json.dumps(call.body).encode()
-        scope: Scope = {
-            **{name: request.scope[name] for name in PASSED_ON if name in request.scope},
-            **{"method": call.method, "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode()},
-        }
-        scope["headers"] = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))] if body else []
-        found = self.table().find(scope["path"])
-        if found is None:
-            return _refused(Problem(404, "not_found", "this call has no address; check the arguments"))
-        endpoint, scope["path_params"] = found
-        status, chunks = 500, []
-
-        async def receive() -> Message:
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def send(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            chunks.append(message.get("body", b""))
-
-        await endpoint(scope, receive, send)
-        return _answered(status, b"".join(chunks), (perf_counter() - started) * 1000)
 
 
 def _answered(status: int, body: bytes, milliseconds: float) -> Answered:

@@ -1,12 +1,15 @@
-"""The visitor of a page: by which key it may call tools, and what the start page shows of each building."""
+"""The visitor of a page: by which key it may call tools, the calls that pages make for it, and what the buildings show of themselves."""
 
+import json
 import logging
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from markupsafe import Markup, escape
 from starlette.requests import Request
+from starlette.types import Message, Scope
 
 from campus.caller import Caller, Credential, Key
 from campus.catalog.server import OpenBuilding
@@ -14,12 +17,16 @@ from campus.keys.keyring import KeyRing
 from campus.keys.sessions import Sessions
 from campus.layout.forms import Cookies
 from campus.layout.renderer import SIGNED_IN
+from campus.pages.tool_form import Call, call_of
 from campus.paywall.admission import ADMISSION, ALL, SIGNED_IN_KEY, Paywall, bearer
 from campus.site import Site
-from twins import Problem
+from twins import Problem, RouteTable
 
 log = logging.getLogger(__name__)
 ABSENT = Credential("absent")
+STANDARD_MEMBERS = ("type", "title", "status", "detail", "code", "request_id", "errors", "headers")
+PASSED_ON = ("type", "http_version", "server", "client", "scheme", "root_path", "extensions", "asgi", "request_id", SIGNED_IN_KEY)
+"""What the call of a page has in common with the request for the page; not its headers, such as its cookies."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,8 @@ class Visitors:
     cookies: Cookies
     buildings: MutableMapping[str, OpenBuilding]
     sites: Mapping[str, Site[Any, Any]]
+    table: Callable[[], RouteTable]
+    """The HTTP routes of all tools."""
 
     async def credential(self, request: Request) -> Credential:
         """The key of the request's Authorization header, else the one that the visitor signed in with."""
@@ -55,13 +64,54 @@ class Visitors:
         return Caller(key if covers else None, None, "http", _address(request))
 
     async def admit(self, building: str, request: Request, tool: str) -> Caller:
-        """The visitor as the caller of one tool. Problem 402 or 403, as the tool itself would refuse; 404 if it is hidden."""
+        """The visitor as the caller of one tool. Problem 402 or 403, as the tool itself would refuse; 404 if it is hidden.
+
+        The visitor's key is looked up again each time, so that a page which goes on for long ends with the key.
+        """
+        request.scope.pop(SIGNED_IN_KEY, None)
         offer = self.buildings[building].offers.get(tool)
         if offer is None:
             raise Problem(404, "not_found", f"the tool {tool} is not available here")
         await self.credential(request)
         scope = {name: value for name, value in request.scope.items() if name != ADMISSION}
         return (await self.paywall.admit(offer, scope, frame="http")).caller
+
+    async def call(self, building: str, request: Request, tool: str, arguments: Mapping[str, Any]) -> Any:
+        """The answer of a building's tool for the visitor. Raises the Problem that a caller would receive."""
+        operation = self.buildings[building].operations.get(tool)
+        if operation is None:
+            raise Problem(404, "not_found", f"the tool {tool} is not available here")
+        status, body = await self.respond(call_of(operation, arguments), request)
+        answer = json.loads(body)
+        if status < 400:
+            return answer
+        more = {name: value for name, value in answer.items() if name not in STANDARD_MEMBERS}
+        raise Problem(status, str(answer.get("code")), str(answer.get("detail")), **more)
+
+    async def respond(self, call: Call, request: Request) -> tuple[int, bytes]:
+        """Status and body of an HTTP call with the visitor's key, made in this process as any caller would make it over the network."""
+        await self.credential(request)
+        path, _, query = call.target.partition("?")
+        body = b"" if call.body is None else json.dumps(call.body).encode()
+        scope: Scope = {
+            **{name: request.scope[name] for name in PASSED_ON if name in request.scope},
+            **{"method": call.method, "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode()},
+        }
+        scope["headers"] = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))] if body else []
+        found = self.table().find(scope["path"])
+        if found is None:
+            raise Problem(404, "not_found", "this call has no address; check the arguments")
+        endpoint, scope["path_params"] = found
+        messages: list[Message] = []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Message) -> None:
+            messages.append(message)
+
+        await endpoint(scope, receive, send)
+        return messages[0]["status"], b"".join(message.get("body", b"") for message in messages[1:])
 
     async def usage(self, key: Key) -> dict[str, str]:
         """What a key uses of each building that it opens, in a few words."""

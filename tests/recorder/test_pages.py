@@ -1,0 +1,106 @@
+"""The fleet's pages: what they show of monitors, their buttons, and that each key sees its own fleet only."""
+
+import re
+
+import httpx
+import pytest
+from pages.hostile import ALL_AT_ONCE, harm_in
+from recorder.receivers import Receiver
+from recorder.recorders import OpenRecorder, Recorder
+
+from buildings.recorder.pages import changed_lines
+
+pytestmark = pytest.mark.anyio
+HTML = {"Accept": "text/html"}
+NAME = ALL_AT_ONCE[:100]
+
+
+async def page_of(recorder: Recorder, path: str, key: str | None) -> httpx.Response:
+    """A page as the browser of a key's holder receives it."""
+    page = await recorder.campus.http.get(path, headers=HTML | ({"Authorization": f"Bearer {key}"} if key else {}))
+    assert harm_in(page.text) == []
+    assert page.headers["cache-control"] == "private, no-store" or page.status_code >= 400
+    return page
+
+
+async def press(recorder: Recorder, path: str, key: str | None, *, page: str = "/recorder", **fields: str) -> httpx.Response:
+    """Send a form of the page that holds it."""
+    found = re.search(r'name="form_token" value="(\w+)"', (await page_of(recorder, page, key)).text)
+    headers = HTML | ({"Authorization": f"Bearer {key}"} if key else {})
+    return await recorder.campus.http.post(path, data={"form_token": found[1] if found else "", **fields}, headers=headers)
+
+
+async def test_a_monitor_is_registered_watched_paused_taken_over_and_deleted_with_the_buttons(
+    open_recorder: OpenRecorder, receiver: Receiver, storage_url: str
+) -> None:
+    async with open_recorder(storage=storage_url) as recorder:
+        key = await recorder.campus.key("recorder")
+        made = await press(recorder, "/recorder", key, name=NAME, period_minutes="1", grace_minutes="1", alert_webhook=receiver.url())
+        assert made.status_code == 200, made.text
+        assert harm_in(made.text) == []
+        secret = re.search(r"/beat/(mon_\w+)/(\w+)", made.text)
+        assert secret is not None
+        monitor, at = secret[1], f"/recorder/{secret[1]}"
+        capsules = [{"step": 1, "said": ALL_AT_ONCE}, {"step": 2, "said": ALL_AT_ONCE}]
+        for seq, capsule in enumerate(capsules, start=1):
+            beaten = await recorder.campus.http.post(f"/v1/recorder/beat/{monitor}/{secret[2]}", json={"capsule": capsule, "seq": seq})
+            assert beaten.status_code == 200
+        shown = (await page_of(recorder, at, key)).text
+        assert secret[2] not in shown
+        assert "<del>-  &#34;step&#34;: 1,</del>" in shown
+        assert "<ins>+  &#34;step&#34;: 2,</ins>" in shown
+        assert ">alive<" in (await page_of(recorder, "/recorder", key)).text
+        assert (await press(recorder, f"{at}/takeover", key, page=at)).status_code == 409
+        assert (await press(recorder, f"{at}/pause", key, page=at)).headers["location"] == at
+        assert ">paused<" in (await page_of(recorder, at, key)).text
+        await press(recorder, f"{at}/resume", key, page=at)
+        await recorder.pass_time(seconds=90)
+        assert ">late<" in (await page_of(recorder, at, key)).text
+        await recorder.pass_time(seconds=60)
+        assert ">dead<" in (await page_of(recorder, at, key)).text
+        taken = await press(recorder, f"{at}/takeover", key, page=at)
+        assert "/beat/" in taken.text
+        assert secret[2] not in taken.text
+        assert (await press(recorder, f"{at}/explode", key, page=at)).status_code == 404
+        assert (await press(recorder, f"{at}/delete", key, page=at)).headers["location"] == "/recorder"
+        assert (await page_of(recorder, at, key)).status_code == 404
+
+
+async def test_a_key_sees_and_changes_no_monitor_of_another(open_recorder: OpenRecorder, receiver: Receiver) -> None:
+    async with open_recorder() as recorder:
+        mine, other = await recorder.campus.key("recorder"), await recorder.campus.key("recorder")
+        monitor = await recorder.register(receiver.url(), key=mine, name="mine")
+        at = f"/recorder/{monitor['monitor_id']}"
+        assert "mine" not in (await page_of(recorder, "/recorder", other)).text
+        assert (await page_of(recorder, at, other)).status_code == 404
+        for action in ("pause", "takeover", "delete"):
+            assert (await press(recorder, f"{at}/{action}", other)).status_code == 404
+        assert (await press(recorder, f"{at}/delete", mine, page="/recorder", form_token="0" * 64)).status_code == 403
+        assert (await page_of(recorder, at, mine)).status_code == 200
+
+
+async def test_without_a_key_the_page_says_what_a_key_shows_and_another_scope_is_told(open_recorder: OpenRecorder) -> None:
+    async with open_recorder() as recorder:
+        page = (await recorder.campus.http.get("/recorder", headers=HTML)).text
+        assert "Sign in with your key" in page
+        assert "needs a key of scope recorder" in (await page_of(recorder, "/recorder", await recorder.campus.key("cve"))).text
+        assert (await recorder.campus.http.get("/recorder")).json()["signed_in"] is False
+        assert (await recorder.campus.http.get("/recorder/events")).status_code == 402
+        assert (await press(recorder, "/recorder", None, name="x")).status_code == 403
+
+
+async def test_what_a_registration_lacks_is_said_beside_the_form_which_keeps_what_was_typed(open_recorder: OpenRecorder) -> None:
+    async with open_recorder() as recorder:
+        key = await recorder.campus.key("recorder")
+        for fields in ({"name": NAME}, {"name": NAME, "alert_webhook": "ftp://x"}, {"name": NAME, "period_minutes": "often"}):
+            page = await press(recorder, "/recorder", key, **fields)
+            assert page.status_code == 422
+            assert 'role="alert"' in page.text
+            assert "&lt;script&gt;" in page.text
+            assert harm_in(page.text) == []
+
+
+def test_a_difference_shows_the_changed_lines_and_is_cut_when_everything_changed() -> None:
+    assert changed_lines("same", "same") == []
+    assert changed_lines("a\nb", "a\nc") == [("same", "@@ -1,2 +1,2 @@"), ("same", " a"), ("removed", "-b"), ("added", "+c")]
+    assert len(changed_lines("\n".join(map(str, range(5_000))), "")) == 400
