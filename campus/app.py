@@ -146,7 +146,6 @@ async def assemble(
             elapsed=elapsed,
             counters=counters or Counters(),
             layout=Layout(config.server.name, config.url),
-            stopping=anyio.Event(),
             serving=exclusive,
         )
         payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))
@@ -184,7 +183,7 @@ class SharedServices:
     elapsed: Callable[[], float]
     counters: Counters
     layout: Layout
-    stopping: anyio.Event
+    stopping: anyio.Event = field(default_factory=anyio.Event)
     serving: bool = False
 
     @asynccontextmanager

@@ -5,12 +5,12 @@ from datetime import timedelta
 from buildings.cve.arguments import PROBLEMS
 from buildings.cve.checks import feeds_are_reachable, list_is_fresh, stored_lists_add_up
 from buildings.cve.latest import latest, reload
-from buildings.cve.pages import top_three
+from buildings.cve.pages import LIST, daily_list, top_three, verdict
 from buildings.cve.refresh import grade, refresh
 from buildings.cve.server import mcp
 from buildings.cve.settings import CveSettings
 from buildings.cve.tables import Tables
-from campus import Building, Check, Job
+from campus import Building, Check, Job, Page
 
 building = Building(
     mcp,
@@ -24,5 +24,6 @@ building = Building(
     ],
     checks=[Check(list_is_fresh, on="ready"), Check(feeds_are_reachable), Check(stored_lists_add_up, on="audit")],
     problems=PROBLEMS,
+    pages=[Page(f"GET {LIST}", daily_list, label="CVEs"), Page(f"GET {LIST}/{{cve_id}}", verdict)],
     highlight=top_three,
 )
