@@ -14,8 +14,10 @@ from benchmarks.comparisons import call_lines
 from benchmarks.costs import refresh_lines, start_lines
 from benchmarks.feeds import FOLDER, Feeds
 from benchmarks.figures import Line, table
+from benchmarks.keys import key_lines
 from benchmarks.outages import outage_lines
 from benchmarks.payments import payment_lines
+from benchmarks.stalls import stall_lines
 from benchmarks.uvicorn_parts import part_lines
 
 ROUNDS = 9
@@ -34,7 +36,7 @@ def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feed
     seconds
         How long campus and each baseline are loaded in a round, in turns of half a second.
     only
-        What to measure: refresh, start, payments, recorder, a part of the name of a comparison, such as "MCP" or "teaser", or
+        What to measure: refresh, start, payments, recorder, keys, stalls, a part of the name of a comparison, such as "MCP" or "teaser", or
         uvicorn: what campus's own parts over uvicorn's protocol save, measured only when it is named.
     feeds
         The folder of the real feed files; without them the shipped sample is served and the refresh is skipped.
@@ -56,9 +58,13 @@ def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: s
     if only in ("", "recorder"):
         yield from beat_lines(folder / "beats", rounds=rounds, seconds=seconds)
         yield from outage_lines(folder / "outages")
+    if only in ("", "keys"):
+        yield from key_lines(folder / "keys", rounds=rounds, seconds=seconds, times=COST_ROUNDS)
+    if only in ("", "stalls"):
+        yield from stall_lines(folder / "stalls", feeds, times=COST_ROUNDS)
     if only == "uvicorn":
         yield from part_lines(folder / "uvicorn", rounds=rounds, seconds=seconds)
-    if only not in ("refresh", "start", "payments", "recorder", "uvicorn"):
+    if only not in ("refresh", "start", "payments", "recorder", "keys", "stalls", "uvicorn"):
         yield from call_lines(folder, feeds, rounds=rounds, seconds=seconds, only=only)
 
 

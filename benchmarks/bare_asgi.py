@@ -1,4 +1,4 @@
-"""Baseline of beats: a bare ASGI response as long as the answer to a beat, and nothing stored. `bare_asgi PORT`."""
+"""Baseline of beats: reads the request and sends a bare ASGI response as long as the answer to a beat. `bare_asgi PORT`."""
 
 import sys
 
@@ -21,6 +21,8 @@ END = {"type": "http.response.body", "body": BODY}
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
     """The same answer to every request."""
     if scope["type"] == "http":
+        while (await receive()).get("more_body"):
+            pass
         await send(START)
         await send(END)
 

@@ -1,20 +1,28 @@
-"""Compares beats, acknowledged when they are on disk, with a response that stores nothing and a route that stores one by one."""
+"""Compares beats, acknowledged when on disk, with a reply that stores nothing and a route that stores one by one; and refused beats."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from time import time
+
+import anyio
 
 from benchmarks.comparisons import Comparison, in_turns
 from benchmarks.disk import SLOW_MILLISECONDS, slow_disk, sync_seconds
 from benchmarks.figures import Line, line_of_costs, line_of_pairs, line_of_skipped
-from benchmarks.load import Exchange, Target, ask
+from benchmarks.load import Exchange, Target, ask, measure
 from benchmarks.monitors import CONFIG, MONITORS, beat_path, fill, monitor_id
-from benchmarks.processes import Server, baseline, campus
+from benchmarks.processes import LAST, Server, baseline, campus, on_cpu
 from benchmarks.wire import get
+from buildings.recorder.beats import BEATS_PER_MINUTE
 
 CONNECTIONS = 64
 """Beats that arrive at once are stored in one group."""
+POSTED = {CONNECTIONS: 0.35, 256: 0.35}
+"""Connections, and the goal: the share of a bare reply's speed."""
+BODY = b'{"status":"ok","next_in":90}'
+REFUSED_SECONDS = 2.0
 SLOWED = f"the same where a sync takes {SLOW_MILLISECONDS} ms longer"
 
 
@@ -33,6 +41,7 @@ def beat_lines(folder: Path, *, rounds: int, seconds: float) -> Iterator[Line]:
         yield line_of_pairs(one.comparison.what, goal=one.comparison.goal, pairs=one.pairs, judged=["req/s"])
     if not slow:
         yield line_of_skipped(SLOWED, reason="there is no C compiler")
+    yield from refusal_lines(folder / "refusals", times=rounds)
     yield line_of_costs("a sync of one page on this disk", unit="µs", costs=[seconds * 1e6 for seconds in sync_seconds(folder)])
     yield line_of_costs("CPU per beat", unit="µs", costs=[pair.campus.cpu * 1e6 for one in found for pair in one.pairs])
 
@@ -43,10 +52,17 @@ def _comparisons(folder: Path, stack: ExitStack) -> Iterator[Comparison]:
     fill(folder, MONITORS)
     server, _ = stack.enter_context(campus(folder, CONFIG))
     ours = beats(server, MONITORS)
-    yield Comparison("beats on disk ÷ a bare ASGI reply", 0.28, ours, _replies(stack.enter_context(baseline("bare_asgi"))))
+    bare = stack.enter_context(baseline("bare_asgi"))
+    for connections, goal in POSTED.items():
+        what = f"beats by POST with a body, {connections} connections ÷ a bare ASGI reply"
+        posted = posts(server, connections=connections)
+        yield Comparison(what, goal, posted, replace(_replies(bare, posted.exchanges[0].request), connections=connections))
+    yield Comparison("beats by GET on disk ÷ a bare ASGI reply", 0.28, ours, _replies(bare, ours.exchanges[0].request))
     for mode, goal in (("NORMAL", 1.3), ("FULL", 3.0)):
         one_by_one = stack.enter_context(baseline("beats_one_by_one", str(folder / f"{mode}.db"), mode))
         yield Comparison(f"beats on disk ÷ an UPDATE and commit each, {mode}", goal, ours, beats(one_by_one, MONITORS))
+    alone = "beats by POST with a body, 1 connection, which waits for each ÷ an UPDATE and commit each, FULL"
+    yield Comparison(alone, 1.0, posts(server, connections=1), posts(one_by_one, connections=1))
 
 
 def _slowed(folder: Path, stack: ExitStack, environ: Mapping[str, str]) -> Iterator[Comparison]:
@@ -70,5 +86,42 @@ def _beat(server: Server, number: int) -> Exchange:
     return Exchange(get(beat_path(number), port=server.port), begins.encode(), whole=False)
 
 
-def _replies(server: Server) -> Target:
-    return replace(Target(server, ask(server, [get(beat_path(0), port=server.port)])), connections=CONNECTIONS)
+def posts(server: Server, *, connections: int) -> Target:
+    """A load of beats by POST with a body, for each of the monitors."""
+    requests = [post(beat_path(number), BODY, port=server.port) for number in range(MONITORS)]
+    return Target(server, [replace(_beat(server, number), request=one) for number, one in enumerate(requests)], connections)
+
+
+def post(path: str, body: bytes, *, port: int) -> bytes:
+    """A POST of JSON as a client library would send it."""
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUser-Agent: benchmarks\r\nAccept: application/json\r\n"
+    return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _replies(server: Server, request: bytes) -> Target:
+    """The bare server under the same requests, but for the port in their Host."""
+    return Target(server, ask(server, [request]), CONNECTIONS)
+
+
+def refusal_lines(folder: Path, *, times: int) -> Iterator[Line]:
+    """The CPU of a beat that is refused because its monitor had too many, as a share of that of an accepted one."""
+    folder.mkdir()
+    fill(folder, MONITORS)
+    shares = []
+    with campus(folder, CONFIG) as (server, _), on_cpu(LAST):
+        for number in range(times):
+            shares.append(anyio.run(_refused_share, server, number, backend_options={"use_uvloop": True}))
+    yield line_of_costs("CPU of a refused beat ÷ of an accepted one", unit="", costs=shares, goal=1.0)
+
+
+async def _refused_share(server: Server, number: int) -> float:
+    if (second := time() % 60) > 60 - 4 * REFUSED_SECONDS:
+        await anyio.sleep(60 - second)  # all within one minute, since each has a limit of its own
+    path = get(beat_path(number), port=server.port)
+    ask(server, [path] * BEATS_PER_MINUTE)
+    (refused,) = ask(server, [path], status=429)
+    begins = refused.body.partition(b'"detail"')[0]
+    others = Target(server, [_beat(server, other) for other in range(MONITORS // 2, MONITORS)], CONNECTIONS)
+    accepted = await measure(others, seconds=REFUSED_SECONDS)
+    refusals = await measure(Target(server, [replace(refused, body=begins, whole=False)], CONNECTIONS), seconds=REFUSED_SECONDS)
+    return refusals.cpu / accepted.cpu

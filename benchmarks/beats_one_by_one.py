@@ -47,6 +47,7 @@ def app(path: Path, mode: str) -> Starlette:
             yield
 
     async def beat(request: Request) -> Response:
+        await request.body()
         name, now = request.path_params["monitor_id"], datetime.now(UTC)
         deadline = now + PERIOD + GRACE
         values = (now.timestamp(), deadline.timestamp(), name, digest_of(request.path_params["secret"]))
@@ -58,7 +59,8 @@ def app(path: Path, mode: str) -> Starlette:
     async def well(request: Request) -> Response:
         return OrjsonResponse({"ok": True})
 
-    return Starlette(routes=[Route("/v1/recorder/beat/{monitor_id}/{secret}", beat), Route("/healthz", well)], lifespan=lifespan)
+    beats = Route("/v1/recorder/beat/{monitor_id}/{secret}", beat, methods=["GET", "POST"])
+    return Starlette(routes=[beats, Route("/healthz", well)], lifespan=lifespan)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import anyio
 from buildings.recorder.beats import BEATS_IN_HISTORY, ENTRY, EPOCH, MICROSECOND
 from buildings.recorder.credentials import digest_of
 from buildings.recorder.tables import Tables
-from campus.storage import Databases
+from campus.storage import CoreTables, Databases
 
 MONITORS = 5_000
 """Beats go round them: each accepts 120 a minute, so that these are enough for 10,000 a second."""
@@ -104,6 +104,7 @@ def fill(folder: Path, count: int, *, receiver_url: str = "https://localhost:1/"
 
 async def _make(folder: Path) -> None:
     async with Databases.open("sqlite:data", folder=folder) as databases:
+        await databases.storage_of("campus", CoreTables)  # a recorder's data without it would be taken for a lost database
         await databases.storage_of("recorder", Tables)
 
 

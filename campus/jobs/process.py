@@ -60,6 +60,8 @@ async def _end(process: Process) -> None:
     assert process.stdin is not None
     with anyio.CancelScope(shield=True):
         await process.stdin.aclose()
+        with suppress(ProcessLookupError):
+            process.terminate()  # ends a child that still imports; later it ignores this
         with anyio.move_on_after(STOP_SECONDS):
             await process.wait()
         with suppress(ProcessLookupError):
@@ -75,6 +77,7 @@ def _end_of(status: int) -> str:
 
 def report_to_parent(work: Callable[[], Awaitable[Report]]) -> None:
     """The child's side: do the work until it is done or the parent wants or is no more, then report."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of its standard input is what tells it to stop
     report_file = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     report = anyio.run(_until_parent_ends, work)

@@ -1,0 +1,126 @@
+"""How late the event loop is under 2,000 calls a second: while the real feeds are refreshed, and while 100,000 used keys are written."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.request import urlopen
+
+import anyio
+
+from benchmarks.feeds import Feeds
+from benchmarks.figures import Line, line_of_costs, line_of_skipped
+from benchmarks.keys import CONFIG, LOADED_SECONDS, MANY, fill
+from benchmarks.load import Exchange, Target, ask, measure
+from benchmarks.processes import FIRST, HOST, LAST, Server, on_cpu, own_module, seconds_to_first_answer, spawn, stop
+from benchmarks.wire import get
+from tests.serving import free_port, write_config
+
+CALLS_PER_SECOND = 2_000
+CONNECTIONS = 32
+IDLE_SECONDS = 10.0
+FLUSH_SECONDS = 65.0
+"""Times of last use are written every minute."""
+RELOAD_SECONDS = 7.0
+"""After a refresh: every process looks for a newer list every 5 seconds."""
+LONGEST_REFRESH = 120.0
+P99_GOAL, MAX_GOAL = 5.0, 20.0
+PATH = "/v1/brief/teaser"
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A campus under load whose lags are written to a file."""
+
+    server: Server
+    file: Path
+
+    @property
+    def calls(self) -> Target:
+        """Free calls."""
+        return Target(self.server, [Exchange(get(PATH, port=self.server.port), b'{"ok":true,', whole=False)], CONNECTIONS)
+
+    async def lags(self, seconds: float) -> list[float]:
+        """The lags in milliseconds during so many seconds of load; each call must be answered with 200."""
+        began = time.time()
+        await measure(self.calls, seconds=seconds, rate=CALLS_PER_SECOND)
+        return self.lags_since(began)
+
+    def lags_since(self, began: float) -> list[float]:
+        """The lags in milliseconds since a time."""
+        lines = [line.split() for line in self.file.read_text().splitlines()]
+        return sorted(1000 * float(late) for at, late in lines if float(at) >= began)
+
+    async def lags_of_refresh(self) -> list[float]:
+        """Those from the start of the refresh until its list is served."""
+        lags: list[float] = []
+        until = time.monotonic() + LONGEST_REFRESH
+        while await anyio.to_thread.run_sync(self._is_sample):
+            if time.monotonic() > until:
+                raise RuntimeError(f"no list was made within {LONGEST_REFRESH:g} s")
+            lags += await self.lags(1.0)
+        return sorted([*lags, *await self.lags(RELOAD_SECONDS)])
+
+    def _is_sample(self) -> bool:
+        with urlopen(f"http://{HOST}:{self.server.port}{PATH}") as answer:  # our own server
+            return bool(json.load(answer).get("sample"))
+
+
+@contextmanager
+def watched(folder: Path, text: str) -> Iterator[Watched]:
+    """Serve a campus on one CPU."""
+    port = free_port()
+    file = folder / "lags"
+    with on_cpu(FIRST):
+        process = spawn(own_module("watched_campus", str(write_config(folder, text, port=port)), str(file)))
+    try:
+        seconds_to_first_answer(process, port, "/healthz")
+        yield Watched(Server(port, process.pid), file)
+    finally:
+        stop(process)
+
+
+def stall_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
+    """The 99th percentile, and by how much the longest lag exceeds that of the same server with nothing else to do."""
+    folder.mkdir()
+    if feeds.missing is not None:
+        yield line_of_skipped("the event loop's lag during a refresh", reason=feeds.missing)
+    else:
+        yield from _lines("a refresh of the full real feeds", [_refresh(folder / f"refresh{number}", feeds) for number in range(times)])
+    yield from _lines(f"a minute in which {MANY:,} used keys are written", [_flush(folder / f"flush{number}") for number in range(times)])
+
+
+def _refresh(folder: Path, feeds: Feeds) -> tuple[Sequence[float], Sequence[float]]:
+    folder.mkdir()
+    text = CONFIG[: CONFIG.index("kev_url")] + feeds.settings
+
+    async def run(campus: Watched) -> tuple[Sequence[float], Sequence[float]]:
+        return await campus.lags_of_refresh(), await campus.lags(IDLE_SECONDS)
+
+    with watched(folder, text) as campus, on_cpu(LAST):
+        return anyio.run(run, campus, backend_options={"use_uvloop": True})
+
+
+def _flush(folder: Path) -> tuple[Sequence[float], Sequence[float]]:
+    folder.mkdir()
+    tokens = anyio.run(fill, folder, MANY)
+
+    async def run(campus: Watched) -> tuple[Sequence[float], Sequence[float]]:
+        await anyio.sleep(LOADED_SECONDS)
+        idle = await campus.lags(IDLE_SECONDS)
+        (paid,) = ask(campus.server, [get("/v1/brief/today", port=campus.server.port, key=tokens[0])])
+        used = [replace(paid, request=get("/v1/brief/today", port=campus.server.port, key=token)) for token in tokens]
+        await measure(Target(campus.server, used, CONNECTIONS), seconds=MANY / CALLS_PER_SECOND / 2)
+        return await campus.lags(FLUSH_SECONDS), idle
+
+    with watched(folder, CONFIG) as campus, on_cpu(LAST):
+        return anyio.run(run, campus, backend_options={"use_uvloop": True})
+
+
+def _lines(what: str, found: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Iterator[Line]:
+    p99s = [lags[int(0.99 * len(lags))] for lags, _ in found]
+    excess = [lags[-1] - idle[-1] for lags, idle in found]
+    yield line_of_costs(f"lag of the event loop in {what}, {CALLS_PER_SECOND:,} calls/s: p99", unit="ms", costs=p99s, goal=P99_GOAL)
+    yield line_of_costs("the same: longest, above an idle server's", unit="ms", costs=excess, goal=MAX_GOAL)

@@ -1,0 +1,25 @@
+"""`campus serve` that also writes each measured lag of its event loop to a file: `watched_campus CONFIG FILE`.
+
+A line has the time of the wake-up in seconds since 1970, and how late it was in seconds.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from campus.cli import main
+from campus.observability import EventLoopLag
+
+LINES = Path(sys.argv[2]).open("w", buffering=1)  # noqa: SIM115  # open until the process ends
+count = EventLoopLag.add
+
+
+def add(self: EventLoopLag, seconds: float) -> None:
+    """Count a wake-up, and write it down."""
+    count(self, seconds)
+    LINES.write(f"{time.time()} {seconds}\n")
+
+
+if __name__ == "__main__":
+    EventLoopLag.add = add  # type: ignore[method-assign]
+    main(["serve", "--config", sys.argv[1]])
