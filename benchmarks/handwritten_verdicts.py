@@ -20,6 +20,7 @@ from buildings.cve.arguments import canonical, spelled
 from buildings.cve.edition import Edition
 from buildings.cve.enrichment import patch_of
 from buildings.cve.ranking import factors_of
+from buildings.cve.results import details_of
 from campus.app import assemble
 from campus.config import read_config
 
@@ -57,7 +58,7 @@ def verdict(edition: Edition, cve_id: str, *, today: date) -> dict[str, Any]:
     cve = edition.ranked.find(cve_id)
     if cve is None:
         raise HTTPException(404)
-    listing, record = edition.facts.kev.get(cve_id), edition.facts.nvd.get(cve_id)
+    listing, record = edition.facts.kev.get(cve_id), edition.nvd.find(cve_id)
     points = factors_of(epss=cve.epss, added=listing.date_added if listing else None, day=edition.day)
     patch = patch_of(record, cve_id=cve_id, end_of_life=listing.date_added if listing and listing.end_of_life else None)
     rating, removal = record and record.rating, edition.facts.removed.get(cve_id)
@@ -85,6 +86,9 @@ def verdict(edition: Edition, cve_id: str, *, today: date) -> dict[str, Any]:
         "patch_evidence": {"url": patch.url, "date": patch.said_on} if patch.url and patch.said_on else None,
         "vendor": (listing and listing.vendor) or (record and record.vendor) or None,
         "product": (listing and listing.product) or (record and record.product) or None,
+        "nvd_record": edition.nvd.state_of(record),
+        "exploit_reference": record.exploit_url if record else None,
+        "nvd": details_of(record).model_dump() if record else None,
         "factors": {"kev": points.kev, "epss": round(points.epss, 3), "recency": round(points.recency, 3)},
     }
 

@@ -3,10 +3,10 @@
 from datetime import timedelta
 
 from buildings.cve.arguments import PROBLEMS
-from buildings.cve.checks import feeds_are_reachable, list_is_fresh, stored_lists_add_up
+from buildings.cve.checks import feeds_are_reachable, list_is_fresh, nvd_was_read, stored_lists_add_up
 from buildings.cve.latest import latest, reload
 from buildings.cve.pages import LIST, daily_list, top_three, verdict
-from buildings.cve.refresh import grade, refresh
+from buildings.cve.refresh import grade, nvd, refresh
 from buildings.cve.server import mcp
 from buildings.cve.settings import CveSettings
 from buildings.cve.tables import Tables
@@ -19,10 +19,11 @@ building = Building(
     state=latest,
     jobs=[
         Job(refresh, daily_at=lambda settings: settings.refresh_at, own_process=True),
+        Job(nvd, every=timedelta(hours=1), own_process=True),
         Job(grade),
         Job(reload, every=timedelta(seconds=5), on="each"),
     ],
-    checks=[Check(list_is_fresh, on="ready"), Check(feeds_are_reachable), Check(stored_lists_add_up, on="audit")],
+    checks=[Check(list_is_fresh, on="ready"), Check(feeds_are_reachable), Check(nvd_was_read), Check(stored_lists_add_up, on="audit")],
     problems=PROBLEMS,
     pages=[Page(f"GET {LIST}", daily_list, label="CVEs"), Page(f"GET {LIST}/{{cve_id}}", verdict)],
     highlight=top_three,

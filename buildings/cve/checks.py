@@ -10,7 +10,8 @@ from buildings.cve.edition import listing_days
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.feeds.nvd_pages import smallest_request
 from buildings.cve.latest import CveSite
-from buildings.cve.models import Brief
+from buildings.cve.models import Brief, Entry
+from buildings.cve.nvd_reading import load_progress
 from buildings.cve.ranking import RankedSet, factors_of, ranked
 from buildings.cve.results import DECIMALS, brief_of
 from buildings.cve.store import Stored, all_days, failures, load_brief, load_latest, load_leading
@@ -35,6 +36,16 @@ async def list_is_fresh(site: CveSite) -> Sequence[str]:
     if days > MAX_LIST_AGE_DAYS:
         found.insert(0, f"the list is of {edition.day}, {days} days ago; run the job cve.refresh")
     return found
+
+
+async def nvd_was_read(site: CveSite) -> Sequence[str]:
+    """How far the first reading of all of NVD's records is, while it goes on."""
+    progress = await load_progress(site.storage)
+    position = progress.position
+    if position is None or position.phase == "changes":
+        return []
+    of = f" of {position.total:,}" if position.phase == "all" and position.total else ""
+    return [f"NVD's records are being read for the first time, {position.start:,}{of} so far; until then verdicts may say not_read"]
 
 
 async def feeds_are_reachable(site: CveSite) -> Sequence[str]:
@@ -75,9 +86,15 @@ def _recomputed(stored: Stored) -> list[str]:
     found = []
     if ranked(edition.epss.scores, listing_days(edition.facts.kev), day=edition.day) != edition.ranked:
         found.append(f"the stored ranks of {edition.day} differ from those computed from its KEV and EPSS; {remedy}")
-    if brief_of(edition, today=edition.day).entries != stored.brief.entries:
+    made = brief_of(edition, today=edition.day).entries
+    if [_ranking(entry) for entry in made] != [_ranking(entry) for entry in stored.brief.entries]:
         found.append(f"the brief of {edition.day} differs from the one computed from its ranked set; {remedy}")
     return found
+
+
+def _ranking(entry: Entry) -> tuple[object, ...]:
+    """The members of an entry that follow from KEV and EPSS: NVD's records change after a list was published."""
+    return entry.rank, entry.cve_id, entry.score, entry.epss, entry.kev_date_added, entry.kev_due_date, entry.ransomware
 
 
 def _differences(day: date, brief: Brief, leading: RankedSet, kev: Mapping[str, KevEntry]) -> list[str]:

@@ -1,16 +1,17 @@
 """The edition of a day: the ranked list and the facts from KEV, EPSS and NVD behind it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 
 from buildings.cve.arguments import number_of
-from buildings.cve.enrichment import NvdRecord
 from buildings.cve.feeds.acceptance import Issue
 from buildings.cve.feeds.epss import EpssDay
 from buildings.cve.feeds.kev import KevCatalog, KevEntry
+from buildings.cve.nvd_records import NvdRecords
 from buildings.cve.ranking import RankedSet, ranked
 
+NO_RECORDS = NvdRecords()
 STALE_EPSS_DAYS = 3
 STALE_KEV_DAYS = 14
 
@@ -25,11 +26,14 @@ class Removal:
 
 @dataclass(frozen=True, kw_only=True)
 class Issues:
-    """The issue of each feed that the edition is made from; `nvd` is None until it is first read."""
+    """The issues of KEV and EPSS that the edition is made from.
+
+    `kev_held_because` says why the newest KEV could not be used, so that the one of the list before was.
+    """
 
     kev: Issue
     epss: Issue
-    nvd: Issue | None
+    kev_held_because: str | None = None
 
     def is_stale(self, day: date) -> bool:
         """Whether on `day` EPSS is older than 3 days or KEV older than 14 (its real gaps reach 13)."""
@@ -42,7 +46,6 @@ class Facts:
 
     kev: Mapping[str, KevEntry]
     removed: Mapping[str, Removal]
-    nvd: Mapping[str, NvdRecord]
     issues: Issues
 
 
@@ -54,6 +57,7 @@ class Edition:
     made_at: datetime
     ranked: RankedSet
     facts: Facts
+    nvd: NvdRecords = NO_RECORDS
     is_sample: bool = False
 
     @property
@@ -73,19 +77,20 @@ def age(issue: Issue, day: date) -> int:
 
 
 def make_edition(
-    *, day: date, made_at: datetime, kev: KevCatalog, epss: EpssDay, nvd: Iterable[NvdRecord], nvd_issue: Issue | None, last: Edition | None
+    *,
+    day: date,
+    made_at: datetime,
+    kev: KevCatalog,
+    epss: EpssDay,
+    nvd: NvdRecords,
+    last: Edition | None = None,
+    kev_held_because: str | None = None,
 ) -> Edition:
-    """The list of `day`; `nvd` has the records that NVD sent this time; `last` is the edition before it, None for the first."""
-    listings = listing_days(kev.entries)
-    ranked_set = ranked(epss.scores, listings, day=day)
-    removed = _removed(kev.entries, last, day)
-    issues = Issues(kev=kev.issue, epss=epss.issue, nvd=nvd_issue or (last.facts.issues.nvd if last else None))
-    known = {record.cve_id: record for record in nvd}
-    for cve_id, record in (last.facts.nvd if last else {}).items():
-        # Older NVD records are kept only where they are needed: NVD's files hold any CVE, and would pile up.
-        if cve_id not in known and (cve_id in kev.entries or cve_id in removed or ranked_set.find(cve_id) is None):
-            known[cve_id] = record
-    return Edition(day=day, made_at=made_at, ranked=ranked_set, facts=Facts(kev=kev.entries, removed=removed, nvd=known, issues=issues))
+    """The list of `day`; `last` is the edition before it, None for the first."""
+    ranked_set = ranked(epss.scores, listing_days(kev.entries), day=day)
+    issues = Issues(kev=kev.issue, epss=epss.issue, kev_held_because=kev_held_because)
+    facts = Facts(kev=kev.entries, removed=_removed(kev.entries, last, day), issues=issues)
+    return Edition(day=day, made_at=made_at, ranked=ranked_set, facts=facts, nvd=nvd)
 
 
 def listing_days(entries: Mapping[str, KevEntry]) -> dict[int, date]:

@@ -54,17 +54,58 @@ class Rating:
 
 
 @dataclass(frozen=True, slots=True)
+class Affected:
+    """A product that is vulnerable, and which of its versions: `*` for all, else such as `1.2.3` or `>=1.0 <1.2.3`."""
+
+    vendor: str
+    product: str
+    versions: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ssvc:
+    """CISA's decision points for a CVE, as it publishes them: such as active, yes, total."""
+
+    exploitation: str | None
+    automatable: str | None
+    technical_impact: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class NvdRecord:
-    """What is kept of an NVD record; `modified` is the day of its last change."""
+    """What is kept of an NVD record; `modified` is the day of its last change.
+
+    `ratings` has one rating of each CVSS version, the newest version first; `affected` has the first products of
+    `affected_count`; the links are the first that NVD tagged as Patch, Vendor Advisory and Exploit.
+    """
 
     cve_id: str
     status: str
     modified: date
-    rating: Rating | None = None
+    published: date | None = None
+    ratings: tuple[Rating, ...] = ()
     fix_url: str | None = None
     advisory_url: str | None = None
-    vendor: str | None = None
-    product: str | None = None
+    exploit_url: str | None = None
+    cwes: tuple[str, ...] = ()
+    affected: tuple[Affected, ...] = ()
+    affected_count: int = 0
+    ssvc: Ssvc | None = None
+
+    @property
+    def rating(self) -> Rating | None:
+        """The rating that counts: of the first source of the chain the newest version; None when no source rated the CVE."""
+        return min(self.ratings, key=lambda rating: CHAIN.index(rating.source), default=None)
+
+    @property
+    def vendor(self) -> str | None:
+        """The vendor of the first vulnerable product."""
+        return self.affected[0].vendor if self.affected else None
+
+    @property
+    def product(self) -> str | None:
+        """The first vulnerable product."""
+        return self.affected[0].product if self.affected else None
 
     @property
     def is_rejected(self) -> bool:
@@ -81,13 +122,20 @@ class Patch:
     said_on: date | None = None
 
 
-def rating_of(metrics: Iterable[Metric], *, cna: str) -> Rating | None:
-    """The rating that counts; `cna` is the source that the record names as its own. None when no source rated the CVE."""
-    usable = [(metric, source) for metric in metrics if (source := _source_of(metric, cna)) and (metric.score > 0 or source == "nvd")]
-    if not usable:
-        return None
-    metric, source = min(usable, key=lambda each: (CHAIN.index(each[1]), [-int(part) for part in each[0].version.split(".")]))
-    return Rating(severity_of(metric), source, metric.score, metric.version, metric.vector)
+def ratings_of(metrics: Iterable[Metric], *, cna: str) -> tuple[Rating, ...]:
+    """Of each CVSS version the rating of the first source of the chain, the newest version first.
+
+    `cna` is the source that the record names as its own.
+    """
+    best: dict[str, Rating] = {}
+    for metric in metrics:
+        source = _source_of(metric, cna)
+        if source is None or (metric.score == 0 and source != "nvd"):
+            continue
+        known = best.get(metric.version)
+        if known is None or CHAIN.index(source) < CHAIN.index(known.source):
+            best[metric.version] = Rating(severity_of(metric), source, metric.score, metric.version, metric.vector)
+    return tuple(sorted(best.values(), key=lambda rating: [-int(part) for part in rating.version.split(".")]))
 
 
 def severity_of(metric: Metric) -> Severity:
@@ -115,11 +163,11 @@ def tagged(references: Iterable[Reference], tag: str) -> str | None:
     return next((one.url for one in references if tag in one.tags and "Broken Link" not in one.tags), None)
 
 
-def names_in(cpe: str) -> tuple[str, str]:
-    """Vendor and product of a CPE 2.3 name, blanks for its underscores."""
-    parts = re.split(r"(?<!\\):", cpe)
-    vendor, product = (re.sub(r"\\(.)", r"\1", part).replace("_", " ") for part in parts[3:5])
-    return vendor, product
+def names_in(cpe: str) -> tuple[str, str, str]:
+    """Vendor, product and version of a CPE 2.3 name, blanks for the names' underscores; the version is `*` for all."""
+    parts = re.split(r"(?<!\\):", cpe) if "\\" in cpe else cpe.split(":")
+    vendor, product, version = (re.sub(r"\\(.)", r"\1", part) if "\\" in part else part for part in (*parts[3:6], "*")[:3])
+    return vendor.replace("_", " "), product.replace("_", " "), version
 
 
 def patch_of(record: NvdRecord | None, *, cve_id: str, end_of_life: date | None) -> Patch:

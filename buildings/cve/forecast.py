@@ -240,11 +240,7 @@ def _vendor_prior(edition: Edition) -> dict[int, float]:
     """ln(1 + how many KEV entries its vendor has), by number, for the CVEs outside KEV whose vendor NVD names."""
     _, listed = _counts(edition)
     boosts = {vendor: math.log1p(count) for vendor, count in listed.items()}
-    return {
-        number_of(record.cve_id): boost
-        for record in edition.facts.nvd.values()
-        if record.vendor and (boost := boosts.get(vendor_key(record.vendor))) is not None
-    }
+    return {number: boost for number, vendor in edition.nvd.vendors() if (boost := boosts.get(vendor_key(vendor))) is not None}
 
 
 def _counts(edition: Edition) -> tuple[dict[str, int], dict[str, int]]:

@@ -35,14 +35,14 @@ def forecast_list_of(edition: Edition, forecast: Forecast, *, precision: Sequenc
         epss_compared_with=forecast.compared_with,
         entries=entries,
         methodology=FORECAST_METHODOLOGY,
-        feeds=feeds_of(edition.facts.issues, today=today),
+        feeds=feeds_of(edition, today=today),
         notices=NOTICES,
     )
 
 
 def _entry(edition: Edition, rank: int, cve: ForecastCve, precision: Precision) -> ForecastEntry:
     cve_id = spelled(cve.number)
-    record, terms = edition.facts.nvd.get(cve_id), cve.factors
+    record, terms = edition.nvd.find(cve_id), cve.factors
     return ForecastEntry(
         rank=rank,
         cve_id=cve_id,

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 
 import anyio.to_thread
@@ -14,6 +14,8 @@ from buildings.cve.forecast_results import forecast_teaser_of, record_of, sample
 from buildings.cve.forecast_store import load_forecast, load_record, newest_record_version
 from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict
 from buildings.cve.reports import FoundIds
+from buildings.cve.nvd_reading import load_records
+from buildings.cve.nvd_records import NvdRecords
 from buildings.cve.results import brief_of, feeds_of, fresh_of, teaser_of, verdict_of
 from buildings.cve.sample import sample_edition
 from buildings.cve.settings import CveSettings
@@ -48,11 +50,12 @@ class Latest:
 
     def __init__(self, storage: Storage) -> None:
         self.edition: Edition | None = None
+        self.nvd = NvdRecords()
         self._storage = storage
         self._version: str | None = None
         self._brief: Brief | None = None
         self._results: DayResults | None = None
-        self._archive: dict[date, Brief] = {}
+        self._archive: dict[tuple[date, int | None], Brief] = {}
         self._forecast: ForecastList | None = None
         self._forecast_answers: ForecastAnswers | None = None
         self._record: ForecastRecord | None = None
@@ -64,7 +67,12 @@ class Latest:
         return None if self.edition is None or self.edition.is_sample else self.edition
 
     async def reload(self) -> None:
-        """Serve the newest stored list; cheap when nothing changed."""
+        """Serve the newest stored list and NVD's newest records; cheap when nothing changed."""
+        nvd = await load_records(self._storage, self.nvd)
+        if nvd is not self.nvd:
+            self.nvd = nvd
+            if self.real_edition:
+                self.edition, self._results, self._forecast_answers = replace(self.real_edition, nvd=nvd), None, None
         version, record_version = await newest_version(self._storage), await newest_record_version(self._storage)
         if record_version != self._record_version:
             self._record, self._record_version = await load_record(self._storage), record_version
@@ -76,8 +84,8 @@ class Latest:
             self._version = version  # it cannot be read; do not try again until it changes
 
     def show(self, stored: Stored, forecast: ForecastList | None) -> None:
-        """Serve a stored list and its forecast."""
-        self._show(stored.edition, stored.brief, forecast)
+        """Serve a stored list and its forecast, with NVD's records as they were last loaded."""
+        self._show(replace(stored.edition, nvd=self.nvd), stored.brief, forecast)
         self._version = stored.version
 
     async def show_sample(self) -> None:
@@ -102,13 +110,14 @@ class Latest:
         edition, _ = self._shown()
         return verdicts_of(edition, found, today=now.date())
 
-    async def archived(self, day: date) -> Brief | None:
-        """A past day's brief as it was published."""
-        if day not in self._archive and (brief := await load_brief(self._storage, day)):
+    async def archived(self, day: date, edition: int | None = None) -> Brief | None:
+        """A past day's brief as it was published: its newest edition, or the one with that number."""
+        wanted = day, edition
+        if wanted not in self._archive and (brief := await load_brief(self._storage, day, edition=edition)):
             if len(self._archive) >= CACHED_BRIEFS:
                 del self._archive[next(iter(self._archive))]
-            self._archive[day] = brief
-        return self._archive.get(day)
+            self._archive[wanted] = brief
+        return self._archive.get(wanted)
 
     def forecast(self, now: datetime, *, full_list: Callable[[], str], record: str) -> ForecastAnswers:
         """The day's forecast; raises Problem 503 while there is none."""
@@ -117,8 +126,8 @@ class Latest:
             edition, _ = self._shown()
             if self._forecast is None:
                 raise _not_yet("no forecast has been made yet: the first one comes with the next list")
-            issues = edition.facts.issues
-            forecast = self._forecast.model_copy(update={"stale": issues.is_stale(today), "feeds": feeds_of(issues, today=today)})
+            current = {"stale": edition.facts.issues.is_stale(today), "feeds": feeds_of(edition, today=today)}
+            forecast = self._forecast.model_copy(update=current)
             teaser = forecast_teaser_of(forecast, full_list=full_list(), record=record)
             self._forecast_answers = ForecastAnswers(today=today, forecast=forecast, teaser=teaser)
         return self._forecast_answers
@@ -146,8 +155,7 @@ class Latest:
 
     def _make(self, today: date, full_list: str) -> DayResults:
         edition, published = self._shown()
-        issues = edition.facts.issues
-        brief = published.model_copy(update={"stale": issues.is_stale(today), "feeds": feeds_of(issues, today=today)})
+        brief = published.model_copy(update={"stale": edition.facts.issues.is_stale(today), "feeds": feeds_of(edition, today=today)})
         return DayResults(today=today, brief=brief, teaser=teaser_of(brief, full_list=full_list), fresh=fresh_of(edition, today=today))
 
 

@@ -27,6 +27,8 @@ METHODOLOGY = Methodology(
     ),
     ranked="Every CVE that KEV or EPSS knows, about 360,000 to 410,000; the brief shows the first 25.",
     sources=(
+        "NVD: every record, KEV's first, then what changes, hour by hour. `nvd_record` says of each CVE whether its record was read, was"
+        " not read yet, or is absent. In NVD's yearly files 55,447 of 55,731 ranked CVEs had a rating.",
         "Severity: NVD's own rating, else that of the authority that assigned the CVE, else CISA's; of each the newest CVSS version.",
         "Patch status: KEV where it says that the product is at its end of life, else links that NVD tagged as Patch or Vendor Advisory.",
         "Vendor and product: KEV, else NVD's product names.",
@@ -35,6 +37,9 @@ METHODOLOGY = Methodology(
         "111 lists, one a week from 2024-04 to 2026-07, were made again from only what was known on their day.",
         "The question: of the CVEs in KEV, which does CISA tie to ransomware within the next 30 days? The figures are in `backtest`.",
         "The day of the listing does most of the work: ranking by it alone does as well. EPSS orders what was listed at the same time.",
+        "By era the AUC of this ranking is 0.673 (2024-04 to 2025-05, 55 CVEs), 0.812 (to 2026-07, 39 CVEs) and 0.625, 95 % interval 0.51"
+        " to 0.75, on the newest (2026-07-18 to 08-15, 23 CVEs); of the day of listing alone 0.711, 0.785 and 0.534.",
+        "On average 18.2 of the 25 are among the 25 newest listings; EPSS decides about 7 of them.",
         "EPSS follows a listing slowly (median 0.009 before it, then 0.024, 0.11, 0.29, 0.37, 0.58 week by week): hence the 30 days.",
         "About one of the first 25 is new per day; on 45 % of days none is.",
     ),
@@ -47,6 +52,7 @@ METHODOLOGY = Methodology(
     ),
     limits=(
         "The weights were chosen on the data that they were tested on: expect somewhat less of them on new data.",
+        "CISA ties CVEs to ransomware in batches, so every interval is narrower than it should be.",
         "True exploitation cannot be known. What CISA lists and what it ties to ransomware stand in for it.",
         "The 25 of the brief are always in KEV: the lowest score within KEV (25) is above the highest outside it (24.99975)."
         " A CVE that is exploited but not yet listed has a verdict, and no place in the brief.",

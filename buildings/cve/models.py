@@ -8,6 +8,7 @@ from pydantic.config import JsonDict
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from buildings.cve.enrichment import PatchStatus, Severity, SeveritySource
+from buildings.cve.nvd_records import NvdRecordState
 
 EXAMPLE: JsonDict = {
     "rank": 12,
@@ -26,6 +27,8 @@ EXAMPLE: JsonDict = {
     "patch_evidence": {"url": "https://logging.apache.org/log4j/2.x/security.html", "date": "2026-01-30"},
     "vendor": "Apache",
     "product": "Log4j2",
+    "nvd_record": "read",
+    "exploit_reference": "https://www.exploit-db.com/exploits/50592",
     "factors": {"kev": 25.0, "epss": 23.59, "recency": 0.0},
 }
 """One CVE as a schema shows it."""
@@ -37,7 +40,10 @@ EXAMPLE_OF_VERDICT: JsonDict = {
     "of": 363512,
     **EXAMPLE,
     "kev_removed_on": None,
+    "nvd": None,
 }
+
+SEVERITY = "CVSS severity label; UNKNOWN if NVD's record has no rating, was not read yet, or does not exist: see nvd_record."
 
 Day = date
 """`date` under a name that a member called `date` does not shadow."""
@@ -105,19 +111,64 @@ class Entry(Part):
     epss_percentile: float | None = Field(
         description="Share of all scored CVEs with the same or a lower EPSS, 0 to 1; null if not scored yet."
     )
-    severity: Severity = Field(description="CVSS severity label; UNKNOWN if no source has rated it.")
+    severity: Severity = Field(description=SEVERITY)
     severity_source: SeveritySource | None = Field(
         description="Source of the rating: nvd (NVD's analysts), else cna (who assigned the CVE), else cisa-adp (CISA); null if none."
     )
-    cvss: Cvss | None = Field(description="CVSS base score of the same source; null if no source has rated it.")
+    cvss: Cvss | None = Field(description="CVSS base score of the same source; null if severity is UNKNOWN.")
     patch_status: PatchStatus = Field(
         description="no_fix_eol: CISA says the product is at its end of life. fix_reference: NVD tags a link as Patch. "
-        "vendor_advisory: NVD tags a link as Vendor Advisory. unknown: none of these. No feed tells whether a fix is complete or installed."
+        "vendor_advisory: NVD tags a link as Vendor Advisory. unknown: none of these, or NVD's record was not read: see nvd_record. "
+        "No feed tells whether a fix is complete or installed."
     )
     patch_evidence: PatchEvidence | None = Field(description="Page and day that patch_status is based on; null if unknown.")
     vendor: str | None = Field(description="Vendor name, from KEV, else from NVD's product names; null if neither has it.")
     product: str | None = Field(description="Product name, from KEV, else from NVD's product names; null if neither has it.")
+    nvd_record: NvdRecordState | None = Field(
+        default=None,
+        description="read: NVD's record of the CVE was read, and UNKNOWN or null means that it does not say. not_read: it was not read "
+        "yet, so severity, patch status and names may be missing here. absent: NVD has none. Null in lists made before this was recorded.",
+    )
+    exploit_reference: str | None = Field(
+        default=None, description="A page that NVD tags as Exploit; null if there is none or the record was not read."
+    )
     factors: Factors = Field(description="Points that make up the score.")
+
+
+class Rating(Cvss):
+    """A CVSS base score with its label and source."""
+
+    severity: Severity = Field(description="CVSS severity label.")
+    source: SeveritySource = Field(description="nvd (NVD's analysts), cna (who assigned the CVE) or cisa-adp (CISA).")
+
+
+class Affected(Part):
+    """A vulnerable product."""
+
+    vendor: str = Field(description="Vendor in NVD's product dictionary.")
+    product: str = Field(description="Product in NVD's product dictionary.")
+    versions: str = Field(description="Vulnerable versions: * for all, one version, or a range such as >=2.0 <2.3.1.")
+
+
+class Ssvc(Part):
+    """CISA's decision points for the CVE (SSVC)."""
+
+    exploitation: str | None = Field(description="none, poc or active; null if not published.")
+    automatable: str | None = Field(description="yes or no; null if not published.")
+    technical_impact: str | None = Field(description="partial or total; null if not published.")
+
+
+class NvdDetails(Part):
+    """NVD's record of the CVE."""
+
+    status: str = Field(description="NVD's status of the record, such as Analyzed or Awaiting Analysis.")
+    published: Day | None = Field(description="Day on which NVD published the record; null if it does not say.")
+    modified: Day = Field(description="Day of NVD's last change of the record.")
+    ratings: tuple[Rating, ...] = Field(description="A rating of each CVSS version, the newest version first.")
+    cwes: tuple[str, ...] = Field(description="Kinds of weakness, as CWE identifiers.")
+    affected: tuple[Affected, ...] = Field(description="Vulnerable products, at most 20.")
+    affected_count: int = Field(description="Number of vulnerable products and version ranges that NVD lists.")
+    ssvc: Ssvc | None = Field(description="CISA's decision points; null if NVD's record has none.")
 
 
 class Feed(Part):
@@ -130,7 +181,12 @@ class Feed(Part):
     age_days: int | None = Field(
         description="Days from that date to now, or to the day of the list in an archived brief. Null if never read."
     )
-    entries: int | None = Field(description="Number of CVEs in the feed. Null if never read.")
+    entries: int | None = Field(description="Number of CVEs in the feed; of NVD, that were read so far. Null if never read.")
+    total: int | None = Field(default=None, description="NVD only: number of its records, while not all of them have been read; else null.")
+    held_because: str | None = Field(
+        default=None,
+        description="KEV only: why its newest release could not be used, so that the list was made from the one before; else null.",
+    )
 
 
 class Feeds(Part):
@@ -170,6 +226,11 @@ class Methodology(Part):
 class Brief(Answer):
     """A day's full ranked list."""
 
+    edition: int = Field(
+        default=1,
+        ge=1,
+        description="1 as first published that day. Above 1: a corrected edition; the earlier ones stay in the archive.",
+    )
     generated_at: datetime = Field(description="When the list was made (UTC).")
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days; `feeds` has their ages.")
     source: str = Field(description="Data sources and basis of the ranking, in one line.")
@@ -187,7 +248,7 @@ class TeaserEntry(Part):
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
     vendor: str = Field(description="Vendor name.")
     product: str = Field(description="Product name.")
-    severity: Severity = Field(description="CVSS severity label; UNKNOWN if no source has rated it.")
+    severity: Severity = Field(description="CVSS severity label; UNKNOWN if NVD's record has no rating or was not read yet.")
 
 
 class Teaser(Answer):
@@ -224,6 +285,7 @@ class Verdict(Entry, Found):
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_OF_VERDICT]})
 
     kev_removed_on: date | None = Field(description="Day of the first list after CISA removed it from KEV; null if it was not removed.")
+    nvd: NvdDetails | None = Field(default=None, description="What NVD's record says; null if it was not read or does not exist.")
 
 
 MissReason = Literal["removed_from_kev", "not_yet_scored", "rejected", "unknown"]
@@ -234,7 +296,7 @@ class MissCause(Part):
 
     reason: MissReason = Field(
         description="removed_from_kev: CISA removed it, and EPSS has no score for it. not_yet_scored: NVD lists it, and EPSS scores it "
-        "within about 48 hours. rejected: the identifier was withdrawn. unknown: none of the feeds lists it."
+        "within about 48 hours. rejected: the identifier was withdrawn. unknown: none of the feeds lists it, as far as they were read."
     )
     explanation: str = Field(description="The reason in a sentence, and what to do next.")
 

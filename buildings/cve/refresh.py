@@ -1,57 +1,50 @@
-"""The daily jobs: read KEV, EPSS and NVD, make the day's list and forecast, or keep the last and say why; and grade past lists."""
+"""The jobs: read KEV, EPSS and NVD, make the day's list and forecast, or keep the last and say why; and grade past lists."""
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 import anyio.to_thread
 import httpx
 
 from buildings.cve.edition import Edition, make_edition
-from buildings.cve.enrichment import NvdRecord
-from buildings.cve.feeds import acceptance, epss, kev, nvd
-from buildings.cve.feeds.acceptance import FeedError, FeedUnavailable, Issue, Thresholds
-from buildings.cve.feeds.download import Copy, Download, Fetcher, RetryPolicy, SizeLimits
-from buildings.cve.feeds.epss import EpssDay, parse_epss
-from buildings.cve.feeds.kev import KevCatalog, parse_kev
-from buildings.cve.feeds.nvd_pages import WINDOW_SECONDS, NvdRead, read_nvd
+from buildings.cve.feeds import acceptance, epss, kev
+from buildings.cve.feeds.acceptance import FeedError, Issue
+from buildings.cve.feeds.download import Copy, Fetcher, FetchLimits
+from buildings.cve.feeds.epss import EpssDay, check_scores, parse_epss
+from buildings.cve.feeds.kev import KevCatalog, check_listing_days, parse_kev
 from buildings.cve.forecast_store import grade_lists, make_outlook
 from buildings.cve.latest import CveSite
+from buildings.cve.nvd_reading import read_before_list, read_to_the_end
+from buildings.cve.nvd_records import NvdRecords
 from buildings.cve.settings import CveSettings
-from buildings.cve.store import Failure, held_copies, load_brief, note_failure, save
+from buildings.cve.store import Failure, failures, held_copies, load_brief, note_failure, save
 from campus import JobFailed
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FetchLimits:
-    """Timeouts, size limits, and the window of NVD's rate limit in seconds."""
-
-    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
-    size_limits: SizeLimits = field(default_factory=SizeLimits)
-    nvd_window: float = WINDOW_SECONDS
+class ListRefused(JobFailed):
+    """The list of that day cannot be made."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeedContents:
-    """The contents of the three feeds; `nvd_failure` says why NVD could not be read.
+    """KEV and EPSS as read; `kev_failure` says why the newest KEV could not be used, so that `kev` is that of the last list.
 
-    `copies` are of the feeds that were read, None where the server sent no ETag or Last-Modified.
+    `copies` are of the feeds that were read.
     """
 
     kev: KevCatalog
+    kev_failure: FeedError | None
     epss: EpssDay
-    nvd: tuple[NvdRecord, ...]
-    nvd_issue: Issue | None
-    nvd_failure: FeedError | None
-    copies: Mapping[str, Copy | None]
+    copies: Mapping[str, Copy]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeedReader:
-    """Reads the feeds for the list after `last`; `held` are the copies that it was made from.
+    """Reads KEV and EPSS for the list after `last`; `held` are the copies that it was made from.
 
     `accept` skips the thresholds of acceptance.py.
     """
@@ -62,67 +55,47 @@ class FeedReader:
     last: Edition | None
     held: Mapping[str, Copy]
     accept: bool
+    now: datetime
 
-    async def read(self) -> FeedContents:
-        """Read all three. Raises FeedUnavailable or FeedRefused when KEV or EPSS cannot be used."""
-        catalog, kev_copy = await self._kev()
-        # Before EPSS: a page of NVD and the scores are both large, and need not be in memory together.
-        read, failure = await self._nvd()
-        day, epss_copy = await self._epss()
-        return FeedContents(
-            kev=catalog,
-            epss=day,
-            nvd=read.records if read else tuple(self.last.facts.nvd.values()) if self.last else (),
-            nvd_issue=read.issue if read else None,
-            nvd_failure=failure,
-            copies={kev.FEED: kev_copy, epss.FEED: epss_copy} | ({nvd.FEED: read.copy} if read else {}),
-        )
+    async def read_kev(self) -> tuple[KevCatalog, Copy | None]:
+        """The newest catalog that can be used, from CISA, else from the mirror. Raises FeedError with the reasons of both."""
+        try:
+            return await self._kev_from(self.settings.kev_url)
+        except FeedError as first:
+            if self.settings.kev_mirror_url is None:
+                raise
+            log.warning("KEV cannot be used; trying its mirror", extra={"reason": first.reason})
+            try:
+                return await self._kev_from(self.settings.kev_mirror_url)
+            except FeedError as second:
+                raise type(first)(kev.FEED, f"{first.reason}; its mirror: {second.reason}") from None
 
-    async def _kev(self) -> tuple[KevCatalog, Copy | None]:
+    async def _kev_from(self, url: str) -> tuple[KevCatalog, Copy | None]:
         held = self.held.get(kev.FEED)
-        download = await self._kev_download(self._fetcher(kev.FEED), held)
+        download = await self._fetcher(kev.FEED).fetch(url, held=held)
         if download is None:
             return self._unchanged.kev, held
         catalog = await anyio.to_thread.run_sync(parse_kev, download.body, self.limits.size_limits.unpacked)
-        self._check(kev.FEED, catalog.issue, acceptance.KEV)
+        acceptance.check_time(kev.FEED, catalog.issue, now=self.now)
+        if not self.accept:
+            used = self.last.facts.kev if self.last else {}
+            check_listing_days(catalog, now=self.now)
+            self._check(kev.FEED, catalog.issue, lost=len(used.keys() - catalog.entries.keys()))
         return catalog, download.copy
 
-    async def _kev_download(self, fetcher: Fetcher, held: Copy | None) -> Download | None:
-        mirror = self.settings.kev_mirror_url
-        try:
-            return await fetcher.fetch(self.settings.kev_url, held=held)
-        except FeedUnavailable as first:
-            if mirror is None:
-                raise
-            log.warning("KEV cannot be read; trying its mirror", extra={"reason": first.reason})
-            try:
-                return await fetcher.fetch(mirror, held=held)
-            except FeedUnavailable as second:
-                raise FeedUnavailable(kev.FEED, f"{first.reason}; its mirror: {second.reason}") from None
-
-    async def _epss(self) -> tuple[EpssDay, Copy | None]:
+    async def read_epss(self) -> tuple[EpssDay, Copy | None]:
+        """The newest scores. Raises FeedError."""
         held = self.held.get(epss.FEED)
         download = await self._fetcher(epss.FEED).fetch(self.settings.epss_url, held=held)
         if download is None:
             return await anyio.to_thread.run_sync(lambda: self._unchanged.epss), held
         day = await anyio.to_thread.run_sync(parse_epss, download.body, self.limits.size_limits.unpacked)
-        self._check(epss.FEED, day.issue, acceptance.EPSS)
+        acceptance.check_time(epss.FEED, day.issue, now=self.now)
+        await anyio.to_thread.run_sync(check_scores, day)
+        if not self.accept:
+            used = self.last.facts.issues.epss.entries if self.last else 0
+            self._check(epss.FEED, day.issue, lost=used - day.issue.entries)
         return day, download.copy
-
-    async def _nvd(self) -> tuple[NvdRead | None, FeedError | None]:
-        key = self.settings.nvd_api_key
-        try:
-            read = await read_nvd(
-                self._fetcher(nvd.FEED),
-                self.settings.nvd_url,
-                api_key=key.get_secret_value() if key else None,
-                held=self.held.get(nvd.FEED),
-                window=self.limits.nvd_window,
-            )
-        except FeedError as failure:
-            log.warning("NVD cannot be read; its older records are kept", extra={"reason": failure.reason})
-            return None, failure
-        return read, None
 
     def _fetcher(self, feed: str) -> Fetcher:
         return Fetcher(client=self.client, feed=feed, retry_policy=self.limits.retry_policy, size_limits=self.limits.size_limits)
@@ -132,25 +105,20 @@ class FeedReader:
         assert self.last is not None, "conditional requests are made only when there is a last list"
         return self.last
 
-    def _check(self, feed: str, issue: Issue, thresholds: Thresholds) -> None:
-        if self.accept:
-            return
-        used = None
+    def _check(self, feed: str, issue: Issue, *, lost: int) -> None:
+        used, thresholds = None, acceptance.KEV if feed == kev.FEED else acceptance.EPSS
         if self.last:
             used = self.last.facts.issues.kev if feed == kev.FEED else self.last.facts.issues.epss
-        acceptance.check(feed, issue, used=used, thresholds=thresholds)
-
-
-class ListRefused(JobFailed):
-    """The list of that day cannot be made."""
+        acceptance.check(feed, issue, used=used, lost=lost, thresholds=thresholds)
 
 
 async def refresh(site: CveSite, *, day: date | None = None, accept: bool = False) -> None:
     """Make today's list from the feeds as they are now, and serve it.
 
-    `day` makes the list of another day, for replays. `accept` accepts a feed that shrank or is older than the last one,
-    and replaces the list of an archived day. When KEV or EPSS cannot be read, the last list stays as it is and the job
-    fails with the reason; when NVD cannot be read, the list is made with NVD's older records.
+    `day` makes the list of a past day, from feeds that were issued by then. `accept` accepts a feed that shrank or is older
+    than the last one, and makes a corrected edition of an archived day beside the earlier ones. When KEV cannot be used,
+    the list is made from the KEV held, which it says, and the job fails with the reason, to be tried again. When EPSS
+    cannot be used, the last list stays as it is and the job fails. The list does not wait for NVD.
     """
     await renew(site, day=day, accept=accept, limits=FetchLimits())
 
@@ -161,38 +129,84 @@ async def renew(site: CveSite, *, day: date | None = None, accept: bool = False,
     day = day or now.date()
     await site.state.reload()
     last = site.state.real_edition
-    await _check_day(site, day, last, accept=accept)
-    held = await held_copies(site.storage)
-    reader = FeedReader(client=site.feeds, settings=site.settings, limits=limits, last=last, held=held if last else {}, accept=accept)
+    await _check_day(site, day, last, today=now.date(), accept=accept)
+    held = await held_copies(site.storage) if last else {}
+    reader = FeedReader(client=site.feeds, settings=site.settings, limits=limits, last=last, held=held, accept=accept, now=now)
     try:
-        read = await reader.read()
+        read = await _read(site, reader)
     except FeedError as error:
         site.count("refresh", outcome="failed")
-        await note_failure(site.storage, Failure(feed=error.feed, reason=error.reason, at=now))
+        await _note(site, error, now)
         raise
-    edition = await anyio.to_thread.run_sync(lambda: _edition(day, read, last, made_at=now))
-    outlook = await make_outlook(site.storage, edition, last)
-    stored = await save(site.storage, edition, copies=read.copies, forecast=outlook.rows)
-    if read.nvd_failure:
-        await note_failure(site.storage, Failure(feed=read.nvd_failure.feed, reason=read.nvd_failure.reason, at=now))
-    if stored:
-        await grade_lists(site.storage, edition)
-        site.state.show(stored, outlook.forecast)
+    if day < now.date():
+        _check_issues(day, read)
+    await site.state.reload()
+    nvd = site.state.nvd if day == now.date() else site.state.nvd.at(day)
+    if not (read.kev_failure and _is_made(last, day, read)):
+        edition = await anyio.to_thread.run_sync(lambda: _edition(day, read, last, nvd, made_at=now))
+        outlook = await make_outlook(site.storage, edition, last)
+        if stored := await save(site.storage, edition, copies=read.copies, forecast=outlook.rows):
+            await grade_lists(site.storage, edition)
+            site.state.show(stored, outlook.forecast)
+        await _tell(site, edition)
+    if read.kev_failure:
+        await _note(site, read.kev_failure, now)
+        raise read.kev_failure
+
+
+async def _read(site: CveSite, reader: FeedReader) -> FeedContents:
+    """Read KEV, NVD and EPSS. Raises FeedError when EPSS cannot be used, or KEV, while none is held."""
+    failure, kev_copy = None, None
+    try:
+        catalog, kev_copy = await reader.read_kev()
+    except FeedError as error:
+        if reader.last is None:
+            raise
+        catalog, failure = reader.last.kev, error
+    # Before EPSS: a page of NVD and the scores are both large, and need not be in memory together.
+    await _read_nvd(site, reader)
+    day, epss_copy = await reader.read_epss()
+    copies = {kev.FEED: kev_copy, epss.FEED: epss_copy}
+    return FeedContents(kev=catalog, kev_failure=failure, epss=day, copies={name: copy for name, copy in copies.items() if copy})
+
+
+async def _read_nvd(site: CveSite, reader: FeedReader) -> None:
+    try:
+        await read_before_list(site, limits=reader.limits)
+    except FeedError as failure:
+        log.warning("NVD cannot be read; its older records are kept", extra={"reason": failure.reason})
+        await _note(site, failure, reader.now)
+
+
+async def _tell(site: CveSite, edition: Edition) -> None:
     await site.state.reload()
     site.count("refresh", outcome="made")
     issues = edition.facts.issues
-    log.info("list made", extra={"day": str(day), "ranked": len(edition.ranked), "kev": str(issues.kev), "epss": str(issues.epss)})
+    about = {"day": str(edition.day), "ranked": len(edition.ranked), "kev": str(issues.kev), "epss": str(issues.epss)}
+    log.info("list made", extra=about)
 
 
-async def _check_day(site: CveSite, day: date, last: Edition | None, *, accept: bool) -> None:
-    if day > site.now().date():
-        raise ListRefused(f"{day} is in the future: a list is made from the feeds of its own day")
-    if last and day < last.day and not accept and await load_brief(site.storage, day):
-        raise ListRefused(f"the list of {day} is archived and stays as it was published; --accept replaces it")
+async def nvd(site: CveSite) -> None:
+    """Read NVD's records: all of them once, which takes about an hour without a key of NVD's, then what changed.
+
+    Where NVD could not be read before today's list was made, the list is published again.
+    """
+    await read_nvd(site, limits=FetchLimits())
 
 
-def _edition(day: date, read: FeedContents, last: Edition | None, *, made_at: datetime) -> Edition:
-    return make_edition(day=day, made_at=made_at, kev=read.kev, epss=read.epss, nvd=read.nvd, nvd_issue=read.nvd_issue, last=last)
+async def read_nvd(site: CveSite, *, limits: FetchLimits) -> None:
+    """`nvd` with other timeouts and size limits."""
+    failed = any(failure.feed == "NVD" for failure in await failures(site.storage))
+    try:
+        await read_to_the_end(site, limits=limits)
+    except FeedError as error:
+        await _note(site, error, site.now())
+        raise
+    await site.state.reload()
+    edition = site.state.real_edition
+    if failed and edition and edition.day == site.now().date():
+        await save(site.storage, replace(edition, made_at=site.now().replace(microsecond=0)), copies={})
+        await _tell(site, edition)
 
 
 async def grade(site: CveSite) -> None:
@@ -201,3 +215,34 @@ async def grade(site: CveSite) -> None:
     if edition := site.state.real_edition:
         await grade_lists(site.storage, edition)
         await site.state.reload()
+
+
+async def _note(site: CveSite, error: FeedError, now: datetime) -> None:
+    await note_failure(site.storage, Failure(feed=error.feed, reason=error.reason, at=now))
+
+
+async def _check_day(site: CveSite, day: date, last: Edition | None, *, today: date, accept: bool) -> None:
+    if day > today:
+        raise ListRefused(f"{day} is in the future: a list is made from the feeds of its own day")
+    if last and day < last.day and not accept and await load_brief(site.storage, day):
+        raise ListRefused(f"the list of {day} is archived and stays as it was published; --accept adds a corrected edition beside it")
+
+
+def _check_issues(day: date, read: FeedContents) -> None:
+    """Refuse to make a past day's list from what was published later."""
+    for feed, issue in ((kev.FEED, read.kev.issue), (epss.FEED, read.epss.issue)):
+        if issue.issued.astimezone(UTC).date() > day:
+            raise ListRefused(
+                f"{feed} {issue} was issued after {day}: a past day's list is made only from feeds of that day;"
+                " name files of it as kev_url and epss_url in [buildings.cve]"
+            )
+
+
+def _is_made(last: Edition | None, day: date, read: FeedContents) -> bool:
+    """Whether the list that would be made from the KEV held is the one that is served."""
+    return last is not None and (last.day, last.facts.issues.kev, last.facts.issues.epss) == (day, read.kev.issue, read.epss.issue)
+
+
+def _edition(day: date, read: FeedContents, last: Edition | None, nvd: NvdRecords, *, made_at: datetime) -> Edition:
+    reason = read.kev_failure.reason if read.kev_failure else None
+    return make_edition(day=day, made_at=made_at, kev=read.kev, epss=read.epss, nvd=nvd, last=last, kev_held_because=reason)

@@ -4,11 +4,12 @@ from datetime import date
 from typing import Any
 
 from buildings.cve.arguments import spelled
-from buildings.cve.edition import Edition, Issues, age
-from buildings.cve.enrichment import patch_of
+from buildings.cve.edition import Edition, age
+from buildings.cve.enrichment import NvdRecord, patch_of
 from buildings.cve.feeds.acceptance import Issue
 from buildings.cve.methodology import METHODOLOGY, NOTICES, SOURCE
 from buildings.cve.models import (
+    Affected,
     Brief,
     Cvss,
     Entry,
@@ -18,7 +19,10 @@ from buildings.cve.models import (
     FreshList,
     Miss,
     MissCause,
+    NvdDetails,
     PatchEvidence,
+    Rating,
+    Ssvc,
     Teaser,
     TeaserEntry,
     Verdict,
@@ -42,14 +46,19 @@ def brief_of(edition: Edition, *, today: date) -> Brief:
         count=len(entries),
         entries=entries,
         methodology=METHODOLOGY,
-        feeds=feeds_of(edition.facts.issues, today=today),
+        feeds=feeds_of(edition, today=today),
         notices=NOTICES,
     )
 
 
-def feeds_of(issues: Issues, *, today: date) -> Feeds:
+def feeds_of(edition: Edition, *, today: date) -> Feeds:
     """Version, day and age of each feed."""
-    return Feeds(kev=_feed(issues.kev, today), epss=_feed(issues.epss, today), nvd=_feed(issues.nvd, today))
+    issues, nvd = edition.facts.issues, edition.nvd
+    return Feeds(
+        kev=_feed(issues.kev, today, held_because=issues.kev_held_because),
+        epss=_feed(issues.epss, today),
+        nvd=_feed(nvd.issue, today, total=nvd.total),
+    )
 
 
 def teaser_of(brief: Brief, *, full_list: str) -> Teaser:
@@ -92,7 +101,7 @@ def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
     if cve is None:
         cause = cause_of_miss(edition, cve_id)
         return Miss(ok=True, day=edition.day, sample=edition.is_sample, found=False, stale=stale, of=of, cve_id=cve_id, miss=cause)
-    removal = edition.facts.removed.get(cve_id)
+    removal, record = edition.facts.removed.get(cve_id), edition.nvd.find(cve_id)
     return Verdict(
         ok=True,
         day=edition.day,
@@ -101,18 +110,19 @@ def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
         stale=stale,
         of=of,
         kev_removed_on=removal.noticed_on if removal else None,
-        **_members(edition, cve_id, cve),
+        nvd=details_of(record) if record else None,
+        **_members(edition, cve_id, cve, record),
     )
 
 
 def entry_of(edition: Edition, cve_id: str, cve: RankedCve) -> Entry:
     """A ranked CVE with everything that is known about it."""
-    return Entry(**_members(edition, cve_id, cve))
+    return Entry(**_members(edition, cve_id, cve, edition.nvd.find(cve_id)))
 
 
-def _members(edition: Edition, cve_id: str, cve: RankedCve) -> dict[str, Any]:
+def _members(edition: Edition, cve_id: str, cve: RankedCve, record: NvdRecord | None) -> dict[str, Any]:
     """The members that Entry and Verdict share; making a Verdict from an Entry would validate them twice."""
-    listing, record = edition.facts.kev.get(cve_id), edition.facts.nvd.get(cve_id)
+    listing = edition.facts.kev.get(cve_id)
     points = factors_of(epss=cve.epss, added=listing.date_added if listing else None, day=edition.day)
     patch = patch_of(record, cve_id=cve_id, end_of_life=listing.date_added if listing and listing.end_of_life else None)
     rating = record and record.rating
@@ -133,6 +143,8 @@ def _members(edition: Edition, cve_id: str, cve: RankedCve) -> dict[str, Any]:
         "patch_evidence": PatchEvidence(url=patch.url, date=patch.said_on) if patch.url and patch.said_on else None,
         "vendor": (listing and listing.vendor) or (record and record.vendor) or None,
         "product": (listing and listing.product) or (record and record.product) or None,
+        "nvd_record": edition.nvd.state_of(record),
+        "exploit_reference": record.exploit_url if record else None,
         "factors": Factors(
             kev=points.kev,
             epss=round(points.epss, DECIMALS),
@@ -141,9 +153,27 @@ def _members(edition: Edition, cve_id: str, cve: RankedCve) -> dict[str, Any]:
     }
 
 
+def details_of(record: NvdRecord) -> NvdDetails:
+    """NVD's record as a verdict shows it."""
+    ssvc = record.ssvc
+    return NvdDetails(
+        status=record.status,
+        published=record.published,
+        modified=record.modified,
+        ratings=tuple(
+            Rating(severity=one.severity, source=one.source, score=one.score, version=one.version, vector=one.vector)
+            for one in record.ratings
+        ),
+        cwes=record.cwes,
+        affected=tuple(Affected(vendor=one.vendor, product=one.product, versions=one.versions) for one in record.affected),
+        affected_count=record.affected_count,
+        ssvc=Ssvc(exploitation=ssvc.exploitation, automatable=ssvc.automatable, technical_impact=ssvc.technical_impact) if ssvc else None,
+    )
+
+
 def cause_of_miss(edition: Edition, cve_id: str) -> MissCause:
     """Why a CVE is not ranked, as far as the feeds show."""
-    record, removal = edition.facts.nvd.get(cve_id), edition.facts.removed.get(cve_id)
+    record, removal = edition.nvd.find(cve_id), edition.facts.removed.get(cve_id)
     if record and record.is_rejected:
         return MissCause(
             reason="rejected",
@@ -160,14 +190,23 @@ def cause_of_miss(edition: Edition, cve_id: str) -> MissCause:
             reason="not_yet_scored",
             explanation=f"NVD lists {cve_id}, KEV does not, and EPSS has not scored it yet, which takes about 48 hours. Try again later.",
         )
+    absent = "nor NVD " if edition.nvd.state_of(None) == "absent" else ""
+    unread = "" if absent else " NVD's record of it was not read yet."
     return MissCause(
         reason="unknown",
-        explanation=f"Neither KEV nor EPSS lists {cve_id}. It may be newer than 48 hours, reserved, rejected, or never assigned: "
-        f"check the number, or try again in two days.",
+        explanation=f"Neither KEV nor EPSS {absent}lists {cve_id}.{unread} It may be newer than 48 hours, reserved, rejected, or never "
+        f"assigned: check the number, or try again in two days.",
     )
 
 
-def _feed(issue: Issue | None, today: date) -> Feed:
+def _feed(issue: Issue | None, today: date, *, total: int | None = None, held_because: str | None = None) -> Feed:
     if issue is None:
         return Feed(version=None, date=None, age_days=None, entries=None)
-    return Feed(version=issue.version, date=issue.issued.date(), age_days=age(issue, today), entries=issue.entries)
+    return Feed(
+        version=issue.version,
+        date=issue.issued.date(),
+        age_days=age(issue, today),
+        entries=issue.entries,
+        total=total,
+        held_because=held_because,
+    )

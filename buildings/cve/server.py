@@ -1,9 +1,11 @@
 """The MCP server of the daily list and the forecast: the tools, with their HTTP routes and prices."""
 
 from decimal import Decimal
+from typing import Annotated
 
 import anyio.to_thread
 from fastmcp import FastMCP
+from pydantic import Field
 
 from buildings.cve.arguments import CveId, CveIds, Day, ForecastDay, Report
 from buildings.cve.batch import Verdicts
@@ -17,6 +19,10 @@ from campus import CurrentSite, Problem, access, free, route
 
 READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 TEASER_CACHE = "public, max-age=300, stale-if-error=86400"
+
+Edition = Annotated[
+    int | None, Field(ge=1, le=1000, description="Number of the edition, 1 for the first that was published; without it the newest.")
+]
 
 mcp = FastMCP(
     "Daily CVE prioritization",
@@ -96,13 +102,15 @@ async def cve_verdicts(cve_ids: CveIds = None, report: Report = None, site: CveS
 
 
 @mcp.tool(title="The 25 CVEs of a past day", annotations=READ_ONLY, meta=route("GET /v1/archive/{date}") | access(price="0.05"))
-async def archived_brief(date: Day, site: CveSite = CurrentSite()) -> Brief:
+async def archived_brief(date: Day, edition: Edition = None, site: CveSite = CurrentSite()) -> Brief:
     """Return the full list of a past day as published then. Use it to compare days or to check an earlier decision.
 
-    Same shape as top_cves_today. A day without a list is refused, with the range of days in the archive, and costs
-    nothing.
+    Same shape as top_cves_today. A list that was corrected has several editions: without `edition` you get the newest. A
+    day without a list is refused, with the range of days in the archive, and costs nothing.
     """
-    brief = await site.state.archived(date) if date >= site.settings.archive_start else None
+    brief = await site.state.archived(date, edition) if date >= site.settings.archive_start else None
+    if brief is None and edition and await site.state.archived(date):
+        raise Problem(404, "no_data_for_date", f"the list of {date} has no edition {edition}; leave edition out for the newest")
     if brief is None:
         raise Problem(404, "no_data_for_date", f"there is no list for the date {date}; {await _archived_range(site)}")
     return brief

@@ -1,4 +1,4 @@
-"""Stores lists, their archive and the state of the feeds in the database, and reads them again."""
+"""Stores lists, the editions of their briefs and the state of the feeds in the database, and reads them again."""
 
 import logging
 import zlib
@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import anyio.to_thread
 from pydantic import TypeAdapter
-from sqlmodel import col, delete, func, select
+from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from buildings.cve.edition import Edition, Facts, listing_days
@@ -18,7 +18,7 @@ from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.models import Brief
 from buildings.cve.ranking import RankedSet
 from buildings.cve.results import brief_of
-from buildings.cve.tables import LATEST, ArchivedBrief, ArchivedSet, FeedState, LatestList, Tables
+from buildings.cve.tables import LATEST, ArchivedSet, BriefEdition, FeedState, LatestList, Tables
 from campus import Storage
 
 log = logging.getLogger(__name__)
@@ -58,35 +58,35 @@ async def load_latest(storage: Storage) -> Stored | None:
     """The stored list; None when there is none, or when it cannot be read because a later version stored it."""
     async with storage.read() as session:
         row = await session.get(LatestList, LATEST)
-        archived = await session.get(ArchivedBrief, row.day) if row else None
-    if not row or not archived:
+        published = await _newest_edition(session, row.day) if row else None
+    if not row or not published:
         return None
     try:
-        return await anyio.to_thread.run_sync(_opened, row, archived)
+        return await anyio.to_thread.run_sync(_opened, row, published)
     except (ValueError, zlib.error):
         log.exception("the stored list cannot be read; run the job cve.refresh")
         return None
 
 
-def _opened(row: LatestList, archived: ArchivedBrief) -> Stored:
+def _opened(row: LatestList, published: BriefEdition) -> Stored:
     facts = FACTS.validate_json(zlib.decompress(row.facts))
     edition = Edition(day=row.day, made_at=row.made_at, ranked=RankedSet.unpack(row.ranked), facts=facts)
-    return Stored(version=row.version, edition=edition, brief=_brief(archived))
+    return Stored(version=row.version, edition=edition, brief=_brief(published))
 
 
-async def save(storage: Storage, edition: Edition, *, copies: Mapping[str, Copy | None], forecast: Sequence[Tables] = ()) -> Stored | None:
-    """Store a day's list and archive its brief, all in one transaction; returns the list to serve now.
+async def save(storage: Storage, edition: Edition, *, copies: Mapping[str, Copy], forecast: Sequence[Tables] = ()) -> Stored | None:
+    """Store a day's list and publish its brief, all in one transaction; returns the list to serve now.
 
-    None when a later day's list is already stored: then this one is only archived. `forecast` are the rows of its forecast,
-    which are stored only if it is served. `copies` are of the feeds that were read, for the next conditional requests; None
-    where the server sent no ETag or Last-Modified.
+    None when a later day's list is already stored: then this one is only archived. A brief that differs from the day's
+    published one becomes another edition beside it. `forecast` are the rows of its forecast, which are stored only if it is
+    served. `copies` are of KEV and EPSS, where these were read, for the next conditional requests.
     """
-    brief = await anyio.to_thread.run_sync(lambda: brief_of(edition, today=edition.day))
-    latest, archived, leading = await anyio.to_thread.run_sync(_packed, edition, brief)
+    made = await anyio.to_thread.run_sync(lambda: brief_of(edition, today=edition.day))
+    latest, leading = await anyio.to_thread.run_sync(_packed, edition)
     async with storage.write() as session:
-        shown = (await session.exec(select(col(LatestList.day)))).first()
-        await session.merge(archived)
+        brief = await _publish(session, edition, made)
         await session.merge(leading)
+        shown = (await session.exec(select(col(LatestList.day)))).first()
         if shown is None or shown <= edition.day:
             await session.merge(latest)
             for row in forecast:
@@ -98,7 +98,25 @@ async def save(storage: Storage, edition: Edition, *, copies: Mapping[str, Copy 
         return None
 
 
-def _packed(edition: Edition, brief: Brief) -> tuple[LatestList, ArchivedBrief, ArchivedSet]:
+async def _publish(session: AsyncSession, edition: Edition, made: Brief) -> Brief:
+    """The day's brief: the published one if it says the same, else a new edition."""
+    newest = await _newest_edition(session, edition.day)
+    published = _brief(newest) if newest else None
+    if published and _says(published) == _says(made):
+        return published
+    brief = made.model_copy(update={"edition": newest.edition + 1 if newest else 1})
+    packed = zlib.compress(brief.model_dump_json().encode())
+    session.add(BriefEdition(day=edition.day, edition=brief.edition, made_at=edition.made_at, brief=packed))
+    return brief
+
+
+def _says(brief: Brief) -> tuple[object, ...]:
+    """What makes a brief another edition: its entries, and the issues of KEV and EPSS behind them."""
+    kev, epss = brief.feeds.kev, brief.feeds.epss
+    return brief.entries, kev.version, kev.date, kev.held_because is None, epss.version, epss.date
+
+
+def _packed(edition: Edition) -> tuple[LatestList, ArchivedSet]:
     leading = edition.ranked.cut(listing_days(edition.facts.kev), least_epss=ARCHIVED_EPSS)
     latest = LatestList(
         id=LATEST,
@@ -108,22 +126,26 @@ def _packed(edition: Edition, brief: Brief) -> tuple[LatestList, ArchivedBrief, 
         ranked=edition.ranked.pack(),
         facts=zlib.compress(FACTS.dump_json(edition.facts)),
     )
-    archived = ArchivedBrief(day=edition.day, made_at=edition.made_at, brief=zlib.compress(brief.model_dump_json().encode()))
     kev = zlib.compress(LISTINGS.dump_json(dict(edition.facts.kev)))
-    return latest, archived, ArchivedSet(day=edition.day, ranked=zlib.compress(leading.pack()), kev=kev)
+    return latest, ArchivedSet(day=edition.day, ranked=zlib.compress(leading.pack()), kev=kev)
 
 
-async def load_brief(storage: Storage, day: date) -> Brief | None:
-    """The archived brief of a day."""
+async def load_brief(storage: Storage, day: date, *, edition: int | None = None) -> Brief | None:
+    """A day's brief as published: the newest edition, or the one with that number."""
     async with storage.read() as session:
-        row = await session.get(ArchivedBrief, day)
+        row = await session.get(BriefEdition, (day, edition)) if edition else await _newest_edition(session, day)
     return _brief(row) if row else None
+
+
+async def _newest_edition(session: AsyncSession, day: date) -> BriefEdition | None:
+    editions = select(BriefEdition).where(col(BriefEdition.day) == day).order_by(col(BriefEdition.edition).desc()).limit(1)
+    return (await session.exec(editions)).first()
 
 
 async def archived_days(storage: Storage) -> tuple[date, date] | None:
     """The first and the last day in the archive; None while it is empty."""
     async with storage.read() as session:
-        first, last = (await session.exec(select(func.min(col(ArchivedBrief.day)), func.max(col(ArchivedBrief.day))))).one()
+        first, last = (await session.exec(select(func.min(col(BriefEdition.day)), func.max(col(BriefEdition.day))))).one()
     return (first, last) if first else None
 
 
@@ -137,14 +159,14 @@ async def load_leading(storage: Storage, day: date) -> tuple[RankedSet, dict[str
 async def all_days(storage: Storage) -> list[date]:
     """Every day in the archive, the first one first."""
     async with storage.read() as session:
-        return list(await session.exec(select(col(ArchivedBrief.day)).order_by(col(ArchivedBrief.day))))
+        return list(await session.exec(select(col(BriefEdition.day)).distinct().order_by(col(BriefEdition.day))))
 
 
 async def held_copies(storage: Storage) -> dict[str, Copy]:
-    """The URL, ETag and Last-Modified of each feed that the stored list was made from."""
+    """The address, ETag and Last-Modified of each feed as it was last read."""
     async with storage.read() as session:
         rows = await session.exec(select(FeedState))
-        return {row.name: Copy(url=row.url, etag=row.etag, last_modified=row.last_modified) for row in rows if row.url}
+        return {row.name: Copy(address=row.url, etag=row.etag, last_modified=row.last_modified) for row in rows if row.url}
 
 
 async def failures(storage: Storage) -> list[Failure]:
@@ -162,12 +184,17 @@ async def note_failure(storage: Storage, failure: Failure) -> None:
         session.add(row)
 
 
-async def _note_copies(session: AsyncSession, copies: Mapping[str, Copy | None]) -> None:
-    await session.exec(delete(FeedState).where(col(FeedState.name).in_(copies)))
+async def _note_copies(session: AsyncSession, copies: Mapping[str, Copy]) -> None:
     for name, copy in copies.items():
-        if copy:
-            session.add(FeedState(name=name, url=copy.url, etag=copy.etag, last_modified=copy.last_modified))
+        await session.merge(read_state(name, copy))
 
 
-def _brief(row: ArchivedBrief) -> Brief:
+def read_state(feed: str, copy: Copy | None) -> FeedState:
+    """The state of a feed that was read; a copy without ETag and Last-Modified is not worth a condition."""
+    if copy is None or not (copy.etag or copy.last_modified):
+        return FeedState(name=feed)
+    return FeedState(name=feed, url=copy.address, etag=copy.etag, last_modified=copy.last_modified)
+
+
+def _brief(row: BriefEdition) -> Brief:
     return Brief.model_validate_json(zlib.decompress(row.brief))

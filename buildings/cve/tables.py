@@ -1,7 +1,8 @@
-"""The CVE building's tables: the latest list, every day's brief and forecast, what grading them needs, and the state of each feed."""
+"""The CVE building's tables: the latest list, the briefs and forecasts of every day, what grades them, NVD's records, the feeds' states."""
 
 from datetime import date, datetime
 
+from sqlalchemy import BigInteger
 from sqlmodel import Field, SQLModel
 
 from campus import UtcDateTime, registry
@@ -26,12 +27,13 @@ class LatestList(Tables, table=True):
     facts: bytes
 
 
-class ArchivedBrief(Tables, table=True):
-    """The brief of one day, kept for ever: its JSON as published, compressed."""
+class BriefEdition(Tables, table=True):
+    """The brief of one day as published, kept for ever: its JSON, compressed. Edition 1 is the first, later ones correct it."""
 
-    __tablename__ = "archived_brief"
+    __tablename__ = "brief_edition"
 
     day: date = Field(primary_key=True)
+    edition: int = Field(primary_key=True)
     made_at: datetime = Field(sa_type=UtcDateTime)
     brief: bytes
 
@@ -46,8 +48,33 @@ class ArchivedSet(Tables, table=True):
     kev: bytes
 
 
+class NvdRecordPage(Tables, table=True):
+    """NVD's records of 1,024 consecutive CVE numbers, packed; `version` is that of the state when it last changed."""
+
+    __tablename__ = "nvd_page"
+
+    page: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    version: int = Field(index=True)
+    records: bytes
+
+
+class NvdState(Tables, table=True):
+    """How far NVD was read, in one row; `version` changes with the records. `position` is JSON, None for a file."""
+
+    __tablename__ = "nvd_state"
+
+    id: int = Field(default=LATEST, primary_key=True)
+    version: int
+    entries: int
+    read_at: datetime = Field(sa_type=UtcDateTime)
+    position: str | None = None
+
+
 class FeedState(Tables, table=True):
-    """What the next request to a feed needs to know, and why the last one failed, if it did."""
+    """What the next request to a feed needs to know, and why the last one failed, if it did.
+
+    `url` shows where a copy came from: scheme, host and a digest, since the rest of an address may hold a password.
+    """
 
     __tablename__ = "feed_state"
 

@@ -2,20 +2,21 @@
 
 import gzip
 import json
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import anyio.abc
 import pytest
 
 from buildings.cve import building
-from buildings.cve.feeds.download import RetryPolicy, SizeLimits
-from buildings.cve.refresh import FetchLimits
+from buildings.cve.feeds.download import FetchLimits, RetryPolicy, SizeLimits
 from campus.testing import Clock, TestCampus, open_campus
 
 FEEDS = Path(__file__).parents[3] / "shared" / "feeds"
@@ -64,7 +65,8 @@ def listings(count: int, *, first: int = 1000) -> list[dict[str, Any]]:
 
 def epss_file(scores: Mapping[str, float], *, scored: str = "2026-08-21T12:00:00Z", model: str = "v2026.06.15") -> bytes:
     """A day's scores, in gzip."""
-    rows = [f"{cve_id},{score},{score / 2}" for cve_id, score in scores.items()]
+    ordered = sorted(scores.values())
+    rows = [f"{cve_id},{score},{bisect_right(ordered, score) / len(ordered)}" for cve_id, score in scores.items()]
     return gzip.compress("\n".join([f"#model_version:{model},score_date:{scored}", "cve,epss,percentile", *rows, ""]).encode())
 
 
@@ -121,11 +123,30 @@ class Page:
 
 
 @dataclass
+class NvdApi:
+    """NVD's API over some records: pages of at most `most`, `hasKev` for the CVEs in `kev`, and spans of `lastModified`."""
+
+    records: list[dict[str, Any]] = field(default_factory=list)
+    kev: frozenset[str] = frozenset()
+    most: int = 2000
+
+    def answer(self, target: str) -> Page:
+        """The page that a request is for."""
+        query = parse_qs(urlsplit(target).query, keep_blank_values=True)
+        found = [one for one in self.records if "hasKev" not in query or one["id"] in self.kev]
+        if "lastModStartDate" in query:
+            first, last = (datetime.fromisoformat(query[name][0]) for name in ("lastModStartDate", "lastModEndDate"))
+            found = [one for one in found if first <= datetime.fromisoformat(one["lastModified"]).replace(tzinfo=UTC) <= last]
+        start = int(query.get("startIndex", ["0"])[0])
+        return Page(nvd_page(found[start : start + self.most], start=start, total=len(found)))
+
+
+@dataclass
 class Publisher:
     """A web server: serves the test's pages, honours If-None-Match, and records its requests."""
 
     url: str
-    pages: dict[str, Page] = field(default_factory=dict)
+    pages: dict[str, Page | Callable[[str], Page]] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def put(self, path: str, body: bytes = b"", **more: Any) -> None:
@@ -144,6 +165,7 @@ class Publisher:
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
             self.asked.append((target, headers))
             page = self.pages.get(target) or self.pages.get(target.partition("?")[0]) or Page(status=404)
+            page = page(target) if callable(page) else page
             if headers.get("if-none-match") == page.headers.get("ETag", "none"):
                 page = Page(status=304)
             with suppress(anyio.BrokenResourceError):  # the reader closed the connection
@@ -167,6 +189,14 @@ async def _answer(stream: anyio.abc.SocketStream, page: Page) -> None:
         await anyio.sleep(page.pause)
     if not page.pause and page.body:
         await stream.send(page.body)
+
+
+@pytest.fixture
+def nvd_api(publisher: Publisher) -> NvdApi:
+    """The publisher's NVD, with no record yet."""
+    api = NvdApi()
+    publisher.pages[NVD] = api.answer
+    return api
 
 
 @pytest.fixture

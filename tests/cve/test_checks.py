@@ -8,7 +8,7 @@ import pytest
 from sqlmodel import select
 
 from buildings.cve.ranking import HEAD, RankedSet
-from buildings.cve.tables import ArchivedBrief, ArchivedSet, LatestList
+from buildings.cve.tables import ArchivedSet, BriefEdition, LatestList
 from campus.errors import CampusError
 from campus.testing import Clock
 
@@ -30,7 +30,7 @@ async def test_the_list_is_made_at_the_hour_that_campus_toml_names(open_test_cam
 async def test_a_list_is_good_until_a_day_after_its_own(publisher, open_test_campus) -> None:
     clock = Clock(NOON)
     async with open_test_campus(publisher.url, clock=clock) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         clock.move(timedelta(days=1))
         assert (await campus.service.ask("ready"))["cve"] == []
         clock.move(timedelta(days=1))
@@ -41,7 +41,7 @@ async def test_feeds_that_stopped_changing_are_found_although_lists_are_made(pub
     clock = Clock(NOON)
     async with open_test_campus(publisher.url, clock=clock) as campus:
         for _ in range(6):
-            await campus.run("refresh")
+            await campus.run("refresh", accept=True)
             clock.move(timedelta(days=1))
         (sentence,) = (await campus.service.ask("ready"))["cve"]
         assert sentence.startswith("the feeds have stopped changing (KEV ")
@@ -64,7 +64,7 @@ async def test_the_check_asks_each_feed_and_says_which_setting_to_change(publish
 
 async def test_the_audit_finds_ranks_that_were_changed(publisher, open_test_campus, storage_url) -> None:
     async with open_test_campus(publisher.url, storage=storage_url) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         assert (await campus.service.ask("audit"))["cve"] == []
         async with campus.site.storage.write() as session:
             row = (await session.exec(select(LatestList))).one()
@@ -78,11 +78,11 @@ async def test_the_audit_finds_ranks_that_were_changed(publisher, open_test_camp
 async def test_the_audit_finds_a_brief_that_was_changed(publisher, open_test_campus) -> None:
     clock = Clock(NOON)
     async with open_test_campus(publisher.url, clock=clock) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         clock.move(timedelta(days=1))
         await campus.run("refresh")
         async with campus.site.storage.write() as session:
-            old, new = (await session.exec(select(ArchivedBrief).order_by(ArchivedBrief.day))).all()
+            old, new = (await session.exec(select(BriefEdition).order_by(BriefEdition.day))).all()
             old.brief = new.brief
         found = (await campus.service.ask("audit"))["cve"]
         assert len(found) == 25
@@ -91,7 +91,7 @@ async def test_the_audit_finds_a_brief_that_was_changed(publisher, open_test_cam
 
 async def test_the_audit_finds_a_day_whose_ranked_set_is_gone(publisher, open_test_campus) -> None:
     async with open_test_campus(publisher.url, clock=Clock(NOON)) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         async with campus.site.storage.write() as session:
             await session.delete((await session.exec(select(ArchivedSet))).one())
         assert (await campus.service.ask("audit"))["cve"] == ["the archive of 2026-08-21 has no ranked set"]
@@ -102,7 +102,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_list_that_cannot_be_read_is_made_anew(publisher: Any, open_test_campus: Any, storage_url: str) -> None:
     async with open_test_campus(publisher.url, storage=storage_url) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         ranked = len(campus.site.state.edition.ranked)
         async with campus.site.storage.write() as session:
             row = (await session.exec(select(LatestList))).one()
@@ -111,7 +111,7 @@ async def test_a_list_that_cannot_be_read_is_made_anew(publisher: Any, open_test
         assert len(campus.site.state.edition.ranked) == ranked, "what is served stays"
     async with open_test_campus(publisher.url, storage=storage_url) as campus:
         assert campus.site.state.real_edition is None
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         assert len(campus.site.state.real_edition.ranked) == ranked
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildings.cve.feeds.acceptance import FeedRefused, FeedUnavailable
-from buildings.cve.feeds.download import BLOCK, Copy, Fetcher, RetryPolicy, SizeLimits, unpacked, whole
+from buildings.cve.feeds.download import BLOCK, Copy, Fetcher, RetryPolicy, SizeLimits, shown_address, unpacked, whole
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ async def test_a_feed_comes_as_it_was_sent_with_what_the_server_calls_it(publish
     publisher.put(PATH, b"\x1f\x8bnot unpacked here", headers={"Content-Encoding": "gzip", "ETag": '"one"', "Last-Modified": "then"})
     download = await fetcher.fetch(publisher.url + PATH)
     assert download.body == b"\x1f\x8bnot unpacked here"
-    assert download.copy == Copy(url=publisher.url + PATH, etag='"one"', last_modified="then")
+    assert download.copy == Copy(address=shown_address(publisher.url + PATH), etag='"one"', last_modified="then")
 
 
 async def test_a_copy_that_is_held_is_asked_for_only_when_newer(publisher, fetcher) -> None:
@@ -48,7 +48,7 @@ async def test_a_copy_that_is_held_is_asked_for_only_when_newer(publisher, fetch
 
 async def test_a_copy_from_another_address_says_nothing_about_this_one(publisher, fetcher) -> None:
     publisher.put(PATH, b"one")
-    await fetcher.fetch(publisher.url + PATH, held=Copy(url=publisher.url + "/mirror", etag='"x"', last_modified="then"))
+    await fetcher.fetch(publisher.url + PATH, held=Copy(address=shown_address(publisher.url + "/mirror"), etag='"x"', last_modified="then"))
     assert not {"if-none-match", "if-modified-since"} & publisher.asked[-1][1].keys()
 
 
@@ -147,6 +147,26 @@ def test_what_was_packed_comes_out_again(piece: bytes, times: int) -> None:
 
 def test_a_file_of_several_gzip_members_is_read_to_its_end() -> None:
     assert opened(gzip.compress(b"one ") + gzip.compress(b"two")) == b"one two"
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lambda body: gzip.compress(gzip.compress(body))], ids=["plain", "gzip", "twice"])
+def test_a_byte_order_mark_is_not_part_of_a_feed(pack) -> None:
+    assert opened(pack(b"\xef\xbb\xbf{}")) == b"{}"
+    assert whole(pack(b"\xef\xbb\xbf{}"), feed="KEV", max_bytes=MOST) == b"{}"
+
+
+def test_a_file_of_very_many_gzip_members_is_refused() -> None:
+    with pytest.raises(FeedRefused, match="more than 64 streams"):
+        opened(gzip.compress(b"") * 100_000)
+
+
+@pytest.mark.parametrize("url", ["https://me:hush@feeds.example/a.json?token=hush", "https://feeds.example/hush.json"])
+def test_what_is_stored_of_an_address_holds_no_password_and_tells_addresses_apart(url: str) -> None:
+    shown = shown_address(url)
+    assert shown.startswith("https://feeds.example ")
+    assert "hush" not in shown
+    assert shown != shown_address(url + "x")
+    assert shown == shown_address(url.replace("me:hush@", "you:secret@"))
 
 
 def test_no_block_is_large_however_well_the_body_was_packed() -> None:

@@ -17,7 +17,7 @@ from buildings.cve.enrichment import (
     Reference,
     names_in,
     patch_of,
-    rating_of,
+    ratings_of,
     says_end_of_life,
     severity_of,
     tagged,
@@ -26,6 +26,7 @@ from buildings.cve.feeds.acceptance import FeedRefused
 from buildings.cve.feeds.nvd import parse_nvd
 
 CNA = "cna@acme.example"
+LISTED = date(2026, 8, 1)
 
 
 def metric(source: str, score: float, *, version: str = "3.1", severity: str = "", primary: bool = False) -> Metric:
@@ -69,14 +70,19 @@ STRANGER = metric("someone@else.example", 10.0, severity="CRITICAL")
 )
 def test_the_first_source_of_the_chain_rates(metrics: list[Metric], expected: tuple[str, str, float, str]) -> None:
     for order in (metrics, metrics[::-1]):
-        rating = rating_of(order, cna=CNA)
+        rating = NvdRecord("CVE-2026-1000", "", LISTED, ratings=ratings_of(order, cna=CNA)).rating
         assert rating is not None
         assert (rating.severity, rating.source, rating.score, rating.version) == expected
 
 
 @pytest.mark.parametrize("metrics", [[], [STRANGER], [metric(CISA_ADP, 0.0)], [metric(CNA, 0.0)]])
 def test_what_nobody_rated_has_no_rating_and_never_0(metrics: list[Metric]) -> None:
-    assert rating_of(metrics, cna=CNA) is None
+    assert ratings_of(metrics, cna=CNA) == ()
+
+
+def test_of_each_cvss_version_one_rating_is_kept_the_newest_first() -> None:
+    kept = ratings_of([NVD_2, CNA_31, NVD_31, CNA_40], cna=CNA)
+    assert [(one.version, one.source, one.score) for one in kept] == [("4.0", "cna", 8.7), ("3.1", "nvd", 9.8), ("2.0", "nvd", 6.9)]
 
 
 @pytest.mark.parametrize(
@@ -114,8 +120,7 @@ def test_only_a_plain_statement_says_that_there_will_be_no_fix(action: str, says
     assert says_end_of_life(action) is says
 
 
-LISTED = date(2026, 8, 1)
-RECORD = NvdRecord("CVE-2026-1000", "Analyzed", date(2026, 8, 20), None, "https://fix.example", "https://advisory.example")
+RECORD = NvdRecord("CVE-2026-1000", "Analyzed", date(2026, 8, 20), fix_url="https://fix.example", advisory_url="https://advisory.example")
 
 
 @pytest.mark.parametrize(
@@ -144,8 +149,8 @@ def test_a_broken_link_is_no_evidence() -> None:
 
 
 def test_names_are_read_out_of_a_cpe() -> None:
-    assert names_in("cpe:2.3:o:microsoft:windows_10_1507:-:*:*:*:*:*:*:*") == ("microsoft", "windows 10 1507")
-    assert names_in(r"cpe:2.3:a:acme\:co:an\\vil\+:1:*:*:*:*:*:*:*") == ("acme:co", r"an\vil+")
+    assert names_in("cpe:2.3:o:microsoft:windows_10_1507:-:*:*:*:*:*:*:*") == ("microsoft", "windows 10 1507", "-")
+    assert names_in(r"cpe:2.3:a:acme\:co:an\\vil\+:1:*:*:*:*:*:*:*") == ("acme:co", r"an\vil+", "1")
 
 
 def test_a_record_of_any_status_is_read(make) -> None:
@@ -205,6 +210,14 @@ def test_the_real_records_are_read(real_feeds: Path, name: str, count: int) -> N
         tags = {tag for one in cve["references"] if "Broken Link" not in one.get("tags", []) for tag in one.get("tags", [])}
         assert (record.fix_url is not None, record.advisory_url is not None) == ("Patch" in tags, "Vendor Advisory" in tags)
         assert (record.vendor is not None) == ("configurations" in cve)
+        assert (record.exploit_url is not None) == ("Exploit" in tags)
+        matches = [match for one in cve.get("configurations", []) for node in one["nodes"] for match in node["cpeMatch"]]
+        vulnerable = [match for match in matches if match["vulnerable"]]
+        assert len(record.affected) == min(record.affected_count, 20) <= len(vulnerable)
+        assert set(record.cwes) == {
+            text["value"] for one in cve.get("weaknesses", []) for text in one["description"] if text["value"].startswith("CWE-")
+        }
+        assert str(record.published) == cve["published"][:10]
 
 
 def test_the_112_real_records_show_every_source_of_the_chain(real_feeds: Path) -> None:
@@ -212,6 +225,7 @@ def test_the_112_real_records_show_every_source_of_the_chain(real_feeds: Path) -
     assert Counter(record.rating.source for record in page.records if record.rating) == {"nvd": 90, "cna": 20, "cisa-adp": 2}
     names = {record.cve_id: (record.vendor, record.product) for record in page.records}
     assert names["CVE-2002-0367"] == ("microsoft", "windows 2000")
+    assert sum(record.exploit_url is not None for record in page.records) == 37, "41, of which 4 links are broken"
 
 
 def test_the_end_of_life_listings_of_august_are_found(real_feeds: Path) -> None:

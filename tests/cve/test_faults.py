@@ -3,15 +3,20 @@
 import gzip
 import json
 import re
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
+from sqlmodel import select
 
 from buildings.cve.feeds.acceptance import FeedError
-from buildings.cve.refresh import FetchLimits, refresh, renew
+from buildings.cve.feeds.download import FetchLimits
+from buildings.cve.refresh import read_nvd, refresh, renew
+from buildings.cve.tables import FeedState
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio
+
+NOON = datetime(2026, 8, 21, 14, tzinfo=UTC)
 
 KEV, EPSS, NVD, MIRROR = "/kev.json", "/epss.csv.gz", "/rest/json/cves/2.0", "/mirror.json"
 
@@ -55,9 +60,9 @@ REASONS = {
     "garbled": "not a KEV catalog|damaged|no row",
     "HTML with status 200": "an HTML page",
     "empty": "an empty answer",
-    "30 % fewer": "30.0% fewer",
+    "30 % fewer": "lacks 3?60 of|lacks 600 of",
     "older": "is older than",
-    "a gzip bomb": "unpacks to more than",
+    "a gzip bomb": "unpacks to more than|a line is longer than",
     "1 byte at a time": "had not finished",
     "too large": "sends more than",
     "a loop": "did not send a complete answer",
@@ -67,7 +72,7 @@ REASONS = {
 @pytest.mark.parametrize("feed", [KEV, EPSS], ids=["KEV", "EPSS"])
 async def test_no_fault_of_a_feed_takes_the_last_list_down(publisher, open_test_campus, make, limits, subtests, feed: str) -> None:
     async with open_test_campus(publisher.url) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         before = await shown(campus)
         for fault, reason in REASONS.items():
             with subtests.test(fault):
@@ -82,7 +87,7 @@ async def test_no_fault_of_a_feed_takes_the_last_list_down(publisher, open_test_
 
 async def test_the_failure_of_the_job_itself_is_shown_at_readyz(publisher, open_test_campus) -> None:
     async with open_test_campus(publisher.url) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         publisher.put(KEV, b"<html>")
         with pytest.raises(FeedError, match="an HTML page"):
             await campus.run("refresh")
@@ -93,7 +98,7 @@ async def test_the_failure_of_the_job_itself_is_shown_at_readyz(publisher, open_
 
 async def test_a_list_that_could_be_made_again_clears_the_failure(publisher, open_test_campus, make) -> None:
     async with open_test_campus(publisher.url) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         publisher.put(EPSS, b"")
         with pytest.raises(FeedError):
             await campus.run("refresh")
@@ -118,7 +123,7 @@ async def test_without_a_first_list_a_fault_shows_as_no_list_yet(publisher, open
 @pytest.mark.parametrize(("feed", "fault"), [(KEV, "30 % fewer"), (EPSS, "30 % fewer"), (KEV, "older"), (EPSS, "older")])
 async def test_accept_takes_what_the_thresholds_refuse(publisher, open_test_campus, make, feed: str, fault: str) -> None:
     async with open_test_campus(publisher.url) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         publisher.put(feed, **broken(make, feed, fault))
         await campus.run("refresh", accept=True)
         assert (await campus.service.ask("ready"))["cve"] == []
@@ -126,7 +131,7 @@ async def test_accept_takes_what_the_thresholds_refuse(publisher, open_test_camp
 
 async def test_accept_does_not_take_garbage(publisher, open_test_campus) -> None:
     async with open_test_campus(publisher.url) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         publisher.put(KEV, b"<html>")
         with pytest.raises(FeedError, match="an HTML page"):
             await campus.run("refresh", accept=True)
@@ -137,7 +142,7 @@ async def test_when_cisa_turns_away_its_mirror_is_read(publisher, open_test_camp
     publisher.put(KEV, **fault)
     publisher.put(MIRROR, make.kev_catalog(make.listings(1300)))
     async with open_test_campus(publisher.url) as campus:
-        await renew(campus.site, limits=limits())
+        await renew(campus.site, accept=True, limits=limits())
         assert (await campus.call("top_cves_today", key="cve")).data["feeds"]["kev"]["entries"] == 1300
 
 
@@ -154,7 +159,7 @@ async def test_a_redirect_is_followed_and_unchanged_feeds_are_not_sent_again(pub
     publisher.put(EPSS, status=302, headers={"Location": "/epss-2026-08-21.csv.gz"})
     clock = Clock()
     async with open_test_campus(publisher.url, clock=clock) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         first = (await campus.call("top_cves_today", key="cve")).data
         assert first["feeds"]["epss"]["entries"] == 2500
         publisher.asked.clear()
@@ -169,13 +174,92 @@ async def test_a_redirect_is_followed_and_unchanged_feeds_are_not_sent_again(pub
         assert date.fromisoformat(second["day"]) - date.fromisoformat(first["day"]) == timedelta(days=1)
 
 
+UNUSABLE = {
+    "down": {"status": 503},
+    "HTML": {"body": b"<!DOCTYPE html><html>"},
+    "empty": {"body": b""},
+    "garbled": {"body": b'{"title": "Catalog", "vulnerab'},
+}
+
+
+@pytest.mark.parametrize("fault", UNUSABLE.values(), ids=UNUSABLE)
+async def test_what_cannot_be_used_from_cisa_is_read_from_the_mirror(publisher, open_test_campus, make, limits, fault) -> None:
+    publisher.put(KEV, **fault)
+    publisher.put(MIRROR, b"\xef\xbb\xbf" + make.kev_catalog(make.listings(1300)))
+    async with open_test_campus(publisher.url) as campus:
+        await renew(campus.site, accept=True, limits=limits())
+        kev = (await campus.call("top_cves_today", key="cve")).data["feeds"]["kev"]
+        assert (kev["entries"], kev["held_because"]) == (1300, None)
+
+
+@pytest.mark.parametrize("mirror", ["lags", "is away", "lost entries"])
+async def test_without_a_kev_of_today_the_list_is_made_from_the_one_held_and_says_so(
+    publisher, open_test_campus, make, limits, mirror: str
+) -> None:
+    clock = Clock(NOON)
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        await renew(campus.site, accept=True, limits=limits())
+        clock.move(timedelta(days=1))
+        publisher.put(KEV, status=403)
+        answers = {
+            "lags": {"body": make.kev_catalog(make.listings(1190), released="2026-08-19T17:00:00Z")},
+            "is away": {"status": 404},
+            "lost entries": {"body": make.kev_catalog(make.listings(1189), released="2026-08-22T12:00:00Z")},
+        }
+        publisher.put(MIRROR, **answers[mirror])
+        publisher.put(EPSS, make.epss_file(make.many_scores(2100), scored="2026-08-22T12:00:00Z"))
+        reason = {"lags": "is older than", "is away": "answered 404", "lost entries": "lacks 11 of the 1,200"}[mirror]
+        with pytest.raises(FeedError, match=f"answered 403; its mirror: .*{reason}"):
+            await renew(campus.site, limits=limits())
+        brief = (await campus.call("top_cves_today", key="cve")).data
+        assert (brief["day"], brief["feeds"]["epss"]["entries"]) == ("2026-08-22", 2100)
+        assert (brief["feeds"]["kev"]["date"], brief["feeds"]["kev"]["age_days"]) == ("2026-08-21", 1)
+        assert "answered 403; its mirror: " in brief["feeds"]["kev"]["held_because"]
+        assert (await campus.service.ask("ready"))["cve"][0].startswith("KEV failed at 2026-08-22")
+        with pytest.raises(FeedError):
+            await renew(campus.site, limits=limits())
+        assert (await campus.call("top_cves_today", key="cve")).data == brief, "an attempt that changes nothing is no new edition"
+
+        publisher.put(KEV, make.kev_catalog(make.listings(1200), released="2026-08-22T17:00:00Z"))
+        clock.move(timedelta(minutes=4))
+        await renew(campus.site, limits=limits())
+        mended = (await campus.call("top_cves_today", key="cve")).data
+        assert (mended["edition"], mended["feeds"]["kev"]["held_because"]) == (2, None)
+        assert (await campus.service.ask("ready"))["cve"] == []
+
+
+async def test_a_feed_of_the_future_is_never_used(publisher, open_test_campus, make, limits) -> None:
+    async with open_test_campus(publisher.url) as campus:
+        await renew(campus.site, accept=True, limits=limits())
+        publisher.put(EPSS, make.epss_file(make.many_scores(2000), scored="2026-08-23T12:00:00Z"))
+        with pytest.raises(FeedError, match=r"EPSS: .* dated in the future"):
+            await renew(campus.site, accept=True, limits=limits())
+        publisher.put(EPSS, make.epss_file(make.many_scores(2000)))
+        publisher.put(KEV, make.kev_catalog(make.listings(1200), released="2036-08-23T12:00:00Z"))
+        with pytest.raises(FeedError, match=r"KEV: .* dated in the future"):
+            await renew(campus.site, accept=True, limits=limits())
+
+
+async def test_no_password_of_a_feeds_address_is_stored(publisher, open_test_campus, limits) -> None:
+    url = publisher.url.replace("//", "//me:hush-hush@")
+    async with open_test_campus(url) as campus:
+        await renew(campus.site, accept=True, limits=limits())
+        async with campus.site.storage.read() as session:
+            rows = [str(dict(row)) for row in await session.exec(select(FeedState))]
+        assert len(rows) == 3
+        assert not any("hush" in row for row in rows)
+
+
 @pytest.mark.parametrize("fault", [{"status": 403}, {"body": b"<html>"}, {"body": b""}])
 async def test_nvd_does_not_hold_up_the_list_and_its_last_answer_is_kept(publisher, open_test_campus, make, limits, fault) -> None:
     rated = {"cvssMetricV31": [{"source": "nvd@nist.gov", "type": "Primary", "cvssData": {"version": "3.1", "baseScore": 9.8}}]}
     publisher.put(NVD, make.nvd_page([make.nvd_record("CVE-2026-1000", metrics=rated)]))
-    async with open_test_campus(publisher.url) as campus:
-        await renew(campus.site, limits=limits())
+    clock = Clock(NOON)
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        await renew(campus.site, accept=True, limits=limits())
+        await read_nvd(campus.site, limits=limits())
         publisher.put(NVD, **fault)
+        clock.move(timedelta(hours=1))
         publisher.put(KEV, make.kev_catalog(make.listings(1201)))
         await renew(campus.site, limits=limits())
         verdict = (await campus.call("cve_verdict", key="cve", cve_id="CVE-2026-1000")).data
@@ -189,10 +273,11 @@ async def test_nvd_does_not_hold_up_the_list_and_its_last_answer_is_kept(publish
 async def test_without_nvd_ever_severity_is_unknown_and_has_no_source(publisher, open_test_campus, limits) -> None:
     publisher.put(NVD, status=503)
     async with open_test_campus(publisher.url) as campus:
-        await renew(campus.site, limits=limits())
+        await renew(campus.site, accept=True, limits=limits())
         brief = (await campus.call("top_cves_today", key="cve")).data
         assert {(entry["severity"], entry["severity_source"], entry["cvss"]) for entry in brief["entries"]} == {("UNKNOWN", None, None)}
-        assert brief["feeds"]["nvd"] == {"version": None, "date": None, "age_days": None, "entries": None}
+        assert set(brief["feeds"]["nvd"].values()) == {None}
+        assert {entry["nvd_record"] for entry in brief["entries"]} == {"not_read"}
 
 
 async def test_the_shipped_limits_are_those_of_the_job() -> None:
@@ -206,7 +291,7 @@ async def test_old_feeds_are_published_with_their_age_and_as_stale(publisher, op
     clock = Clock()
     async with open_test_campus(publisher.url, clock=clock) as campus:
         clock.time = clock.time.replace(year=2026, month=8, day=20, hour=14)
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         brief = (await campus.call("top_cves_today", key="cve")).data
         assert (brief["stale"], brief["feeds"]["kev"]["age_days"], brief["feeds"]["epss"]["age_days"]) == (False, 14, 2)
         assert "stale" not in (await campus.call("brief_teaser")).data

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildings.cve.arguments import spelled
-from buildings.cve.feeds.acceptance import EPSS, KEV, FeedRefused, Issue, Thresholds, check
-from buildings.cve.feeds.epss import parse_epss
-from buildings.cve.feeds.kev import parse_kev
+from buildings.cve.feeds.acceptance import EPSS, KEV, FeedRefused, Issue, Thresholds, check, check_time
+from buildings.cve.feeds.epss import EpssDay, check_scores, parse_epss
+from buildings.cve.feeds.kev import check_listing_days, parse_kev
+from buildings.cve.ranking import Scores
 
 ADDED = date(2026, 8, 1)
 
@@ -133,38 +134,109 @@ def test_what_is_no_day_of_scores_is_refused_with_what_was_seen(body: bytes, rea
     assert reason in str(refusal.value)
 
 
-THEN = datetime(2026, 8, 20, 12, tzinfo=UTC)
+def test_a_line_without_end_is_refused_as_soon_as_it_is_too_long() -> None:
+    read = []
+
+    class Counted(bytes):
+        def __getitem__(self, part):
+            read.append(part)
+            return bytes(self)[part]
+
+    for body in (Counted(HEAD + b"C" * (8 << 20)), Counted(b"C" * (8 << 20)), Counted(HEAD + bytes(8 << 20))):
+        with pytest.raises(FeedRefused, match="a line is longer than 4,096 bytes"):
+            parse_epss(body)
+    assert len(read) <= 6, "blocks after the first are not read"
 
 
-def issue(entries: int, *, hours: int = 24) -> Issue:
-    return Issue(version=f"v{hours}", issued=THEN + timedelta(hours=hours), entries=entries)
+ROWS = b"CVE-1999-0001,0.5,1\nCVE-1999-0002,0.25,0.75\nCVE-1999-0003,0.01,0.5\n"
 
 
 @pytest.mark.parametrize(
-    ("thresholds", "before", "fewest"),
-    [(KEV, 1674, 1641), (EPSS, 360_142, 324_128), (KEV, 1_000, 980), (EPSS, 1_000, 900)],
-    ids=["KEV −2 %", "EPSS −10 %", "KEV exactly −2 %", "EPSS exactly −10 %"],
+    ("rows", "reason"),
+    [
+        (b"CVE-1999-0001,0.5,1\nCVE-1999-0002,0.5,0.9\n", "are the same"),
+        (b"CVE-1999-0001,0.5,1\nCVE-1999-0002,0.4,1\n", "are the same"),
+        (b"CVE-1999-0001,1,0.5\nCVE-1999-0002,0.75,0.25\nCVE-1999-0003,0.5,0.01\n", "columns are swapped"),
+        (b"CVE-1999-0001,0.5,0.75\nCVE-1999-0002,0.25,1\nCVE-1999-0003,0.01,0.5\n", "a higher score than another one and a lower"),
+    ],
 )
-def test_a_feed_may_shrink_up_to_its_threshold(thresholds: Thresholds, before: int, fewest: int) -> None:
+def test_scores_that_cannot_be_a_days_are_refused(rows: bytes, reason: str) -> None:
+    check_scores(parse_epss(HEAD + ROWS))
+    with pytest.raises(FeedRefused, match=reason):
+        check_scores(parse_epss(HEAD + rows))
+
+
+def test_real_scores_pass_and_with_swapped_columns_do_not(real_feeds: Path) -> None:
+    for name in ("epss_scores-2026-01-30.ORIGINAL.csv.gz", "epss_scores-2026-08-15.reconstructed.csv.gz"):
+        day = parse_epss((real_feeds / name).read_bytes())
+        check_scores(day)
+        scores = day.scores
+        swapped = Scores(scores.numbers, scores.percentiles, scores.epss)
+        with pytest.raises(FeedRefused, match="columns are swapped"):
+            check_scores(EpssDay(day.model_version, day.scored_at, swapped))
+
+
+@pytest.mark.parametrize("member", [{"dateAdded": 1785542400}, {"dateAdded": "1785542400"}, {"dueDate": 1785542400.0}])
+def test_a_date_that_is_a_number_is_refused(make, member) -> None:
+    with pytest.raises(FeedRefused, match="a date is text that begins with YYYY-MM-DD"):
+        parse_kev(make.kev_catalog([make.kev_entry("CVE-2026-1000", ADDED, **member)]))
+    with pytest.raises(FeedRefused, match="dateReleased: a date is text"):
+        parse_kev(make.kev_catalog([make.kev_entry("CVE-2026-1000", ADDED)], dateReleased=1785542400))
+
+
+NOON = datetime(2026, 8, 21, 12, tzinfo=UTC)
+
+
+def test_a_listing_in_the_future_is_refused_beyond_a_day(make) -> None:
+    check_listing_days(parse_kev(make.kev_catalog([make.kev_entry("CVE-2026-1000", date(2026, 8, 22))])), now=NOON)
+    with pytest.raises(FeedRefused, match=r"says that CVE-2026-1000 was added on 2026-08-23, in the future; .* --accept"):
+        check_listing_days(parse_kev(make.kev_catalog([make.kev_entry("CVE-2026-1000", date(2026, 8, 23))])), now=NOON)
+
+
+def issue(entries: int, *, hours: int = 24) -> Issue:
+    return Issue(version=f"v{hours}", issued=NOON + timedelta(hours=hours - 24), entries=entries)
+
+
+def test_an_issue_from_the_future_is_refused_beyond_a_day() -> None:
+    check_time("KEV", issue(9, hours=48), now=NOON)
+    with pytest.raises(FeedRefused, match="is dated in the future"):
+        check_time("KEV", issue(9, hours=49), now=NOON)
+
+
+@pytest.mark.parametrize(("thresholds", "before", "lost"), [(KEV, 1674, 10), (KEV, 1_000, 10), (EPSS, 360_142, 3_601), (EPSS, 1_000, 10)])
+def test_a_feed_may_lose_entries_up_to_its_threshold(thresholds: Thresholds, before: int, lost: int) -> None:
     used = issue(before, hours=0)
-    check("FEED", issue(fewest), used=used, thresholds=thresholds)
-    with pytest.raises(FeedRefused, match=f"{fewest - 1:,} entries, .* fewer than the {before:,} of v0 of 2026-08-20"):
-        check("FEED", issue(fewest - 1), used=used, thresholds=thresholds)
+    check("FEED", issue(before), used=used, lost=lost, thresholds=thresholds)
+    with pytest.raises(FeedRefused, match=f"lacks {lost + 1:,} of the {before:,} entries of v0 of 2026-08-20"):
+        check("FEED", issue(before), used=used, lost=lost + 1, thresholds=thresholds)
 
 
-def test_the_first_kev_has_a_thousand_entries_at_least() -> None:
-    check("KEV", issue(1000), used=None, thresholds=KEV)
-    with pytest.raises(FeedRefused, match="has 999 entries, the first should have 1,000"):
-        check("KEV", issue(999), used=None, thresholds=KEV)
+@pytest.mark.parametrize(("thresholds", "least"), [(KEV, 1_000), (EPSS, 200_000)])
+def test_a_first_issue_has_a_least_number_of_entries(thresholds: Thresholds, least: int) -> None:
+    check("FEED", issue(least), used=None, lost=0, thresholds=thresholds)
+    with pytest.raises(FeedRefused, match=f"has {least - 1:,} entries, the first should have {least:,}; .* --accept"):
+        check("FEED", issue(least - 1), used=None, lost=0, thresholds=thresholds)
 
 
 def test_an_older_issue_is_refused_and_the_same_one_is_not() -> None:
-    check("KEV", issue(1674, hours=0), used=issue(1674, hours=0), thresholds=KEV)
-    with pytest.raises(FeedRefused, match="v-1 of 2026-08-20 is older than v0 of 2026-08-20"):
-        check("KEV", issue(1674, hours=-1), used=issue(1674, hours=0), thresholds=KEV)
+    check("KEV", issue(1674, hours=0), used=issue(1674, hours=0), lost=0, thresholds=KEV)
+    with pytest.raises(FeedRefused, match=r"v-1 of 2026-08-20 is older than v0 of 2026-08-20.* --accept"):
+        check("KEV", issue(1674, hours=-1), used=issue(1674, hours=0), lost=0, thresholds=KEV)
 
 
-def test_every_refusal_says_what_to_do() -> None:
-    for thresholds, new, used in [(KEV, issue(5), None), (KEV, issue(5), issue(1674, hours=0)), (EPSS, issue(9, hours=-1), issue(9))]:
-        with pytest.raises(FeedRefused, match="--accept if that is right"):
-            check("FEED", new, used=used, thresholds=thresholds)
+def test_every_real_release_of_kev_follows_the_one_before_and_the_mistaken_one_is_refused(real_feeds: Path) -> None:
+    used, refused = None, []
+    with tarfile.open(real_feeds / "kev_releases_2023-04-10_2026-08-21.tar.xz") as releases:
+        for member in releases:
+            if member.name[4:11] not in ("2023-10", "2025-10", "2026-05"):
+                continue
+            catalog = parse_kev(releases.extractfile(member).read())
+            try:
+                check_listing_days(catalog, now=catalog.released_at)
+            except FeedRefused:
+                refused.append(catalog.released_at.date())
+                continue
+            lost = len(used.entries.keys() - catalog.entries.keys()) if used else 0
+            check("KEV", catalog.issue, used=used and used.issue, lost=lost, thresholds=KEV)
+            used = catalog
+    assert refused == [date(2026, 5, 20)], "a listing 14 days ahead"

@@ -55,7 +55,7 @@ CASES: list[tuple[dict[str, Any] | None, tuple[Any, ...]]] = [
 async def test_the_25_of_the_golden_day_and_what_is_said_of_them(real_feeds: Path, open_test_campus, make, tmp_path: Path) -> None:
     kev_file = real_feeds / "known_exploited_vulnerabilities-2026.08.21.json"
     nvd_file = tmp_path / "nvd.json"
-    nvd_file.write_bytes(make.nvd_page([]))
+    nvd_file.write_bytes(make.nvd_page([make.nvd_record("CVE-1999-0001")]))
     settings = {
         "kev_url": kev_file.as_uri(),
         "epss_url": (real_feeds / "epss_scores-2026-08-15.reconstructed.csv.gz").as_uri(),

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from campus import JobFailed
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio
 
+KEV, EPSS = "/kev.json", "/epss.csv.gz"
 FIRST, DAYS = date(2024, 10, 20), 30
 REMOVED, REMOVED_ON = "CVE-2021-4043", date(2024, 11, 7)
 
@@ -29,10 +31,11 @@ def releases(folder: Path) -> Iterator[tuple[date, bytes]]:
 
 
 def cut_epss(folder: Path, cves: set[str]) -> bytes:
-    """The real scores of the CVEs given and of each fiftieth other one."""
+    """The real scores of the CVEs given and of each fiftieth other one, dated as of the first day."""
     lines = gzip.decompress((folder / "epss_scores-2026-01-30.ORIGINAL.csv.gz").read_bytes()).decode().splitlines()
     kept = [line for place, line in enumerate(lines[2:]) if place % 50 == 0 or line.partition(",")[0] in cves]
-    return gzip.compress("\n".join([*lines[:2], *kept, ""]).encode())
+    head = lines[0].replace("2026-01-30", FIRST.isoformat())
+    return gzip.compress("\n".join([head, lines[1], *kept, ""]).encode())
 
 
 async def test_thirty_days_give_thirty_archived_briefs(real_feeds: Path, open_test_campus, tmp_path, make) -> None:
@@ -40,7 +43,7 @@ async def test_thirty_days_give_thirty_archived_briefs(real_feeds: Path, open_te
     listed = {one["cveID"]: one for body in published.values() for one in json.loads(body)["vulnerabilities"]}
     kev_file, epss_file, nvd_file = tmp_path / "kev.json", tmp_path / "epss.csv.gz", tmp_path / "nvd.json"
     epss_file.write_bytes(cut_epss(real_feeds, listed.keys() - {REMOVED}))
-    nvd_file.write_bytes(make.nvd_page([]))
+    nvd_file.write_bytes(make.nvd_page([make.nvd_record("CVE-1999-0001")]))
     settings = {"kev_url": kev_file.as_uri(), "epss_url": epss_file.as_uri(), "nvd_url": nvd_file.as_uri()}
     clock, fresh_counts, briefs = Clock(), [], {}
     async with open_test_campus(settings=settings | {"archive_start": FIRST.isoformat()}, clock=clock) as campus:
@@ -48,7 +51,7 @@ async def test_thirty_days_give_thirty_archived_briefs(real_feeds: Path, open_te
         for day in (FIRST + timedelta(days=n) for n in range(DAYS)):
             clock.time = datetime(day.year, day.month, day.day, 23, 59, tzinfo=UTC)
             kev_file.write_bytes(published[max(released for released in published if released <= day)])
-            await campus.run("refresh")
+            await campus.run("refresh", accept=day == FIRST)
             catalog = json.loads(kev_file.read_bytes())["vulnerabilities"]
             briefs[day] = (await campus.http.get("/v1/brief/today", headers={"Authorization": f"Bearer {key}"})).json()
             fresh = (await campus.call("kev_fresh", key=key)).data
@@ -73,17 +76,52 @@ async def test_thirty_days_give_thirty_archived_briefs(real_feeds: Path, open_te
         assert (await campus.service.ask("audit"))["cve"] == []
 
 
-async def test_the_archive_stays_as_it_was_published(publisher, open_test_campus, make) -> None:
-    clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
+async def test_a_past_day_is_not_made_from_later_feeds_and_a_correction_stands_beside_it(publisher, open_test_campus, make, limits) -> None:
+    clock = Clock(datetime(2026, 8, 20, 21, tzinfo=UTC))
+    before = {"kev": make.kev_catalog(make.listings(1200), released="2026-08-20T17:00:00Z")}
+    before |= {"epss": make.epss_file(make.many_scores(2000), scored="2026-08-20T12:00:00Z")}
     async with open_test_campus(publisher.url, clock=clock) as campus:
-        await campus.run("refresh", day=date(2026, 8, 19))
+        publisher.put(KEV, before["kev"])
+        publisher.put(EPSS, before["epss"])
+        await campus.run("refresh", accept=True)
+        published = (await campus.call("archived_brief", key="cve", date="2026-08-20")).data
+        publisher.put(KEV, make.kev_catalog(make.listings(1300)))
+        publisher.put(EPSS, make.epss_file(make.many_scores(2100)))
+        clock.move(timedelta(days=1))
         await campus.run("refresh")
-        with pytest.raises(Exception, match="the list of 2026-08-19 is archived"):
-            await campus.run("refresh", day=date(2026, 8, 19))
-        with pytest.raises(Exception, match="2026-08-22 is in the future"):
-            await campus.run("refresh", day=date(2026, 8, 22))
-        before = (await campus.call("top_cves_today", key="cve")).data
-        await campus.run("refresh", day=date(2026, 8, 20))
-        await campus.run("refresh", day=date(2026, 8, 19), accept=True)
-        assert (await campus.call("top_cves_today", key="cve")).data == before
-        assert (await campus.call("archived_brief", key="cve", date="2026-08-20")).data["day"] == "2026-08-20"
+        today = (await campus.call("top_cves_today", key="cve")).data
+        for day, accept, reason in (
+            (date(2026, 8, 22), True, "2026-08-22 is in the future"),
+            (date(2026, 8, 20), False, "the list of 2026-08-20 is archived and stays as it was published"),
+            (date(2026, 8, 20), True, "KEV 2026.08.21 of 2026-08-21 was issued after 2026-08-20"),
+            (date(2026, 8, 19), False, "KEV 2026.08.21 of 2026-08-21 was issued after 2026-08-19"),
+        ):
+            with pytest.raises(JobFailed, match=reason):
+                await campus.run("refresh", day=day, accept=accept)
+        publisher.put(KEV, before["kev"])
+        with pytest.raises(JobFailed, match=r"EPSS v2026\.06\.15 of 2026-08-21 was issued after 2026-08-20"):
+            await campus.run("refresh", day=date(2026, 8, 20), accept=True)
+        assert (await campus.call("archived_brief", key="cve", date="2026-08-20")).data == published
+
+        publisher.put(EPSS, make.epss_file(make.many_scores(2050), scored="2026-08-20T12:00:00Z"))
+        await campus.run("refresh", day=date(2026, 8, 20), accept=True)
+        corrected = (await campus.call("archived_brief", key="cve", date="2026-08-20")).data
+        assert (published["edition"], corrected["edition"]) == (1, 2)
+        assert corrected["entries"] != published["entries"]
+        assert (await campus.call("archived_brief", key="cve", date="2026-08-20", edition=1)).data == published
+        assert (await campus.call("top_cves_today", key="cve")).data == today
+        await campus.run("refresh", day=date(2026, 8, 20), accept=True)
+        assert (await campus.call("archived_brief", key="cve", date="2026-08-20")).data == corrected, "the same list is no new edition"
+
+
+async def test_a_replay_of_30_days_with_the_newest_feeds_makes_no_list(real_feeds: Path, open_test_campus) -> None:
+    settings = {
+        "kev_url": (real_feeds / "known_exploited_vulnerabilities-2026.08.21.json").as_uri(),
+        "epss_url": (real_feeds / "epss_scores-2026-01-30.ORIGINAL.csv.gz").as_uri(),
+        "nvd_url": (real_feeds / "nvd_api2_kev_subset_112.json.gz").as_uri(),
+    }
+    async with open_test_campus(settings=settings, clock=Clock(datetime(2026, 8, 21, 21, tzinfo=UTC))) as campus:
+        for day in (date(2026, 8, 20) - timedelta(days=ago) for ago in (0, 1, 29)):
+            with pytest.raises(JobFailed, match=f"was issued after {day}"):
+                await campus.run("refresh", day=day, accept=True)
+        assert (await campus.call("brief_teaser")).code == "no_list_yet"

@@ -24,7 +24,7 @@ async def test_until_the_first_list_the_sample_is_shown_and_marked(publisher, op
         assert [(answer.status, answer.data["sample"], answer.data["day"]) for answer in answers] == [(200, True, "2026-01-30")] * 5
         assert (await campus.call("archived_brief", key=key, date="2026-01-30")).code == "no_data_for_date"
         assert (await campus.service.ask("ready"))["cve"] == []
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         for tool, arguments in [("brief_teaser", {}), ("top_cves_today", {}), ("cve_verdict", {"cve_id": "CVE-2026-1000"})]:
             assert "sample" not in (await campus.call(tool, key=key, **arguments)).data
 

@@ -13,9 +13,10 @@ pytestmark = pytest.mark.anyio
 
 NOON = datetime(2026, 8, 21, 14, tzinfo=UTC)
 KEV, EPSS, NVD = "/kev.json", "/epss.csv.gz", "/rest/json/cves/2.0"
+PERCENTILE = 1804 / 2003
 ENTRY = {
     *("rank", "cve_id", "score", "kev", "kev_date_added", "kev_due_date", "ransomware", "epss", "epss_percentile", "severity"),
-    *("severity_source", "cvss", "patch_status", "patch_evidence", "vendor", "product", "factors"),
+    *("severity_source", "cvss", "patch_status", "patch_evidence", "vendor", "product", "factors", "nvd_record", "exploit_reference"),
 }
 
 
@@ -55,7 +56,7 @@ def frame(request) -> str:
 
 async def test_the_whole_day_through_every_tool(feeds, open_test_campus, frame, storage_url) -> None:
     async with open_test_campus(feeds.url, frame=frame, storage=storage_url, settings={"archive_start": "2026-08-19"}) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         key = await campus.key("cve")
 
         teaser = (await campus.call("brief_teaser")).data
@@ -73,7 +74,19 @@ async def test_the_whole_day_through_every_tool(feeds, open_test_campus, frame, 
         assert teaser["full_list"].endswith("; with a key of scope cve (from $19).")
 
         brief = (await campus.call("top_cves_today", key=key)).data
-        assert list(brief) == ["ok", "day", "generated_at", "stale", "source", "count", "entries", "methodology", "feeds", "notices"]
+        assert list(brief) == [
+            "ok",
+            "day",
+            "edition",
+            "generated_at",
+            "stale",
+            "source",
+            "count",
+            "entries",
+            "methodology",
+            "feeds",
+            "notices",
+        ]
         assert (brief["generated_at"], brief["stale"], brief["count"]) == ("2026-08-21T14:00:00Z", False, 25)
         assert [entry["rank"] for entry in brief["entries"]] == list(range(1, 26))
         assert all(entry.keys() == ENTRY and entry["kev"] for entry in brief["entries"])
@@ -87,7 +100,7 @@ async def test_the_whole_day_through_every_tool(feeds, open_test_campus, frame, 
             "kev_due_date": "2026-09-03",
             "ransomware": True,
             "epss": 0.9,
-            "epss_percentile": 0.45,
+            "epss_percentile": PERCENTILE,
             "severity": "CRITICAL",
             "severity_source": "nvd",
             "cvss": {"score": 9.8, "version": "3.1", "vector": "CVSS:3.1/AV:N"},
@@ -95,11 +108,14 @@ async def test_the_whole_day_through_every_tool(feeds, open_test_campus, frame, 
             "patch_evidence": {"url": "https://acme.example/fix", "date": "2026-08-20"},
             "vendor": "Acme",
             "product": "Rocket",
+            "nvd_record": "read",
+            "exploit_reference": None,
             "factors": {"kev": 25.0, "epss": 22.5, "recency": 48.858},
         }
         assert second["cve_id"] == "CVE-2026-7002"
         assert (second["epss"], second["epss_percentile"], second["ransomware"], second["cvss"]) == (None, None, None, None)
-        assert brief["feeds"]["epss"] == {"version": "v2026.06.15", "date": "2026-08-21", "age_days": 0, "entries": 2003}
+        epss = {"version": "v2026.06.15", "date": "2026-08-21", "age_days": 0, "entries": 2003, "total": None, "held_because": None}
+        assert brief["feeds"]["epss"] == epss
 
         fresh = (await campus.call("kev_fresh", key=key)).data
         assert list(fresh) == ["ok", "day", "stale", "window_days", "from", "to", "count", "entries"]
@@ -111,7 +127,7 @@ async def test_the_whole_day_through_every_tool(feeds, open_test_campus, frame, 
 
 async def test_a_verdict_for_every_kind_of_cve(feeds, open_test_campus, frame) -> None:
     async with open_test_campus(feeds.url, frame=frame) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         key = await campus.key("cve")
 
         async def verdict(cve_id: str) -> dict[str, Any]:
@@ -121,7 +137,7 @@ async def test_a_verdict_for_every_kind_of_cve(feeds, open_test_campus, frame) -
             return reply.data
 
         listed = await verdict("cve-2026-7001")
-        assert listed.keys() == ENTRY | {"ok", "day", "found", "stale", "of", "kev_removed_on"}
+        assert listed.keys() == ENTRY | {"ok", "day", "found", "stale", "of", "kev_removed_on", "nvd"}
         assert (listed["found"], listed["cve_id"], listed["rank"], listed["score"]) == (True, "CVE-2026-7001", 1, 96.358)
 
         unlisted = await verdict("CVE-2025-5555")
@@ -145,7 +161,7 @@ async def test_a_verdict_for_every_kind_of_cve(feeds, open_test_campus, frame) -
 async def test_what_cisa_took_out_of_kev_is_marked(feeds, open_test_campus, make, frame) -> None:
     clock = Clock(NOON)
     async with open_test_campus(feeds.url, frame=frame, clock=clock) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         clock.move(timedelta(days=1))
         scored = make.kev_entry("CVE-2026-7001", date(2026, 8, 20))
         feeds.put(KEV, make.kev_catalog(make.listings(1200), released="2026-08-22T17:00:00.000Z"))
@@ -165,8 +181,10 @@ async def test_what_cisa_took_out_of_kev_is_marked(feeds, open_test_campus, make
 
 
 async def test_malformed_names_and_days_without_a_list_are_refused_by_code(feeds, open_test_campus, frame) -> None:
-    async with open_test_campus(feeds.url, frame=frame, settings={"archive_start": "2026-08-21"}) as campus:
-        await campus.run("refresh", day=date(2026, 8, 20))
+    clock = Clock(NOON - timedelta(hours=15))
+    async with open_test_campus(feeds.url, frame=frame, clock=clock, settings={"archive_start": "2026-08-21"}) as campus:
+        await campus.run("refresh", accept=True)
+        clock.move(timedelta(hours=15))
         await campus.run("refresh")
         key = await campus.key("cve")
         for cve_id in ("CVE-2021", "CVE-2021-123", "log4shell", "CVE-2021-044228"):
@@ -184,7 +202,7 @@ async def test_malformed_names_and_days_without_a_list_are_refused_by_code(feeds
 @pytest.mark.parametrize("tool", ["top_cves_today", "kev_fresh"])
 async def test_a_paid_tool_without_access_is_refused_before_its_arguments_are_read(feeds, open_test_campus, frame, tool: str) -> None:
     async with open_test_campus(feeds.url, frame=frame) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         assert (await campus.call(tool)).status == 402
         assert (await campus.call("cve_verdict", cve_id="nonsense")).status == 402
         assert (await campus.call("archived_brief", date="nonsense")).status == 402
@@ -193,7 +211,7 @@ async def test_a_paid_tool_without_access_is_refused_before_its_arguments_are_re
 async def test_answers_are_the_same_objects_until_the_list_or_the_day_changes(feeds, open_test_campus, make) -> None:
     clock = Clock(NOON)
     async with open_test_campus(feeds.url, clock=clock) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         state = campus.site.state
 
         def answers() -> Any:
@@ -220,7 +238,7 @@ async def test_another_process_serves_the_new_list_after_its_reload(feeds, open_
         open_test_campus(feeds.url, clock=clock, storage=storage_url) as two,
     ):
         assert (await two.call("brief_teaser")).code == "no_list_yet"
-        await one.run("refresh")
+        await one.run("refresh", accept=True)
         await two.run("reload")
         assert (await two.call("top_cves_today", key="cve")).data == (await one.call("top_cves_today", key="cve")).data
     async with open_test_campus(feeds.url, clock=clock, storage=storage_url) as started_later:
@@ -235,7 +253,7 @@ async def test_the_teaser_names_the_price_that_the_operator_set(feeds, open_test
         ({"hidden": True}, {}, "not available here."),
     ]:
         async with open_test_campus(feeds.url, tools={"top_cves_today": word}, tables=tables) as campus:
-            await campus.run("refresh")
+            await campus.run("refresh", accept=True)
             assert (await campus.call("brief_teaser")).data["full_list"].endswith(expected)
 
 
@@ -254,7 +272,7 @@ async def test_every_member_of_every_answer_is_described(open_test_campus) -> No
 
 async def test_a_stored_answer_reads_as_its_schema_says(feeds, open_test_campus) -> None:
     async with open_test_campus(feeds.url) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         schema = campus.service.plan.opened[0].tools["cve_verdict"].output_schema
         for cve_id in ("CVE-2026-7001", "CVE-2026-9999999"):
             verdict = (await campus.call("cve_verdict", key="cve", cve_id=cve_id)).data
@@ -264,7 +282,7 @@ async def test_a_stored_answer_reads_as_its_schema_says(feeds, open_test_campus)
 
 async def test_every_brief_tells_how_it_was_made_and_what_the_publishers_ask_for(feeds, open_test_campus) -> None:
     async with open_test_campus(feeds.url) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         brief = (await campus.call("top_cves_today", key="cve")).data
         method = json.dumps(brief["methodology"], ensure_ascii=False)
         for words in ("25·KEV + 25·EPSS + 50·KEV·2^(−d/30)", "0.74", "0.739", "always in KEV", "chosen on the data", "one model version"):

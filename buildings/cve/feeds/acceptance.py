@@ -7,7 +7,7 @@ FeedError
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pydantic import ValidationError
 
@@ -68,20 +68,31 @@ class Issue:
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """How much smaller than the last an issue may be, as a share, and the fewest entries of a first one."""
+    """The fewest entries of a first issue, and how many of the entries in use a later one may lack: a number and a share."""
 
-    shrinkage: float
     first_entries: int
+    lost: int = 0
+    lost_share: float = 0.0
+
+    def may_lack(self, entries: int) -> int:
+        """How many of so many entries may be missing."""
+        return self.lost + int(entries * self.lost_share)
 
 
-KEV = Thresholds(shrinkage=0.02, first_entries=1_000)
-EPSS = Thresholds(shrinkage=0.10, first_entries=1)
+KEV = Thresholds(first_entries=1_000, lost=10)
+"""515 releases lost at most 5 entries at once."""
+EPSS = Thresholds(first_entries=200_000, lost_share=0.01)
+"""The number of scored CVEs fell in no week."""
+
+AHEAD = timedelta(days=1)
+"""How far in the future a feed may be dated: clocks and time zones differ."""
 
 
-def check(feed: str, issue: Issue, *, used: Issue | None, thresholds: Thresholds) -> None:
+def check(feed: str, issue: Issue, *, used: Issue | None, lost: int, thresholds: Thresholds) -> None:
     """Raise FeedRefused when an issue should not replace the one `used` for the last list (None for the first list).
 
-    Age alone is not a reason: the list is still made, and shows how old each feed is.
+    `lost` is how many of the entries in use it lacks. Age alone is not a reason: the list is still made, and shows how
+    old each feed is.
     """
     if used is None:
         if issue.entries < thresholds.first_entries:
@@ -89,10 +100,11 @@ def check(feed: str, issue: Issue, *, used: Issue | None, thresholds: Thresholds
         return
     if issue.issued < used.issued:
         raise FeedRefused(feed, f"{issue} is older than {used}, which the last list was made from; {REMEDY}")
-    if issue.entries < used.entries * (1 - thresholds.shrinkage):
-        lost = 1 - issue.entries / used.entries
-        raise FeedRefused(
-            feed,
-            f"{issue} has {issue.entries:,} entries, {lost:.1%} fewer than the {used.entries:,} of {used},"
-            f" where {thresholds.shrinkage:.0%} are accepted; {REMEDY}",
-        )
+    if lost > (most := thresholds.may_lack(used.entries)):
+        raise FeedRefused(feed, f"{issue} lacks {lost:,} of the {used.entries:,} entries of {used}, where {most:,} are accepted; {REMEDY}")
+
+
+def check_time(feed: str, issue: Issue, *, now: datetime) -> None:
+    """Raise FeedRefused for an issue from the future: with it in use, every later one would be refused as older."""
+    if issue.issued > now + AHEAD:
+        raise FeedRefused(feed, f"{issue} is dated in the future; it is {now:%Y-%m-%d} here")

@@ -2,9 +2,11 @@
 
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import sha256
 from http import HTTPStatus
 from itertools import chain
+from urllib.parse import urlsplit
 
 import anyio
 import httpx
@@ -21,9 +23,14 @@ MAX_UNPACKED_BYTES = 96 << 20
 GZIP_LAYERS = 2
 """A gzip file may be sent with Content-Encoding: gzip around it."""
 
+GZIP_MEMBERS = 64
+"""The most streams in a gzip file. Published ones have one; each costs a copy of what follows it."""
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
 
 def unpacked(body: bytes, *, feed: str, max_bytes: int) -> Iterator[bytes]:
-    """The bytes within, in blocks of at most 256 KB; a body that is not gzip comes as it is.
+    """The bytes within, in blocks of at most 256 KB, without a byte order mark; a body that is not gzip comes as it is.
 
     Raises FeedRefused for a gzip stream that is damaged, ends early, or holds more than `max_bytes` bytes.
     """
@@ -34,13 +41,13 @@ def unpacked(body: bytes, *, feed: str, max_bytes: int) -> Iterator[bytes]:
         if not first.startswith(GZIP):
             break
         blocks = _gunzipped(blocks, feed=feed, max_bytes=max_bytes)
-    return blocks
+    return chain((next(blocks, b"").removeprefix(BYTE_ORDER_MARK),), blocks)
 
 
 def whole(body: bytes, *, feed: str, max_bytes: int) -> bytes | bytearray:
-    """The bytes within, in one piece."""
+    """The bytes within, in one piece, without a byte order mark."""
     if not body.startswith(GZIP):
-        return body
+        return body.removeprefix(BYTE_ORDER_MARK)
     content = bytearray()
     for block in unpacked(body, feed=feed, max_bytes=max_bytes):
         content += block
@@ -48,13 +55,15 @@ def whole(body: bytes, *, feed: str, max_bytes: int) -> bytes | bytearray:
 
 
 def _gunzipped(blocks: Iterable[bytes], *, feed: str, max_bytes: int) -> Iterator[bytes]:
-    stream, total = zlib.decompressobj(GZIP_WINDOW), 0
+    stream, total, members = zlib.decompressobj(GZIP_WINDOW), 0, 1
     for block in blocks:
         rest, piece = block, b""
         # A full piece may leave data in the stream although the whole block was read.
         while rest or (len(piece) == BLOCK and not stream.eof):
             if stream.eof:
-                stream = zlib.decompressobj(GZIP_WINDOW)
+                stream, members = zlib.decompressobj(GZIP_WINDOW), members + 1
+                if members > GZIP_MEMBERS:
+                    raise FeedRefused(feed, f"the gzip file has more than {GZIP_MEMBERS} streams")
             try:
                 piece = stream.decompress(rest, BLOCK)
             except zlib.error as error:
@@ -72,6 +81,13 @@ RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses that may pass, so that the request is sent again."""
 
 CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
+
+
+def shown_address(url: str) -> str:
+    """Scheme and host of an address and a digest of it without its user: it may hold a password, and is told from others by this."""
+    user, at, host = urlsplit(url).netloc.rpartition("@")
+    digest = sha256(url.replace(f"{user}{at}{host}", host, 1).encode()).hexdigest()
+    return f"{origin_of(url)} {digest[:16]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,16 +108,28 @@ class SizeLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copy:
-    """The address, ETag and Last-Modified of a copy, so that the server sends only a newer one."""
+class FetchLimits:
+    """Timeouts and size limits of all feeds, and the window of NVD's rate limit in seconds."""
 
-    url: str
+    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
+    size_limits: SizeLimits = field(default_factory=SizeLimits)
+    nvd_window: float = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy:
+    """The address, ETag and Last-Modified of a copy, so that the server sends only a newer one.
+
+    `address` is as `shown_address` returns it: copies are stored.
+    """
+
+    address: str
     etag: str | None = None
     last_modified: str | None = None
 
     def conditions(self, url: str) -> dict[str, str]:
         """The headers that ask `url` for a newer one; none when this copy came from another address."""
-        if url != self.url:
+        if shown_address(url) != self.address:
             return {}
         said = {"if-none-match": self.etag, "if-modified-since": self.last_modified}
         return {name: value for name, value in said.items() if value}
@@ -167,7 +195,7 @@ class Fetcher:
                 body += chunk
                 if len(body) > self.size_limits.sent:
                     raise FeedRefused(self.feed, f"{origin_of(url)} sends more than {self.size_limits.sent:,} bytes")
-        return Copy(url=url, etag=response.headers.get("etag"), last_modified=response.headers.get("last-modified"))
+        return Copy(address=shown_address(url), etag=response.headers.get("etag"), last_modified=response.headers.get("last-modified"))
 
     def _check(self, response: httpx.Response, url: str) -> None:
         if not response.is_success:

@@ -15,6 +15,7 @@ from buildings.cve.ranking import Scores, sorted_scores
 FEED = "EPSS"
 ABOUT = re.compile(rb"#\s*model_version:\s*([\w.-]+)\s*,\s*score_date:\s*([0-9T:+.Z-]+)\s*")
 COLUMNS = b"cve,epss,percentile"
+LONGEST_LINE = 4096
 ROW = re.compile(rb"^CVE-([0-9]{4})-([0-9]{4}|[1-9][0-9]{4,11}),([0-9.eE+-]+),([0-9.eE+-]+)\r?$", re.MULTILINE)
 
 
@@ -64,6 +65,8 @@ def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         pending += chunk
         end = pending.rfind(b"\n") + 1
+        if len(pending) - end > LONGEST_LINE:
+            raise FeedRefused(FEED, f"a line is longer than {LONGEST_LINE:,} bytes and begins with {bytes(pending[end : end + GLIMPSE])!r}")
         if end and (started or pending.count(b"\n") > 1):
             yield pending[:end]
             pending, started = pending[end:], True
@@ -101,3 +104,18 @@ def _checked(scores: Scores) -> Scores:
     if twice := next((one for one, next_one in pairwise(scores.numbers) if one == next_one), None):
         raise FeedRefused(FEED, f"{spelled(twice)} has two rows")
     return scores
+
+
+def check_scores(day: EpssDay) -> None:
+    """Raise FeedRefused for scores that cannot be a day's: all the same, not in the order of their percentiles, or swapped with them.
+
+    A percentile is the share of scored CVEs with the same or a lower score, so it is above the score on average.
+    """
+    scores = day.scores
+    if min(scores.epss) == max(scores.epss) or min(scores.percentiles) == max(scores.percentiles):
+        raise FeedRefused(FEED, f"all {len(scores.epss):,} scores or percentiles are the same")
+    if sum(scores.percentiles) < sum(scores.epss):
+        raise FeedRefused(FEED, "its percentiles are lower than its scores: the two columns are swapped")
+    pairs = sorted(set(zip(scores.epss, scores.percentiles, strict=True)))
+    if any(lower[1] > higher[1] for lower, higher in pairwise(pairs)):
+        raise FeedRefused(FEED, "a CVE has a higher score than another one and a lower percentile")

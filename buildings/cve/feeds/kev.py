@@ -1,9 +1,10 @@
 """Parses KEV, CISA's JSON catalog of exploited vulnerabilities: the members of an entry that are read. Refuses a malformed one whole."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import (
     AliasGenerator,
@@ -19,10 +20,11 @@ from pydantic.alias_generators import to_camel
 
 from buildings.cve.arguments import PATTERN
 from buildings.cve.enrichment import says_end_of_life
-from buildings.cve.feeds.acceptance import FeedRefused, Issue, first_fault, glimpse
+from buildings.cve.feeds.acceptance import AHEAD, REMEDY, FeedRefused, Issue, first_fault, glimpse
 from buildings.cve.feeds.download import MAX_UNPACKED_BYTES, whole
 
 FEED = "KEV"
+WRITTEN_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,16 @@ class KevCatalog:
         return Issue(version=self.version, issued=self.released_at, entries=len(self.entries))
 
 
+def _as_written(value: Any) -> Any:
+    """The text of a date or time; raises ValueError for a number, which would be read as seconds since 1970."""
+    if not isinstance(value, str) or not WRITTEN_DATE.match(value.strip()):
+        raise ValueError("a date is text that begins with YYYY-MM-DD")
+    return value.strip()
+
+
+PublishedDate = Annotated[date, BeforeValidator(_as_written)]
+
+
 class Published(BaseModel):
     """Base of what is read: names as CISA spells them, blanks stripped, members that are not needed ignored."""
 
@@ -64,8 +76,8 @@ class PublishedEntry(Published):
     cve_id: Annotated[str, StringConstraints(pattern=PATTERN, to_upper=True), Field(validation_alias="cveID")]
     vendor_project: str
     product: str
-    date_added: date
-    due_date: Annotated[date | None, BeforeValidator(lambda text: text or None)] = None
+    date_added: PublishedDate
+    due_date: Annotated[PublishedDate | None, BeforeValidator(lambda text: text or None)] = None
     required_action: str = ""
     known_ransomware_campaign_use: str = "Unknown"
 
@@ -86,7 +98,7 @@ class PublishedCatalog(Published):
     """The file."""
 
     catalog_version: str
-    date_released: AwareDatetime
+    date_released: Annotated[AwareDatetime, BeforeValidator(_as_written)]
     count: int
     vulnerabilities: list[PublishedEntry]
 
@@ -105,3 +117,10 @@ def parse_kev(sent: bytes, max_bytes: int = MAX_UNPACKED_BYTES) -> KevCatalog:
         raise FeedRefused(FEED, f"the catalog announces {read.count:,} entries and holds {len(read.vulnerabilities):,}")
     newest_first = sorted((one.entry() for one in read.vulnerabilities), key=lambda entry: entry.date_added, reverse=True)
     return KevCatalog(read.catalog_version, read.date_released, {entry.cve_id: entry for entry in newest_first})
+
+
+def check_listing_days(catalog: KevCatalog, *, now: datetime) -> None:
+    """Raise FeedRefused when a CVE was listed in the future, beyond a day."""
+    for entry in catalog.entries.values():
+        if entry.date_added > (now + AHEAD).date():
+            raise FeedRefused(FEED, f"{catalog.issue} says that {entry.cve_id} was added on {entry.date_added}, in the future; {REMEDY}")

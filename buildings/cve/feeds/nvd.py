@@ -1,5 +1,7 @@
-"""Parses NVD's JSON 2.0: a page of its API or a file in the same format, reduced to what the lists need."""
+"""Parses NVD's JSON 2.0: a page of its API or a file in the same format, reduced to what is kept of each record."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -8,11 +10,20 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 
 from buildings.cve.arguments import canonical
-from buildings.cve.enrichment import Metric, NvdRecord, Reference, names_in, rating_of, tagged
+from buildings.cve.enrichment import CISA_ADP, Affected, Metric, NvdRecord, Reference, Ssvc, names_in, ratings_of, tagged
 from buildings.cve.feeds.acceptance import FeedRefused, Issue, first_fault, glimpse
 from buildings.cve.feeds.download import MAX_UNPACKED_BYTES, whole
 
 FEED = "NVD"
+
+MAX_AFFECTED = 20
+MAX_CWES = 10
+MAX_TEXT = 400
+"""Longer links, vectors and names are left out or cut: a record takes some hundred bytes."""
+
+CWE = re.compile(r"CWE-[0-9]{1,5}")
+NOT_DEFINED = re.compile(r"/[A-Z]{1,3}:X(?=/|$)")
+"""A metric of a CVSS vector that is not defined, which means the same as leaving it out."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +64,18 @@ class PublishedMetric(Published):
         """The same, flat."""
         cvss = self.cvss_data
         severity = cvss.base_severity or self.base_severity
-        return Metric(self.source, self.type == "Primary", cvss.version, cvss.base_score, severity, cvss.vector_string)
+        vector = NOT_DEFINED.sub("", cvss.vector_string)[:MAX_TEXT] if cvss.vector_string else None
+        return Metric(self.source, self.type == "Primary", cvss.version, cvss.base_score, severity, vector)
 
 
 class Metrics(BaseModel):
-    """All assessments, by CVSS version."""
+    """All assessments, by CVSS version, and CISA's decision points."""
 
     v40: list[PublishedMetric] = Field([], alias="cvssMetricV40")
     v31: list[PublishedMetric] = Field([], alias="cvssMetricV31")
     v30: list[PublishedMetric] = Field([], alias="cvssMetricV30")
     v2: list[PublishedMetric] = Field([], alias="cvssMetricV2")
+    ssvc: list[Any] = Field([], alias="ssvcV203")
 
     def all(self) -> list[Metric]:
         """Every assessment."""
@@ -77,10 +90,26 @@ class PublishedReference(Published):
 
 
 class CpeMatch(Published):
-    """A product, and whether it is the vulnerable one."""
+    """A product with a range of its versions, and whether it is the vulnerable one."""
 
     vulnerable: bool
     criteria: str = Field(pattern=r"^cpe:2\.3:[aho*-]:[^:]+:[^:]+:")
+    version_start_including: str = ""
+    version_start_excluding: str = ""
+    version_end_including: str = ""
+    version_end_excluding: str = ""
+
+    def affected(self) -> Affected:
+        """The product and its versions."""
+        vendor, product, version = names_in(self.criteria)
+        bounds = (
+            (">=", self.version_start_including),
+            (">", self.version_start_excluding),
+            ("<=", self.version_end_including),
+            ("<", self.version_end_excluding),
+        )
+        versions = " ".join(f"{sign}{bound}" for sign, bound in bounds if bound) or version
+        return Affected(vendor[:MAX_TEXT], product[:MAX_TEXT], versions[:MAX_TEXT])
 
 
 class Node(Published):
@@ -95,37 +124,72 @@ class Configuration(Published):
     nodes: list[Node] = []
 
 
+class WeaknessText(Published):
+    """The name of a weakness."""
+
+    value: str
+
+
+class Weakness(Published):
+    """A weakness that the CVE is an instance of."""
+
+    description: list[WeaknessText] = []
+
+
 class PublishedRecord(Published):
     """One CVE."""
 
     id: str
     source_identifier: str = ""
     vuln_status: str = ""
+    published: datetime | None = None
     last_modified: datetime
     metrics: Metrics
     references: list[PublishedReference] = []
     configurations: list[Configuration] = []
+    weaknesses: list[Weakness] = []
 
     def record(self) -> NvdRecord | None:
-        """The record, reduced to what the lists need; None when its identifier is not valid."""
+        """The record, reduced to what is kept; None when its identifier is not valid."""
         if (cve_id := canonical(self.id)) is None:
             return None
-        references = [Reference(one.url, one.tags) for one in self.references]
-        vendor, product = self._names()
+        links = [Reference(one.url, one.tags) for one in self.references if len(one.url) <= MAX_TEXT]
+        affected = tuple(dict.fromkeys(self._affected()))
         return NvdRecord(
             cve_id,
-            self.vuln_status,
+            self.vuln_status[:MAX_TEXT],
             self.last_modified.date(),
-            rating_of(self.metrics.all(), cna=self.source_identifier),
-            tagged(references, "Patch"),
-            tagged(references, "Vendor Advisory"),
-            vendor,
-            product,
+            published=self.published.date() if self.published else None,
+            ratings=ratings_of(self.metrics.all(), cna=self.source_identifier),
+            fix_url=tagged(links, "Patch"),
+            advisory_url=tagged(links, "Vendor Advisory"),
+            exploit_url=tagged(links, "Exploit"),
+            cwes=self._cwes(),
+            affected=affected[:MAX_AFFECTED],
+            affected_count=len(affected),
+            ssvc=_ssvc(self.metrics.ssvc),
         )
 
-    def _names(self) -> tuple[str, str] | tuple[None, None]:
+    def _affected(self) -> Iterator[Affected]:
         matches = (match for one in self.configurations for node in one.nodes for match in node.cpe_match)
-        return next((names_in(match.criteria) for match in matches if match.vulnerable), (None, None))
+        return (match.affected() for match in matches if match.vulnerable)
+
+    def _cwes(self) -> tuple[str, ...]:
+        names = (text.value for weakness in self.weaknesses for text in weakness.description if CWE.fullmatch(text.value))
+        return tuple(dict.fromkeys(names))[:MAX_CWES]
+
+
+def _ssvc(published: list[Any]) -> Ssvc | None:
+    """CISA's decision points; None where they are missing or in another form, which is no reason to refuse a page."""
+    for one in published:
+        data = one.get("ssvcData") if isinstance(one, dict) and one.get("source") == CISA_ADP else None
+        options = data.get("options") if isinstance(data, dict) else None
+        if isinstance(options, list):
+            pairs = [pair for each in options if isinstance(each, dict) for pair in each.items()]
+            said = {name: value[:40] for name, value in pairs if isinstance(value, str)}
+            points = Ssvc(said.get("exploitation"), said.get("automatable"), said.get("technicalImpact"))
+            return points if points != Ssvc(None, None, None) else None
+    return None
 
 
 def _distilled(published: Any) -> NvdRecord | None:

@@ -1,60 +1,107 @@
-"""Reads all of NVD: page after page of its API at the rate that NVD allows, or one file."""
+"""The order in which NVD is read: KEV's CVEs first, then all of its records page by page, then only what changed; or one file.
+
+A Position says where the reading is. It is stored with each page's records, so that a reading goes on where it was
+interrupted.
+"""
 
 from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
+from datetime import datetime, timedelta
+from typing import Literal
+from urllib.parse import urlencode, urlsplit
 
-import anyio
 import anyio.to_thread
 
-from buildings.cve.enrichment import NvdRecord
-from buildings.cve.feeds.acceptance import FeedRefused, Issue
+from buildings.cve.feeds.acceptance import FeedRefused
 from buildings.cve.feeds.download import Copy, Fetcher
 from buildings.cve.feeds.nvd import FEED, NvdPage, parse_nvd
 
 PAGE = 2_000
 """The most records that NVD sends in one page."""
 
-MAX_PAGES = 25
 WINDOW_SECONDS = 30.0
 REQUESTS_PER_WINDOW, REQUESTS_WITH_KEY = 5, 50
 
+LONGEST_SPAN = timedelta(days=119)
+"""NVD answers about the changes of at most 120 days."""
+
+OVERLAP = timedelta(hours=2)
+"""How far a span of changes reaches back into the last one, for clocks that differ and changes that NVD shows late."""
+
+SILENT_FOR = timedelta(days=2)
+"""NVD changes hundreds of records a day: a longer span without any is no answer to believe."""
+
+Phase = Literal["kev", "all", "changes"]
+
 
 @dataclass(frozen=True, kw_only=True)
-class NvdRead:
-    """NVD's records: of the CVEs in KEV from its API, or everything in a file."""
+class Position:
+    """Where the reading is: the phase, the place of the next page, and how many records NVD announced for the phase.
 
-    records: tuple[NvdRecord, ...]
-    issue: Issue
-    copy: Copy | None = None
-
-
-async def read_nvd(
-    fetcher: Fetcher, url: str, *, api_key: str | None = None, held: Copy | None = None, window: float = WINDOW_SECONDS
-) -> NvdRead | None:
-    """Read NVD's API, or a file where the address ends in .json or .json.gz; None when the file that is `held` is the newest.
-
-    `window` is the time in which the API takes 5 requests, 50 with a key. Raises FeedUnavailable or FeedRefused.
+    `since` is when the reading of all records began, or the last span of changes ended; `until` the end of the span that is
+    being read, None between two of them.
     """
-    if _is_file(url):
-        return await _read_file(fetcher, url, held)
-    pause = pause_between_pages(window, has_key=api_key is not None)
-    headers = {"apiKey": api_key} if api_key else None
-    records: list[NvdRecord] = []
-    start = 0
-    for _ in range(MAX_PAGES):
-        download = await fetcher.fetch(_page_address(url, start), headers=headers)
-        assert download is not None, "pages are asked for without a condition"
-        page = await _parsed(fetcher, download.body)
-        if page.start != start or not (page.count or page.total == 0):
+
+    phase: Phase = "kev"
+    start: int = 0
+    total: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def begun(self, now: datetime) -> "Position":
+        """The position with the times that its next request needs."""
+        if self.phase == "all" and self.since is None:
+            return replace(self, since=now)
+        if self.phase == "changes" and self.until is None:
+            since = min(self.since or now, now)
+            return replace(self, since=since, until=min(now, since + LONGEST_SPAN))
+        return self
+
+    def after(self, page: NvdPage) -> "Position":
+        """The position after a page. Raises FeedRefused for a page that does not follow, or says that NVD is empty."""
+        if page.start != self.start or (page.count == 0 and page.total > self.start):
             raise FeedRefused(
-                FEED, f"the page from {start:,} on begins at {page.start:,} and holds {page.count:,} of {page.total:,} records"
+                FEED, f"the page from {self.start:,} on begins at {page.start:,} and holds {page.count:,} of {page.total:,} records"
             )
-        records += page.records
-        start += page.count
-        if start >= page.total:
-            return NvdRead(records=tuple(records), issue=replace(page.issue, entries=len(records)))
-        await anyio.sleep(pause)
-    raise FeedRefused(FEED, f"{MAX_PAGES} pages did not hold all of its records")
+        if page.total == 0 and not self._may_be_empty:
+            raise FeedRefused(FEED, "an answer without any records")
+        reached = replace(self, start=self.start + page.count, total=page.total)
+        return reached if reached.start < page.total else reached._after_phase()
+
+    @property
+    def _may_be_empty(self) -> bool:
+        return self.phase == "changes" and self.until is not None and self.since is not None and self.until - self.since < SILENT_FOR
+
+    def _after_phase(self) -> "Position":
+        match self.phase:
+            case "kev":
+                return Position(phase="all")
+            case "all":
+                return Position(phase="changes", since=self.since)
+            case "changes":
+                return Position(phase="changes", since=self.until)
+
+    def is_current(self, now: datetime) -> bool:
+        """Whether nothing is left to read."""
+        return self.phase == "changes" and self.until is None and self.since is not None and now - self.since < timedelta(minutes=1)
+
+    def address(self, url: str) -> str:
+        """The address of the next page."""
+        query: dict[str, object] = {"resultsPerPage": PAGE, "startIndex": self.start}
+        if self.since and self.until:
+            query |= {"lastModStartDate": _written(self.since - OVERLAP), "lastModEndDate": _written(self.until)}
+        # NVD takes hasKev only as a bare word, which no library writes.
+        return f"{url}{'&' if urlsplit(url).query else '?'}{'hasKev&' if self.phase == 'kev' else ''}{urlencode(query)}"
+
+
+async def fetch_page(fetcher: Fetcher, url: str, *, api_key: str | None = None, held: Copy | None = None) -> tuple[NvdPage, Copy] | None:
+    """Fetch and parse a page of the API or a file; None when the file that is `held` is the newest.
+
+    Raises FeedUnavailable or FeedRefused.
+    """
+    download = await fetcher.fetch(url, held=held, headers={"apiKey": api_key} if api_key else None)
+    if download is None:
+        return None
+    return await anyio.to_thread.run_sync(parse_nvd, download.body, fetcher.size_limits.unpacked), download.copy
 
 
 def pause_between_pages(window: float = WINDOW_SECONDS, *, has_key: bool) -> float:
@@ -64,25 +111,13 @@ def pause_between_pages(window: float = WINDOW_SECONDS, *, has_key: bool) -> flo
 
 def smallest_request(url: str) -> str:
     """The cheapest request that shows whether NVD can be reached."""
-    return url if _is_file(url) else f"{url}{'&' if urlsplit(url).query else '?'}resultsPerPage=1"
+    return url if is_file(url) else f"{url}{'&' if urlsplit(url).query else '?'}resultsPerPage=1"
 
 
-def _is_file(url: str) -> bool:
+def is_file(url: str) -> bool:
+    """Whether an address is of a file in NVD's format, and not of its API."""
     return urlsplit(url).path.endswith((".json", ".json.gz"))
 
 
-async def _read_file(fetcher: Fetcher, url: str, held: Copy | None) -> NvdRead | None:
-    download = await fetcher.fetch(url, held=held)
-    if download is None:
-        return None
-    page = await _parsed(fetcher, download.body)
-    return NvdRead(records=page.records, issue=page.issue, copy=download.copy)
-
-
-async def _parsed(fetcher: Fetcher, sent: bytes) -> NvdPage:
-    return await anyio.to_thread.run_sync(parse_nvd, sent, fetcher.size_limits.unpacked)
-
-
-def _page_address(url: str, start: int) -> str:
-    # NVD takes hasKev only as a bare word, which no library writes.
-    return f"{url}{'&' if urlsplit(url).query else '?'}hasKev&resultsPerPage={PAGE}&startIndex={start}"
+def _written(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds")

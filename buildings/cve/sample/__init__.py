@@ -7,6 +7,7 @@ from buildings.cve.edition import Edition, make_edition
 from buildings.cve.feeds.epss import parse_epss
 from buildings.cve.feeds.kev import parse_kev
 from buildings.cve.feeds.nvd import parse_nvd
+from buildings.cve.nvd_records import packed
 
 FOLDER = Path(__file__).parent
 
@@ -20,8 +21,6 @@ def sample_edition() -> Edition:
         made_at=kev.released_at,
         kev=kev,
         epss=parse_epss((FOLDER / "epss.csv").read_bytes()),
-        nvd=nvd.records,
-        nvd_issue=nvd.issue,
-        last=None,
+        nvd=packed(nvd.records, issue=nvd.issue),
     )
     return replace(edition, is_sample=True)

@@ -1,0 +1,260 @@
+"""Reading all of NVD from a server of its API: KEV first, page by page, on after an interruption, then only what changed."""
+
+import gzip
+import json
+import os
+import random
+import sys
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from textwrap import dedent
+
+import anyio
+import pytest
+
+from buildings.cve.arguments import number_of
+from buildings.cve.enrichment import NvdRecord
+from buildings.cve.feeds.acceptance import FeedError, FeedRefused, Issue
+from buildings.cve.feeds.nvd import parse_nvd
+from buildings.cve.feeds.nvd_pages import Position, pause_between_pages
+from buildings.cve.nvd_reading import load_progress
+from buildings.cve.nvd_records import NvdRecords, merged, packed
+from buildings.cve.refresh import read_nvd, renew
+from campus.testing import Clock
+
+pytestmark = pytest.mark.anyio
+
+NVD = "/rest/json/cves/2.0"
+NOON = datetime(2026, 8, 21, 14, tzinfo=UTC)
+RATED = {"cvssMetricV31": [{"source": "nvd@nist.gov", "type": "Primary", "cvssData": {"version": "3.1", "baseScore": 9.8}}]}
+ISSUE = Issue(version="2.0", issued=NOON, entries=0)
+
+
+def phases(publisher) -> list[str]:
+    """What was asked of NVD, request by request."""
+    targets = [target for target in publisher.targets(NVD) if "startIndex" in target]
+    return ["kev" if "hasKev" in one else "changes" if "lastModStartDate" in one else "all" for one in targets]
+
+
+async def verdict(campus, cve_id: str) -> dict[str, object]:
+    return (await campus.call("cve_verdict", key="cve", cve_id=cve_id)).data
+
+
+async def test_kevs_records_come_with_the_list_and_the_rest_with_the_job(publisher, nvd_api, open_test_campus, make, limits) -> None:
+    nvd_api.records = [make.nvd_record(f"CVE-2026-{1000 + n}", metrics=RATED) for n in range(1500)]
+    nvd_api.kev, nvd_api.most = frozenset(f"CVE-2026-{1000 + n}" for n in range(1200)), 500
+    async with open_test_campus(publisher.url) as campus:
+        await renew(campus.site, accept=True, limits=limits())
+        assert phases(publisher) == ["kev"] * 3
+        brief = (await campus.call("top_cves_today", key="cve")).data
+        assert {(entry["severity"], entry["nvd_record"]) for entry in brief["entries"]} == {("CRITICAL", "read")}
+        unread = await verdict(campus, "CVE-2026-2300")
+        assert (unread["severity"], unread["nvd_record"], unread["nvd"]) == ("UNKNOWN", "not_read", None)
+        [progress] = (await campus.service.ask("check"))["cve"]
+        assert "being read for the first time, 0 so far" in progress
+
+        await read_nvd(campus.site, limits=limits())
+        assert phases(publisher) == ["kev"] * 3 + ["all"] * 3
+        read = await verdict(campus, "CVE-2026-2300")
+        assert (read["severity"], read["nvd_record"], read["nvd"]["status"]) == ("CRITICAL", "read", "Analyzed")
+        absent = await verdict(campus, "CVE-2026-2700")
+        assert (absent["severity"], absent["nvd_record"], absent["nvd"]) == ("UNKNOWN", "absent", None)
+        assert (await campus.service.ask("check"))["cve"] == []
+        nvd = (await campus.call("top_cves_today", key="cve")).data["feeds"]["nvd"]
+        assert (nvd["entries"], nvd["total"], nvd["date"]) == (1500, None, "2026-08-21")
+        unknown = await verdict(campus, "CVE-2027-9999")
+        assert "Neither KEV nor EPSS nor NVD lists" in unknown["miss"]["explanation"]
+
+
+async def test_after_an_interruption_the_reading_goes_on_where_it_was(publisher, nvd_api, open_test_campus, make, limits) -> None:
+    nvd_api.records = [make.nvd_record(f"CVE-2026-{1000 + n}") for n in range(1000)]
+    nvd_api.kev, nvd_api.most = frozenset({"CVE-2026-1000"}), 200
+    async with open_test_campus(publisher.url) as campus:
+        publisher.pages[NVD] = lambda target: (
+            nvd_api.answer(target) if "startIndex=600" not in target else type(publisher.pages["/kev.json"])(status=503)
+        )
+        with pytest.raises(FeedError, match="answered 503"):
+            await read_nvd(campus.site, limits=limits())
+        assert (await load_progress(campus.site.storage)).position == Position(phase="all", start=600, total=1000, since=NOON)
+        publisher.asked.clear()
+        publisher.pages[NVD] = nvd_api.answer
+        await read_nvd(campus.site, limits=limits())
+        assert [target.rpartition("=")[2] for target in publisher.targets(NVD)[:2]] == ["600", "800"]
+        assert campus.site.state.nvd.entries == 1000
+        assert campus.site.state.nvd.is_complete
+
+
+async def test_changes_are_read_hour_by_hour_and_replace_the_records(publisher, nvd_api, open_test_campus, make, limits) -> None:
+    nvd_api.records = [make.nvd_record("CVE-2026-1000"), make.nvd_record("CVE-2026-1001")]
+    nvd_api.kev, clock = frozenset({"CVE-2026-1000"}), Clock(NOON)
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        await renew(campus.site, accept=True, limits=limits())
+        await read_nvd(campus.site, limits=limits())
+        assert (await verdict(campus, "CVE-2026-1001"))["severity"] == "UNKNOWN"
+        nvd_api.records[1] |= {"metrics": RATED, "lastModified": "2026-08-21T14:30:00.000"}
+        nvd_api.records.append(make.nvd_record("CVE-2026-1002", lastModified="2026-08-21T14:40:00.000"))
+        publisher.asked.clear()
+        clock.move(timedelta(hours=1))
+        await read_nvd(campus.site, limits=limits())
+        [target] = publisher.targets(NVD)
+        assert "lastModStartDate=2026-08-21T12%3A00%3A00.000%2B00%3A00&lastModEndDate=2026-08-21T15%3A00%3A00.000%2B00%3A00" in target
+        assert (await verdict(campus, "CVE-2026-1001"))["severity"] == "CRITICAL"
+        assert campus.site.state.nvd.entries == 3
+        clock.move(timedelta(days=200))
+        publisher.asked.clear()
+        nvd_api.records[0]["lastModified"] = "2026-10-01T00:00:00.000"
+        nvd_api.records[1]["lastModified"] = "2027-02-01T00:00:00.000"
+        await read_nvd(campus.site, limits=limits())
+        assert len(publisher.targets(NVD)) == 2, "NVD answers about 120 days at most"
+
+
+async def test_a_failed_reading_is_tried_again_within_the_hour_and_then_completes_the_list(
+    publisher, nvd_api, open_test_campus, make, limits
+) -> None:
+    nvd_api.records = [make.nvd_record(f"CVE-2026-{1000 + n}", metrics=RATED) for n in range(1200)]
+    nvd_api.kev, clock = frozenset(one["id"] for one in nvd_api.records), Clock(NOON)
+    publisher.put(NVD, b"")
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        await renew(campus.site, accept=True, limits=limits())
+        with pytest.raises(FeedError, match="an empty answer"):
+            await campus.run("nvd")
+        [job] = [one for one in campus.service.scheduler.status() if one.name == "cve.nvd"]
+        assert job.failures <= 1
+        await campus.service.scheduler.read_records()
+        [job] = [one for one in campus.service.scheduler.status() if one.name == "cve.nvd"]
+        assert job.due_at - clock() <= timedelta(hours=1)
+        assert {one["severity"] for one in (await campus.call("top_cves_today", key="cve")).data["entries"]} == {"UNKNOWN"}
+        publisher.pages[NVD] = nvd_api.answer
+        clock.move(timedelta(minutes=2))
+        await read_nvd(campus.site, limits=limits())
+        today = (await campus.call("top_cves_today", key="cve")).data
+        assert ({one["severity"] for one in today["entries"]}, today["edition"]) == ({"CRITICAL"}, 2)
+        first = (await campus.call("archived_brief", key="cve", date="2026-08-21", edition=1)).data
+        assert ({one["severity"] for one in first["entries"]}, first["edition"]) == ({"UNKNOWN"}, 1)
+        assert (await campus.call("archived_brief", key="cve", date="2026-08-21")).data == today
+        assert (await campus.call("archived_brief", key="cve", date="2026-08-21", edition=3)).code == "no_data_for_date"
+        assert (await campus.service.ask("ready"))["cve"] == []
+
+
+@pytest.mark.parametrize("phase", ["kev", "all", "changes"])
+async def test_an_empty_answer_is_no_success(phase: str) -> None:
+    empty = parse_nvd(
+        b'{"startIndex": 0, "totalResults": 0, "format": "NVD_CVE", "version": "2.0", "timestamp": "2026-08-21", "vulnerabilities": []}'
+    )
+    position = Position(phase=phase, since=NOON - timedelta(days=3)).begun(NOON)
+    with pytest.raises(FeedRefused, match="an answer without any records"):
+        position.after(empty)
+    if phase == "changes":
+        assert Position(phase=phase, since=NOON - timedelta(hours=1)).begun(NOON).after(empty).since == NOON
+
+
+async def test_an_empty_file_is_no_success(publisher, open_test_campus, make, limits) -> None:
+    publisher.put("/nvd.json.gz", gzip.compress(make.nvd_page([])))
+    async with open_test_campus(publisher.url, settings={"nvd_url": f"{publisher.url}/nvd.json.gz"}) as campus:
+        with pytest.raises(FeedRefused, match="a file without any records"):
+            await read_nvd(campus.site, limits=limits())
+        publisher.put("/nvd.json.gz", gzip.compress(make.nvd_page([make.nvd_record("CVE-2026-1000")])))
+        for _ in range(2):
+            await read_nvd(campus.site, limits=limits())
+        assert campus.site.state.nvd.entries == 1
+        assert publisher.asked[-1][1]["if-none-match"]
+
+
+@pytest.mark.parametrize("given", [{"start": 0, "total": 9}, {"start": 4, "total": 9}])
+async def test_a_page_that_does_not_follow_the_last_is_refused(make, given: dict[str, int]) -> None:
+    page = parse_nvd(make.nvd_page([], **given))
+    with pytest.raises(FeedRefused, match=r"the page from 4 on begins at \d and holds 0 of 9 records"):
+        Position(phase="all", start=4, since=NOON).after(page)
+
+
+async def test_the_key_goes_along_as_a_header_at_nvds_rate(publisher, nvd_api, open_test_campus, make, limits) -> None:
+    nvd_api.records, nvd_api.kev = [make.nvd_record("CVE-2026-1000")], frozenset({"CVE-2026-1000"})
+    async with open_test_campus(publisher.url, secrets={"nvd_api_key": "hush-hush"}) as campus:
+        await read_nvd(campus.site, limits=limits())
+    asked = [(target, headers) for target, headers in publisher.asked if target.startswith(NVD)]
+    assert [headers.get("apikey") for _, headers in asked] == ["hush-hush"] * 2
+    assert not any("hush" in target for target, _ in asked)
+    assert pause_between_pages(has_key=False) * 5 == 30
+    assert pause_between_pages(has_key=True) * 50 == 30
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b'{"startIndex": 0, "totalResults": 0, "format": "OTHER"}'])
+def test_what_is_not_nvds_format_is_refused(body: bytes) -> None:
+    with pytest.raises(FeedRefused, match=r"not NVD's JSON 2\.0"):
+        parse_nvd(body)
+
+
+def test_cisas_decision_points_are_read_in_any_form(make) -> None:
+    options = [{"exploitation": "active"}, {"automatable": "yes"}, {"technicalImpact": "total"}]
+    adp = {"source": "134c704f-9b21-4f2e-91b3-4a467353bcc0", "ssvcData": {"options": options}}
+    for metrics, expected in (({"ssvcV203": [adp]}, ("active", "yes", "total")), ({"ssvcV203": ["odd", {"source": 1}]}, None)):
+        [record] = parse_nvd(make.nvd_page([make.nvd_record("CVE-2026-1000", metrics=metrics)])).records
+        assert (record.ssvc and (record.ssvc.exploitation, record.ssvc.automatable, record.ssvc.technical_impact)) == expected
+
+
+def test_the_real_records_come_out_as_they_were_packed_in_about_60_bytes_each(real_feeds: Path) -> None:
+    records = [
+        *parse_nvd((real_feeds / "nvdcve-2.0-modified.ORIGINAL-2026-03.json.gz").read_bytes()).records,
+        *parse_nvd((real_feeds / "nvd_api2_kev_subset_112.json.gz").read_bytes()).records,
+    ]
+    known = {record.cve_id: record for record in records}
+    shuffled = random.Random(1).sample(records, len(records))
+    pages: dict[int, bytes] = {}
+    for start in range(0, len(shuffled), 300):
+        pages |= merged(pages, shuffled[start : start + 300])[0]
+    kept = NvdRecords(pages=pages)
+    last = {record.cve_id: record for record in shuffled}
+    assert all(kept.find(cve_id) == record for cve_id, record in last.items())
+    assert kept.find("CVE-2026-9999999") is None
+    assert dict(kept.vendors()) == {number_of(cve_id): record.vendor for cve_id, record in last.items() if record.vendor}
+    assert packed(records, issue=ISSUE).entries == len(known)
+    assert sum(map(len, packed(known.values(), issue=ISSUE).pages.values())) < 75 * len(known)
+
+
+def test_as_of_a_past_day_a_record_that_changed_since_counts_as_not_read() -> None:
+    nvd = packed([NvdRecord("CVE-2026-1000", "Analyzed", date(2026, 8, 20))], issue=ISSUE)
+    assert nvd.state_of(nvd.find("CVE-2026-1000")) == "read"
+    assert nvd.state_of(nvd.find("CVE-2026-1001")) == "absent"
+    earlier = nvd.at(date(2026, 8, 19))
+    assert earlier.find("CVE-2026-1000") is None
+    assert earlier.state_of(None) == "not_read"
+    assert nvd.at(date(2026, 8, 20)).find("CVE-2026-1000") is not None
+
+
+READER = dedent("""
+    import sys, anyio
+    from pathlib import Path
+    from campus.app import assemble
+    from campus.config import read_config
+
+    async def read():
+        async with assemble(read_config(Path(sys.argv[1])), exclusive=False) as campus:
+            await campus.run_job("cve.nvd")
+
+    anyio.run(read)
+""")
+
+
+async def test_a_killed_process_loses_no_page(publisher, nvd_api, open_test_campus, make, limits, tmp_path, real_feeds: Path) -> None:
+    """Real records, served in pages; the reader is killed while it waits for the next page of all records."""
+    body = gzip.decompress((real_feeds / "nvdcve-2.0-modified.ORIGINAL-2026-03.json.gz").read_bytes())
+    nvd_api.records = [one["cve"] for one in json.loads(body)["vulnerabilities"]][:400]
+    nvd_api.kev, nvd_api.most = frozenset({nvd_api.records[0]["id"]}), 100
+    config = tmp_path / "campus.toml"
+    addresses = "\n".join(f'{name} = "{publisher.url}{path}"' for name, path in (("nvd_url", NVD), ("kev_url", "/kev.json")))
+    config.write_text(f'[storage]\nurl = "sqlite:data"\n[buildings.cve]\n{addresses}\n')
+    environment = {**os.environ, "CAMPUS_CVE_NVD_API_KEY": "a-key-reads-faster"}
+    async with await anyio.open_process([sys.executable, "-c", READER, str(config)], env=environment) as process:
+        with anyio.fail_after(60):
+            while phases(publisher).count("all") < 3:  # noqa: ASYNC110  # the process cannot set an event of this one
+                await anyio.sleep(0.02)
+        process.kill()
+    async with open_test_campus(publisher.url, storage=f"sqlite:{tmp_path / 'data'}") as campus:
+        position = (await load_progress(campus.site.storage)).position
+        assert position is not None
+        assert position.start in (200, 300)
+        publisher.asked.clear()
+        await read_nvd(campus.site, limits=limits())
+        assert f"startIndex={position.start}" in publisher.targets(NVD)[0]
+        assert campus.site.state.nvd.entries == 400
+        assert all(campus.site.state.nvd.find(one["id"]) for one in nvd_api.records)
