@@ -110,7 +110,7 @@ async def test_the_forecast_through_its_tools(publisher, open_test_campus, make,
     publisher.put(EPSS, make.epss_file(make.many_scores(1200) | outside_kev(300) | {"CVE-2025-31337": 0.97, "CVE-2026-9999": 0.5}))
     publisher.put(NVD, make.nvd_page([make.nvd_record("CVE-2026-9999", **names)]))
     async with open_test_campus(publisher.url, frame=frame) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         assert (await campus.call("next_in_kev")).status == 402
         assert (await campus.call("next_in_kev", date="nonsense")).status == 402
         key = await campus.key("cve")
@@ -139,7 +139,7 @@ async def test_what_is_listed_later_is_a_hit_and_gives_each_rank_its_precision(p
     clock = Clock(datetime(2026, 8, 21, 21, tzinfo=UTC))
     publisher.put(EPSS, make.epss_file(make.many_scores(1200) | outside_kev(300)))
     async with open_test_campus(publisher.url, clock=clock, storage=storage_url) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         names = [entry["cve_id"] for entry in (await campus.call("next_in_kev", key="cve")).data["entries"]]
         on_the_day = make.kev_entry(names[0], date(2026, 8, 21))
         second = make.kev_entry(names[1], date(2026, 9, 20))
@@ -185,7 +185,7 @@ async def test_a_rise_is_measured_over_the_days_between_and_within_one_model(pub
 
         async def day(number: int, more: dict[str, float], **about: str) -> dict[str, Any]:
             publisher.put(EPSS, make.epss_file(scores | more, scored=f"2026-08-{21 + number:02d}T12:00:00Z", **about))
-            await campus.run("refresh")
+            await campus.run("refresh", accept=number == 0)
             found = (await campus.call("next_in_kev", key="cve")).data
             clock.move(timedelta(days=1))
             return found
