@@ -12,6 +12,7 @@ from buildings.cve.edition import Edition
 from buildings.cve.enrichment import PatchStatus, Severity, patch_of
 from buildings.cve.methodology import NOTICES
 from buildings.cve.models import Answer, MissReason, Part
+from buildings.cve.nvd_records import NvdRecordState
 from buildings.cve.ranking import RankedCve, factors_of
 from buildings.cve.reports import SHOWN_MALFORMED, FoundIds
 from buildings.cve.results import DECIMALS, cause_of_miss
@@ -43,6 +44,7 @@ class BatchVerdict(Part):
     patch_status: PatchStatus = Field(description="no_fix_eol, fix_reference, vendor_advisory or unknown; cve_verdict has the evidence.")
     vendor: str | None = Field(description="Vendor name; null if it is not known.")
     product: str | None = Field(description="Product name; null if it is not known.")
+    nvd_record: NvdRecordState = Field(description="read, not_read or absent: whether severity, patch status and names say what NVD says.")
 
 
 class BatchMiss(Part):
@@ -128,7 +130,7 @@ def verdicts_of(edition: Edition, found: FoundIds, *, today: date) -> Verdicts:
 
 
 def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> BatchVerdict:
-    listing, record = edition.facts.kev.get(cve_id), edition.facts.nvd.get(cve_id)
+    listing, record = edition.facts.kev.get(cve_id), edition.nvd.find(cve_id)
     added = listing.date_added if listing else None
     patch = patch_of(record, cve_id=cve_id, end_of_life=added if listing and listing.end_of_life else None)
     due = listing.due_date if listing else None
@@ -147,6 +149,7 @@ def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> Batc
         patch_status=patch.status,
         vendor=(listing and listing.vendor) or (record and record.vendor) or None,
         product=(listing and listing.product) or (record and record.product) or None,
+        nvd_record=edition.nvd.state_of(record),
     )
 
 

@@ -13,9 +13,9 @@ from buildings.cve.forecast_models import ForecastList, ForecastRecord, Forecast
 from buildings.cve.forecast_results import forecast_teaser_of, record_of, sample_forecast
 from buildings.cve.forecast_store import load_forecast, load_record, newest_record_version
 from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict
-from buildings.cve.reports import FoundIds
 from buildings.cve.nvd_reading import load_records
 from buildings.cve.nvd_records import NvdRecords
+from buildings.cve.reports import FoundIds
 from buildings.cve.results import brief_of, feeds_of, fresh_of, teaser_of, verdict_of
 from buildings.cve.sample import sample_edition
 from buildings.cve.settings import CveSettings

@@ -34,7 +34,7 @@ def feeds(publisher, make):
 
 async def test_many_cves_are_answered_in_rank_order(feeds, open_test_campus, frame) -> None:
     async with open_test_campus(feeds.url, frame=frame) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         assert (await campus.call("cve_verdicts", cve_ids=["CVE-2026-7001"])).status == 402
         key = await campus.key("cve")
         asked = ["CVE-2025-5555", "cve-2026-9001", "CVE-2026-7001", "CVE-2026-1003", "CVE-2026-7001", "CVE-1999-0001"]
@@ -61,7 +61,7 @@ async def test_many_cves_are_answered_in_rank_order(feeds, open_test_campus, fra
 async def test_a_report_is_annotated_whatever_its_format(feeds, open_test_campus, frame, file: str) -> None:
     report = (REPORTS / file).read_text()
     async with open_test_campus(feeds.url, frame=frame) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         key = await campus.key("cve")
         found = (await campus.call("cve_verdicts", key=key, report=report)).data
         assert [one["cve_id"] for one in found["verdicts"]] == ["CVE-2026-7001", "CVE-2025-5555"]
@@ -75,7 +75,7 @@ async def test_a_report_is_annotated_whatever_its_format(feeds, open_test_campus
 
 async def test_the_answer_is_csv_or_markdown_if_the_caller_prefers_it(feeds, open_test_campus) -> None:
     async with open_test_campus(feeds.url) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         bearer = {"Authorization": f"Bearer {await campus.key('cve')}"}
         asked = {"cve_ids": "CVE-2025-5555,CVE-2026-7001,CVE-1999-0001,CVE-2021"}
 
@@ -122,7 +122,7 @@ def test_an_identifier_in_other_characters_is_refused_in_a_list_and_shown_in_a_r
 async def test_more_than_a_call_takes_is_refused(feeds, open_test_campus, frame) -> None:
     ids = [f"CVE-2026-{1000 + n}" for n in range(1001)]
     async with open_test_campus(feeds.url, frame=frame) as campus:
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         key = await campus.key("cve")
         for arguments, code in [
             ({"cve_ids": ids}, "too_many_ids"),
