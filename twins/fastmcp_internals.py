@@ -129,10 +129,18 @@ def is_as_shipped(server: FastMCP[Any]) -> bool:
     )
 
 
-def lists_the_same_to_all(server: FastMCP[Any]) -> bool:
-    """True if a list or a handshake depends on nothing but the server's components: every caller receives the same."""
+def runs_no_code_around_calls(server: FastMCP[Any]) -> bool:
+    """True if no middleware at all takes part in a call, not even one with `twin_safe`, which may be the server's only gate."""
+    return not server._extensions and not any(_overrides(each, CALL_HOOKS) for each in server.middleware)
+
+
+def lists_the_same_to_all(server: FastMCP[Any], *, gated: bool) -> bool:
+    """True if a list or a handshake depends on nothing but the server's components: every caller receives the same.
+
+    With a gate, middleware that has `twin_safe` belongs to the gate, and what it lists is the same for every caller.
+    """
     hooks = (*CALL_HOOKS, "on_list_tools", "on_initialize", "on_discover")
-    authors = [each for each in server.middleware if not getattr(type(each), "twin_safe", False)]
+    authors = [each for each in server.middleware if not (gated and getattr(type(each), "twin_safe", False))]
     local = [provider for provider in server.providers if type(provider) is LocalProvider]
     return (
         is_as_shipped(server)

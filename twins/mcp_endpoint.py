@@ -22,7 +22,7 @@ from opentelemetry import trace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from twins.argument_checks import ArgumentChecker
-from twins.fastmcp_internals import is_as_shipped, lists_the_same_to_all, shown_state
+from twins.fastmcp_internals import is_as_shipped, lists_the_same_to_all, runs_no_code_around_calls, shown_state
 from twins.mcp_call import DirectMcpTool, McpCall, McpGate, without_gate
 from twins.mcp_exchange import EXCHANGE, PING_SECONDS, Exchange, HangUpWatch
 from twins.mcp_messages import LARGEST_BODY, McpRequest, RequestReader, ServerAnswers, called_tool, negotiated
@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 class DirectMcp:
     """An ASGI app that answers plain MCP requests of one server, and hands all others to `app`, the server's own.
+
+    Without a `gate`, nothing is called directly on a server whose middleware takes part in calls. With one, middleware whose
+    class has `twin_safe = True` is taken for the gate's other side, and passed by.
 
     `app` must serve event streams (FastMCP's default) at one path, and nothing that it asks of a caller's request besides
     the protocol may be lost when it is passed by. `checkers` are those of the tools' operations. `stateless` is true if `app`
@@ -55,6 +58,9 @@ class DirectMcp:
         explains: bool = False,
         ping_seconds: float = PING_SECONDS,
     ) -> None:
+        """Raises ValueError if the server requires a login and there is no gate."""
+        if server.auth is not None and gate is without_gate:
+            raise ValueError(f"the server {server.name!r} requires a login (auth=), which direct answers would bypass; pass gate=")
         self._app = app
         self._server = server
         self._gate = gate
@@ -64,9 +70,11 @@ class DirectMcp:
         self._ping_seconds = ping_seconds
         self._reader = RequestReader()
         self._finisher = ResultFinisher(server)
-        self._constants = ConstantAnswers(server)
+        gated = gate is not without_gate
+        self._constants = ConstantAnswers(server, gated=gated)
         self._context = ToolContext(server)
-        self._tools = {each.operation.name: tool for each in checkers if (tool := _plain_tool(server, each)) is not None}
+        plain = checkers if gated or runs_no_code_around_calls(server) else ()
+        self._tools = {each.operation.name: tool for each in plain if (tool := _plain_tool(server, each)) is not None}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -162,8 +170,9 @@ class ConstantAnswers:
     They are learnt from the server's first answer of each kind, and forgotten when its components change.
     """
 
-    def __init__(self, server: FastMCP[Any]) -> None:
+    def __init__(self, server: FastMCP[Any], *, gated: bool) -> None:
         self._server = server
+        self._gated = gated
         self._answers: dict[tuple[str, str], bytes] = {}
         self._state: list[object] = []
 
@@ -177,7 +186,7 @@ class ConstantAnswers:
         found = self._answers.get(key)
         if found is not None:
             return found
-        if not lists_the_same_to_all(self._server):
+        if not lists_the_same_to_all(self._server, gated=self._gated):
             raise ServerAnswers("the answer may depend on the caller")
         raise UnknownAnswer(key)
 

@@ -14,6 +14,9 @@ import httpx
 import pytest
 import uvicorn
 from fastmcp import Client, Context, FastMCP
+from fastmcp.exceptions import ToolError
+from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
+from fastmcp.server.dependencies import get_http_headers
 from fastmcp.server.middleware import Middleware
 from mcp_oracle import ANSWERED_BY, LEGACY, MODERN, Request, request_of
 from pydantic import BaseModel, PlainSerializer
@@ -172,6 +175,34 @@ async def test_middleware_that_is_added_later_sees_every_call() -> None:
         for request in (call_of("count"), *[request_of("list", MODERN, "tools/list", {})] * 2, request_of("ping", LEGACY, "ping", {})):
             assert (await post(base, request)).headers[ANSWERED_BY].startswith("server; ")
         assert seen == ["tools/call", "tools/list", "tools/list", "ping"]
+
+
+async def test_a_gate_that_is_middleware_is_never_passed_by() -> None:
+    class Refuses(Middleware):
+        twin_safe = True
+
+        async def on_call_tool(self, context: Any, call_next: Any) -> Any:
+            raise ToolError("not you")
+
+    class Hides(Middleware):
+        twin_safe = True
+
+        async def on_list_tools(self, context: Any, call_next: Any) -> Any:
+            return [] if get_http_headers().get("x-caller") else await call_next(context)
+
+    server = counting([])
+    server.add_middleware(Refuses())
+    async with direct(server) as base:
+        assert "not you" in (await post(base, call_of("count"))).text
+    server.add_middleware(Hides())
+    async with direct(server) as base:
+        listed = request_of("list", MODERN, "tools/list", {})
+        for _ in range(2):
+            assert [tool["name"] for tool in (await post(base, listed)).json()["result"]["tools"]] == ["count"]
+        hidden = await post(base, listed._replace(headers={**listed.headers, "x-caller": "somebody"}))
+        assert hidden.json()["result"]["tools"] == []
+    with pytest.raises(ValueError, match="requires a login"):
+        DirectMcp(server.http_app(), FastMCP("Locked", auth=StaticTokenVerifier({"t": {"client_id": "c", "scopes": []}})), [])
 
 
 async def test_a_frozen_result_is_written_once_more_and_then_kept() -> None:
