@@ -15,6 +15,7 @@ from benchmarks.costs import refresh_lines, start_lines
 from benchmarks.feeds import FOLDER, Feeds
 from benchmarks.figures import Line, table
 from benchmarks.keys import key_lines
+from benchmarks.mcp_calls import mcp_lines
 from benchmarks.outages import outage_lines
 from benchmarks.payments import payment_lines
 from benchmarks.stalls import stall_lines
@@ -65,7 +66,9 @@ def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: s
     if only == "uvicorn":
         yield from part_lines(folder / "uvicorn", rounds=rounds, seconds=seconds)
     if only not in ("refresh", "start", "payments", "recorder", "keys", "stalls", "uvicorn"):
-        yield from call_lines(folder, feeds, rounds=rounds, seconds=seconds, only=only)
+        if not only.lower().startswith("mcp"):
+            yield from call_lines(folder, feeds, rounds=rounds, seconds=seconds, only=only)
+        yield from mcp_lines(folder / "mcp", rounds=rounds, seconds=seconds, only=only)
 
 
 if __name__ == "__main__":

@@ -1,27 +1,62 @@
-"""Baseline of MCP: a bare FastMCP server with COUNT tools. `bare_fastmcp PORT COUNT`; campus opens the same `server`."""
+"""Baseline of MCP: bare FastMCP servers, served exactly as campus is. `bare_fastmcp PORT small|large COUNT`; campus opens the same tools.
 
+/mcp is stateless, and has the cure of twins.serve_schemas: without it mcp lists all tools before each call of its current version.
+/as-shipped/mcp goes without the cure. /sessions/mcp keeps sessions for the versions with a handshake, as FastMCP does by default.
+/attached/mcp is the same server behind twins.attach, without campus.
+"""
+
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from typing import Annotated, Any
 
+import anyio
 from fastmcp import FastMCP
 from fastmcp.tools import Tool
 from mcp_types import ToolAnnotations
-from pydantic import Field
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from pydantic import BaseModel, Field
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from benchmarks.baseline_server import listen
 from buildings.cve.models import Brief
 from buildings.cve.results import brief_of
 from buildings.cve.sample import sample_edition
+from campus.cli.running import NEW_OBJECTS
+from campus.http.server import bind, serve
+from twins import attach, serve_schemas
 
 COUNTRY = "US"
 Country = Annotated[str, Field(description="Country whose list to return.")]
+READ_ONLY = ToolAnnotations(read_only_hint=True)
+HOST = "127.0.0.1"
 
 
-def server(count: int) -> FastMCP[Any]:
-    """A server whose first tool is `brief`, a day's list of the cve building; the others are the same under other names."""
-    mcp: FastMCP[Any] = FastMCP(f"Lists {count}", instructions="Says which vulnerabilities to fix first.")
+class Sum(BaseModel):
+    """A sum."""
+
+    sum: int
+
+
+async def add(a: int, b: int = 2) -> Sum:
+    """Add two numbers."""
+    return Sum(sum=a + b)
+
+
+def small1() -> FastMCP[Any]:
+    """A server of one small tool, `add_0`."""
+    return _small(1)
+
+
+def small30() -> FastMCP[Any]:
+    """A server of 30 small tools: `add_0` and the same under other names."""
+    return _small(30)
+
+
+def large1() -> FastMCP[Any]:
+    """A server whose one tool, `brief`, returns a day's list of the cve building: 11 KB."""
+    mcp: FastMCP[Any] = FastMCP("List", instructions="Says which vulnerabilities to fix first.")
     edition = sample_edition()
     made = brief_of(edition, today=edition.day)
 
@@ -29,16 +64,53 @@ def server(count: int) -> FastMCP[Any]:
         """The day's 25 vulnerabilities to fix first, ranked by real-world exploitation."""
         return made
 
-    for number in range(count):
-        name = "brief" if number == 0 else f"brief_{number}"
-        mcp.add_tool(Tool.from_function(brief, name=name, annotations=ToolAnnotations(read_only_hint=True)))
-
-    @mcp.custom_route("/healthz", methods=["GET"])
-    async def well(request: Request) -> Response:
-        return PlainTextResponse("ok")
-
+    mcp.add_tool(Tool.from_function(brief, annotations=READ_ONLY))
     return mcp
 
 
+def _small(count: int) -> FastMCP[Any]:
+    mcp: FastMCP[Any] = FastMCP(f"Small {count}", instructions="Adds numbers.")
+    for number in range(count):
+        mcp.add_tool(Tool.from_function(add, name=f"add_{number}", annotations=READ_ONLY))
+    return mcp
+
+
+SERVERS = {"small1": small1, "small30": small30, "large1": large1}
+"""The servers by name; campus opens them as buildings."""
+
+
+class Bare:
+    """All servers in all variants, by path."""
+
+    def __init__(self) -> None:
+        self._cured: list[FastMCP[Any]] = []
+        self._apps = {path: app for name in SERVERS for path, app in self._variants(name)}
+        self._well: ASGIApp = PlainTextResponse("ok")
+
+    def _variants(self, name: str) -> Iterator[tuple[str, Starlette]]:
+        for variant in ("stateless", "as-shipped", "sessions", "attached"):
+            path, server = f"/{name}/{variant}/mcp", SERVERS[name]()
+            if variant in ("stateless", "sessions"):
+                self._cured.append(server)
+            if variant == "attached":
+                yield path, attach(server, mcp_path=path, stateless=True)
+            else:
+                yield path, server.http_app(path=path, stateless_http=variant != "sessions")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._apps.get(scope["path"], self._well)(scope, receive, send)
+
+    async def serve(self, port: int) -> None:
+        """Serve until SIGTERM, with campus's protocol and its settings of the garbage collector."""
+        async with AsyncExitStack() as stack:
+            for app in self._apps.values():
+                await stack.enter_async_context(app.router.lifespan_context(app))
+            for server in self._cured:
+                await serve_schemas(server)
+            gc.freeze()
+            gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
+            await serve(self, bind(HOST, port))
+
+
 if __name__ == "__main__":
-    listen(server(int(sys.argv[2])).http_app(path="/mcp", stateless_http=True), port=int(sys.argv[1]))
+    anyio.run(Bare().serve, int(sys.argv[1]), backend_options={"use_uvloop": True})

@@ -6,18 +6,20 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import anyio
 
 from benchmarks.feeds import Feeds
-from benchmarks.figures import Line, Pair, line_of_pairs, line_of_skipped
+from benchmarks.figures import Line, Pair, line_of_pairs
 from benchmarks.load import Target, WrongAnswerError, ask, measure
 from benchmarks.processes import LAST, Server, on_cpu
 from benchmarks.servers import LISTS, Servers, open_servers
-from benchmarks.wire import LEGACY, MODERN, call_tool, get, result_of
+from benchmarks.wire import get
 
-ARGUMENTS = {"country": "US"}
+Reader = Callable[[bytes], Any]
 VERDICTS = 2_000
 WARM_UP_SECONDS = 0.5
 TURN_SECONDS = 0.5
@@ -44,50 +46,32 @@ def comparisons(servers: Servers) -> Iterator[Comparison]:
     yield _of_list(servers, "paid brief, made anew ÷ Starlette + orjson", goal=0.5, name="uncached", key=servers.key)
     yield _of_list(servers, "teaser ÷ Starlette + orjson", goal=0.85, name="teaser", key=None)
     yield _of_verdicts(servers, "verdicts of random CVEs ÷ the same by hand", goal=0.5)
-    mcp = {
-        "MCP 2026-07-28, an argument, 1 tool": (2, "one", MODERN, ARGUMENTS),
-        "MCP 2026-07-28, an argument, 30 tools": (8, "thirty", MODERN, ARGUMENTS),
-        "MCP 2026-07-28, no arguments": (0.88, "one", MODERN, {}),
-        "MCP 2025-11-25, an argument": (0.88, "one", LEGACY, ARGUMENTS),
-        "MCP 2025-11-25, an argument, 30 tools": (0.88, "thirty", LEGACY, ARGUMENTS),
-    }
-    for what, (goal, building, revision, arguments) in mcp.items():
-        yield _of_tool(servers, f"{what} ÷ bare FastMCP", goal=goal, building=building, revision=revision, arguments=arguments)
 
 
 def _of_list(servers: Servers, what: str, *, goal: float, name: str, key: str | None) -> Comparison:
-    ours = _target(servers.campus, [get(LISTS[name], port=servers.campus.port, key=key)])
-    return _checked(Comparison(what, goal, ours, _target(servers.bare_starlette, [get(f"/{name}", port=servers.bare_starlette.port)])))
+    ours = target_of(servers.campus, [get(LISTS[name], port=servers.campus.port, key=key)])
+    return checked(Comparison(what, goal, ours, target_of(servers.bare_starlette, [get(f"/{name}", port=servers.bare_starlette.port)])))
 
 
 def _of_verdicts(servers: Servers, what: str, *, goal: float) -> Comparison:
     (drawn,) = ask(servers.handwritten, [get(f"/draw/{VERDICTS}", port=servers.handwritten.port)])
     paths = [f"/v1/cve/{cve_id}" for cve_id in json.loads(drawn.body)]
-    ours = _target(servers.campus, [get(path, port=servers.campus.port, key=servers.key) for path in paths])
-    return _checked(
-        Comparison(what, goal, ours, _target(servers.handwritten, [get(path, port=servers.handwritten.port) for path in paths]))
+    ours = target_of(servers.campus, [get(path, port=servers.campus.port, key=servers.key) for path in paths])
+    return checked(
+        Comparison(what, goal, ours, target_of(servers.handwritten, [get(path, port=servers.handwritten.port) for path in paths]))
     )
 
 
-def _of_tool(servers: Servers, what: str, *, goal: float, building: str, revision: str, arguments: dict[str, str]) -> Comparison:
-    bare = servers.one if building == "one" else servers.thirty
-
-    def request(path: str, server: Server, key: str | None) -> bytes:
-        return call_tool(path, "brief", arguments, port=server.port, revision=revision, key=key)
-
-    ours = _target(servers.campus, [request(f"/{building}/mcp", servers.campus, servers.key)])
-    return _checked(Comparison(what, goal, ours, _target(bare, [request("/mcp", bare, None)])), mcp=True)
-
-
-def _target(server: Server, requests: Sequence[bytes]) -> Target:
+def target_of(server: Server, requests: Sequence[bytes]) -> Target:
+    """A load of these requests, whose answers are those to single ones."""
     return Target(server, ask(server, requests))
 
 
-def _checked(comparison: Comparison, *, mcp: bool = False) -> Comparison:
-    """The comparison, once both sides are known to answer the same."""
-    read = result_of if mcp else json.loads
-    for ours, theirs in zip(comparison.campus.exchanges, comparison.baseline.exchanges, strict=True):
-        if read(ours.body) != read(theirs.body):
+def checked(comparison: Comparison, *, read: tuple[Reader, Reader] = (json.loads, json.loads)) -> Comparison:
+    """The comparison, once both sides are known to answer the same. `read` returns the answer in each side's body."""
+    pairs = zip(cycle(comparison.campus.exchanges), comparison.baseline.exchanges, strict=False)
+    for ours, theirs in pairs:
+        if read[0](ours.body) != read[1](theirs.body):
             raise WrongAnswerError(f"{comparison.what}: {ours.body[:300]!r} differs from the baseline: {theirs.body[:300]!r}")
     return comparison
 
@@ -101,7 +85,7 @@ def call_lines(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only:
             yield [one for one in comparisons(servers) if only.lower() in one.what.lower()]
 
     found = in_turns(opened, rounds=rounds, seconds=seconds)
-    yield from lines_of(found) if found else [line_of_skipped(only, reason="no comparison has this in its name")]
+    yield from lines_of(found)
 
 
 def lines_of(found: Sequence["Found"]) -> Iterator[Line]:

@@ -1,9 +1,12 @@
 """Measured values and the lines of the result table: medians and goals. Pure."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+VERDICTS = ("met", "undecided", "missed")
+"""From best to worst. A goal is undecided if it lies within the spread of a figure's rounds."""
 HEADINGS = ("what", "goal", "median (min … max)", "CPU (min … max)", "req/s", "CPU µs", "verdict")
 
 
@@ -84,21 +87,28 @@ def line_of_pairs(what: str, *, goal: float, pairs: Sequence[Pair], judged: Sequ
     rates, cpus = [pair.rate_ratio for pair in pairs], [pair.cpu_ratio for pair in pairs]
     requests = f"{median(pair.campus.rate for pair in pairs):,.0f} ÷ {median(pair.baseline.rate for pair in pairs):,.0f}"
     micros = f"{median(pair.campus.cpu for pair in pairs) * 1e6:,.0f} ÷ {median(pair.baseline.cpu for pair in pairs) * 1e6:,.0f}"
-    missed = [name for name, ratios in (("req/s", rates), ("CPU", cpus)) if name in judged and median(ratios) < goal]
-    verdict = f"missed ({', '.join(missed)})" if missed else "met"
+    found = {name: judged_by(ratios, at_least=goal) for name, ratios in (("req/s", rates), ("CPU", cpus)) if name in judged}
+    worst = max(found.values(), key=VERDICTS.index)
+    verdict = worst if worst == VERDICTS[0] else f"{worst} ({', '.join(name for name, one in found.items() if one == worst)})"
     return Line(what, f"≥ {goal:g}", (_spread(rates), _spread(cpus), requests, micros), verdict)
+
+
+def judged_by(values: Sequence[float], *, at_least: float = -math.inf, at_most: float = math.inf) -> str:
+    """The verdict on a figure: it is undecided if the goal lies within the spread of its rounds, since noise decides then."""
+    within = [at_least <= value <= at_most for value in values]
+    return VERDICTS[0] if all(within) else VERDICTS[1] if any(within) else VERDICTS[2]
 
 
 def line_of_costs(what: str, *, unit: str, costs: Sequence[float], goal: float | None = None, cpu: Sequence[float] = ()) -> Line:
     """The median of an absolute cost, such as seconds, and the CPU seconds behind it; without a goal it is shown for comparison."""
-    verdict = "for comparison" if goal is None else "met" if median(costs) <= goal else "missed"
+    verdict = "for comparison" if goal is None else judged_by(costs, at_most=goal)
     said = "" if goal is None else f"≤ {goal:g} {unit}"
     return Line(what, said, (f"{_spread(costs)} {unit}", f"{_spread(cpu)} s" if cpu else "", "", ""), verdict)
 
 
 def line_of_speeds(what: str, *, unit: str, speeds: Sequence[float], goal: float) -> Line:
     """The median of a value of which more is better."""
-    return Line(what, f"≥ {goal:,g} {unit}", (f"{_spread(speeds)} {unit}", "", "", ""), "met" if median(speeds) >= goal else "missed")
+    return Line(what, f"≥ {goal:,g} {unit}", (f"{_spread(speeds)} {unit}", "", "", ""), judged_by(speeds, at_least=goal))
 
 
 def line_of_skipped(what: str, *, reason: str) -> Line:

@@ -24,18 +24,6 @@ sample = true
 server = "benchmarks.uncached_building:server"
 scope = "cve"
 tools = {{ "*" = {{ price = "0.02" }} }}
-
-[buildings.one]
-server = "benchmarks.bare_fastmcp:server"
-count = 1
-scope = "cve"
-tools = {{ "*" = {{ price = "0.005" }} }}
-
-[buildings.thirty]
-server = "benchmarks.bare_fastmcp:server"
-count = 30
-scope = "cve"
-tools = {{ "*" = {{ price = "0.005" }} }}
 """
 LISTS = {"brief": "/v1/brief/today", "teaser": "/v1/brief/teaser", "uncached": "/v1/uncached/today"}
 
@@ -48,8 +36,6 @@ class Servers:
     key: str
     bare_starlette: Server
     handwritten: Server
-    one: Server
-    thirty: Server
 
 
 @contextmanager
@@ -70,8 +56,6 @@ def open_servers(folder: Path, feeds: Feeds) -> Iterator[Servers]:
             key=key,
             bare_starlette=stack.enter_context(baseline("bare_starlette", str(documents))),
             handwritten=stack.enter_context(baseline("handwritten_verdicts", str(served.config))),
-            one=stack.enter_context(baseline("bare_fastmcp", "1")),
-            thirty=stack.enter_context(baseline("bare_fastmcp", "30")),
         )
 
 
