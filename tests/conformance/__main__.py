@@ -1,12 +1,14 @@
 """The conformance checks that need minutes or Node.js: direct MCP answers, the protocol's suite, stock and generated clients, fuzzing.
 
-PYTHONPATH=tests python -m conformance [direct] [mcp] [typescript] [payments] [crawler] [generated] [openapi]
+PYTHONPATH=tests python -m conformance [direct] [mcp] [typescript] [payments] [crawler] [generated] [openapi] [accessibility]
 """
 
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from conformance.accessibility import PACKAGES as RULES
+from conformance.accessibility import check_accessibility
 from conformance.crawling import PACKAGES as CRAWLER
 from conformance.crawling import read_as_crawler
 from conformance.direct_mcp import compare_direct_answers
@@ -20,8 +22,8 @@ from conformance.paying import pay_by_stock_clients
 from conformance.served_campus import UNPAYABLE, serve_campus
 from conformance.typescript import call_by_typescript
 
-PACKAGES = {"mcp": PROTOCOL, "typescript": PROTOCOL, "payments": PAYERS, "crawler": CRAWLER, "generated": GENERATOR}
-PARTS = ("direct", "mcp", "typescript", "payments", "crawler", "generated", "openapi")
+PACKAGES = {"mcp": PROTOCOL, "typescript": PROTOCOL, "payments": PAYERS, "crawler": CRAWLER, "generated": GENERATOR, "accessibility": RULES}
+PARTS = ("direct", "mcp", "typescript", "payments", "crawler", "generated", "openapi", "accessibility")
 
 
 def main(parts: list[str]) -> int:
@@ -56,6 +58,8 @@ def run(folder: Path, parts: list[str]) -> list[str]:
             faults += call_by_generated_clients(node, campus)
         if "openapi" in parts:
             faults += fuzz(campus)
+        if "accessibility" in parts:
+            faults += check_accessibility(node, campus)
     return faults
 
 

@@ -1,0 +1,59 @@
+"""axe-core's rules on every page, in light and dark, at 360 and 1,280 pixels, in a headless Chromium."""
+
+from collections.abc import Iterator, Sequence
+
+import httpx
+from conformance.node import Node
+from conformance.served_campus import ServedCampus
+from pages.browsers import NARROW, WIDE, open_browser
+from playwright.sync_api import Browser, BrowserContext
+
+PACKAGES = ("axe-core@4.14.1",)
+FOR_ALL = (
+    *("/", "/docs/api", "/tools/cve/cve_verdict", "/tools/recorder/register_monitor", "/cve", "/cve/CVE-2021-44228", "/recorder"),
+    *("/keys", "/errors/not_found", "/nothing"),
+)
+WITH_KEY = ("/keys", "/cve", "/cve/CVE-2021-44228", "/recorder")
+RUN = "async () => (await axe.run(document, {resultTypes: ['violations']})).violations.map((one) => [one.id, one.nodes[0].html])"
+Found = tuple[str, str]
+
+
+def check_accessibility(node: Node, campus: ServedCampus) -> list[str]:
+    """What axe-core finds, in sentences."""
+    axe = (node.folder / "node_modules" / "axe-core" / "axe.min.js").read_text()
+    headers = {"Authorization": f"Bearer {campus.tokens.campus_pass}"}
+    body = {"name": "nightly backup", "alert_webhook": "https://203.0.113.9/hook"}
+    made = httpx.post(f"{campus.url}/v1/recorder/monitors", json=body, headers=headers)
+    monitors = [f"/recorder/{made.json()['monitor_id']}"] if made.status_code == 200 else []
+    faults: list[str] = []
+    with open_browser() as browser:
+        for context, paths in _contexts(browser, campus, [*WITH_KEY, *monitors]):
+            for path in paths:
+                found = _violations(context, f"{campus.url}{path}", axe)
+                faults += [f"accessibility: {path}: {rule}: {html[:200]}" for rule, html in found]
+            context.close()
+    return list(dict.fromkeys(faults))
+
+
+def _contexts(browser: Browser, campus: ServedCampus, with_key: Sequence[str]) -> Iterator[tuple[BrowserContext, Sequence[str]]]:
+    for scheme in ("light", "dark"):
+        for viewport in (NARROW, WIDE):
+            # the policy of the pages would block axe-core too, which is put into them as a script
+            options = {"viewport": viewport, "color_scheme": scheme, "bypass_csp": True}
+            yield browser.new_context(**options), FOR_ALL  # type: ignore[arg-type]
+            signed_in = browser.new_context(**options)  # type: ignore[arg-type]
+            page = signed_in.new_page()
+            page.goto(f"{campus.url}/keys")
+            page.locator("#field-key").fill(campus.tokens.campus_pass)
+            page.get_by_role("button", name="Sign in").click()
+            page.close()
+            yield signed_in, with_key
+
+
+def _violations(context: BrowserContext, url: str, axe: str) -> list[Found]:
+    page = context.new_page()
+    page.goto(url)
+    page.evaluate(axe)
+    found: list[Found] = page.evaluate(RUN)
+    page.close()
+    return found

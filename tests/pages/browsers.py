@@ -1,0 +1,52 @@
+"""A headless Chromium for tests; without one they are skipped with the reason."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from patience import patience
+from playwright.sync_api import Browser, BrowserContext, Error, Page, sync_playwright
+
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+]
+NARROW, WIDE = {"width": 360, "height": 800}, {"width": 1280, "height": 800}
+
+
+@contextmanager
+def open_browser() -> Iterator[Browser]:
+    """Debian's Chromium, with a profile of its own."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("there is no chromium on this machine; install Debian's package")
+    with sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        except Error as error:
+            pytest.skip(f"chromium does not start here: {error}")
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def open_page(browser: Browser, **options: Any) -> Iterator[Page]:
+    """A page in a new context that fails the test if a script or a policy reports an error."""
+    context: BrowserContext = browser.new_context(**options)
+    context.set_default_timeout(patience(15) * 1000)
+    page = context.new_page()
+    reported: list[str] = []
+    page.on("pageerror", lambda error: reported.append(str(error)))
+    page.on("console", lambda message: reported.append(message.text) if "Content Security Policy" in message.text else None)
+    page.on("dialog", lambda dialog: reported.append(f"dialog: {dialog.message}"))
+    yield page
+    context.close()
+    assert reported == []
+
+
+def sideways(page: Page) -> int:
+    """By how many pixels the page is wider than the window."""
+    found: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    return max(found, 0)

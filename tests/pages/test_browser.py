@@ -1,0 +1,175 @@
+"""The pages in a real headless Chromium: what people do with them, from the start page to an agent that died."""
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from fastmcp import Client
+from pages.browsers import NARROW, WIDE, open_browser, open_page, sideways
+from pages.hostile import HOSTILE
+from patience import patience
+from playwright.sync_api import Browser, Page, expect
+from serving import Served, serving
+
+CONFIG = """
+[storage]
+url = "{storage}"
+[web]
+allowed_hosts = ["127.0.0.1"]
+[products.pass]
+scope = "all"
+price = "29"
+term = "30 days"
+[buildings.gateway]
+path = "/"
+[buildings.cve]
+kev_url = "file:///nowhere"
+kev_mirror_url = "file:///nowhere"
+epss_url = "file:///nowhere"
+nvd_url = "file:///nowhere"
+sample = true
+[buildings.recorder]
+[buildings.harbour]
+server = "pages.harbour_server:mcp"
+"""
+ENVIRON = {"PYTHONPATH": str(Path(__file__).parents[1])}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def served(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("served"), CONFIG.format(storage="sqlite:data"), environ=ENVIRON) as campus:
+        yield campus
+
+
+def sign_in(page: Page, campus: Served) -> str:
+    """Sign in with a new key; returns the key."""
+    key = campus.key("pass")
+    page.goto(f"{campus.url}/keys")
+    page.locator("#field-key").fill(key)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Your key")
+    return key
+
+
+async def connect(url: str) -> list[str]:
+    """The tools that a real MCP client lists at an address."""
+    async with Client(url) as client:
+        return [tool.name for tool in await client.list_tools()]
+
+
+def test_a_snippet_that_is_copied_from_the_start_page_connects_a_client(browser: Browser, served: Served) -> None:
+    with open_page(browser, permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.goto(served.url)
+        page.get_by_role("button", name="Copy: shell").click()
+        expect(page.get_by_role("button", name="Copy: shell")).to_have_text("Copied")
+        copied = page.evaluate("navigator.clipboard.readText()")
+    (address,) = re.findall(r"--transport http gateway (\S+)", copied)
+    with ThreadPoolExecutor() as threads:  # Playwright's own event loop runs in this one
+        assert "list_buildings" in threads.submit(anyio.run, connect, address).result()
+
+
+def test_a_monitor_is_followed_from_its_first_beat_to_its_takeover_without_a_reload(
+    browser: Browser, tmp_path: Path, storage_url: str
+) -> None:
+    with serving(tmp_path, CONFIG.format(storage=storage_url), environ=ENVIRON) as campus, open_page(browser) as page:
+        key = sign_in(page, campus)
+        page.get_by_role("navigation").get_by_role("link", name="Fleet").click()
+        for label, text in {"Name": "nightly", "Period in": "0.1", "Grace in": "0.1", "Webhook": "http://127.0.0.1:9/hook"}.items():
+            page.get_by_label(label).fill(text)
+        page.get_by_role("button", name="Register").click()
+        beat = re.search(r"\S+/beat/\w+/\w+", page.inner_text("main"))
+        assert beat is not None
+        address = beat[0].strip("'\"")
+        page.get_by_role("navigation").get_by_role("link", name="Fleet").click()
+        httpx.get(address).raise_for_status()
+        state = page.locator("#fleet tbody .badge").first
+        page.evaluate("window.notReloaded = true")
+        expect(page.locator("#fleet .beats")).to_be_visible(timeout=patience(15) * 1000)
+        for seen in ("late", "dead"):
+            expect(state).to_have_text(seen, timeout=patience(30) * 1000)
+        assert page.evaluate("window.notReloaded") is True
+        page.get_by_role("link", name="nightly").click()
+        page.get_by_role("button", name="Pause").click()
+        expect(page.get_by_role("status").first).to_contain_text("paused")
+        page.get_by_role("button", name="Resume").click()
+        expect(page.get_by_role("status").first).to_contain_text("alive")
+        page.get_by_role("button", name="Take over").click(timeout=patience(40) * 1000)
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Taken over")
+        assert key not in page.content()
+        page.get_by_role("link", name="To the monitor").click()
+        page.get_by_role("button", name="Delete nightly").click()
+        expect(page.locator("#fleet")).to_contain_text("0 of 20 monitors")
+        campus.command("key", "revoke", campus_key_id(campus))
+        expect(page.get_by_role("link", name="Sign in with your key")).to_be_visible(timeout=patience(15) * 1000)
+
+
+def campus_key_id(campus: Served) -> str:
+    """The id of the last key that was issued."""
+    return re.findall(r"key_\w{12}", campus.command("key", "list").stdout)[-1]
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["with script", "without script"])
+def test_a_free_tool_is_called_from_its_page(browser: Browser, served: Served, script: bool) -> None:
+    with open_page(browser, java_script_enabled=script) as page:
+        page.goto(f"{served.url}/tools/cve/brief_teaser")
+        page.get_by_role("button", name="Call").click()
+        expect(page.locator("#answer .badge").first).to_have_text("200")
+        expect(page.locator("#answer code").first).to_contain_text('"teaser"')
+
+
+def test_hostile_names_texts_and_capsules_execute_nothing_and_break_no_layout(browser: Browser, served: Served) -> None:
+    with open_page(browser, viewport=NARROW) as page:
+        key = sign_in(page, served)
+        monitors = []
+        for text in HOSTILE:
+            body = {"name": text[:100].replace("\u202e", ""), "alert_webhook": "http://127.0.0.1:9/hook"}
+            answer = httpx.post(f"{served.url}/v1/recorder/monitors", json=body, headers={"Authorization": f"Bearer {key}"})
+            assert answer.status_code == 200, answer.text
+            monitors.append(answer.json()["monitor_id"])
+            httpx.post(answer.json()["beat_url"], json={"capsule": {text: [text]}}).raise_for_status()
+        paths = ["/", "/docs/api", "/tools/harbour/find", "/recorder", "/cve", "/keys", *(f"/recorder/{one}" for one in monitors)]
+        for width in (NARROW, WIDE):
+            page.set_viewport_size(width)  # type: ignore[arg-type]
+            for path in paths:
+                page.goto(f"{served.url}{path}")
+                assert page.title() != "owned"
+                assert sideways(page) == 0, (path, width)
+                assert page.locator("main").count() == 1
+                weight = page.evaluate(
+                    "performance.getEntriesByType('navigation').concat(performance.getEntriesByType('resource'))"
+                    ".reduce((sum, one) => sum + one.decodedBodySize, 0)"
+                )
+                assert weight < 100_000, (path, weight)
+
+
+def test_the_theme_that_was_chosen_is_kept_on_every_page(browser: Browser, served: Served) -> None:
+    with open_page(browser, color_scheme="light") as page:
+        page.goto(served.url)
+        light = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        for _ in range(2):
+            page.get_by_role("button", name="Theme:").click()
+        expect(page.get_by_role("button", name="Theme:")).to_have_text("Theme: dark")
+        page.goto(f"{served.url}/docs/api")
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") != light
+        expect(page.get_by_role("button", name="Theme:")).to_have_text("Theme: dark")
+
+
+def test_no_other_page_can_frame_a_page(browser: Browser, served: Served) -> None:
+    framing, page = f'<h1>Framing</h1><iframe src="{served.url}/keys"></iframe>', browser.new_page()
+    page.route("**/frame-test", lambda route: route.fulfill(content_type="text/html", body=framing))
+    page.goto(f"{served.url}/frame-test")
+    page.wait_for_load_state("networkidle")
+    assert page.locator("h1").inner_text() == "Framing"
+    assert "Sign in" not in "".join(frame.content() for frame in page.frames[1:])
+    page.close()
