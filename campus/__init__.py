@@ -1,4 +1,4 @@
-"""The public API: everything that a plugin author imports from campus."""
+"""The public API for plugin authors. What concerns alerts is in campus.alerts, and helpers for tests are in campus.testing."""
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse

@@ -1,4 +1,4 @@
-"""HTTP routes, OpenAPI and problems for any FastMCP server, made from its tools; and MCP answered without the server, where that is plain.
+"""HTTP routes, OpenAPI and problems for any FastMCP server, made from its tools; simple MCP requests are answered directly.
 
     app = attach(mcp)                                     # MCP at /mcp, every tool's twin, /openapi.json
     twins = await Twins.open(mcp, gate=gate)              # or in parts: operations, and a table of their routes

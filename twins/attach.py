@@ -1,4 +1,4 @@
-"""Opens a server's HTTP twins, and serves them with its MCP endpoint in one ASGI app. The only module that does I/O."""
+"""Makes the HTTP routes (twins) of a server's tools, and serves them with its MCP endpoint in one ASGI app."""
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""A call of a tool over MCP, as its gate sees it: the same by the server's own way and by the direct one."""
+"""A call of a tool over MCP as its gate sees it: the same whether the server runs the tool or twins does."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping

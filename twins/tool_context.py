@@ -1,4 +1,4 @@
-"""What a tool finds around it when its server does not run it: FastMCP's request context, session and context variables.
+"""FastMCP's request context, session and context variables, for a tool that is called directly and not by its server.
 
 Beside fastmcp_internals, the only module that uses private names of FastMCP and mcp.
 """

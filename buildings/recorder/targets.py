@@ -1,4 +1,4 @@
-"""The targets of a monitor's alerts: a webhook URL or e-mail address is checked (private networks are refused), claimed and confirmed."""
+"""The targets of a monitor's alerts: checked by campus.outbound, which refuses private networks, then claimed and confirmed."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""A building whose tools belong to another server, with an address or as a command. Its tools stay listed while it is away."""
+"""A building that forwards to another MCP server, at a URL or started as a command. Its tools stay listed while it is down."""
 
 import logging
 import re

@@ -1,4 +1,4 @@
-"""What can be bought, a key of a scope for a term; and keys that a payment buys.
+"""The products for sale, each a key with a scope for a term; and the keys that payments bought.
 
 A bought key is stored as a sale while the call runs, and delivered by the transaction that settles the payment.
 """

@@ -1,1 +1,1 @@
-"""The layout of pages for people: templates, the forms of a page (HTML, Markdown, JSON), static files, and the tokens of HTML forms."""
+"""Pages for people: templates, a page as HTML, Markdown or JSON, static files, and CSRF tokens."""

@@ -1,4 +1,4 @@
-"""Which form of a page a request asks for by its Accept header: HTML, Markdown or JSON. Pure."""
+"""Chooses the format of a page (HTML, Markdown or JSON) from the Accept header. Pure."""
 
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""The chain: whether a payment was charged. The rules for proof are pure; `Chain` applies them to what a node answers, and submits nothing.
+"""Finds out from the blockchain whether a payment was charged. It only reads; the rules for proof are pure.
 
 A payment was charged if the chain shows its transfer. A token (EIP-3009) marks a nonce as used with the event
 `AuthorizationUsed(authorizer, nonce)`, and the very next event that it writes is `Transfer(from, to, value)`. Both must be there, in one

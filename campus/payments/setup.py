@@ -1,4 +1,4 @@
-"""Payments, opened: every part on one database, one facilitator and one chain; their jobs and their checks."""
+"""Opens payments: connects every part to one database, one facilitator and one chain; with their jobs and checks."""
 
 import logging
 import ssl

@@ -1,4 +1,4 @@
-"""What tables are declared and selected with, on both databases: a registry per building, column types, the base of campus's own tables."""
+"""The parts of which tables are made on both databases: a registry per building, column types, the base of campus's own tables."""
 
 import json
 from collections.abc import Iterable

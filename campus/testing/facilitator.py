@@ -1,4 +1,4 @@
-"""A facilitator for tests: that of x402, on the local chain, over HTTP on 127.0.0.1, with faults that a test switches on."""
+"""A facilitator for tests: x402's own, on the local chain, over HTTP on 127.0.0.1, with faults that a test switches on."""
 
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping

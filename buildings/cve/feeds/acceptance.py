@@ -1,4 +1,4 @@
-"""Whether a feed is used: its issue, the thresholds that it must meet, and the errors that say why it is not used.
+"""Decides whether a downloaded feed is used: its release, the thresholds, and the errors that say why not.
 
 FeedError
 ├── FeedUnavailable   it cannot be read: no connection, an error status, too slow

@@ -29,7 +29,10 @@ WRITTEN_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 @dataclass(frozen=True, slots=True)
 class KevEntry:
-    """One listing, as far as the lists need it; `vendor` and `product` are empty if the catalog has none."""
+    """One listing, as far as the lists need it; `vendor` and `product` are empty if the catalog has none.
+
+    Lists of past days are stored with it, as JSON: a field that is added needs a default.
+    """
 
     cve_id: str
     vendor: str

@@ -1,4 +1,4 @@
-"""The channels that alerts are sent through: webhooks, Discord and e-mail. A new one is one new file here, such as slack.py.
+"""The channels that alerts are sent through: webhooks, Discord, e-mail. A new one is a file here; buildings list those that they offer.
 
 The file has one class derived from `campus.alerts.Channel`. It says its `kind`, which addresses it recognizes, and how it sends a message:
 
