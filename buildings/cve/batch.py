@@ -76,9 +76,9 @@ class Verdicts(Answer):
         writer = csv.writer(out)
         writer.writerow((*CSV_COLUMNS, "missing"))
         for one in self.verdicts:
-            writer.writerow([*(_cell(getattr(one, name)) for name in CSV_COLUMNS), ""])
+            writer.writerow([*(spreadsheet_cell(getattr(one, name)) for name in CSV_COLUMNS), ""])
         for cve_id, reason in self._absent():
-            writer.writerow(["", _cell(cve_id), *[""] * (len(CSV_COLUMNS) - 2), reason])
+            writer.writerow(["", spreadsheet_cell(cve_id), *[""] * (len(CSV_COLUMNS) - 2), reason])
         return out.getvalue()
 
     def as_markdown(self) -> str:
@@ -153,7 +153,7 @@ def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> Batc
     )
 
 
-def _cell(value: object) -> object:
+def spreadsheet_cell(value: object) -> object:
     """A value for CSV; a text that a spreadsheet would run as a formula is quoted by an apostrophe."""
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -44,8 +44,12 @@ async def make_outlook(storage: Storage, edition: Edition, last: Edition | None)
     """The forecast of an edition, and what to store with it; `last` is the edition that was served before."""
     change = await _change_of(storage, edition, last)
     earlier = await earlier_scores(storage, edition.facts.issues.epss, newest=change)
-    precision = precision_at(await load_grades(storage))
-    return await anyio.to_thread.run_sync(lambda: _outlook(edition, last, earlier, change, precision))
+    precision, published = precision_at(await load_grades(storage)), await load_forecast(storage, edition.day)
+    made = await anyio.to_thread.run_sync(lambda: _outlook(edition, last, earlier, change, precision))
+    if published is None:
+        return made
+    # the first forecast of a day stands, and is the one that is graded
+    return Outlook(forecast=published, rows=[row for row in made.rows if isinstance(row, RansomwareFlip | EpssChange)])
 
 
 def _outlook(

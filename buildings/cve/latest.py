@@ -1,6 +1,6 @@
 """The list that this process serves, and the results made from it, reused until the list or the day changes."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -8,6 +8,7 @@ from datetime import date, datetime
 import anyio.to_thread
 
 from buildings.cve.batch import Verdicts, verdicts_of
+from buildings.cve.changes import ArchivedDay, Changes, changes_of
 from buildings.cve.edition import Edition
 from buildings.cve.forecast_models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast_results import forecast_teaser_of, record_of, sample_forecast
@@ -19,10 +20,11 @@ from buildings.cve.reports import FoundIds
 from buildings.cve.results import brief_of, feeds_of, fresh_of, teaser_of, verdict_of
 from buildings.cve.sample import sample_edition
 from buildings.cve.settings import CveSettings
-from buildings.cve.store import Stored, load_brief, load_latest, newest_version
+from buildings.cve.store import Stored, all_days, load_brief, load_latest, load_leading, newest_version
 from campus import Problem, Site, Storage
 
 CACHED_BRIEFS = 32
+CACHED_CHANGES = 8
 RETRY_SECONDS = 300
 
 
@@ -45,8 +47,51 @@ class ForecastAnswers:
     teaser: ForecastTeaser
 
 
+class Comparisons:
+    """The changes between the lists of two archived days, kept until the list changes."""
+
+    def __init__(self, storage: Storage, archived: Callable[[date], Awaitable[Brief | None]]) -> None:
+        self._storage, self._archived = storage, archived
+        self._changes: dict[tuple[date, date], Changes] = {}
+
+    def clear(self) -> None:
+        """Forget them: a day may have another edition now."""
+        self._changes.clear()
+
+    async def window(self, from_day: date | None, to_day: date | None, *, start: date) -> tuple[Brief, Brief]:
+        """The briefs of two days from `start` on: by default the newest and the one before. Problem 422 or 404 if there are none."""
+        days = [day for day in await all_days(self._storage) if day >= start]
+        after = to_day or (days[-1] if days else None)
+        before = from_day or max((day for day in days if after and day < after), default=None)
+        if before and after and before >= after:
+            raise Problem(422, "invalid_window", f"from is {before} and to is {after}: from must be the earlier day")
+        there_are = f"the archive has lists from {days[0]} to {days[-1]}" if days else "the archive has no lists yet"
+        if missing := next((day for day in (before, after) if day and day not in days), None):
+            raise Problem(404, "no_data_for_date", f"there is no list for the date {missing}; {there_are}")
+        if before is None or after is None:
+            raise Problem(422, "invalid_window", f"there is no list before the later day to compare with; {there_are}")
+        old, new = await self._archived(before), await self._archived(after)
+        assert old, "the day is in the archive"
+        assert new, "the day is in the archive"
+        return old, new
+
+    async def changes(self, before: Brief, after: Brief) -> Changes:
+        """The changes between two archived briefs; raises Problem 503 if what is archived beside them cannot be read."""
+        days = before.day, after.day
+        if days not in self._changes:
+            loaded = [(brief, await load_leading(self._storage, brief.day)) for brief in (before, after)]
+            old, new = (ArchivedDay(brief, *kept) for brief, kept in loaded if kept)
+            if len(self._changes) >= CACHED_CHANGES:
+                del self._changes[next(iter(self._changes))]
+            self._changes[days] = await anyio.to_thread.run_sync(changes_of, old, new)
+        return self._changes[days]
+
+
 class Latest:
-    """The list that one process serves, with its forecast; `reload` fetches a newer one from the database."""
+    """The list that one process serves, with its forecast; `reload` fetches a newer one from the database.
+
+    `feeds` keeps the bytes of feeds for readers until the list changes.
+    """
 
     def __init__(self, storage: Storage) -> None:
         self.edition: Edition | None = None
@@ -56,6 +101,8 @@ class Latest:
         self._brief: Brief | None = None
         self._results: DayResults | None = None
         self._archive: dict[tuple[date, int | None], Brief] = {}
+        self.comparisons = Comparisons(storage, self.archived)
+        self.feeds: dict[str, bytes] = {}
         self._forecast: ForecastList | None = None
         self._forecast_answers: ForecastAnswers | None = None
         self._record: ForecastRecord | None = None
@@ -65,6 +112,11 @@ class Latest:
     def real_edition(self) -> Edition | None:
         """The list that is served, unless it is the sample."""
         return None if self.edition is None or self.edition.is_sample else self.edition
+
+    def shown(self) -> Edition:
+        """The list that is served, which may be the sample; raises Problem 503 while there is none."""
+        edition, _ = self._shown()
+        return edition
 
     async def reload(self) -> None:
         """Serve the newest stored list and NVD's newest records; cheap when nothing changed."""
@@ -145,6 +197,8 @@ class Latest:
         if self._record_version is None:
             self._record = None
         self._archive.clear()
+        self.comparisons.clear()
+        self.feeds.clear()
 
     def _shown(self) -> tuple[Edition, Brief]:
         if self.edition is None or self._brief is None:

@@ -7,8 +7,9 @@ import anyio.to_thread
 from fastmcp import FastMCP
 from pydantic import Field
 
-from buildings.cve.arguments import CveId, CveIds, Day, ForecastDay, Report
+from buildings.cve.arguments import ChangesFrom, ChangesTo, CveId, CveIds, Day, ForecastDay, Report
 from buildings.cve.batch import Verdicts
+from buildings.cve.changes import ChangeCounts, Changes, counts_of
 from buildings.cve.forecast_models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast_store import forecast_days, load_forecast
 from buildings.cve.latest import CveSite, DayResults, ForecastAnswers
@@ -28,9 +29,10 @@ mcp = FastMCP(
     "Daily CVE prioritization",
     instructions="Which vulnerabilities to fix first: once a day all CVEs are ranked by known exploitation (CISA KEV), the probability of "
     "exploitation (EPSS) and the days since the KEV listing. Start with brief_teaser, the top three. top_cves_today returns the day's list "
-    "of 25 with its methodology, kev_fresh the week's additions to KEV, cve_verdict the rank of one CVE and why, cve_verdicts those of a "
-    "list of CVEs or of a scanner's report, and archived_brief the list of a past day. next_in_kev looks ahead: the 100 CVEs likeliest to "
-    "be added to KEV within 30 days; next_record shows how past lists fared.",
+    "of 25 with its methodology, brief_changes what changed since the list before and why, kev_fresh the week's additions to KEV, "
+    "cve_verdict the rank of one CVE and why, cve_verdicts those of a list of CVEs or of a scanner's report, and archived_brief the list "
+    "of a past day. next_in_kev looks ahead: the 100 CVEs likeliest to be added to KEV within 30 days; next_record shows how past lists "
+    "fared.",
 )
 
 
@@ -114,6 +116,38 @@ async def archived_brief(date: Day, edition: Edition = None, site: CveSite = Cur
     if brief is None:
         raise Problem(404, "no_data_for_date", f"there is no list for the date {date}; {await _archived_range(site)}")
     return brief
+
+
+@mcp.tool(
+    title="How many CVEs changed between two days",
+    annotations=READ_ONLY,
+    meta=route("GET /v1/brief/changes/counts", query={"from_day": "from", "to_day": "to"}) | free(),
+)
+async def brief_change_counts(from_day: ChangesFrom = None, to_day: ChangesTo = None, site: CveSite = CurrentSite()) -> ChangeCounts:
+    """Return how many CVEs entered the list of 25, left it, moved or were edited between two days.
+
+    Use it to learn whether anything changed since you last looked. Without days it compares the newest list with the one
+    before. `full_list` says how to get the changes with their reasons, and at what price.
+    """
+    before, after = await site.state.comparisons.window(from_day, to_day, start=site.settings.archive_start)
+    return counts_of(before, after, full_list=_ways_to(site, "brief_changes", what="Every change with its reasons"))
+
+
+@mcp.tool(
+    title="What changed between two days, and why",
+    annotations=READ_ONLY,
+    meta=route("GET /v1/brief/changes", query={"from_day": "from", "to_day": "to"}) | access(price="0.02"),
+)
+async def brief_changes(from_day: ChangesFrom = None, to_day: ChangesTo = None, site: CveSite = CurrentSite()) -> Changes:
+    """Return which CVEs entered the list of 25, left it, moved or were edited between two days, each with its reasons.
+
+    Use it once a day instead of comparing lists yourself. Each change has both ranks and scores, the points by which each
+    factor changed, and reasons: listed or removed by CISA, aged, EPSS rose or fell, ransomware use, due date edited, or
+    overtaken by others. Without days it compares the newest list with the one before. Days without a list, days before
+    the archive and a window that ends before it begins are refused and cost nothing.
+    """
+    before, after = await site.state.comparisons.window(from_day, to_day, start=site.settings.archive_start)
+    return await site.state.comparisons.changes(before, after)
 
 
 @mcp.tool(title="Next in KEV: the first 3 names", annotations=READ_ONLY, meta=route("GET /v1/next/teaser", cache=TEASER_CACHE) | free())

@@ -49,6 +49,7 @@ PAID = {
     "no CVE",
     "next_in_kev",
     "cve_verdicts",
+    "no window",
 }
 CALLS = {
     **{name: Tool(name, "/mcp", f"/v1/gateway/{name}") for name in ("list_buildings", "how_to_pay", "about_service")},
@@ -62,10 +63,16 @@ CALLS = {
     "next_teaser": Tool("next_teaser", "/cve/mcp", "/v1/next/teaser"),
     "next_record": Tool("next_record", "/cve/mcp", "/v1/next/record"),
     "next_in_kev": Tool("next_in_kev", "/cve/mcp", "/v1/next"),
-    "cve_verdicts": Tool("cve_verdicts", "/cve/mcp", "/v1/cve/verdicts", {"cve_ids": "CVE-2021-44228,CVE-1999-0001"}),
+    "cve_verdicts": Tool("cve_verdicts", "/cve/mcp", "/v1/cve/verdicts?cve_ids={cve_ids}", {"cve_ids": "CVE-2021-44228,CVE-1999-0001"}),
+    "no window": Tool("brief_changes", "/cve/mcp", "/v1/brief/changes"),
+    "no counts": Tool("brief_change_counts", "/cve/mcp", "/v1/brief/changes/counts"),
     "no CVE": Tool("cve_verdict", "/cve/mcp", "/v1/cve/{cve_id}", {"cve_id": "CVE-21-4"}),
 }
-REFUSED_WITH_A_KEY = {"a day without a list": (404, "no_data_for_date"), "no CVE": (400, "invalid_cve_id")}
+REFUSED_WITH_A_KEY = {
+    "a day without a list": (404, "no_data_for_date"),
+    "no CVE": (400, "invalid_cve_id"),
+    "no window": (422, "invalid_window"),
+}
 
 
 @dataclass(frozen=True)

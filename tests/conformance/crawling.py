@@ -18,6 +18,7 @@ PRICES = {
     "/v1/cve/{cve_id}": "0.005 USD",
     "/v1/archive/{date}": "0.05 USD",
     "/v1/next": "0.02 USD",
+    "/v1/brief/changes": "0.02 USD",
     "/v1/cve/verdicts": "0.10 USD",
 }
 OPTIONAL = {"OPENAPI_CONTACT_MISSING", "L4_GUIDANCE_MISSING", "MPP_NO_PAYMENT_CHALLENGES"}

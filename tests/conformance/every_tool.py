@@ -44,6 +44,8 @@ CALLS = (
     Call("archived_brief", known={"date": "day"}),
     Call("cve_verdicts", {"cve_ids": ["CVE-2021-44228"], "report": "fix CVE-1999-0001"}),
     Call("cve_verdicts_post", {"report": "fix CVE-1999-0001"}),
+    Call("brief_change_counts", status=422, code="invalid_window"),
+    Call("brief_changes", status=422, code="invalid_window"),
     Call("next_teaser"),
     Call("next_in_kev"),
     Call("next_record"),

@@ -18,8 +18,8 @@ DOCUMENTS = (
     "/checkout/openapi.json",
     "/v1/openapi.json",
 )
-FREE = {"/v1/brief/teaser", "/v1/next/teaser", "/v1/next/record"}
-PAID = {"/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/archive/{date}", "/v1/next", "/v1/cve/verdicts"}
+FREE = {"/v1/brief/teaser", "/v1/next/teaser", "/v1/next/record", "/v1/brief/changes/counts"}
+PAID = {"/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/archive/{date}", "/v1/next", "/v1/cve/verdicts", "/v1/brief/changes"}
 RECORDER = "/v1/recorder"
 BY_KEY = {f"{RECORDER}/capsule/{{monitor_id}}", f"{RECORDER}/fleet", f"{RECORDER}/monitors/{{monitor_id}}/takeover"}
 PURCHASE = "/v1/checkout/keys"

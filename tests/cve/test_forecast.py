@@ -170,6 +170,10 @@ async def test_what_is_listed_later_is_a_hit_and_gives_each_rank_its_precision(p
         assert {one["ranking"]: one for one in (await campus.call("next_record")).data["rankings"]} == graded, (
             "grading again changes nothing"
         )
+        day_before = (await campus.call("next_in_kev", key="cve")).data
+        await campus.run("refresh")
+        assert (await campus.call("next_in_kev", key="cve")).data == day_before, "the first forecast of a day stands"
+        next_day(clock, publisher, make, listed=[on_the_day, second, late, tied, unranked])
         await campus.run("refresh")
         entries = (await campus.call("next_in_kev", key="cve")).data["entries"]
         assert entries[0]["precision"] == {"lists": 1, "names": 1, "listed": 0, "share": 0.0}

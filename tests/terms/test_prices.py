@@ -31,6 +31,7 @@ INTERFACE = {
     "cve_verdict": ("/v1/cve/{cve_id}", "0.005"),
     "archived_brief": ("/v1/archive/{date}", "0.05"),
     "next_in_kev": ("/v1/next", "0.02"),
+    "brief_changes": ("/v1/brief/changes", "0.02"),
     "cve_verdicts": ("/v1/cve/verdicts", "0.10"),
 }
 PRODUCTS = {"cve": "19", "recorder": "19", "campus-pass": "29", "campus-pass-year": "149"}

@@ -1,0 +1,40 @@
+"""The feeds for readers as pages: the teaser and KEV's additions for everyone, the full list at addresses that a key's owner makes."""
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+
+from buildings.cve.latest import CveSite
+from buildings.cve.server import brief_teaser
+from buildings.cve.syndication import MEDIA_TYPES, Syndication, kev_feed, teaser_feed
+from campus import Problem, Request, Response
+
+PUBLIC = "public, max-age=300, stale-if-error=86400"
+NOT_MODIFIED = 304
+WRITERS: Mapping[str, Callable[[Syndication], bytes]] = {"json": Syndication.as_json, "atom": Syndication.as_atom}
+
+
+async def public_feed(request: Request, site: CveSite) -> Response:
+    """The free feeds: teaser.json, teaser.atom, kev.json and kev.atom."""
+    name = request.path_params["name"]
+    subject, _, kind = name.rpartition(".")
+    if subject not in ("teaser", "kev") or kind not in WRITERS:
+        raise Problem(404, "no_such_feed", "there is no feed with that name; the feeds are: teaser.json, teaser.atom, kev.json, kev.atom")
+    edition = site.state.shown()
+    if (body := site.state.feeds.get(name)) is None:
+        address = f"{site.url}/v1/feeds/{name}"
+        if subject == "kev":
+            feed = kev_feed(edition, url=site.url, address=address)
+        else:
+            feed = teaser_feed(await brief_teaser(site=site), made_at=edition.made_at, url=site.url, address=address)
+        body = site.state.feeds[name] = WRITERS[kind](feed)
+    return feed_response(request, body, media_type=MEDIA_TYPES[kind], cache=PUBLIC)
+
+
+def feed_response(request: Request, body: bytes, *, media_type: str, cache: str) -> Response:
+    """The feed, or 304 if the reader has it."""
+    etag = f'"{sha256(body).hexdigest()}"'
+    headers = {"ETag": etag, "Cache-Control": cache}
+    held = {one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")}
+    if held & {etag, "*"}:
+        return Response(status_code=NOT_MODIFIED, headers=headers)
+    return Response(body, media_type=media_type, headers=headers)
