@@ -134,6 +134,7 @@ PROBLEMS: Mapping[str, str] = {
     "report_too_large": "A report has up to 1,000,000 characters. Send it in parts, or only its identifiers.",
     "invalid_window": "The earlier day of a comparison is not before the later one, or there is no earlier list.",
     "no_data_for_date": "The archive has no list for that day; `detail` names the days that it has.",
+    "feed_limit_reached": "A key may have 20 feed addresses. Revoke one before you make another.",
     "no_such_feed": "There is no feed at this address; or the feed's address was revoked, or its key has ended.",
     "no_list_yet": "No list has been made yet. Try again after the time in Retry-After.",
 }

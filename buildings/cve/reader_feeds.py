@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 
+from buildings.cve.feed_urls import lineage_of
 from buildings.cve.latest import CveSite
-from buildings.cve.server import brief_teaser
-from buildings.cve.syndication import MEDIA_TYPES, Syndication, kev_feed, teaser_feed
+from buildings.cve.server import brief_teaser, top_cves_today
+from buildings.cve.syndication import MEDIA_TYPES, Syndication, brief_csv, brief_feed, kev_feed, teaser_feed
 from campus import Problem, Request, Response
 
 PUBLIC = "public, max-age=300, stale-if-error=86400"
+PRIVATE = "private, max-age=300"
 NOT_MODIFIED = 304
 WRITERS: Mapping[str, Callable[[Syndication], bytes]] = {"json": Syndication.as_json, "atom": Syndication.as_atom}
 
@@ -28,6 +30,24 @@ async def public_feed(request: Request, site: CveSite) -> Response:
             feed = teaser_feed(await brief_teaser(site=site), made_at=edition.made_at, url=site.url, address=address)
         body = site.state.feeds[name] = WRITERS[kind](feed)
     return feed_response(request, body, media_type=MEDIA_TYPES[kind], cache=PUBLIC)
+
+
+async def full_feed(request: Request, site: CveSite) -> Response:
+    """The full list at an address that the owner of a key made: brief.json, brief.atom and brief.csv, for as long as the key lasts."""
+    secret, name = request.path_params["secret"], request.path_params["name"]
+    lineage = await lineage_of(site.storage, secret)
+    end = await site.keys.end_of(lineage) if lineage else None
+    if end is None or end <= site.now():
+        raise Problem(404, "no_such_feed", "there is no feed at this address: it was revoked, or its key has ended; make a new one")
+    kind = name.removeprefix("brief.")
+    if kind not in MEDIA_TYPES or name == kind:
+        raise Problem(404, "no_such_feed", "there is no feed with that name; the feeds are: brief.json, brief.atom, brief.csv")
+    brief = await top_cves_today(site=site)
+    if kind == "csv":
+        body = brief_csv(brief)
+    else:
+        body = WRITERS[kind](brief_feed(brief, url=site.url, address=f"{site.url}/v1/feeds/{secret}/{name}"))
+    return feed_response(request, body, media_type=MEDIA_TYPES[kind], cache=PRIVATE)
 
 
 def feed_response(request: Request, body: bytes, *, media_type: str, cache: str) -> Response:

@@ -1,5 +1,6 @@
 """The MCP server of the daily list and the forecast: the tools, with their HTTP routes and prices."""
 
+import secrets
 from decimal import Decimal
 from typing import Annotated
 
@@ -7,17 +8,21 @@ import anyio.to_thread
 from fastmcp import FastMCP
 from pydantic import Field
 
+from buildings.cve import feed_urls
 from buildings.cve.arguments import ChangesFrom, ChangesTo, CveId, CveIds, Day, ForecastDay, Report
 from buildings.cve.batch import Verdicts
 from buildings.cve.changes import ChangeCounts, Changes, counts_of
+from buildings.cve.feed_urls import FeedId, FeedList, FeedMade, FeedRevoked, Label, lineage_in, make_feed_url
 from buildings.cve.forecast_models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast_store import forecast_days, load_forecast
 from buildings.cve.latest import CveSite, DayResults, ForecastAnswers
 from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict, either
 from buildings.cve.reports import find_ids
 from buildings.cve.store import archived_days
-from campus import CurrentSite, Problem, access, free, route
+from campus import Caller, CurrentCaller, CurrentSite, Problem, access, free, route
 
+WRITES = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
+REVOKES = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False}
 READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 TEASER_CACHE = "public, max-age=300, stale-if-error=86400"
 
@@ -148,6 +153,29 @@ async def brief_changes(from_day: ChangesFrom = None, to_day: ChangesTo = None, 
     """
     before, after = await site.state.comparisons.window(from_day, to_day, start=site.settings.archive_start)
     return await site.state.comparisons.changes(before, after)
+
+
+@mcp.tool(title="Make an address for feed readers", annotations=WRITES, meta=route("POST /v1/feed-urls") | access())
+async def create_feed_url(label: Label = "", site: CveSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FeedMade:
+    """Make addresses at which a feed reader, a spreadsheet or a scheduled job reads the full list without sending your key.
+
+    Returns the day's 25 CVEs as JSON Feed, Atom and CSV addresses. Each holds a secret: whoever has it may read, nothing
+    else. They work for as long as your key and its renewals last, or until revoke_feed_url. Up to 20 per key.
+    """
+    lineage = lineage_in(caller)
+    return await make_feed_url(site.storage, lineage=lineage, label=label, url=site.url, now=site.now(), entropy=secrets.token_bytes)
+
+
+@mcp.tool(title="List your feed addresses", annotations=READ_ONLY, meta=route("GET /v1/feed-urls") | access())
+async def list_feed_urls(site: CveSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FeedList:
+    """List the feed addresses that your key made, with their labels, without their secrets. Use it to find one to revoke."""
+    return await feed_urls.list_feed_urls(site.storage, lineage=lineage_in(caller))
+
+
+@mcp.tool(title="Revoke a feed address", annotations=REVOKES, meta=route("DELETE /v1/feed-urls/{feed_id}") | access())
+async def revoke_feed_url(feed_id: FeedId, site: CveSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FeedRevoked:
+    """End a feed address at once: its readers get 404 from then on. Use it when an address was seen by someone else."""
+    return await feed_urls.revoke_feed_url(site.storage, lineage=lineage_in(caller), feed_id=feed_id)
 
 
 @mcp.tool(title="Next in KEV: the first 3 names", annotations=READ_ONLY, meta=route("GET /v1/next/teaser", cache=TEASER_CACHE) | free())

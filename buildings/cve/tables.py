@@ -86,6 +86,18 @@ class FeedState(Tables, table=True):
     failure: str | None = None
 
 
+class FeedUrl(Tables, table=True):
+    """An address of the full list's feeds, made by the owner of a key. Its secret is stored as a digest."""
+
+    __tablename__ = "feed_url"
+
+    id: str = Field(primary_key=True)
+    digest: bytes = Field(unique=True)
+    lineage: str = Field(index=True)
+    label: str
+    made_at: datetime = Field(sa_type=UtcDateTime)
+
+
 class ArchivedForecast(Tables, table=True):
     """The forecast of one day, kept for ever: its JSON as published, compressed."""
 

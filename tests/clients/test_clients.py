@@ -68,6 +68,8 @@ CALLS = {
     "no counts": Tool("brief_change_counts", "/cve/mcp", "/v1/brief/changes/counts"),
     "no CVE": Tool("cve_verdict", "/cve/mcp", "/v1/cve/{cve_id}", {"cve_id": "CVE-21-4"}),
 }
+OF_ONE_KEY = {"create_feed_url", "list_feed_urls", "revoke_feed_url"}
+"""Their answers differ from call to call: tests/cve/test_feed_urls.py calls them over both frames."""
 REFUSED_WITH_A_KEY = {
     "a day without a list": (404, "no_data_for_date"),
     "no CVE": (400, "invalid_cve_id"),
@@ -212,7 +214,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 def test_the_calls_here_are_all_that_the_servers_offer(seen: Seen) -> None:
     assert len(seen.visits) >= 2 * len(KEYS) * 2
     for (client, _, path), visit in seen.visits.items():
-        assert set(visit.tools) == {call.name for call in CALLS.values() if call.mcp == path}
+        assert set(visit.tools) - OF_ONE_KEY == {call.name for call in CALLS.values() if call.mcp == path}
         assert visit.protocol == MCP_CLIENTS[client]
 
 

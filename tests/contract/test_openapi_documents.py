@@ -21,7 +21,8 @@ DOCUMENTS = (
 FREE = {"/v1/brief/teaser", "/v1/next/teaser", "/v1/next/record", "/v1/brief/changes/counts"}
 PAID = {"/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/archive/{date}", "/v1/next", "/v1/cve/verdicts", "/v1/brief/changes"}
 RECORDER = "/v1/recorder"
-BY_KEY = {f"{RECORDER}/capsule/{{monitor_id}}", f"{RECORDER}/fleet", f"{RECORDER}/monitors/{{monitor_id}}/takeover"}
+FEED_URLS, FEED_URL = "/v1/feed-urls", "/v1/feed-urls/{feed_id}"
+BY_KEY = {FEED_URLS, FEED_URL, f"{RECORDER}/capsule/{{monitor_id}}", f"{RECORDER}/fleet", f"{RECORDER}/monitors/{{monitor_id}}/takeover"}
 PURCHASE = "/v1/checkout/keys"
 KEY, OR_NONE = {"key": []}, dict[str, list[str]]()
 
@@ -72,9 +73,9 @@ def test_every_operation_has_its_own_id_and_a_description(campus: ServedCampus, 
 def test_the_documents_of_cve_have_exactly_its_routes_and_the_short_one_by_get_alone(campus: ServedCampus, path: str) -> None:
     document = read(campus, path)
     assert document["info"]["version"] == "0.2.0"
-    assert set(document["paths"]) == FREE | PAID
+    assert set(document["paths"]) == FREE | PAID | ({FEED_URLS} if path == "/openapi.json" else {FEED_URLS, FEED_URL})
     others = {(method, label) for label, item in document["paths"].items() for method in item if method != "get"}
-    assert others == (set() if path == "/openapi.json" else {("post", "/v1/cve/verdicts")})
+    assert others == (set() if path == "/openapi.json" else {("post", "/v1/cve/verdicts"), ("post", FEED_URLS), ("delete", FEED_URL)})
     assert [server["url"] for server in document["servers"]] == [campus.url]
 
 

@@ -1,0 +1,109 @@
+"""Addresses of the full list's feeds: the owner of a key makes, lists and revokes them; a reader that has one needs no key."""
+
+from datetime import datetime
+from hashlib import sha256
+from typing import Annotated, Literal
+
+from pydantic import Field
+from sqlmodel import col, func, select
+
+from buildings.cve.models import Part
+from buildings.cve.tables import FeedUrl
+from campus import Caller, Entropy, Problem, Storage, random_base62, random_id
+
+SECRET_LENGTH = 32
+MOST_PER_KEY = 20
+
+Label = Annotated[str, Field(max_length=80, description="Your name for it, such as the reader that uses it.", examples=["news reader"])]
+FeedId = Annotated[str, Field(description="Id of the feed's address, from create_feed_url or list_feed_urls.", examples=["feed_4fJ2x0"])]
+
+
+class FeedUrls(Part):
+    """The addresses of one feed in three formats. They hold a secret: whoever has one may read the full list."""
+
+    json_feed: str = Field(description="Address of the full list as JSON Feed 1.1.")
+    atom: str = Field(description="Address of the full list as Atom.")
+    csv: str = Field(description="Address of the full list as CSV.")
+
+
+class FeedEntry(Part):
+    """One feed's address, without its secret."""
+
+    feed_id: str = Field(description="Id, for revoke_feed_url.")
+    label: str = Field(description="Your name for it; empty if you gave none.")
+    made_at: datetime = Field(description="When it was made (UTC).")
+
+
+class FeedMade(FeedEntry):
+    """A new feed's addresses. They are not shown again."""
+
+    ok: Literal[True] = Field(description="Always true: a refused call returns an error instead.")
+    urls: FeedUrls = Field(description="Addresses to subscribe to. Store them: they are not shown again.")
+
+
+class FeedList(Part):
+    """The feeds' addresses that a key owns."""
+
+    ok: Literal[True] = Field(description="Always true: a refused call returns an error instead.")
+    count: int = Field(description="Number of addresses.")
+    feeds: tuple[FeedEntry, ...] = Field(description="The addresses, the oldest first, without their secrets.")
+
+
+class FeedRevoked(Part):
+    """A feed's address that is not valid any more."""
+
+    ok: Literal[True] = Field(description="Always true: a refused call returns an error instead.")
+    feed_id: str = Field(description="Id of the revoked address.")
+
+
+def lineage_in(caller: Caller) -> str:
+    """The lineage of the caller's key, which owns what it makes."""
+    assert caller.key is not None, "the paywall admits keys only"
+    return caller.key.lineage
+
+
+async def make_feed_url(storage: Storage, *, lineage: str, label: str, url: str, now: datetime, entropy: Entropy) -> FeedMade:
+    """A new address for the owner of a key; raises Problem 409 if it has 20."""
+    secret = random_base62(SECRET_LENGTH, entropy)
+    row = FeedUrl(id=random_id("feed", entropy), digest=_digest(secret), lineage=lineage, label=label, made_at=now)
+    async with storage.write() as session:
+        mine = select(func.count()).select_from(FeedUrl).where(col(FeedUrl.lineage) == lineage)
+        if (await session.exec(mine)).one() >= MOST_PER_KEY:
+            raise Problem(
+                409, "feed_limit_reached", f"your key has {MOST_PER_KEY} feed addresses, the maximum; revoke one with revoke_feed_url"
+            )
+        session.add(row)
+    there = f"{url}/v1/feeds/{secret}"
+    urls = FeedUrls(json_feed=f"{there}/brief.json", atom=f"{there}/brief.atom", csv=f"{there}/brief.csv")
+    return FeedMade(ok=True, feed_id=row.id, label=label, made_at=now, urls=urls)
+
+
+async def list_feed_urls(storage: Storage, *, lineage: str) -> FeedList:
+    """The addresses that the owner of a key has."""
+    async with storage.read() as session:
+        rows = list(
+            await session.exec(select(FeedUrl).where(col(FeedUrl.lineage) == lineage).order_by(col(FeedUrl.made_at), col(FeedUrl.id)))
+        )
+    feeds = tuple(FeedEntry(feed_id=row.id, label=row.label, made_at=row.made_at) for row in rows)
+    return FeedList(ok=True, count=len(feeds), feeds=feeds)
+
+
+async def revoke_feed_url(storage: Storage, *, lineage: str, feed_id: str) -> FeedRevoked:
+    """End an address; raises Problem 404 if the owner of the key has none with this id."""
+    async with storage.write() as session:
+        row = await session.get(FeedUrl, feed_id)
+        if row is None or row.lineage != lineage:
+            raise Problem(404, "no_such_feed", "your key has no feed address with this id; list_feed_urls lists them")
+        await session.delete(row)
+    return FeedRevoked(ok=True, feed_id=feed_id)
+
+
+async def lineage_of(storage: Storage, secret: str) -> str | None:
+    """The lineage of the key that made an address; None if there is no such address."""
+    async with storage.read() as session:
+        return (await session.exec(select(FeedUrl.lineage).where(col(FeedUrl.digest) == _digest(secret)))).first()
+
+
+def _digest(secret: str) -> bytes:
+    """SHA-256: 190 random bits need no slow hash."""
+    return sha256(secret.encode()).digest()
