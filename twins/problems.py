@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
@@ -163,6 +164,7 @@ class Problem(ToolError):  # RFC 9457's word
         return body | self.more
 
 
+@lru_cache(maxsize=128)
 def title_of(status: int) -> str:
     """The status in words; for an unregistered status those of its class, as in RFC 9110."""
     try:
