@@ -13,7 +13,7 @@ from benchmarks.beats import beat_lines
 from benchmarks.comparisons import call_lines
 from benchmarks.costs import refresh_lines, start_lines
 from benchmarks.feeds import FOLDER, Feeds
-from benchmarks.figures import Line, table
+from benchmarks.figures import Line, line_of_skipped, table
 from benchmarks.keys import key_lines
 from benchmarks.mcp_calls import mcp_lines
 from benchmarks.outages import outage_lines
@@ -44,7 +44,8 @@ def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feed
     """
     print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {rounds} rounds of 2 × {seconds:g} s each", file=sys.stderr)
     with TemporaryDirectory(prefix="campus-bench-") as folder:
-        print(table(measured(Path(folder), Feeds(feeds.resolve()), rounds=rounds, seconds=seconds, only=only)))
+        lines = list(measured(Path(folder), Feeds(feeds.resolve()), rounds=rounds, seconds=seconds, only=only))
+        print(table(lines or [line_of_skipped(only, reason="no comparison has this in its name")]))
     print("Ratios are medians of all rounds, campus ÷ baseline; CPU is the baseline's per request ÷ campus's. 1 is equal, more is better.")
 
 

@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 ROOT = Path(__file__).parents[1]
 PAGE = os.sysconf("SC_PAGE_SIZE")
 FIRST, LAST = 0, -1
-START_SECONDS = 30
+START_SECONDS = 90
 PATIENCE = 0.002
 CPUS = sorted(os.sched_getaffinity(0))
 """All CPUs, even inside `on_cpu`."""

@@ -1,5 +1,7 @@
 """The direct MCP endpoint on a real socket: which way a request takes, callers who hang up, long answers, changes, spans, kept bytes."""
 
+import asyncio
+import json
 import socket
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from fastmcp.server.dependencies import get_http_headers
 from fastmcp.server.middleware import Middleware
 from mcp_oracle import ANSWERED_BY, LEGACY, MODERN, Request, request_of
+from mcp_types import InputRequiredResult
 from pydantic import BaseModel, PlainSerializer
 from starlette.types import ASGIApp
 from wikipedia_mcp.server import create_server
@@ -237,6 +240,46 @@ async def test_a_tool_that_asks_for_input_is_left_to_the_server(caplog: pytest.L
         answer = await post(base, call_of("asks_first"))
         assert answer.headers[ANSWERED_BY] == "server; the tool asks for input"
         assert answer.json()["result"]["resultType"] == "input_required"
+
+
+async def test_a_tool_that_asks_for_input_after_a_notification_ends_its_stream_with_the_question() -> None:
+    mcp: FastMCP[Any] = FastMCP("Asks")
+
+    @mcp.tool
+    async def ask(ctx: Context):  # type: ignore[no-untyped-def]  # what it returns is not declared
+        await ctx.report_progress(1, 2)
+        return InputRequiredResult(request_state="s", input_requests={})
+
+    async with direct(mcp) as base:
+        request = request_of("ask", MODERN, "tools/call", {"name": "ask", "arguments": {}}, meta={"progressToken": 1})
+        first, again = await post(base, request), await post(base, request)
+        for answer in (first, again):
+            events = [json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line.startswith("data: ")]
+            assert events[0]["method"] == "notifications/progress"
+            assert events[-1]["result"]["resultType"] == "input_required"
+
+
+async def test_what_a_tool_sends_after_its_answer_is_dropped() -> None:
+    mcp: FastMCP[Any] = FastMCP("Late")
+    sent = anyio.Event()
+    tasks = set()
+
+    @mcp.tool
+    async def leave(ctx: Context) -> int:
+        async def later() -> None:
+            await anyio.sleep(0.05)
+            await ctx.report_progress(1, 2)
+            sent.set()
+
+        tasks.add(asyncio.create_task(later()))
+        return 1
+
+    async with direct(mcp) as base:
+        request = request_of("leave", MODERN, "tools/call", {"name": "leave", "arguments": {}}, meta={"progressToken": 1})
+        answer = await post(base, request)
+        assert answer.json()["result"]["structuredContent"] == {"result": 1}
+        with anyio.fail_after(10):
+            await sent.wait()
 
 
 def test_spans_are_those_of_the_server() -> None:
