@@ -1,4 +1,4 @@
-"""The direct MCP endpoint: an ASGI app before a server's own MCP app, which answers plain requests itself, some fifteen times as fast.
+"""The direct MCP endpoint: an ASGI app before a server's own MCP app, which answers plain requests itself, many times as fast.
 
 It reads a request once. A `tools/call` of a plain tool runs the tool's function; `tools/list`, `server/discover`, `initialize`
 and `ping` are answered with the bytes of the server's own last answer. Every other request goes on unread, and every error
