@@ -3,6 +3,7 @@
 import logging
 import zlib
 from array import array
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -134,6 +135,41 @@ def unpack_changes(block: bytes) -> dict[int, float]:
         number += int(distance)
         changes[number] = float(score) if score else UNSCORED
     return changes
+
+
+@dataclass(frozen=True)
+class EarlierEpss:
+    """The scores of `previous_day` that changed after it, in columns by ascending CVE number; UNSCORED where there was none."""
+
+    previous_day: date
+    numbers: "array[int]"
+    scores: "array[float]"
+
+    def score(self, number: int, later: float | None) -> float | None:
+        """The score of a CVE on `previous_day`; `later` is the one after it."""
+        row = bisect_left(self.numbers, number)
+        if row == len(self.numbers) or self.numbers[row] != number:
+            return later
+        return None if self.scores[row] == UNSCORED else self.scores[row]
+
+
+async def load_earlier_epss(storage: Storage, last_day: date, *, days: int) -> list[EarlierEpss]:
+    """How EPSS changed in the days before `last_day`, the latest change first, as far back as the changes follow one another."""
+    async with storage.read() as session:
+        before = select(EpssChange).where(col(EpssChange.day) <= last_day).order_by(col(EpssChange.day).desc()).limit(days)
+        rows = list(await session.exec(before))
+    return await anyio.to_thread.run_sync(_earlier_epss, rows, last_day)
+
+
+def _earlier_epss(rows: Sequence[EpssChange], last_day: date) -> list[EarlierEpss]:
+    found: list[EarlierEpss] = []
+    for row in rows:
+        if row.day != (found[-1].previous_day if found else last_day):
+            break
+        changes = sorted(unpack_changes(row.changes).items())
+        numbers, scores = array("q", (number for number, _ in changes)), array("d", (score for _, score in changes))
+        found.append(EarlierEpss(row.previous_day, numbers, scores))
+    return found
 
 
 async def earlier_scores(storage: Storage, issue: Issue, *, newest: EpssChange | None) -> EarlierScores | None:

@@ -7,7 +7,9 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from buildings.cve.arguments import read_cve_id, read_day
+from buildings.cve.arguments import number_of, read_cve_id, read_day
+from buildings.cve.edition import Edition
+from buildings.cve.forecast_store import EarlierEpss, load_earlier_epss
 from buildings.cve.latest import CveSite
 from buildings.cve.ranking import RankedSet
 from buildings.cve.server import archived_brief, brief_teaser, cve_verdict, kev_fresh, top_cves_today
@@ -23,14 +25,22 @@ _HISTORIES: WeakKeyDictionary[Any, tuple[object, "History"]] = WeakKeyDictionary
 
 @dataclass(frozen=True)
 class History:
-    """The ranks and EPSS of CVEs over the archived days, as far as they are stored; None on a day without the CVE."""
+    """The EPSS of every CVE and the ranks of KEV's over the archived days, as far as they are stored; None on a day without the CVE."""
 
     days: Sequence[date] = ()
     sets: Sequence[RankedSet] = ()
+    latest: Edition | None = None
+    changes: Sequence[EarlierEpss] = ()
 
     def epss(self, cve_id: str) -> list[float | None]:
-        """EPSS by day, the oldest first."""
-        return [found.epss if (found := one.find(cve_id)) else None for one in self.sets]
+        """EPSS by day, the oldest first: from the latest list back by the changes."""
+        if self.latest is None:
+            return []
+        number, cve = number_of(cve_id), self.latest.ranked.find(cve_id)
+        scores = [(self.latest.facts.issues.epss.issued.date(), cve.epss if cve else None)]
+        for change in self.changes:
+            scores.append((change.previous_day, change.score(number, scores[-1][1])))
+        return [next((score for day, score in scores if day <= list_day), None) for list_day in self.days]
 
     def ranks(self, cve_id: str) -> list[int | None]:
         """Ranks by day, the oldest first."""
@@ -98,11 +108,14 @@ async def history_of(site: CveSite) -> History:
     edition = site.state.edition
     known = _HISTORIES.get(site.state)
     if known is None or known[0] is not edition:
-        known = _HISTORIES[site.state] = edition, await _read_history(site.storage)
+        known = _HISTORIES[site.state] = edition, await _read_history(site.storage, site.state.real_edition)
     return known[1]
 
 
-async def _read_history(storage: Storage) -> History:
+async def _read_history(storage: Storage, latest: Edition | None) -> History:
+    if latest is None:
+        return History()
     days = (await all_days(storage))[-DAYS_OF_HISTORY:]
     found = [(day, leading[0]) for day in days if (leading := await load_leading(storage, day))]
-    return History([day for day, _ in found], [one for _, one in found])
+    changes = await load_earlier_epss(storage, latest.facts.issues.epss.issued.date(), days=DAYS_OF_HISTORY)
+    return History([day for day, _ in found], [one for _, one in found], latest, changes)

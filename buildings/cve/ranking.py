@@ -126,10 +126,9 @@ class RankedSet:
         rows = [row for row, likely in enumerate(self.epss) if likely != UNSCORED]
         return Scores(*(_picked(column, rows) for column in (self.numbers, self.epss, self.percentiles)))
 
-    def cut(self, listed: Iterable[int], *, least_epss: float) -> "RankedSet":
-        """Only the rows of `listed` CVE numbers and those whose EPSS is at least `least_epss`."""
-        kept = frozenset(listed)
-        rows = [row for row, number in enumerate(self.numbers) if self.epss[row] >= least_epss or number in kept]
+    def only(self, listed: Iterable[int]) -> "RankedSet":
+        """Only the rows of `listed` CVE numbers."""
+        rows = [row for number in sorted(listed) if (row := row_of(number, self.numbers)) is not None]
         return RankedSet(*(_picked(column, rows) for column in self._columns()))
 
     def pack(self) -> bytes:

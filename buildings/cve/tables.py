@@ -38,12 +38,18 @@ class BriefEdition(Tables, table=True):
     brief: bytes
 
 
-class ArchivedSet(Tables, table=True):
-    """The leading part of one day's ranked set: KEV, and every CVE with an EPSS of 0.1 or more; both parts compressed."""
+class EditionSet(Tables, table=True):
+    """KEV and the ranks of its CVEs on the day of a brief's edition; both parts compressed.
 
-    __tablename__ = "archived_set"
+    `kev` is whole, or what is different from that of the edition `base_edition` of `base_day`.
+    """
+
+    __tablename__ = "edition_set"
 
     day: date = Field(primary_key=True)
+    edition: int = Field(primary_key=True)
+    base_day: date | None = None
+    base_edition: int | None = None
     ranked: bytes
     kev: bytes
 

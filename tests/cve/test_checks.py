@@ -8,7 +8,7 @@ import pytest
 from sqlmodel import select
 
 from buildings.cve.ranking import HEAD, RankedSet
-from buildings.cve.tables import ArchivedSet, BriefEdition, LatestList
+from buildings.cve.tables import BriefEdition, EditionSet, LatestList
 from campus.errors import CampusError
 from campus.testing import Clock
 
@@ -93,7 +93,7 @@ async def test_the_audit_finds_a_day_whose_ranked_set_is_gone(publisher, open_te
     async with open_test_campus(publisher.url, clock=Clock(NOON)) as campus:
         await campus.run("refresh", accept=True)
         async with campus.site.storage.write() as session:
-            await session.delete((await session.exec(select(ArchivedSet))).one())
+            await session.delete((await session.exec(select(EditionSet))).one())
         assert (await campus.service.ask("audit"))["cve"] == ["the archive of 2026-08-21 has no ranked set"]
 
 

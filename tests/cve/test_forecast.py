@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.past_forecasts import EPSS_FILES, KEV_FILE, lines_of, replay
+from buildings.cve.pages import history_of
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio
@@ -198,6 +199,10 @@ async def test_a_rise_is_measured_over_the_days_between_and_within_one_model(pub
         found = {}
         for number, score in rising.items():
             found = await day(number, {"CVE-2025-31337": score, "CVE-2026-9001": 0.3} if number > 4 else {"CVE-2025-31337": score})
+        history = await history_of(campus.site)
+        assert history.epss("CVE-2025-31337") == pytest.approx([0.01, *rising.values()])
+        assert history.epss("CVE-2026-9001") == [None] * 5 + [0.3] * 4
+        assert history.epss("CVE-2026-9002") == [None] * 9
         assert found["epss_compared_with"] == "2026-08-22"
         risen, new = (next(one for one in found["entries"] if one["cve_id"] == cve_id) for cve_id in ("CVE-2025-31337", "CVE-2026-9001"))
         assert (risen["epss"], risen["epss_week_ago"]) == (0.17, 0.03)

@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create the tables, move the archived briefs, and delete what is known of the feeds' copies."""
+    """Create the tables, move the archived briefs and ranks, and delete what is known of the feeds' copies."""
     op.create_table(
         "brief_edition",
         sa.Column("day", sa.Date(), nullable=False),
@@ -21,6 +21,18 @@ def upgrade() -> None:
     )
     op.execute("INSERT INTO brief_edition (day, edition, made_at, brief) SELECT day, 1, made_at, brief FROM archived_brief")
     op.drop_table("archived_brief")
+    op.create_table(
+        "edition_set",
+        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("edition", sa.Integer(), nullable=False),
+        sa.Column("base_day", sa.Date(), nullable=True),
+        sa.Column("base_edition", sa.Integer(), nullable=True),
+        sa.Column("ranked", sa.LargeBinary(), nullable=False),
+        sa.Column("kev", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("day", "edition", name=op.f("pk_edition_set")),
+    )
+    op.execute("INSERT INTO edition_set (day, edition, ranked, kev) SELECT day, 1, ranked, kev FROM archived_set")
+    op.drop_table("archived_set")
     op.create_table(
         "nvd_page",
         sa.Column("page", sa.BigInteger(), autoincrement=False, nullable=False),
