@@ -46,6 +46,8 @@ def comparisons(servers: Servers) -> Iterator[Comparison]:
     yield _of_list(servers, "paid brief, made anew ÷ Starlette + orjson", goal=0.5, name="uncached", key=servers.key)
     yield _of_list(servers, "teaser ÷ Starlette + orjson", goal=0.85, name="teaser", key=None)
     yield _of_verdicts(servers, "verdicts of random CVEs ÷ the same by hand", goal=0.5)
+    yield _of_page(servers, "start page ÷ list_buildings as JSON", page="/", twin="/v1/gateway/list_buildings")
+    yield _of_page(servers, "list page ÷ teaser as JSON", page="/cve", twin="/v1/brief/teaser")
 
 
 def _of_list(servers: Servers, what: str, *, goal: float, name: str, key: str | None) -> Comparison:
@@ -59,6 +61,17 @@ def _of_verdicts(servers: Servers, what: str, *, goal: float) -> Comparison:
     ours = target_of(servers.campus, [get(path, port=servers.campus.port, key=servers.key) for path in paths])
     return checked(
         Comparison(what, goal, ours, target_of(servers.handwritten, [get(path, port=servers.handwritten.port) for path in paths]))
+    )
+
+
+def _of_page(servers: Servers, what: str, *, page: str, twin: str) -> Comparison:
+    """A page as a browser asks for it, and the same campus's JSON of what it shows: at most twice the cost."""
+    server = servers.campus
+    return Comparison(
+        what,
+        0.5,
+        target_of(server, [get(page, port=server.port, accept="text/html")]),
+        target_of(server, [get(twin, port=server.port)]),
     )
 
 

@@ -16,6 +16,9 @@ scope = "cve"
 price = "19"
 term = "30 days"
 
+[buildings.gateway]
+path = "/"
+
 [buildings.cve]
 sample = true
 {feeds}

@@ -14,10 +14,10 @@ ENVELOPE = {
 }
 
 
-def get(path: str, *, port: int, key: str | None = None, request_id: str | None = None) -> bytes:
+def get(path: str, *, port: int, key: str | None = None, request_id: str | None = None, accept: str = "application/json") -> bytes:
     """A GET as a client library would send it; with a `request_id`, a refusal, which repeats it, is the same each time."""
     named = {"X-Request-Id": request_id} if request_id else {}
-    return _request("GET", path, port=port, key=key, headers={"Accept": "application/json", **named})
+    return _request("GET", path, port=port, key=key, headers={"Accept": accept, **named})
 
 
 def mcp_request(

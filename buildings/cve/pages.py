@@ -62,11 +62,11 @@ async def daily_list(request: Request, site: CveSite) -> Response:
         brief, refusal = await _asked(request, site, "archived_brief", partial(archived_brief, read_day(day), site=site))
     else:
         brief, refusal = await _asked(request, site, "top_cves_today", partial(top_cves_today, site=site))
-    fresh, _ = await _asked(request, site, "kev_fresh", partial(kev_fresh, site=site))
     if refusal is not None and refusal.status not in (402, 403):
         raise refusal
     if brief is None:
-        return site.page("teaser.html", request, data=teaser, teaser=teaser, refusal=refusal)
+        return site.page("teaser.html", request, data=teaser, teaser=teaser)
+    fresh, _ = await _asked(request, site, "kev_fresh", partial(kev_fresh, site=site))
     history = await history_of(site)
     return site.page(
         "list.html",
