@@ -133,7 +133,7 @@ def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> Batc
     listing, record = edition.facts.kev.get(cve_id), edition.nvd.find(cve_id)
     added = listing.date_added if listing else None
     patch = patch_of(record, cve_id=cve_id, end_of_life=added if listing and listing.end_of_life else None)
-    due = listing.due_date if listing else None
+    due, rating = listing.due_date if listing else None, record.rating if record else None
     return BatchVerdict(
         rank=cve.rank,
         cve_id=cve_id,
@@ -145,7 +145,7 @@ def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> Batc
         ransomware=True if listing and listing.ransomware else None,
         epss=cve.epss,
         epss_percentile=cve.percentile,
-        severity=record.rating.severity if record and record.rating else "UNKNOWN",
+        severity=rating.severity if rating else "UNKNOWN",
         patch_status=patch.status,
         vendor=(listing and listing.vendor) or (record and record.vendor) or None,
         product=(listing and listing.product) or (record and record.product) or None,

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Literal
 
+import orjson
+
 from buildings.cve.arguments import number_of
 from buildings.cve.enrichment import CHAIN, Affected, NvdRecord, Rating, Ssvc
 from buildings.cve.feeds.acceptance import Issue
@@ -68,7 +70,7 @@ class NvdRecords:
         number = number_of(cve_id)
         page = self.pages.get(number >> PAGE_BITS)
         line = _line(page, number) if page else None
-        record = _record(cve_id, json.loads(line)) if line else None
+        record = _record(cve_id, orjson.loads(line)) if line else None
         return None if record and self.as_of and record.modified > self.as_of else record
 
     def state_of(self, record: NvdRecord | None) -> NvdRecordState:
@@ -140,8 +142,9 @@ def _line(page: bytes, number: int) -> bytes | None:
     lengths, place = HEAD.unpack_from(page), (number >> BLOCK_BITS) % BLOCKS
     start = HEAD.size + sum(lengths[:place])
     slot = PLACES[number % len(PLACES)]
-    lines = _inflated(page[start : start + lengths[place]]).split(b"\n")
-    return next((line[1:] for line in lines if line and line[0] == slot), None)
+    lines = b"\n" + _inflated(page[start : start + lengths[place]]) + b"\n"
+    begin = lines.find(b"\n" + bytes((slot,)))
+    return None if begin < 0 else lines[begin + 2 : lines.index(b"\n", begin + 1)]
 
 
 def _deflated(content: bytes) -> bytes:
