@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from buildings.cve.arguments import number_of
 from buildings.cve.edition import Edition, Facts, listing_days
 from buildings.cve.feeds.download import Copy
 from buildings.cve.feeds.kev import KevEntry
@@ -39,7 +40,8 @@ class KevDifference:
     gone: list[str]
 
 
-COLUMNS: TypeAdapter[tuple[list[float], list[float], list[int]]] = TypeAdapter(tuple[list[float], list[float], list[int]])
+Columns = tuple[list[int], list[float], list[float], list[int]]
+COLUMNS: TypeAdapter[Columns] = TypeAdapter(Columns)
 DIFFERENCE: TypeAdapter[KevDifference] = TypeAdapter(KevDifference)
 
 
@@ -128,8 +130,10 @@ async def _edition_set(session: AsyncSession, edition: Edition, number: int) -> 
     kev, first = dict(edition.facts.kev), edition.day - LONGEST_BASE
     whole = select(EditionSet).where(col(EditionSet.base_day).is_(None), col(EditionSet.day).between(first, edition.day))
     base = (await session.exec(whole.order_by(col(EditionSet.day).desc(), col(EditionSet.edition).desc()).limit(1))).first()
-    leading = edition.ranked.only(listing_days(kev))
-    ranked = zlib.compress(COLUMNS.dump_json((leading.epss.tolist(), leading.percentiles.tolist(), leading.ranks.tolist())), 9)
+    removed = [number for cve_id in edition.facts.removed if edition.ranked.find(cve_id) and (number := number_of(cve_id))]
+    leading = edition.ranked.only({*listing_days(kev), *removed})
+    columns = removed, leading.epss.tolist(), leading.percentiles.tolist(), leading.ranks.tolist()
+    ranked = zlib.compress(COLUMNS.dump_json(columns), 9)
     if base is None:
         return EditionSet(day=edition.day, edition=number, ranked=ranked, kev=zlib.compress(LISTINGS.dump_json(kev), 9))
     before = _listings(base)
@@ -179,7 +183,7 @@ async def archived_days(storage: Storage) -> tuple[date, date] | None:
 
 
 async def load_leading(storage: Storage, day: date) -> tuple[RankedSet, dict[str, KevEntry]] | None:
-    """The ranks of KEV's CVEs and KEV itself as of a day's newest edition."""
+    """The ranks of CVEs in KEV or removed from it, and KEV itself, as of a day's newest edition."""
     async with storage.read() as session:
         of_day = select(EditionSet).where(col(EditionSet.day) == day).order_by(col(EditionSet.edition).desc()).limit(1)
         row = (await session.exec(of_day)).first()
@@ -191,11 +195,11 @@ async def load_leading(storage: Storage, day: date) -> tuple[RankedSet, dict[str
 
 
 def _leading(block: bytes, kev: Mapping[str, KevEntry]) -> RankedSet:
-    """The ranks of KEV's CVEs: as columns of decimals, which take half the space of a packed set; or packed, as once archived."""
+    """The ranks of an edition's set: as columns of decimals, which take half the space of a packed set, or packed as in old archives."""
     if not block.startswith(b"["):
         return RankedSet.unpack(block)
-    epss, percentiles, ranks = COLUMNS.validate_json(block)
-    return RankedSet(array("q", sorted(listing_days(kev))), array("d", epss), array("d", percentiles), array("I", ranks))
+    removed, epss, percentiles, ranks = COLUMNS.validate_json(block)
+    return RankedSet(array("q", sorted({*listing_days(kev), *removed})), array("d", epss), array("d", percentiles), array("I", ranks))
 
 
 def _catalog(row: EditionSet, base: EditionSet | None) -> dict[str, KevEntry]:

@@ -39,7 +39,7 @@ class BriefEdition(Tables, table=True):
 
 
 class EditionSet(Tables, table=True):
-    """KEV and the ranks of its CVEs on the day of a brief's edition; both parts compressed.
+    """KEV, and the ranks of CVEs in it or removed from it, on the day of a brief's edition; both parts compressed.
 
     `kev` is whole, or what is different from that of the edition `base_edition` of `base_day`.
     """
