@@ -130,7 +130,7 @@ async def _edition_set(session: AsyncSession, edition: Edition, number: int) -> 
     kev, first = dict(edition.facts.kev), edition.day - LONGEST_BASE
     whole = select(EditionSet).where(col(EditionSet.base_day).is_(None), col(EditionSet.day).between(first, edition.day))
     base = (await session.exec(whole.order_by(col(EditionSet.day).desc(), col(EditionSet.edition).desc()).limit(1))).first()
-    removed = [number for cve_id in edition.facts.removed if edition.ranked.find(cve_id) and (number := number_of(cve_id))]
+    removed = [number_of(cve_id) for cve_id in edition.facts.removed if edition.ranked.find(cve_id)]
     leading = edition.ranked.only({*listing_days(kev), *removed})
     columns = removed, leading.epss.tolist(), leading.percentiles.tolist(), leading.ranks.tolist()
     ranked = zlib.compress(COLUMNS.dump_json(columns), 9)
