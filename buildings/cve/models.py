@@ -28,7 +28,7 @@ EXAMPLE: JsonDict = {
     "vendor": "Apache",
     "product": "Log4j2",
     "nvd_record": "read",
-    "exploit_reference": "https://www.exploit-db.com/exploits/50592",
+    "exploit_reference": None,
     "factors": {"kev": 25.0, "epss": 23.59, "recency": 0.0},
 }
 """One CVE as a schema shows it."""

@@ -26,9 +26,7 @@ REVOKES = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": Tru
 READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 TEASER_CACHE = "public, max-age=300, stale-if-error=86400"
 
-Edition = Annotated[
-    int | None, Field(ge=1, le=1000, description="Number of the edition, 1 for the first that was published; without it the newest.")
-]
+Edition = Annotated[int | None, Field(ge=1, le=1000, description="Edition, 1 is the first; default: the newest.")]
 
 mcp = FastMCP(
     "Daily CVE prioritization",
