@@ -1,6 +1,7 @@
 """x402's bazaar extension: tells crawlers, within the terms, how to make a paid call; with an example of the answer. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from typing import Any
 
 from pydantic_core import to_json
@@ -14,6 +15,7 @@ LARGEST = 1_500
 LARGEST_EXTENSION = 2_000
 LARGEST_OVER_MCP = 1_000
 """In bytes, of the whole extension; the output gets the bytes that the input leaves. Over MCP a model reads every word of it."""
+ANY_OBJECT = {"type": "object"}
 DEEPEST_SCHEMA = 6
 SCHEMA_KEYWORDS = ("type", "enum", "const", "format", "pattern", "minimum", "maximum", "minLength", "maxLength", "required", "description")
 OUTPUT_KEYWORDS = ("type", "enum", "const", "format", "required")
@@ -86,15 +88,17 @@ def _extension(call: Mapping[str, Any], input_schema: Schema, operation: Operati
 
 
 def _output(operation: Operation, budget: int) -> tuple[Any, dict[str, Any]]:
-    """An example answer and its schema, each as complete as fits into `budget` bytes; an empty object if nothing fits."""
+    """An example answer and its schema, each as complete as fits into `budget` bytes; an empty object if nothing fits.
+
+    A shorter example is preferred to a schema that names no members.
+    """
     root: Schema = operation.tool.output_schema or {"type": "object"}
-    schemas = [_slim(root, root, keep=OUTPUT_KEYWORDS), _slim(root, root, keep=("type",)), _shallow(root), {"type": "object"}]
+    schemas = [_slim(root, root, keep=OUTPUT_KEYWORDS), _slim(root, root, keep=("type",)), _shallow(root)]
     examples = [example_of(root, root), example_of(root, root, brief=True)]
-    for example in examples:
-        for schema in schemas:
-            if len(to_json([example, schema])) <= budget:
-                return example, _of_answers(schema)
-    return {}, _of_answers({"type": "object"})
+    for example, schema in [*product(examples, schemas), *product(examples, [ANY_OBJECT])]:
+        if len(to_json([example, schema])) <= budget:
+            return example, _of_answers(schema)
+    return {}, _of_answers(ANY_OBJECT)
 
 
 def _of_answers(schema: Schema) -> dict[str, Any]:
