@@ -165,8 +165,12 @@ def readiness(
 
 
 def calls_write(opened: OpenBuilding) -> bool:
-    """True if one of the building's tools may write, which is every tool that is not annotated read-only."""
-    return any(not (tool.annotations and tool.annotations.read_only_hint) for tool in opened.tools.values())
+    """True if at least half of the building's tools may write, which are all that are not annotated read-only.
+
+    A building with fewer goes on answering most calls while its database takes no writes, so its process stays ready.
+    """
+    writing = [tool for tool in opened.tools.values() if not (tool.annotations and tool.annotations.read_only_hint)]
+    return bool(writing) and 2 * len(writing) >= len(opened.tools)
 
 
 async def _write_tests(storages: Mapping[str, Storage]) -> Findings:

@@ -354,7 +354,7 @@ async def test_a_database_that_refuses_writes_is_a_finding_and_the_job_runs_when
         clock.move(timedelta(minutes=5, seconds=1))
         await until(lambda: len(scheduler.findings()) == 2)
         assert scheduler.findings() == [
-            "job cannot be started: StorageUnavailable: the disk is full",
+            "job cannot be started: the disk is full",
             "job was due at 2026-08-21T13:00:00Z and has not begun",
         ]
         assert work.runs == 0

@@ -50,7 +50,7 @@ async def readiness(campus: TestCampus) -> httpx.Response:
     return await campus.http.get("/readyz")
 
 
-async def test_a_building_whose_database_is_locked_is_not_ready_and_one_that_only_reads_is(storage_url: str, postgres: Postgres) -> None:
+async def test_a_building_whose_database_is_locked_is_not_ready_and_one_that_mostly_reads_is(storage_url: str, postgres: Postgres) -> None:
     async with open_campus(
         storage=storage_url, tables={"buildings": {"recorder": {}, "cve": {"sample": True}}}, recorder=recorder, cve=cve
     ) as campus:
