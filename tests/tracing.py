@@ -10,21 +10,28 @@ import pytest
 
 OF_VARIANTS = ("storage", "jobs", "keys", "twins", "terms", "service", "clients")
 """Folders whose subject is what differs between databases, or between HTTP and MCP."""
-RECOMPUTED = ("cve/test_ranking.py", "cve/test_replay.py", "cve/test_kev.py", "test_architecture.py")
-"""Files that go over the whole feeds, or over the source."""
+REPEATED = (
+    "cve/test_ranking.py",
+    "cve/test_replay.py",
+    "cve/test_kev.py",
+    "test_architecture.py",
+    "service/test_mcp_oracle.py",
+    "pages/test_browser.py",
+)
+"""Files that go over the whole feeds, over the source, or over requests that other files send."""
 
 
 def is_traced(item: pytest.Item) -> bool:
     """Whether coverage counts what the test runs.
 
     It does not count the further variants of a parametrized test, unless its folder's subject is what differs between them;
-    what Hypothesis runs a hundred times; and what goes over the whole feeds or the source.
+    what Hypothesis runs a hundred times; and the files of REPEATED.
     """
     place = item.path.relative_to(item.config.rootpath / "tests").as_posix()
     further = isinstance(item, pytest.Function) and hasattr(item, "callspec") and any(item.callspec.indices.values())
     if further and not place.startswith(OF_VARIANTS):
         return False
-    return not (place.startswith(RECOMPUTED) or getattr(getattr(item, "obj", None), "is_hypothesis_test", False))
+    return not (place.startswith(REPEATED) or getattr(getattr(item, "obj", None), "is_hypothesis_test", False))
 
 
 def import_packages() -> None:

@@ -8,7 +8,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Pydantic serializer warnings"),  # one tool returns another type than it declares
     pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),  # logs and progress: older clients have them
 ]
-EVERY = 41
+EVERY = 97
 """The part of the corpus that is sent here; `make conformance` sends all of it."""
 
 
