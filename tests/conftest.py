@@ -26,6 +26,7 @@ from tracing import import_packages, is_traced, untraced
 RELEASE = "pginstall18"
 DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 READY_SECONDS = 30
+LONGEST = ("test_browser.py", "test_clients.py", "test_facilitator_faults.py", "test_readme.py", "test_readiness.py")
 END_OTHERS = """
     SELECT pg_terminate_backend(pid, $1) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
@@ -54,6 +55,11 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     import_packages()
     with untraced():
         return (yield)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files whose tests wait longest, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

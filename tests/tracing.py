@@ -11,6 +11,8 @@ import pytest
 OF_VARIANTS = ("storage", "jobs", "keys", "twins", "terms", "service", "clients")
 """Folders whose subject is what differs between databases, or between HTTP and MCP."""
 REPEATED = (
+    "cve/test_faults.py",
+    "cve/test_forecast.py",
     "cve/test_ranking.py",
     "cve/test_replay.py",
     "cve/test_kev.py",
@@ -18,7 +20,7 @@ REPEATED = (
     "service/test_mcp_oracle.py",
     "pages/test_browser.py",
 )
-"""Files that go over the whole feeds, over the source, or over requests that other files send."""
+"""Files that go over whole feeds again and again, over the source, or over requests that other files send."""
 
 
 def is_traced(item: pytest.Item) -> bool:
