@@ -21,7 +21,7 @@ call comes, the reconciler finds out from the chain what happened.
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
@@ -33,7 +33,7 @@ from campus.payments.ledger import Event, Ledger
 from campus.payments.payment import Facilitator, Outcome, PaidAnswer, Payment, Sale, StoredAnswer
 from campus.payments.queue import FairQueue
 from campus.payments.reconciler import Reconciler, UnprovenPayments
-from campus.payments.reservations import Leases, Reservations, stored_answer, transfer_of
+from campus.payments.reservations import Leases, Reservations, as_sold, receipt_of, stored_answer, transfer_of
 from campus.payments.states import (
     already_used,
     in_flight,
@@ -330,17 +330,6 @@ async def uninterrupted(work: Awaitable[T]) -> T:
     with anyio.CancelScope(shield=True):
         result = await work
     return result  # noqa: RET504  # a scope can swallow what is raised in it, so mypy wants a return after it
-
-
-def receipt_of(row: PaymentRow) -> dict[str, object]:
-    """The receipt of a settled payment, as x402 defines it."""
-    return {"success": True, "transaction": row.transaction, "network": row.network, "payer": row.payer}
-
-
-def as_sold(row: PaymentRow, sale: Sale) -> Sale:
-    """The sale at the price and to the address of its reservation; campus.toml may have changed since."""
-    requirements = {**sale.requirements, "amount": str(row.amount), "payTo": row.pay_to}
-    return replace(sale, amount=row.amount, requirements=requirements)
 
 
 def _answer_in(row: PaymentRow, sale: Sale) -> StoredAnswer:

@@ -3,6 +3,7 @@
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
 
@@ -298,6 +299,17 @@ def stored_answer(row: PaymentRow, sale: Sale) -> StoredAnswer | None:
         return StoredAnswer(row.answer)
     body = None if sale.idempotency_key is None else unseal(row.answer, sale.idempotency_key, context=row.payment)
     return None if body is None else StoredAnswer(body)
+
+
+def receipt_of(row: PaymentRow) -> dict[str, object]:
+    """The receipt of a settled payment, as x402 defines it."""
+    return {"success": True, "transaction": row.transaction, "network": row.network, "payer": row.payer}
+
+
+def as_sold(row: PaymentRow, sale: Sale) -> Sale:
+    """The sale at the price and to the address of its reservation; campus.toml may have changed since."""
+    requirements = {**sale.requirements, "amount": str(row.amount), "payTo": row.pay_to}
+    return replace(sale, amount=row.amount, requirements=requirements)
 
 
 async def _known(session: AsyncSession, payment: Payment | None, sale: Sale) -> Sequence[PaymentRow]:
