@@ -11,10 +11,10 @@ from campus.layout.renderer import pretty_json
 from campus.observability import origin_of
 from campus.outbound.http_clients import GuardedClient
 from campus.outbound.mail import Mail
+from campus.pricing import access, free
 from campus.secrets import HOW_TO_MAKE_A_KEY, Entropy, check_idempotency_key, random_base62, random_id, seal, unseal
 from campus.site import CurrentCaller, CurrentSite, Site
 from campus.storage import Json, Moment, Span, Storage, UtcDateTime, among, in_snapshot, in_transaction, is_postgres, registry
-from campus.tool_access import access, free
 from twins import Problem, Unstorable, route
 
 __all__ = [

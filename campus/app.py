@@ -25,7 +25,7 @@ from campus.core import Core, open_core, utc_now
 from campus.directory import Directory
 from campus.errors import CampusError, JobFailed, LoadError
 from campus.http.health import Health
-from campus.http.pages import admin_app
+from campus.http.service_routes import admin_app
 from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task, run_in_process
 from campus.jobs.run import SharedJobStore
 from campus.keys.keyring import BuildingKeys, KeyRing

@@ -23,7 +23,7 @@ from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open
 from campus.config import DirectMode
 from campus.errors import EXPLAINED_AT, CampusError, Unreachable, upstream_unavailable
 from campus.http.edge import Edge, Router
-from campus.http.pages import own_routes, page_entry, pages_app
+from campus.http.service_routes import own_routes, page_entry, pages_app
 from campus.layout.renderer import Link
 from campus.pages.keys import ATTEMPTS_PER_MINUTE
 from campus.pages.routes import own_entries

@@ -16,10 +16,10 @@ from campus.jobs import Scheduler, ServiceRunner
 from campus.outbound.mail import Mail
 from campus.payments.payment import PaymentService
 from campus.paywall.admission import ALL
+from campus.pricing import access_of
 from campus.site import Site
 from campus.storage import Storage, try_write
 from campus.storage.databases import Databases
-from campus.tool_access import access_of
 
 log = logging.getLogger(__name__)
 

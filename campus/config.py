@@ -36,7 +36,7 @@ from campus.addresses import (
 )
 from campus.errors import ConfigError
 from campus.keys.sales import Term
-from campus.tool_access import Price, read_access
+from campus.pricing import Price, read_access
 
 NAME = r"^[a-z][a-z0-9_]*$"
 RPC_URL = "CAMPUS_PAYMENTS_RPC_URL"

@@ -8,7 +8,7 @@ from fastmcp import FastMCP
 from pydantic import AfterValidator, Field
 
 from buildings.checkout.guidance import BEFORE_PAYING, FINAL, RENEWAL, how_to_buy
-from buildings.checkout.results import Bought, Opens, ProductForSale, Products, Usage
+from buildings.checkout.models import Bought, Opens, ProductForSale, Products, Usage
 from campus import BuildingEntry, Caller, CurrentCaller, CurrentSite, KeyRefused, Problem, Site, access, free, route
 
 PURCHASE = "/v1/checkout/keys"

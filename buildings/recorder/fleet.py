@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Row, func, select
 
 from buildings.recorder.beats import past_beats, preview
 from buildings.recorder.credentials import MonitorUrls, badge_url
+from buildings.recorder.models import BeatView, Entry, Fleet, Preview, TargetView
 from buildings.recorder.monitors import stored_state
-from buildings.recorder.results import BeatView, Entry, Fleet, Preview, TargetView
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.state_machine import UNWATCHED, shown_state, uptime
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, TARGETS

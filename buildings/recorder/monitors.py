@@ -6,12 +6,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
+from buildings.recorder.alert_targets import release_targets
 from buildings.recorder.alerts import targets_of
 from buildings.recorder.credentials import NO_DIGEST, Credentials, digest_matches, digest_of
 from buildings.recorder.problems import monitor_not_found
 from buildings.recorder.state_machine import Change, Event, MonitorState, Schedule, apply_event
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
-from buildings.recorder.targets import release_targets
 
 
 def authorized_monitor(connection: Connection, credentials: Credentials, *, key_only: bool = False) -> Row[Any]:

@@ -9,8 +9,8 @@ import anyio
 from pydantic_core import to_json
 from sqlalchemy import select
 
+from buildings.recorder.models import CapsuleAnswer, CapsuleView, Fleet, Registered, Taken
 from buildings.recorder.problems import MONITORS_PER_KEY
-from buildings.recorder.results import CapsuleAnswer, CapsuleView, Fleet, Registered, Taken
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import OWNERS
 from campus import Key, Problem, Request, Response, StreamingResponse, in_snapshot, pretty_json

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from math import ceil
 
-from buildings.recorder.results import Beaten
+from buildings.recorder.models import Beaten
 from campus import Problem, ProductEntry, TargetRefused
 
 MONITORS_PER_KEY = 20

@@ -16,13 +16,13 @@ import anyio
 from sqlalchemy import Connection, insert, select, update
 from starlette.types import Scope
 
+from buildings.recorder.alert_targets import ask_to_confirm, claim_target
 from buildings.recorder.credentials import MonitorUrls, badge_url, digest_of, new_secret
+from buildings.recorder.models import Registered
 from buildings.recorder.monitors import apply_key_event
 from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached, too_many_registrations
-from buildings.recorder.results import Registered
 from buildings.recorder.state_machine import Schedule, initial_state
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, REPLIES
-from buildings.recorder.targets import ask_to_confirm, claim_target
 from campus import Entropy, Key, Problem, check_idempotency_key, random_id, seal, unseal
 from campus.alerts import Address, ClaimedTarget, Registrant, TokenBuckets, signing_secret
 from twins import RequestDependency

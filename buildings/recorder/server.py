@@ -8,6 +8,7 @@ from pydantic import MISSING
 from pydantic_core import to_json
 from sqlalchemy import Connection
 
+from buildings.recorder.alert_targets import check_webhook, email_address, webhook_address
 from buildings.recorder.arguments import (
     After,
     CapsuleValue,
@@ -28,6 +29,7 @@ from buildings.recorder.arguments import (
 from buildings.recorder.beats import Beat, BeatOutcome, Unstored, capsule_json
 from buildings.recorder.credentials import Credentials, digest_of, lineage_of
 from buildings.recorder.fleet import read_fleet
+from buildings.recorder.models import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Taken, Watched
 from buildings.recorder.monitors import delete, pause_or_resume
 from buildings.recorder.problems import capsule_not_stored, key_needed_for_email, neither_target, no_mail_here
 from buildings.recorder.registration import (
@@ -38,11 +40,9 @@ from buildings.recorder.registration import (
     register,
     stored_answer,
 )
-from buildings.recorder.results import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Taken, Watched
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.state_machine import UNWATCHED, Schedule, shown_state
 from buildings.recorder.takeover import read_capsules, take_over
-from buildings.recorder.targets import check_webhook, email_address, webhook_address
 from campus import Caller, CurrentCaller, CurrentSite, access, free, in_snapshot, in_transaction, route
 from campus.alerts import Address, Registrant, sender_of
 

@@ -9,9 +9,9 @@ from sqlalchemy import Connection, Row, insert, select
 
 from buildings.recorder.alerts import Notice, raise_alerts
 from buildings.recorder.credentials import Credentials, MonitorUrls, digest_of, new_secret
+from buildings.recorder.models import Call, CapsuleAnswer, CapsuleView, Resume, Taken
 from buildings.recorder.monitors import authorized_monitor, store_change, stored_schedule, stored_state
 from buildings.recorder.problems import not_dead
-from buildings.recorder.results import Call, CapsuleAnswer, CapsuleView, Resume, Taken
 from buildings.recorder.state_machine import Change, ShownState, apply_event, shown_state
 from buildings.recorder.tables import CAPSULES, RETIRED_SECRETS
 from campus import Entropy

@@ -8,7 +8,7 @@ from campus.catalog.server import HOW_TO_HIDE, OpenBuilding
 from campus.config import Config
 from campus.errors import ConfigError, LoadError
 from campus.payments.terms import PaidTool, Pricing
-from campus.tool_access import Offer
+from campus.pricing import Offer
 from twins import Operation, openapi, problem_response
 
 OPENAPI_VERSION = "0.2.0"

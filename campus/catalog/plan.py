@@ -19,7 +19,7 @@ from campus.jobs import Task
 from campus.payments.networks import network_of, with_checksum
 from campus.payments.terms import KEY_ARGUMENT, SCHEME, PaidTool, Payee, Pricing, paid_tool_of
 from campus.paywall.admission import ALL
-from campus.tool_access import Offer, Price
+from campus.pricing import Offer, Price
 from twins import Operation
 
 NEEDED = ("x402", "web3")

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute
 from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
 from campus.errors import ConfigError, LoadError
-from campus.tool_access import FREE, META, Access, Offer, access_of
+from campus.pricing import FREE, META, Access, Offer, access_of
 from twins import Operation, operations_of, route
 
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'

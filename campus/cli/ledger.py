@@ -22,7 +22,7 @@ from campus.payments.ledger import Accounts, Period, Revenue
 from campus.payments.reconciler import Resolution
 from campus.payments.setup import Payments, payments_of
 from campus.payments.tables import LedgerRow
-from campus.tool_access import Price
+from campus.pricing import Price
 
 T = TypeVar("T")
 Since = Annotated[date | None, Parameter(help="The first UTC day, YYYY-MM-DD; default: that of the first entry.")]

@@ -13,7 +13,7 @@ import anyio
 import httpcore
 import httpx
 
-from campus.outbound.connect import AT_ONCE, GuardedNetwork, Resolve, Resolver, system_resolver
+from campus.outbound.public_hosts import AT_ONCE, GuardedNetwork, Resolve, Resolver, system_resolver
 from campus.outbound.url_rules import PORTS, UrlRules
 
 EXCHANGE_SECONDS = 10.0

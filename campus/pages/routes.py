@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from campus.alerts import TokenBuckets
 from campus.directory import Directory
-from campus.http.pages import not_found, own_page
+from campus.http.service_routes import not_found, own_page
 from campus.layout.accept import form_for
 from campus.layout.renderer import Layout
 from campus.pages.keys import PATH, KeyPages

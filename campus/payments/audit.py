@@ -20,8 +20,8 @@ from campus.payments.chain import TRANSFER, Chain, Transfer, amount_of, income_f
 from campus.payments.node import Log, RpcUnavailable
 from campus.payments.reconciler import UnprovenPayments
 from campus.payments.tables import PaymentRow
+from campus.pricing import Price
 from campus.storage import Storage
-from campus.tool_access import Price
 
 WALLET_BLOCKS_PER_QUERY = 10_000
 """Blocks per eth_getLogs of one wallet's transfers: they are few, and most nodes allow so many blocks."""

@@ -11,8 +11,8 @@ from sqlalchemy import select as select_columns
 from sqlmodel import col, select
 
 from campus.payments.tables import LedgerRow, PaymentRow
+from campus.pricing import Price
 from campus.storage import Storage
-from campus.tool_access import Price
 
 Event = Literal[
     "offered",

@@ -12,8 +12,8 @@ from campus.payments.bazaar import http_extension, mcp_extension
 from campus.payments.networks import Network
 from campus.payments.payment import Sale
 from campus.payments.wire import encoded
+from campus.pricing import Offer, Price
 from campus.secrets import HOW_TO_MAKE_A_KEY
-from campus.tool_access import Offer, Price
 from twins import FieldError, Operation, Problem, invalid_request, pointer_to
 
 SCHEME = "exact"

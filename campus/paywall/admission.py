@@ -11,8 +11,8 @@ from campus.caller import Caller, Credential, Frame
 from campus.directory import ProductEntry
 from campus.keys.keyring import KeyRing
 from campus.observability import utc_text
+from campus.pricing import Offer
 from campus.site import CALLER
-from campus.tool_access import Offer
 from twins import Problem
 
 ALL = "all"

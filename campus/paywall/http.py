@@ -9,8 +9,8 @@ from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import idempotency_key_in, payment_in_headers, receipt_headers
 from campus.paywall.admission import Paywall
 from campus.paywall.payment_gate import PaymentGate
+from campus.pricing import Offer
 from campus.site import ROUTE, SITE, Site
-from campus.tool_access import Offer
 from twins import Answer, Call, Gate, Problem, json_answer
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from campus.errors import EXPLAINED_AT, StorageUnavailable, storage_unavailable
 from campus.payments.terms import PaymentRequired
 from campus.paywall.admission import ADMISSION, Paywall
 from campus.paywall.mcp_payments import PaidCalls
+from campus.pricing import Offer
 from campus.site import ROUTE, SITE, Site
-from campus.tool_access import Offer
 from twins import ArgumentChecker, McpCall, McpResult, Problem, ServerAnswers, problem_of_failure, unstorable_reason, with_meta
 
 PROBLEM_FIELDS: Mapping[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from pydantic_core import from_json, to_json
 from campus.payments.payment import PaidAnswer, StoredAnswer
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
 from campus.paywall.payment_gate import PaymentGate
-from campus.tool_access import Offer
+from campus.pricing import Offer
 from twins import ArgumentChecker, McpCall, McpResult, Problem, require_storable, unstorable_reason, with_meta
 
 CONTENT: TypeAdapter[list[mcp_types.ContentBlock]] = TypeAdapter(list[mcp_types.ContentBlock])

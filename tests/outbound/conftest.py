@@ -25,8 +25,8 @@ from cryptography.x509.oid import NameOID
 from pydantic import SecretStr
 
 from campus import GuardedClient, Mail
-from campus.outbound.connect import Connection
 from campus.outbound.http_clients import guarded_client
+from campus.outbound.public_hosts import Connection
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 OWN_URL = "https://campus.dev"

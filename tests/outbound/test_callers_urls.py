@@ -15,7 +15,7 @@ from outbound.conftest import Names, Network, OpenClient, OpenReceiver
 from patience import patience
 
 from campus import TargetRefused
-from campus.outbound.connect import Resolver
+from campus.outbound.public_hosts import Resolver
 
 pytestmark = pytest.mark.anyio
 HOOK, PUBLIC = "hooks.good.dev", "93.184.215.14"

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from outbound.conftest import Network
 
 from campus import GuardedClient, TargetRefused
-from campus.outbound.connect import special_network
 from campus.outbound.http_clients import guarded_client
+from campus.outbound.public_hosts import special_network
 from campus.outbound.url_rules import UrlRules
 
 pytestmark = pytest.mark.anyio

@@ -18,8 +18,8 @@ from recorder.recorders import OpenRecorder, Recorder
 
 from buildings.recorder.registration import CONCURRENT_CHECKS
 from campus.alerts.turns import WAITS
-from campus.outbound.connect import AT_ONCE, GuardedNetwork, Resolver, system_resolver
 from campus.outbound.http_clients import GuardedClient, guarded_client
+from campus.outbound.public_hosts import AT_ONCE, GuardedNetwork, Resolver, system_resolver
 from campus.outbound.url_rules import UrlRules
 from campus.testing import ORIGIN
 

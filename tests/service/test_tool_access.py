@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from campus import access, free
 from campus.catalog.server import ToolOverrides
 from campus.config import BuildingTable, ToolTable
-from campus.tool_access import Price, access_of
+from campus.pricing import Price, access_of
 
 
 @given(st.integers(1, 10**12))

@@ -8,7 +8,7 @@ from x402.mechanisms.evm.v1.constants import V1_NETWORK_CHAIN_IDS
 from campus.errors import ConfigError
 from campus.payments.networks import NETWORKS, Network, id_of_legacy, network_of
 from campus.payments.terms import Payee
-from campus.tool_access import Price
+from campus.pricing import Price
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.title)

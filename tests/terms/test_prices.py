@@ -20,8 +20,8 @@ from campus import Building
 from campus.app import Campus, assemble
 from campus.asgi import open_app
 from campus.config import Config
+from campus.pricing import Price, access_of
 from campus.testing import ORIGIN
-from campus.tool_access import Price, access_of
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[2]
