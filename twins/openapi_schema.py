@@ -151,7 +151,7 @@ def _arms_or_null(arms: Sequence[Schema]) -> list[Schema]:
 
 def without_own_title(name: str, schema: Any) -> Any:
     """A member's schema without the title that pydantic makes from the member's name."""
-    if isinstance(schema, Mapping) and schema.get("title") == name.replace("_", " ").title():
+    if isinstance(schema, dict) and schema.get("title") == name.replace("_", " ").title():
         return {key: value for key, value in schema.items() if key != "title"}
     return schema
 
@@ -171,36 +171,75 @@ def without_null(schema: Mapping[str, Any]) -> Schema:
     return found
 
 
+class Definitions:
+    """What a schema defines under `$defs`, each converted once and without its title; references keep the definitions' own names."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self.root = root
+        self.own: Mapping[str, Any] = root.get("$defs", {})
+        self._converted: dict[str, Schema] = {}
+        self._named: dict[str, frozenset[str]] = {}
+
+    def converted(self, name: str) -> Schema:
+        if name not in self._converted:
+            self._converted[name] = _untitled(to_3_0(self.own[name]))
+        return self._converted[name]
+
+    def reached(self, schema: Any) -> list[str]:
+        """The names of the definitions that a schema refers to, directly or through others; sorted."""
+        found: set[str] = set()
+        waiting = {*_references(schema)}
+        while waiting:
+            name = waiting.pop()
+            if name in self.own and name not in found:
+                found.add(name)
+                waiting |= self._named_by(name)
+        return sorted(found)
+
+    def source(self, name: str) -> dict[str, Schema]:
+        """A definition with everything it refers to, so that equal schemas of different documents are equal."""
+        return {each: self.converted(each) for each in {name, *self.reached(self.own[name])}}
+
+    def _named_by(self, name: str) -> frozenset[str]:
+        if name not in self._named:
+            self._named[name] = frozenset(_references(self.own[name]))
+        return self._named[name]
+
+
 class Components:
     """Collects schemas while a document is made; `schemas` is the content of components/schemas."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.schemas: dict[str, Any] = {PROBLEM: problem_schema(), **given}
         self._sources: dict[str, Any] = {}
+        self._definitions: dict[int, Definitions] = {}  # by the identity of the schema, which its entry keeps
 
     def inline(self, schema: Mapping[str, Any], operation: Operation) -> Schema:
         """An argument's schema in OpenAPI's dialect, to be written where it is used; the schemas that it refers to become components."""
-        return to_3_0(schema, self._names_for(schema, operation.tool.parameters, operation).__getitem__)
+        names = self._names_for(schema, self._definitions_of(operation.tool.parameters), operation)
+        return to_3_0(schema, names.__getitem__)
 
     def named(self, name: str, schema: Mapping[str, Any], operation: Operation) -> Schema:
         """Add a whole schema as a component with this name or a longer one; returns the reference to it."""
-        definitions = schema.get("$defs", {})
-        names = self._names_for(schema, schema, operation)
+        definitions = self._definitions_of(schema)
+        names = self._names_for(schema, definitions, operation)
         whole = _untitled(to_3_0(schema))
         # a recursive schema is one of its own definitions
-        own = next((names[each] for each in names if _untitled(to_3_0(definitions[each])) == whole), None)
+        own = next((names[each] for each in names if definitions.converted(each) == whole), None)
         if own is None:
-            own = self._name(name, _source_of({**definitions, "": schema}, [""]), operation)
-            self.schemas[own] = _untitled(to_3_0(schema, names.__getitem__))
+            source = {each: definitions.converted(each) for each in names} | {"": whole}
+            own = self._name(name, source, operation)
+            self.schemas[own] = _renamed(schema, whole, names)
         return {"$ref": f"#/components/schemas/{own}"}
 
-    def _names_for(self, schema: Mapping[str, Any], root: Mapping[str, Any], operation: Operation) -> dict[str, str]:
+    def _definitions_of(self, root: Mapping[str, Any]) -> Definitions:
+        return self._definitions.setdefault(id(root), Definitions(root))
+
+    def _names_for(self, schema: Mapping[str, Any], definitions: Definitions, operation: Operation) -> dict[str, str]:
         """The component names of all definitions that a schema refers to, directly or not; adds these components."""
-        definitions = root.get("$defs", {})
-        reached = _reached(schema, definitions)
-        names = {name: self._name(name, _source_of(definitions, [name]), operation) for name in reached}
+        names = {name: self._name(name, definitions.source(name), operation) for name in definitions.reached(schema)}
         for name, own in names.items():
-            self.schemas[own] = _untitled(to_3_0(definitions[name], names.__getitem__))
+            self.schemas[own] = _renamed(definitions.own[name], definitions.converted(name), names)
         return names
 
     def _name(self, wanted: str, source: Any, operation: Operation) -> str:
@@ -235,26 +274,15 @@ def _untitled(schema: Schema) -> Schema:
     return {key: value for key, value in schema.items() if key != "title"}
 
 
-def _source_of(definitions: Mapping[str, Any], names: list[str]) -> dict[str, Schema]:
-    """Definitions with everything they refer to, so that equal schemas of different documents are equal."""
-    reached = {*names}.union(*(_reached(definitions[name], definitions) for name in names))
-    return {name: _untitled(to_3_0(definitions[name])) for name in sorted(reached)}
-
-
-def _reached(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
-    """The names of the definitions that a schema refers to, directly or through others."""
-    found: set[str] = set()
-    waiting = [schema]
-    while waiting:
-        for name in _references(waiting.pop()):
-            if name in definitions and name not in found:
-                found.add(name)
-                waiting.append(definitions[name])
-    return found
+def _renamed(schema: Mapping[str, Any], converted: Schema, names: Mapping[str, str]) -> Schema:
+    """A converted schema with its references renamed; most documents keep all names, and nothing is converted again."""
+    if all(name == own for name, own in names.items()):
+        return converted
+    return _untitled(to_3_0(schema, names.__getitem__))
 
 
 def _references(node: Any) -> Iterator[str]:
-    if isinstance(node, Mapping):
+    if isinstance(node, dict):
         reference = node.get("$ref")
         if isinstance(reference, str) and reference.startswith("#/$defs/"):
             yield reference.removeprefix("#/$defs/")
