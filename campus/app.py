@@ -31,7 +31,7 @@ from campus.jobs.run import SharedJobStore
 from campus.keys.keyring import BuildingKeys, KeyRing
 from campus.layout.renderer import Layout, template_folders
 from campus.observability import Counters
-from campus.outbound.http_clients import GuardedClient, feeds_client, guarded_client
+from campus.outbound.http_clients import GuardedClient, certificate_authorities, feeds_client, guarded_client
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail, open_mail
 from campus.payments.payment import PaymentService
@@ -128,7 +128,7 @@ async def assemble(
     refused. `job_command` returns the command that runs a job in a process of its own; without it, every job runs in this one.
     """
     with ThreadPoolExecutor(max_workers=1) as threads:
-        trust_made = threads.submit(httpx.create_ssl_context)  # once for all clients: it takes 20 ms
+        trust_made = threads.submit(certificate_authorities)
         plan = plan or await make_plan(config, installed or installed_buildings())
         mail = open_mail(config.mail, config.secrets.get(MAIL_PASSWORD), clock)
     trust = trust_made.result()

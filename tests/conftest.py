@@ -23,6 +23,10 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from patience import patience
 from tracing import import_packages, is_traced, untraced
 
+from campus.storage import sqlite
+from campus.storage.migrations import History
+
+REPOSITORY = Path(__file__).parents[1]
 RELEASE = "pginstall18"
 DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 READY_SECONDS = 30
@@ -74,6 +78,28 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 @pytest.fixture
 def anyio_backend() -> Literal["asyncio"]:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def migrated_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A new SQLite file with steps of this repository begins as a copy of the first: its steps take longer than most tests."""
+    made: dict[History, Path] = {}
+    folder = tmp_path_factory.mktemp("migrated")
+    upgrade = sqlite._upgrade
+
+    def copied(path: Path, history: History) -> None:
+        if path.exists() or not history.folder.is_relative_to(REPOSITORY):
+            upgrade(path, history)
+            return
+        if history not in made:
+            template = folder / f"{len(made)}.db"
+            upgrade(template, history)
+            made[history] = template
+        shutil.copyfile(made[history], path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite, "_upgrade", copied)
+        yield
 
 
 @dataclass

@@ -20,6 +20,7 @@ from campus.errors import CampusError, StorageError, one_line
 from campus.jobs import Task
 from campus.jobs.scheduler import process_name
 from campus.keys.keyring import KeyRing
+from campus.outbound.http_clients import certificate_authorities
 from campus.payments.audit import Audit, Wallet, report
 from campus.payments.chain import Chain
 from campus.payments.ledger import Ledger
@@ -247,7 +248,7 @@ async def open_payments(
     or reverses a payment.
     """
     # a client for each: calls that hang in the facilitator must not keep the chain from being asked
-    verify = trust or httpx.create_ssl_context()
+    verify = trust or certificate_authorities()
     async with httpx.AsyncClient(timeout=TIMEOUT, verify=verify) as client, httpx.AsyncClient(timeout=TIMEOUT, verify=verify) as node:
         facilitator = LazyFacilitator(client, url=settings.facilitator_url, network=settings.network, token=token)
         chain, ledger = Chain(node, settings.rpc_url), Ledger(storage, now=now)

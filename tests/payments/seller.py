@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any
 
-import httpx
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.config import PaymentsTable
+from campus.outbound.http_clients import certificate_authorities
 from campus.payments.audit import Findings
 from campus.payments.ledger import CHARGED
 from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
@@ -29,7 +29,7 @@ PRICE = 20_000
 URL = "https://campus.example/v1/cve/brief"
 SHORT = ChainTimeouts(proof=0.3, strict=0.5, search=0.3)
 """Of the sellers' calls with the chain, which shows at once what it will show."""
-TRUST = httpx.create_ssl_context()
+TRUST = certificate_authorities()
 """For all sellers: it takes 20 ms to make."""
 Run = Callable[[str], Any]
 Follow = Callable[[AsyncSession, str], Awaitable[None]]
