@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from urllib.parse import quote
 
 HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 BLOCKS = frozenset({"p", "div", "section", "article", "header", "dl", "dt", "dd", "details", "summary", "figure", "ul", "ol", "table"})
@@ -10,6 +11,9 @@ VOID = frozenset({"br", "hr", "img", "input", "meta", "link", "wbr"})
 CARDS = "cards"
 """The class of lists whose items are blocks with headings: they get no marks."""
 SPECIAL = re.compile(r"([\\`*_\[\]<>|])")
+BACKTICKS = re.compile(r"`+")
+IN_LINKS = "%/:?#@!$&'*+,;=[]~"
+"""Characters of an address that stay as they are; parentheses and blanks would end the link."""
 
 
 def markdown_of(html: str) -> str:
@@ -30,7 +34,7 @@ class _Converter(HTMLParser):
         self._in_main = 0
         self._omitted: list[str] = []
         self._code = False
-        self._pre = False
+        self._pre: int | None = None  # where the text of an open <pre> begins in `parts`
         self._links: list[str | None] = []
         self._lists: list[int | str | None] = []  # of each open list the next number, None for dashes, or CARDS
         self._cells = 0
@@ -59,7 +63,7 @@ class _Converter(HTMLParser):
     def handle_data(self, data: str) -> None:
         if not self._in_main or self._omitted:
             return
-        if self._pre:
+        if self._pre is not None:
             self.parts.append(data)
         elif self._code:
             self.parts.append(" ".join(data.split()).replace("`", "'"))
@@ -77,9 +81,8 @@ class _Converter(HTMLParser):
             case "li":
                 self.parts.append(self._item())
             case "pre":
-                self._pre = True
-                self.parts.append("\n\n```\n")
-            case "code" if not self._pre:
+                self._pre = len(self.parts)
+            case "code" if self._pre is None:
                 self._code = True
                 self.parts.append("`")
             case "a":
@@ -103,15 +106,17 @@ class _Converter(HTMLParser):
             case "ul" | "ol":
                 if self._lists:
                     self._lists.pop()
-            case "pre":
-                self._pre = False
-                self.parts.append("\n```\n\n")
-            case "code" if not self._pre:
+            case "pre" if self._pre is not None:
+                text = "".join(self.parts[self._pre :])
+                fence = max(["``", *BACKTICKS.findall(text)], key=len) + "`"  # longer than any in the text, which could end it
+                self.parts[self._pre :] = [f"\n\n{fence}\n{text}\n{fence}\n\n"]
+                self._pre = None
+            case "code" if self._pre is None:
                 self._code = False
                 self.parts.append("`")
             case "a":
                 target = self._links.pop() if self._links else None
-                self.parts.append(f"]({target})" if target else "]")
+                self.parts.append(f"]({quote(target, safe=IN_LINKS)})" if target else "]")
             case "strong" | "b" | "caption":
                 self.parts.append("**\n" if tag == "caption" else "**")
             case "th" | "td":

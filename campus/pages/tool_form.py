@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
-from twins import Operation
+from twins import Operation, Problem, read_json
 
 PREFIX = "argument."
 """Before the name of an argument in a form, so that no argument collides with the form's own fields."""
@@ -106,7 +106,10 @@ def sent_values(fields: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_values(arguments: Sequence[Argument]) -> dict[str, Any]:
-    """The arguments as JSON values. Text that is not of an argument's type is passed on as text, so that the tool's refusal explains it."""
+    """The arguments as JSON values.
+
+    Text that is not of an argument's type, or JSON that no call may contain, is passed on as text: the tool's refusal explains it.
+    """
     return {one.name: _read(one) for one in arguments if one.value}
 
 
@@ -115,8 +118,8 @@ def _read(argument: Argument) -> Any:
     if argument.kind == "text" or (argument.kind == "choice" and argument.type.startswith("string")):
         return text
     try:
-        return json.loads(text)
-    except ValueError:
+        return read_json(text.encode())
+    except Problem:
         return text
 
 

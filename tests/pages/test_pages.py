@@ -12,6 +12,7 @@ from pages.hostile import ALL_AT_ONCE, harm_in
 
 from buildings.gateway import building as gateway
 from campus.building import Page
+from campus.layout.markdown import markdown_of
 from campus.testing import TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
@@ -36,6 +37,13 @@ def campus(opened: TestCampus) -> TestCampus:
     """The same with a browser that was never here."""
     opened.http.cookies.clear()
     return opened
+
+
+def test_a_text_cannot_end_the_block_of_code_or_the_link_that_it_is_in_as_markdown() -> None:
+    code = markdown_of("<main><pre><code>a\n```\n# owned\n````</code></pre><p>after</p></main>")
+    assert code == "`````\na\n```\n# owned\n````\n`````\n\nafter\n"
+    link = markdown_of('<main><p><a href="https://x.example/a b) [owned](https://evil.example">page</a></p></main>')
+    assert link == "[page](https://x.example/a%20b%29%20[owned]%28https://evil.example)\n"
 
 
 def token_in(page: httpx.Response) -> str:
@@ -122,6 +130,14 @@ async def test_a_form_is_accepted_only_with_the_token_of_the_same_browser(campus
     assert token_in(other) != token
     await refused(data={"form_token": token})
     assert (await campus.http.post("/hook")).text == "hooked"
+
+
+@pytest.mark.parametrize("body", ["&".join("abcdef"[n % 6] for n in range(201)), "&" * 1_000_000], ids=["fields", "separators"])
+async def test_a_form_of_too_many_fields_is_refused_with_or_without_a_token(campus: TestCampus, body: str) -> None:
+    token = token_in(await campus.http.get("/log", headers=BROWSER))
+    for sent in (body, f"form_token={token}&{body}"):
+        answer = await campus.http.post("/log", content=sent, headers={"Content-Type": "application/x-www-form-urlencoded"})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
 
 
 async def test_with_https_the_cookie_is_bound_to_the_host_and_never_sent_in_the_open() -> None:

@@ -66,6 +66,16 @@ async def test_a_field_that_is_left_empty_is_left_out_and_a_wrong_one_is_explain
     assert 'value="long"' in page
 
 
+@pytest.mark.parametrize(
+    "text", ['"\\ud800"', '["\\ud800"]', "[" * 10_000, '{"a":' * 500, "1e999", "NaN", '"\\u0000"', "9" * 5_000], ids=lambda text: text[:9]
+)
+async def test_json_that_no_call_may_contain_is_refused_by_the_tool_and_breaks_no_page(campus: TestCampus, text: str) -> None:
+    status, shown, _ = await called(campus, "find", ship="Ada", tags=text)
+    assert (status, json.loads(shown)["code"]) == (422, "invalid_request")
+    for path, name in (("/tools/harbour/find", "tags"), ("/tools/recorder/heartbeat", "capsule")):
+        assert (await campus.http.get(path, params={name: text}, headers=HTML)).status_code == 200
+
+
 async def test_a_paid_tool_shows_its_refusal_and_runs_for_nobody_without_access(campus: TestCampus) -> None:
     for tool, arguments in (("secret_berth", {}), ("moor", {"ship": "Ada"})):
         status, shown, page = await called(campus, tool, **arguments)
