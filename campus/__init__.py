@@ -7,6 +7,7 @@ from campus.building import Building, Check, Job, Page, Service, Settings
 from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
 from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
+from campus.layout.events import EventStreams
 from campus.layout.renderer import pretty_json
 from campus.observability import origin_of
 from campus.outbound.http_clients import GuardedClient
@@ -27,6 +28,7 @@ __all__ = [
     "CurrentSite",
     "Directory",
     "Entropy",
+    "EventStreams",
     "GuardedClient",
     "Job",
     "JobFailed",

@@ -1,11 +1,12 @@
 """The fleet for people: /recorder lists a key's monitors and updates itself; a page per monitor has its timeline, capsules and buttons."""
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import unified_diff
+from difflib import SequenceMatcher
+from itertools import takewhile
 
-import anyio
+import anyio.to_thread
 from pydantic_core import to_json
 from sqlalchemy import select
 
@@ -13,7 +14,7 @@ from buildings.recorder.models import CapsuleAnswer, CapsuleView, Fleet, Registe
 from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import OWNERS
-from campus import Key, Problem, Request, Response, StreamingResponse, in_snapshot, pretty_json
+from campus import Key, Problem, Request, Response, in_snapshot, pretty_json
 
 FLEET = "/recorder"
 ACTIONS: Mapping[str, str] = {
@@ -24,12 +25,10 @@ ACTIONS: Mapping[str, str] = {
 }
 FIELDS = ("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email")
 NUMBERS = ("period_minutes", "grace_minutes")
-LOOK_SECONDS = 2.0
-"""How often a stream looks for changes, and whether the key is still valid."""
-STREAM_SECONDS = 600.0
-"""A stream ends after this time; the browser opens the next one by itself."""
-STREAMS_PER_KEY = 8
+WITHOUT_ACCESS = (402, 403)
 LONGEST_DIFFERENCE = 400
+"""Lines of two capsules that are compared, from the first that differs; a comparison takes time by the square of their number."""
+CONTEXT = 3
 SEVERAL = 100
 
 
@@ -55,14 +54,18 @@ async def _fleet_page(
     try:
         shown = await _fleet_of(request, site)
     except Problem as refusal:
+        if refusal.status not in WITHOUT_ACCESS:
+            raise
         data = {"ok": True, "signed_in": False, "detail": refusal.detail}
-        return site.page("no_fleet.html", request, data=data, refusal=refusal, signed_in=refusal.code != "access_required")
+        status, signed_in = refused.status if refused else 200, refusal.code != "access_required"
+        return site.page("no_fleet.html", request, data=data, status=status, refusal=refusal, signed_in=signed_in)
     return site.page(
         "fleet.html",
         request,
         data=shown,
         status=refused.status if refused else 200,
         fleet=shown,
+        seen=fingerprint_of(shown).hex(),
         refused=refused,
         given=given or {},
         most=MONITORS_PER_KEY,
@@ -114,19 +117,21 @@ async def act(request: Request, site: RecorderSite) -> Response:
 
 
 async def _monitor_page(request: Request, site: RecorderSite, refused: Problem | None = None) -> Response:
-    monitor_id = request.path_params["monitor_id"]
-    entry = next((one for one in (await _fleet_of(request, site)).monitors if one.monitor_id == monitor_id), None)
+    monitor_id, shown = request.path_params["monitor_id"], await _fleet_of(request, site)
+    entry = next((one for one in shown.monitors if one.monitor_id == monitor_id), None)
     if entry is None:
         raise Problem(404, "monitor_not_found", "no monitor of your key has this id; see /recorder")
     capsules = await _capsules_of(request, site, monitor_id)
+    texts, changes = await anyio.to_thread.run_sync(_compared, capsules)
     return site.page(
         "monitor.html",
         request,
         data={"monitor": entry, "capsules": capsules},
         status=refused.status if refused else 200,
         monitor=entry,
-        capsules=[(one, pretty_json(one.capsule)) for one in capsules],
-        differences=differences(capsules),
+        seen=fingerprint_of(shown).hex(),
+        capsules=list(zip(capsules, texts, strict=True)),
+        differences=changes,
         refused=refused,
     )
 
@@ -143,59 +148,51 @@ async def _capsules_of(request: Request, site: RecorderSite, monitor_id: str) ->
     return [*([answer.last] if answer.last else []), *answer.earlier]
 
 
-def differences(capsules: Sequence[CapsuleView]) -> list[Difference]:
-    """From each capsule to the one after it, the latest first."""
-    pairs = zip(capsules[1:], capsules[:-1], strict=True)
-    return [Difference(before, after, changed_lines(pretty_json(before.capsule), pretty_json(after.capsule))) for before, after in pairs]
+def _compared(capsules: Sequence[CapsuleView]) -> tuple[list[str], list[Difference]]:
+    """The text of each capsule, and what changed from each to the one after it, the latest first."""
+    texts = [pretty_json(one.capsule) for one in capsules]
+    pairs = zip(capsules[1:], capsules[:-1], texts[1:], texts[:-1], strict=True)
+    return texts, [Difference(before, after, changed_lines(old, new)) for before, after, old, new in pairs]
 
 
 def changed_lines(before: str, after: str) -> list[tuple[str, str]]:
-    """The lines that changed, with three lines around them; each with added, removed or same."""
-    lines = list(unified_diff(before.splitlines(), after.splitlines(), lineterm=""))[2:]
-    kinds = {"+": "added", "-": "removed"}
-    return [(kinds.get(line[:1], "same"), line) for line in lines[:LONGEST_DIFFERENCE]]
+    """The lines that changed, with three lines around them; each with added, removed or same. Of long texts only the first changes."""
+    old, new = before.splitlines(), after.splitlines()
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
+    start = max(same - CONTEXT, 0)
+    end = start + LONGEST_DIFFERENCE
+    lines = list(_hunks(old[start:end], new[start:end], start))[:LONGEST_DIFFERENCE]
+    is_cut = len(lines) == LONGEST_DIFFERENCE or (max(len(old), len(new)) > end and old != new)
+    return [*lines, ("same", "… and perhaps more, which is not compared")] if is_cut else lines
+
+
+def _hunks(old: Sequence[str], new: Sequence[str], start: int) -> Iterator[tuple[str, str]]:
+    """The changes as diff -u writes them; the texts begin after `start` lines."""
+    for group in SequenceMatcher(None, old, new).get_grouped_opcodes(CONTEXT):
+        (_, first, _, first_new, _), (_, _, last, _, last_new) = group[0], group[-1]
+        yield "same", f"@@ -{start + first + 1},{last - first} +{start + first_new + 1},{last_new - first_new} @@"
+        for kind, begin, end, begin_new, end_new in group:
+            if kind == "equal":
+                yield from (("same", f" {line}") for line in old[begin:end])
+                continue
+            yield from (("removed", f"-{line}") for line in old[begin:end])
+            yield from (("added", f"+{line}") for line in new[begin_new:end_new])
 
 
 async def events(request: Request, site: RecorderSite) -> Response:
     """Server-sent events: `changed` when the fleet changes in any way that its page shows, `ended` when the key no longer opens it."""
     caller = await site.admit(request, "fleet_status")
     lineage = caller.key.lineage if caller.key else caller.address
-    if site.state.streams[lineage] >= STREAMS_PER_KEY:
-        raise Problem(
-            429, "too_many_streams", f"a key has at most {STREAMS_PER_KEY} streams of events; close one", headers={"Retry-After": "30"}
-        )
-    headers = {"Cache-Control": "private, no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_changes(request, site, lineage), media_type="text/event-stream", headers=headers)
+
+    async def fingerprint() -> bytes:
+        return fingerprint_of(await _fleet_of(request, site))
+
+    return site.state.streams.response(request, lineage, fingerprint, stopping=site.stopping)
 
 
-async def _changes(request: Request, site: RecorderSite, lineage: str) -> AsyncIterator[bytes]:
-    site.state.streams[lineage] += 1
-    try:
-        yield b"retry: 2000\n\n"
-        known = b""
-        with anyio.move_on_after(STREAM_SECONDS):
-            while not site.stopping.is_set():
-                try:
-                    seen = await _fingerprint(request, site)
-                except Problem as refused:
-                    yield b"event: ended\ndata: \n\n" if refused.status in (402, 403) else b": not available at the moment\n\n"
-                    if refused.status in (402, 403):
-                        return
-                else:
-                    yield b": \n\n" if seen == known else b"event: changed\ndata: \n\n" if known else b"event: ready\ndata: \n\n"
-                    known = seen
-                with anyio.move_on_after(LOOK_SECONDS):
-                    await site.stopping.wait()
-    finally:
-        site.state.streams[lineage] -= 1
-        if not site.state.streams[lineage]:
-            del site.state.streams[lineage]
-
-
-async def _fingerprint(request: Request, site: RecorderSite) -> bytes:
+def fingerprint_of(fleet: Fleet) -> bytes:
     """A digest of all that the page of the fleet shows; the uptime, which changes all the time, is left out."""
-    shown = await _fleet_of(request, site)
-    parts = [one.model_copy(update={"uptime": None}) for one in shown.monitors]
+    parts = [one.model_copy(update={"uptime": None}) for one in fleet.monitors]
     return hashlib.sha256(to_json(parts)).digest()
 
 

@@ -20,7 +20,7 @@ PROBLEMS: Mapping[str, str] = {
     "monitor_limit_reached": "The key, or without a key the address at this host, has the maximum number of monitors. Delete one first.",
     "too_many_registrations": "This key or address sent too many registrations in a minute. Try again after the time in Retry-After.",
     "target_refused": "The webhook's address breaks a rule; `detail` names it.",
-    "too_many_streams": "The key has the maximum number of open event streams. Close a page that shows the fleet.",
+    "too_many_streams": "The key, or all keys together, have the maximum number of open event streams. Close a page that shows them.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
     TOO_MANY_BEATS: "The monitor sent too many beats in this minute. Send the next one after the time in Retry-After.",
     "too_many_confirmations": "The key has had the maximum number of confirmation e-mails sent today. Continue tomorrow.",

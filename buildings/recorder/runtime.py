@@ -2,7 +2,6 @@
 
 import logging
 import secrets
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from buildings.recorder.registration import RegistrationLimits
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, SweepResult, last_tick, sweep_at_each
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OUTBOX
-from campus import Entropy, GuardedClient, Problem, Site, StorageUnavailable, in_snapshot, in_transaction
+from campus import Entropy, EventStreams, GuardedClient, Problem, Site, StorageUnavailable, in_snapshot, in_transaction
 from campus.alerts import AlertLimits, Channel, Discord, Dispatcher, Email, Webhook, open_dispatcher
 
 log = logging.getLogger(__name__)
@@ -38,7 +37,7 @@ class Runtime:
     """`beat` returns the outcome of a beat once it is on disk, `sweep` the outcome of a sweep. The database has one writer for both.
 
     `checks` is the client that checks webhooks at registration. It resolves names in its own threads, so that a name server that
-    does not answer delays no alerts. `streams` counts the open event streams of each key.
+    does not answer delays no alerts. `streams` are the open event streams of each key.
     """
 
     beat: Callable[[Beat], Awaitable[BeatOutcome]]
@@ -48,7 +47,7 @@ class Runtime:
     registration_limits: RegistrationLimits
     dispatcher: Dispatcher
     entropy: Entropy = secrets.token_bytes
-    streams: Counter[str] = field(default_factory=Counter)
+    streams: EventStreams = field(default_factory=EventStreams)
 
 
 class LimitedBeats:

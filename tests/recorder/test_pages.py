@@ -1,14 +1,21 @@
 """The fleet's pages: what they show of monitors, their buttons, and that each key sees its own fleet only."""
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 
+import anyio
 import httpx
 import pytest
 from pages.hostile import ALL_AT_ONCE, harm_in
+from patience import patience
 from recorder.receivers import Receiver
 from recorder.recorders import OpenRecorder, Recorder
+from starlette.types import Message
 
 from buildings.recorder.pages import changed_lines
+from campus import EventStreams
 
 pytestmark = pytest.mark.anyio
 HTML = {"Accept": "text/html"}
@@ -100,7 +107,113 @@ async def test_what_a_registration_lacks_is_said_beside_the_form_which_keeps_wha
             assert harm_in(page.text) == []
 
 
+@dataclass
+class Stream:
+    """The events that a browser has received."""
+
+    status: int = 0
+    text: str = ""
+    arrived: anyio.Event = field(default_factory=anyio.Event)
+
+    async def send(self, message: Message) -> None:
+        self.status = message.get("status", self.status)
+        self.text += message.get("body", b"").decode()
+        self.arrived.set()
+        self.arrived = anyio.Event()
+
+    async def shows(self, words: str) -> str:
+        """Wait for the words; returns the id of the last event."""
+        with anyio.fail_after(patience(20)):
+            while words not in self.text:
+                await self.arrived.wait()
+        return re.findall(r"^id: (\w+)$", self.text, re.MULTILINE)[-1]
+
+
+@asynccontextmanager
+async def stream(recorder: Recorder, key: str, *, seen: str = "", last: str = "") -> AsyncIterator[Stream]:
+    """An open stream of events, until the block ends: then its browser hangs up. httpx would wait for the end of the response."""
+    hung_up, opened = anyio.Event(), Stream()
+    given = {"host": "campus.test", "authorization": f"Bearer {key}", **({"last-event-id": last} if last else {})}
+    scope = {
+        **{"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": "GET", "scheme": "http"},
+        **{"path": "/recorder/events", "raw_path": b"/recorder/events", "query_string": f"seen={seen}".encode(), "root_path": ""},
+        **{"server": ("campus.test", 80), "client": ("127.0.0.1", 1)},
+        "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+    }
+
+    async def receive() -> Message:
+        await hung_up.wait()
+        return {"type": "http.disconnect"}
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(recorder.campus.app, scope, receive, opened.send)
+        with anyio.fail_after(patience(20)):
+            while not opened.status:
+                await opened.arrived.wait()
+        yield opened
+        hung_up.set()
+
+
+async def test_a_stream_says_what_changed_since_its_page_was_made_or_while_the_browser_was_away(
+    open_recorder: OpenRecorder, receiver: Receiver
+) -> None:
+    async with open_recorder() as recorder:
+        key = await recorder.campus.key("recorder")
+        monitor = await recorder.register(receiver.url(), key=key)
+        found = re.search(r"events\?seen=(\w+)", (await page_of(recorder, "/recorder", key)).text)
+        assert found is not None
+        async with stream(recorder, key, seen=found[1]) as same, stream(recorder, key) as first:
+            await first.shows("event: ready")
+            assert "event:" not in same.text
+        await recorder.beat(monitor)
+        async with stream(recorder, key, seen=found[1]) as later:
+            newest = await later.shows("event: changed")
+        assert newest != found[1]
+        async with stream(recorder, key, seen=found[1], last=newest) as back, stream(recorder, key) as first:
+            await first.shows("event: ready")
+            assert "event:" not in back.text
+        on_page = re.search(r"events\?seen=(\w+)", (await page_of(recorder, f"/recorder/{monitor['monitor_id']}", key)).text)
+        assert on_page is not None
+        assert on_page[1] == newest
+
+
+async def test_a_stream_ends_with_its_key_and_a_browser_that_hangs_up_leaves_room_for_another(open_recorder: OpenRecorder) -> None:
+    async with open_recorder() as recorder:
+        key, other = await recorder.campus.key("recorder"), await recorder.campus.key("recorder")
+        streams = recorder.campus.site.state.streams = EventStreams(in_all=9)
+        async with AsyncExitStack() as stack:
+            many = [await stack.enter_async_context(stream(recorder, key)) for _ in range(8)]
+            await many[-1].shows("event: ready")
+            async with stream(recorder, key) as ninth:
+                assert ninth.status == 429
+            async with stream(recorder, other) as last:
+                assert last.status == 200
+                await last.shows("event: ready")
+                async with stream(recorder, other) as refused:
+                    assert refused.status == 429
+            await recorder.campus.service.keys.revoke(key)
+            for one in many:
+                await one.shows("event: ended")
+        assert len(streams) == 0
+
+
+async def test_a_page_of_the_fleet_tells_a_fault_from_a_missing_key(open_recorder: OpenRecorder) -> None:
+    async with open_recorder(settings={"tools": {"fleet_status": {"hidden": True}}}) as recorder:
+        key = await recorder.campus.key("recorder")
+        assert (await page_of(recorder, "/recorder", key)).status_code == 404
+    async with open_recorder() as recorder:
+        sent = await press(recorder, "/recorder", await recorder.campus.key("cve"), page="/tools/recorder/register_monitor", name="x")
+        assert (sent.status_code, "Sign in with your key" in sent.text) == (403, True)
+
+
 def test_a_difference_shows_the_changed_lines_and_is_cut_when_everything_changed() -> None:
     assert changed_lines("same", "same") == []
     assert changed_lines("a\nb", "a\nc") == [("same", "@@ -1,2 +1,2 @@"), ("same", " a"), ("removed", "-b"), ("added", "+c")]
-    assert len(changed_lines("\n".join(map(str, range(5_000))), "")) == 400
+    many = list(map(str, range(5_000)))
+    assert len(changed_lines("\n".join(many), "")) == 401
+    deep = changed_lines("\n".join(many), "\n".join([*many[:3_000], "new", *many[3_000:]]))
+    assert deep[0] == ("same", "@@ -2998,6 +2998,7 @@")
+    assert [line for line in deep if line[0] != "same"] == [("added", "+new")]
+    assert "not compared" in deep[-1][1]
+    hostile = ["\n".join(str(n * step % 181) for n in range(16_000)) for step in (7, 11)]  # many equal lines: hours for diff -u of them all
+    assert len(changed_lines(*hostile)) <= 401

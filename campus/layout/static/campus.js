@@ -76,9 +76,10 @@
       running = true;
       try {
         const answer = await fetched(location.href);
+        if (answer.status >= 500) throw new Error("not available");
         if (!answer.ok || answer.redirected) { source.close(); location.reload(); return; }
         swap(await answer.text(), part.id);
-      } catch { /* the next event tries again */ }
+      } catch { setTimeout(update, 5000); }
       running = false;
       if (again) { again = false; update(); }
     };
