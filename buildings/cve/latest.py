@@ -48,15 +48,15 @@ class ForecastAnswers:
 
 
 class Comparisons:
-    """The changes between the lists of two archived days, kept until the list changes."""
+    """The changes between two archived briefs, kept until the list changes."""
 
     def __init__(self, storage: Storage, archived: Callable[[date], Awaitable[Brief | None]]) -> None:
         self._storage, self._archived = storage, archived
-        self._changes: dict[tuple[date, date], Changes] = {}
+        self._changes: dict[tuple[date, int, date, int], Changes] = {}
 
     def clear(self) -> None:
-        """Forget them: a day may have another edition now."""
-        self._changes.clear()
+        """Forget them. What is being computed now is not kept."""
+        self._changes = {}
 
     async def window(self, from_day: date | None, to_day: date | None, *, start: date) -> tuple[Brief, Brief]:
         """The briefs of two days from `start` on: by default the newest and the one before. Problem 422 or 404 if there are none."""
@@ -76,15 +76,22 @@ class Comparisons:
         return old, new
 
     async def changes(self, before: Brief, after: Brief) -> Changes:
-        """The changes between two archived briefs; raises Problem 503 if what is archived beside them cannot be read."""
-        days = before.day, after.day
-        if days not in self._changes:
-            loaded = [(brief, await load_leading(self._storage, brief.day)) for brief in (before, after)]
-            old, new = (ArchivedDay(brief, *kept) for brief, kept in loaded if kept)
-            if len(self._changes) >= CACHED_CHANGES:
-                del self._changes[next(iter(self._changes))]
-            self._changes[days] = await anyio.to_thread.run_sync(changes_of, old, new)
-        return self._changes[days]
+        """The changes between two archived briefs; raises Problem 404 if the ranked set of one of the days was lost."""
+        kept, of_both = self._changes, (before.day, before.edition, after.day, after.edition)
+        if (found := kept.get(of_both)) is not None:
+            return found
+        old, new = await self._archived_day(before), await self._archived_day(after)
+        found = await anyio.to_thread.run_sync(changes_of, old, new)
+        if len(kept) >= CACHED_CHANGES:
+            del kept[next(iter(kept))]
+        kept[of_both] = found
+        return found
+
+    async def _archived_day(self, brief: Brief) -> ArchivedDay:
+        if (leading := await load_leading(self._storage, brief.day)) is None:
+            detail = f"the archive has the list of the date {brief.day}, but not the ranked set behind it; name another day"
+            raise Problem(404, "no_data_for_date", detail)
+        return ArchivedDay(brief, *leading)
 
 
 class Latest:
@@ -125,6 +132,7 @@ class Latest:
             self.nvd = nvd
             if self.real_edition:
                 self.edition, self._results, self._forecast_answers = replace(self.real_edition, nvd=nvd), None, None
+                self.feeds.clear()
         version, record_version = await newest_version(self._storage), await newest_record_version(self._storage)
         if record_version != self._record_version:
             self._record, self._record_version = await load_record(self._storage), record_version
@@ -164,12 +172,12 @@ class Latest:
 
     async def archived(self, day: date, edition: int | None = None) -> Brief | None:
         """A past day's brief as it was published: its newest edition, or the one with that number."""
-        wanted = day, edition
-        if wanted not in self._archive and (brief := await load_brief(self._storage, day, edition=edition)):
-            if len(self._archive) >= CACHED_BRIEFS:
-                del self._archive[next(iter(self._archive))]
-            self._archive[wanted] = brief
-        return self._archive.get(wanted)
+        kept, wanted = self._archive, (day, edition)
+        if (brief := kept.get(wanted)) is None and (brief := await load_brief(self._storage, day, edition=edition)):
+            if len(kept) >= CACHED_BRIEFS:
+                del kept[next(iter(kept))]
+            kept[wanted] = brief
+        return brief
 
     def forecast(self, now: datetime, *, full_list: Callable[[], str], record: str) -> ForecastAnswers:
         """The day's forecast; raises Problem 503 while there is none."""
@@ -196,7 +204,7 @@ class Latest:
         self._forecast, self._forecast_answers = forecast, None
         if self._record_version is None:
             self._record = None
-        self._archive.clear()
+        self._archive = {}  # what is being loaded now is not kept: it may be of an older edition
         self.comparisons.clear()
         self.feeds.clear()
 

@@ -4,7 +4,9 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlmodel import col, delete
 
+from buildings.cve.tables import EditionSet
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio
@@ -111,6 +113,21 @@ async def test_who_is_overtaken_is_told_so(publisher, open_test_campus, make) ->
         assert [one["reasons"] for one in found["entered"]] == [["listed"]]
         assert [(one["cve_id"], one["rank_after"], one["reasons"]) for one in found["left"]] == [("CVE-2021-1024", 26, ["overtaken"])]
         assert {tuple(one["reasons"]) for one in found["moved"]} == {("overtaken",)}
+
+
+async def test_a_day_whose_ranked_set_was_lost_is_refused_and_costs_nothing(publisher, open_test_campus, make) -> None:
+    clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        for day in (21, 22):
+            publisher.put(EPSS, make.epss_file(make.many_scores(2000), scored=f"2026-08-{day}T12:00:00Z"))
+            await campus.run("refresh", accept=True)
+            clock.move(timedelta(days=1))
+        async with campus.site.storage.write() as session:
+            await session.exec(delete(EditionSet).where(col(EditionSet.day) == date(2026, 8, 22)))
+        found = await campus.call("brief_changes", key="cve")
+        assert (found.status, found.code) == (404, "no_data_for_date")
+        assert "2026-08-22" in found.data["detail"]
+        assert (await campus.call("brief_change_counts")).status == 200
 
 
 def rank_of(entries: list[dict[str, Any]], cve_id: str) -> int:
