@@ -11,7 +11,9 @@ from buildings.cve.arguments import number_of, read_cve_id, read_day
 from buildings.cve.edition import Edition
 from buildings.cve.forecast_store import EarlierEpss, load_earlier_epss
 from buildings.cve.latest import CveSite
+from buildings.cve.models import Teaser
 from buildings.cve.ranking import RankedSet
+from buildings.cve.reader_feeds import is_free
 from buildings.cve.server import archived_brief, brief_teaser, cve_verdict, kev_fresh, top_cves_today
 from buildings.cve.store import all_days, load_leading
 from campus import Problem, Request, Response, Storage
@@ -48,7 +50,9 @@ class History:
 
 
 async def top_three(site: CveSite) -> str:
-    """Today's first three, for the start page."""
+    """Today's first three, for the start page; nothing if the operator sells them."""
+    if not is_free(site, "brief_teaser"):
+        return ""
     return site.part("top_three.html", teaser=await brief_teaser(site=site))
 
 
@@ -56,7 +60,7 @@ async def daily_list(request: Request, site: CveSite) -> Response:
     """The teaser, and with a key the 25 of today or of a past day with the week's additions. `?id=` leads to the page of a CVE."""
     if wanted := request.query_params.get("id", "").strip():
         return Response(status_code=303, headers={"Location": f"{LIST}/{read_cve_id(wanted)}"})
-    teaser = await brief_teaser(site=site)
+    teaser = await _teaser(request, site)
     day = request.query_params.get("day", "").strip()
     if day:
         brief, refusal = await _asked(request, site, "archived_brief", partial(archived_brief, read_day(day), site=site))
@@ -85,11 +89,18 @@ async def verdict(request: Request, site: CveSite) -> Response:
     cve_id = read_cve_id(request.path_params["cve_id"])
     found, refusal = await _asked(request, site, "cve_verdict", partial(cve_verdict, cve_id, site=site))
     if found is None:
-        teaser = await brief_teaser(site=site)
+        teaser = await _teaser(request, site)
         entry = next((one for one in teaser.teaser if one.cve_id == cve_id), None)
         data = {"ok": True, "cve_id": cve_id, "day": teaser.day, "teaser": entry}
         return site.page("cve_closed.html", request, data=data, cve_id=cve_id, entry=entry, teaser=teaser, refusal=refusal)
     return site.page("cve.html", request, data=found, verdict=found, cve_id=cve_id, history=await history_of(site))
+
+
+async def _teaser(request: Request, site: CveSite) -> Teaser:
+    """The teaser. Raises the refusal of brief_teaser if the operator sells it and the visitor has no access."""
+    if not is_free(site, "brief_teaser"):
+        await site.admit(request, "brief_teaser")
+    return await brief_teaser(site=site)
 
 
 async def _asked(

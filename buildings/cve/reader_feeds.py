@@ -21,6 +21,8 @@ async def public_feed(request: Request, site: CveSite) -> Response:
     subject, _, kind = name.rpartition(".")
     if subject not in ("teaser", "kev") or kind not in WRITERS:
         raise Problem(404, "no_such_feed", "there is no feed with that name; the feeds are: teaser.json, teaser.atom, kev.json, kev.atom")
+    if subject == "teaser" and not is_free(site, "brief_teaser"):
+        raise Problem(404, "no_such_feed", "the teaser is not free here, so that it has no feed")
     edition = site.state.shown()
     if (body := site.state.feeds.get(name)) is None:
         address = f"{site.url}/v1/feeds/{name}"
@@ -37,7 +39,7 @@ async def full_feed(request: Request, site: CveSite) -> Response:
     secret, name = request.path_params["secret"], request.path_params["name"]
     lineage = await lineage_of(site.storage, secret)
     end = await site.keys.end_of(lineage) if lineage else None
-    if end is None or end <= site.now():
+    if end is None or end <= site.now() or not _opens_list(site):
         raise Problem(404, "no_such_feed", "there is no feed at this address: it was revoked, or its key has ended; make a new one")
     kind = name.removeprefix("brief.")
     if kind not in MEDIA_TYPES or name == kind:
@@ -48,6 +50,18 @@ async def full_feed(request: Request, site: CveSite) -> Response:
     else:
         body = WRITERS[kind](brief_feed(brief, url=site.url, address=f"{site.url}/v1/feeds/{secret}/{name}"))
     return feed_response(request, body, media_type=MEDIA_TYPES[kind], cache=PRIVATE)
+
+
+def is_free(site: CveSite, tool: str) -> bool:
+    """Whether everyone may call a tool here: the operator may have set a price, or hidden it."""
+    entry = site.directory.tool(site.name, tool)
+    return entry is not None and entry.free
+
+
+def _opens_list(site: CveSite) -> bool:
+    """Whether the keys that may make a feed's address also open the full list, as the operator set their scopes."""
+    brief, maker = (site.directory.tool(site.name, name) for name in ("top_cves_today", "create_feed_url"))
+    return brief is not None and (brief.free or (maker is not None and brief.key_scope == maker.key_scope))
 
 
 def feed_response(request: Request, body: bytes, *, media_type: str, cache: str) -> Response:

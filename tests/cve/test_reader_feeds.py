@@ -7,6 +7,8 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
+from buildings.gateway import building as gateway
+
 pytestmark = pytest.mark.anyio
 
 KEV, EPSS = "/kev.json", "/epss.csv.gz"
@@ -110,3 +112,17 @@ async def test_a_reader_that_has_the_feed_is_told_so_until_the_list_changes(feed
         for name in ("brief.json", "teaser", "teaser.xml", "kev.csv", ".json", "kev.json/", "%2e%2e"):
             missing = await campus.http.get(f"/v1/feeds/{name}")
             assert (missing.status_code, missing.json()["code"] in ("no_such_feed", "not_found")) == (404, True), name
+
+
+async def test_what_the_operator_sells_is_on_no_page_and_in_no_feed(feeds, open_test_campus) -> None:
+    tools = {"brief_teaser": {"price": "0.01"}, "top_cves_today": {"scope": "gold"}}
+    async with open_test_campus(feeds.url, tools=tools, gateway=gateway) as campus:
+        await campus.run("refresh", accept=True)
+        key = await campus.key("cve")
+        names = [one["cve_id"] for one in (await campus.call("brief_teaser", key=key)).data["teaser"]]
+        made = (await campus.call("create_feed_url", key=key)).data["urls"]["csv"].removeprefix("http://campus.test")
+        refused = {"/v1/feeds/teaser.json": 404, "/v1/feeds/teaser.atom": 404, made: 404, "/cve": 402, f"/cve/{names[0]}": 402, "/": 200}
+        for path, status in refused.items():
+            answer = await campus.http.get(path, headers={"Accept": "text/html"})
+            assert (answer.status_code, [name for name in names[1:] if name in answer.text]) == (status, []), path
+        assert names[0] in (await campus.http.get("/cve", headers={"Authorization": f"Bearer {key}"})).text
