@@ -42,7 +42,8 @@ class Formats:
             return answer._replace(headers=headers)
         text: str = getattr(self.model.model_validate_json(answer.body), self.writers[chosen])()
         named = (b"content-type", f"{chosen}; charset=utf-8".encode())
-        return answer._replace(body=text.encode(), headers=tuple(named if header == JSON_HEADER else header for header in headers))
+        kept = (named if header == JSON_HEADER else header for header in headers if header[0] != b"etag")  # that is of the JSON
+        return answer._replace(body=text.encode(), headers=tuple(kept))
 
 
 def formats_of(tool: Tool) -> Formats | None:

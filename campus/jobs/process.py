@@ -53,7 +53,10 @@ async def run_in_process(command: Sequence[str]) -> Report:
         await _end(process)
     if status:
         raise JobFailed(f"its process {_end_of(status)}")
-    return Report(**json.loads(said))
+    try:
+        return Report(**json.loads(said))
+    except (ValueError, TypeError):
+        raise JobFailed("its process ended without a report; the log has the reason") from None
 
 
 async def _end(process: Process) -> None:

@@ -64,6 +64,11 @@ async def test_a_process_that_is_killed_fails_its_job() -> None:
         await run_in_process(child("dies"))
 
 
+async def test_a_process_that_ends_well_without_a_report_fails_its_job() -> None:
+    with pytest.raises(JobFailed, match="its process ended without a report"):
+        await run_in_process([sys.executable, "-c", "pass"])
+
+
 async def test_a_run_that_is_cancelled_ends_its_process(tmp_path: Path) -> None:
     file = tmp_path / "child"
     async with anyio.create_task_group() as tasks:

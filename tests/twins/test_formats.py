@@ -2,13 +2,14 @@
 
 from typing import Annotated, ClassVar
 
+import httpx
 import pytest
 from fastmcp import FastMCP
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from twins import openapi, operations_of, route
+from twins import attach, openapi, operations_of, route
 from twins.formats import preferred
 
 AVAILABLE = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
@@ -48,6 +49,22 @@ def test_the_preferred_format_is_chosen_and_json_if_none_fits(accept: str, chose
 @given(st.text())
 def test_any_accept_header_is_read(accept: str) -> None:
     assert preferred(accept, AVAILABLE) in (None, *AVAILABLE)
+
+
+@pytest.mark.anyio
+async def test_an_etag_belongs_to_one_format() -> None:
+    server = FastMCP("Reports")
+
+    @server.tool(annotations={"readOnlyHint": True}, meta=route("GET /v1/lines", cache="public"))
+    def lines() -> Lines:
+        """Count lines."""
+        return Lines(count=1)
+
+    app = attach(server)
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://t") as http:
+        json, text = [await http.get("/v1/lines", headers={"Accept": accept}) for accept in ("application/json", "text/csv")]
+    assert json.headers["etag"]
+    assert (text.text, text.headers.get("etag"), text.headers["vary"]) == ("count\r\n1\r\n", None, "Accept")
 
 
 @pytest.mark.anyio
