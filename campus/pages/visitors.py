@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.types import Message, Scope
 
-from campus.caller import Caller, Credential, Key
+from campus.caller import ABSENT, Caller, Credential, Key
 from campus.catalog.server import OpenBuilding
 from campus.keys.keyring import KeyRing
 from campus.keys.sessions import Sessions
@@ -23,7 +23,6 @@ from campus.site import Site
 from twins import Problem, RouteTable
 
 log = logging.getLogger(__name__)
-ABSENT = Credential("absent")
 STANDARD_MEMBERS = ("type", "title", "status", "detail", "code", "request_id", "errors", "headers")
 PASSED_ON = ("type", "http_version", "server", "client", "scheme", "root_path", "extensions", "asgi", "request_id", SIGNED_IN_KEY)
 """What the call of a page has in common with the request for the page; not its headers, such as its cookies."""
@@ -114,11 +113,14 @@ class Visitors:
         return messages[0]["status"], b"".join(message.get("body", b"") for message in messages[1:])
 
     async def usage(self, key: Key) -> dict[str, str]:
-        """What a key uses of each building that it opens, in a few words."""
+        """What a key uses of each building that it opens, in a few words. A building that fails is logged and left out."""
         found = {}
         for name, building in self.buildings.items():
             if (usage := building.loaded.building.usage) is not None and key.scope in (building.scope, ALL):
-                found[name] = await usage(self.sites[name], key)
+                try:
+                    found[name] = await usage(self.sites[name], key)
+                except Exception:  # a building's code may raise anything; the page shows the key and how to renew it
+                    log.exception("usage failed", extra={"building": name})
         return found
 
     async def highlights(self) -> Sequence[Markup]:

@@ -3,13 +3,16 @@
 import logging
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import httpx
 import pytest
 from pages.harbour import make_harbour
 from sqlmodel import select
 
+from campus import Key, Site
 from campus.keys.tables import SessionRow
 from campus.testing import Clock, TestCampus, open_campus
 
@@ -47,6 +50,16 @@ async def signed_in(campus: TestCampus, product: str = "harbour", **fields: str)
 async def is_signed_in(campus: TestCampus) -> bool:
     answer = await campus.http.get("/keys", headers={"Accept": "application/json"})
     return bool(answer.json()["signed_in"])
+
+
+async def test_a_building_that_cannot_say_what_a_key_uses_is_left_out_of_its_page(clock: Clock) -> None:
+    async def failing(site: Site[Any, Any], key: Key) -> str:
+        raise ConnectionResetError("the building's own server hung up")
+
+    async with open_campus(harbour=replace(make_harbour(), usage=failing), clock=clock) as campus:
+        await signed_in(campus)
+        page = await campus.http.get("/keys", headers=HTML)
+        assert (page.status_code, "Valid until" in page.text) == (200, True)
 
 
 async def test_a_signed_in_browser_calls_paid_tools_from_their_pages_until_it_signs_out(campus: TestCampus) -> None:
