@@ -55,7 +55,11 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a request's Authorization header contains; `key` is set if it is valid, expired or revoked."""
+    """What a request's Authorization header, or the session of its browser, contains; `key` is set if it is valid, expired or revoked."""
 
     state: CredentialState
     key: Key | None = None
+
+
+ABSENT = Credential("absent")
+"""The credential of a request without an Authorization header and without a session."""

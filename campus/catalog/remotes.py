@@ -23,8 +23,6 @@ from campus.errors import Unreachable, upstream_unavailable
 from campus.observability import origin_of, redacted
 from twins import Problem
 
-FIRST_SECONDS = 10.0
-"""How long the start of a campus waits for another server."""
 PROBE_SECONDS = 60.0
 """How long a later attempt waits: a command may have to download itself first."""
 BETWEEN_PROBES = 15.0

@@ -8,13 +8,12 @@ from hashlib import sha256
 
 from sqlmodel import col, delete, select
 
-from campus.caller import Credential, Key
+from campus.caller import ABSENT, Credential, Key
 from campus.keys.tables import KeyRow, SessionRow
 from campus.storage import Storage
 
 LONGEST_SESSION = timedelta(days=7)
 ID_LENGTH = 32
-ABSENT = Credential("absent")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-from campus.caller import Caller, Credential, Frame
+from campus.caller import ABSENT, Caller, Credential, Frame
 from campus.directory import ProductEntry
 from campus.keys.keyring import KeyRing
 from campus.observability import utc_text
@@ -18,7 +18,6 @@ from twins import Problem
 ALL = "all"
 REALM = 'Bearer realm="campus"'
 ADMISSION = "campus.admission"
-ABSENT = Credential("absent")
 SIGNED_IN_KEY = "campus.signed_in_key"
 """In the scope of a page's request: the Credential of its visitor, under which the page may call tools."""
 USELESS = frozenset(("unknown", "expired", "revoked"))
