@@ -158,17 +158,28 @@ def _compared(capsules: Sequence[CapsuleView]) -> tuple[list[str], list[Differen
 def changed_lines(before: str, after: str) -> list[tuple[str, str]]:
     """The lines that changed, with three lines around them; each with added, removed or same. Of long texts only the first changes."""
     old, new = before.splitlines(), after.splitlines()
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
-    start = max(same - CONTEXT, 0)
-    end = start + LONGEST_DIFFERENCE
-    lines = list(_hunks(old[start:end], new[start:end], start))[:LONGEST_DIFFERENCE]
-    is_cut = len(lines) == LONGEST_DIFFERENCE or (max(len(old), len(new)) > end and old != new)
-    return [*lines, ("same", "… and perhaps more, which is not compared")] if is_cut else lines
+    head = _equal(old, new)
+    tail = _equal(old[head:][::-1], new[head:][::-1])
+    start = max(head - CONTEXT, 0)
+    parts = [lines[start : len(lines) - max(tail - CONTEXT, 0)] for lines in (old, new)]
+    lines = list(_hunks(*parts, start=start))
+    if max(map(len, [*parts, lines])) > LONGEST_DIFFERENCE:
+        return [*lines[:LONGEST_DIFFERENCE], ("same", "… and perhaps more, which is not compared")]
+    return lines
 
 
-def _hunks(old: Sequence[str], new: Sequence[str], start: int) -> Iterator[tuple[str, str]]:
-    """The changes as diff -u writes them; the texts begin after `start` lines."""
-    for group in SequenceMatcher(None, old, new).get_grouped_opcodes(CONTEXT):
+def _equal(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many of the first lines are the same."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
+
+
+def _hunks(old: Sequence[str], new: Sequence[str], *, start: int) -> Iterator[tuple[str, str]]:
+    """The first changes as diff -u writes them; the texts begin after `start` lines."""
+    matcher = SequenceMatcher(None, old[:LONGEST_DIFFERENCE], new[:LONGEST_DIFFERENCE])
+    unknown = {"delete": len(new) > LONGEST_DIFFERENCE, "insert": len(old) > LONGEST_DIFFERENCE}
+    if (operations := matcher.get_opcodes()) and unknown.get(operations[-1][0]):
+        operations.pop()  # the other text may have these lines too, beyond what is compared
+    for group in matcher.get_grouped_opcodes(CONTEXT):
         (_, first, _, first_new, _), (_, _, last, _, last_new) = group[0], group[-1]
         yield "same", f"@@ -{start + first + 1},{last - first} +{start + first_new + 1},{last_new - first_new} @@"
         for kind, begin, end, begin_new, end_new in group:

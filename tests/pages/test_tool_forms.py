@@ -67,10 +67,10 @@ async def test_a_field_that_is_left_empty_is_left_out_and_a_wrong_one_is_explain
 
 
 @pytest.mark.parametrize(
-    "text", ['"\\ud800"', '["\\ud800"]', "[" * 10_000, '{"a":' * 500, "1e999", "NaN", '"\\u0000"', "9" * 5_000], ids=lambda text: text[:9]
+    "text", ['"\\ud800"', '["\\ud800"]', "[" * 10_000, '{"a":' * 500, "1e999", '"\\u0000"', "9" * 400], ids=lambda text: text[:9]
 )
 async def test_json_that_no_call_may_contain_is_refused_by_the_tool_and_breaks_no_page(campus: TestCampus, text: str) -> None:
-    status, shown, _ = await called(campus, "find", ship="Ada", tags=text)
+    status, shown, _ = await called(campus, "find", ship="Ada", length=text, tags=text)
     assert (status, json.loads(shown)["code"]) == (422, "invalid_request")
     for path, name in (("/tools/harbour/find", "tags"), ("/tools/recorder/heartbeat", "capsule")):
         assert (await campus.http.get(path, params={name: text}, headers=HTML)).status_code == 200
