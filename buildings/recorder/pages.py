@@ -163,7 +163,7 @@ def changed_lines(before: str, after: str) -> list[tuple[str, str]]:
     start = max(head - CONTEXT, 0)
     parts = [lines[start : len(lines) - max(tail - CONTEXT, 0)] for lines in (old, new)]
     lines = list(_hunks(*parts, start=start))
-    if max(map(len, [*parts, lines])) > LONGEST_DIFFERENCE:
+    if max(len(lines), *(len(part) for part in parts)) > LONGEST_DIFFERENCE:
         return [*lines[:LONGEST_DIFFERENCE], ("same", "… and perhaps more, which is not compared")]
     return lines
 
