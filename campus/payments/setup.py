@@ -239,17 +239,22 @@ async def open_payments(
     lease: Lease = LEASE,
     wait_seconds: float = WAIT_SECONDS,
     chain_timeouts: ChainTimeouts = DEFAULT_TIMEOUTS,
+    http_timeout: httpx.Timeout = TIMEOUT,
     trust: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Payments]:
     """Open payments on the campus's own storage. Neither the facilitator nor the node is asked for anything yet.
 
-    `token` is sent to the facilitator as a bearer token. `trust` verifies the certificates of both; the default is httpx's.
+    `token` is sent to the facilitator as a bearer token. `http_timeout` holds for a request to either of them, and `trust` verifies the
+    certificates of both.
     `on_settled(session, payment_id)`, `on_released` and `on_reversed` write what follows into the transaction that settles, releases
     or reverses a payment.
     """
     # a client for each: calls that hang in the facilitator must not keep the chain from being asked
     verify = trust or certificate_authorities()
-    async with httpx.AsyncClient(timeout=TIMEOUT, verify=verify) as client, httpx.AsyncClient(timeout=TIMEOUT, verify=verify) as node:
+    async with (
+        httpx.AsyncClient(timeout=http_timeout, verify=verify) as client,
+        httpx.AsyncClient(timeout=http_timeout, verify=verify) as node,
+    ):
         facilitator = LazyFacilitator(client, url=settings.facilitator_url, network=settings.network, token=token)
         chain, ledger = Chain(node, settings.rpc_url), Ledger(storage, now=now)
         leases = Leases(storage, process=process_name(), now=now, lease=lease)

@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any
 
+import httpx
+from patience import patience
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.config import PaymentsTable
-from campus.outbound.http_clients import certificate_authorities
 from campus.payments.audit import Findings
 from campus.payments.ledger import CHARGED
 from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
@@ -29,8 +30,6 @@ PRICE = 20_000
 URL = "https://campus.example/v1/cve/brief"
 SHORT = ChainTimeouts(proof=0.3, strict=0.5, search=0.3)
 """Of the sellers' calls with the chain, which shows at once what it will show."""
-TRUST = certificate_authorities()
-"""For all sellers: it takes 20 ms to make."""
 Run = Callable[[str], Any]
 Follow = Callable[[AsyncSession, str], Awaitable[None]]
 
@@ -234,7 +233,7 @@ async def open_seller(
             "on_settled": on_settled,
             "on_released": on_released,
             "on_reversed": on_reversed,
-            "trust": TRUST,
+            "http_timeout": httpx.Timeout(30.0, connect=patience(5)),
         }
         async with open_payments(around, storage, now=now, lease=lease, wait_seconds=wait_seconds, chain_timeouts=SHORT, **how) as payments:
             sellers.append(Seller(chain, facilitator, wallet, storage, now, payments, pay_to))
