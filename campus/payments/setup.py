@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from importlib import import_module
 from time import monotonic
 from types import ModuleType
@@ -250,11 +251,8 @@ async def open_payments(
     or reverses a payment.
     """
     # a client for each: calls that hang in the facilitator must not keep the chain from being asked
-    verify = trust or certificate_authorities()
-    async with (
-        httpx.AsyncClient(timeout=http_timeout, verify=verify) as client,
-        httpx.AsyncClient(timeout=http_timeout, verify=verify) as node,
-    ):
+    new_client = partial(httpx.AsyncClient, timeout=http_timeout, verify=trust or certificate_authorities())
+    async with new_client() as client, new_client() as node:
         facilitator = LazyFacilitator(client, url=settings.facilitator_url, network=settings.network, token=token)
         chain, ledger = Chain(node, settings.rpc_url), Ledger(storage, now=now)
         leases = Leases(storage, process=process_name(), now=now, lease=lease)
