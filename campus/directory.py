@@ -1,6 +1,6 @@
 """The directory: every open building with its tools, prices and addresses, as agents and pages are shown them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -69,17 +69,25 @@ class PaymentEntry(Entry):
 class Directory:
     """The entries of all open buildings. `payment` is None if only keys are accepted.
 
-    `trial` is the address of a free tool that a GET without arguments calls; None if there is none.
+    `trial` is the address of a free tool that a GET without arguments calls; None if there is none. `sign_in` has, by name, the
+    addresses of servers for clients that send no key of their own: there a person enters the key once.
     """
 
     def __init__(
-        self, name: str, url: str, products: Sequence[ProductEntry], payment: PaymentEntry | None = None, trial: str | None = None
+        self,
+        name: str,
+        url: str,
+        products: Sequence[ProductEntry],
+        payment: PaymentEntry | None = None,
+        trial: str | None = None,
+        sign_in: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.url = url
         self.products = tuple(products)
         self.payment = payment
         self.trial = trial
+        self.sign_in = dict(sign_in or {})
         self._buildings: dict[str, BuildingEntry] = {}
 
     def add(self, entry: BuildingEntry) -> None:
@@ -88,7 +96,7 @@ class Directory:
 
     def take(self, other: "Directory") -> None:
         """Replace the entries with those of another directory, after a building was opened late."""
-        self._buildings, self.trial = dict(other._buildings), other.trial
+        self._buildings, self.trial, self.sign_in = dict(other._buildings), other.trial, other.sign_in
 
     def buildings(self) -> tuple[BuildingEntry, ...]:
         """Every open building, in the order of campus.toml."""

@@ -1,9 +1,9 @@
-"""The gateway building: the free directory of all servers, tools and prices of this campus, and the start page."""
+"""The gateway building: the free directory of all servers, tools and prices of this campus, the start page, and /connect."""
 
-from buildings.gateway.pages import home
+from buildings.gateway.pages import connect, home
 from buildings.gateway.server import mcp
 from campus import Building, Page
 
 __all__ = ["building"]
 
-building = Building(mcp, pages=[Page("GET /", home)])
+building = Building(mcp, pages=[Page("GET /", home), Page("GET /connect", connect, label="Connect")])

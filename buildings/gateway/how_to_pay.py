@@ -1,15 +1,16 @@
 """How to pay: the steps to unlock paid tools with a key or with a payment per call, and the configuration of common MCP clients."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from campus import HOW_TO_MAKE_A_KEY, BuildingEntry, Directory
+from buildings.gateway.clients import ClientId, clients_of
+from campus import HOW_TO_MAKE_A_KEY, Directory
 
 SPEND_LIMIT, LEGACY_SPEND_LIMIT = Decimal("1"), Decimal("0.10")
 """US dollars: the default limit per payment of x402's own clients, and of those of its first version."""
+MOST_USED: frozenset[ClientId] = frozenset({"claude-code", "cursor", "vscode", "gemini-cli", "codex"})
 WHO_PAYS = (
     "Over HTTP, x402 client libraries do this for you (Python: wrapHttpxWithPayment of x402.http.clients.httpx; TypeScript: "
     "wrapFetchWithPayment of @x402/fetch). Over MCP, a client pays only if its own code signs the payment and sends it in "
@@ -102,7 +103,7 @@ def _limits(prices: Mapping[str, str]) -> str:
 
 
 class ClientSetup(BaseModel):
-    """The configuration for one MCP client."""
+    """The configuration of one MCP client with a key."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -111,30 +112,10 @@ class ClientSetup(BaseModel):
     text: str = Field(description="The command to run, or the text to write to the file.")
 
 
-def client_setups(entries: Sequence[BuildingEntry]) -> tuple[ClientSetup, ...]:
-    """The configuration of every open server; the key is only in those of servers with paid tools."""
-    return (
-        ClientSetup(client="Claude Code", where="shell", text="\n".join(_claude(entry) for entry in entries)),
-        ClientSetup(client="Cursor", where="~/.cursor/mcp.json", text=_json("mcpServers", entries, "url")),
-        ClientSetup(client="VS Code", where=".vscode/mcp.json", text=_json("servers", entries, "url", type="http")),
-        ClientSetup(client="Gemini CLI", where="~/.gemini/settings.json", text=_json("mcpServers", entries, "httpUrl")),
-        ClientSetup(client="Codex", where="~/.codex/config.toml", text="\n".join(_codex(entry) for entry in entries)),
+def client_setups(directory: Directory) -> tuple[ClientSetup, ...]:
+    """The configuration with a key of the clients that most callers use; how_to_connect has every client."""
+    return tuple(
+        ClientSetup(client=one.name, where=one.with_key.where, text=one.with_key.text)
+        for one in clients_of(directory)
+        if one.id in MOST_USED
     )
-
-
-def _claude(entry: BuildingEntry) -> str:
-    header = ' --header "Authorization: Bearer KEY"' if entry.key_scope else ""
-    return f"claude mcp add --transport http {entry.name} {entry.mcp}{header}"
-
-
-def _codex(entry: BuildingEntry) -> str:
-    key = f'\nbearer_token_env_var = "CAMPUS_{entry.name.upper()}_KEY"' if entry.key_scope else ""
-    return f'[mcp_servers.{entry.name}]\nurl = "{entry.mcp}"{key}'
-
-
-def _json(root: str, entries: Sequence[BuildingEntry], address: str, **more: str) -> str:
-    servers = {
-        entry.name: {**more, address: entry.mcp, **({"headers": {"Authorization": "Bearer KEY"}} if entry.key_scope else {})}
-        for entry in entries
-    }
-    return json.dumps({root: servers}, indent=2)

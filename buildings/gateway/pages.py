@@ -1,11 +1,12 @@
-"""The start page: what this service is, today's highlights, its tools and prices, how to add it to a client, and how to pay."""
+"""The start page, with today's highlights, the tools and their prices, clients and payment; and /connect, with every MCP client."""
 
 from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from buildings.gateway.how_to_pay import access_methods, client_setups
-from buildings.gateway.server import Buildings
+from buildings.gateway.clients import clients_of
+from buildings.gateway.how_to_pay import access_methods
+from buildings.gateway.server import Buildings, HowToConnect
 from campus import BuildingEntry, Directory, Request, Response, Site
 
 _made: WeakKeyDictionary[Directory, tuple[tuple[BuildingEntry, ...], Mapping[str, Any]]] = WeakKeyDictionary()
@@ -17,6 +18,12 @@ async def home(request: Request, site: Site) -> Response:
     return site.page("home.html", request, highlights=tuple(await site.highlights(request)), **_shown(site.directory))
 
 
+async def connect(request: Request, site: Site) -> Response:
+    """How to add the servers to every client; as JSON the same as how_to_connect."""
+    clients = clients_of(site.directory)
+    return site.page("connect.html", request, data=HowToConnect(clients=clients), clients=clients, products=site.directory.products)
+
+
 def _shown(directory: Directory) -> Mapping[str, Any]:
     entries = directory.buildings()
     known, shown = _made.get(directory, ((), {}))
@@ -24,7 +31,7 @@ def _shown(directory: Directory) -> Mapping[str, Any]:
         shown = {
             "data": Buildings(name=directory.name, url=directory.url, count=len(entries), buildings=entries),
             "buildings": entries,
-            "clients": client_setups(entries),
+            "clients": clients_of(directory),
             "ways": access_methods(directory),
             "products": directory.products,
             "trial": directory.trial,

@@ -1,17 +1,21 @@
-"""The MCP server of the gateway: three tools that describe the open buildings and how to pay."""
+"""The MCP server of the gateway: tools that describe the open buildings, how to pay, and how to add them to a client."""
+
+from typing import Annotated
 
 from fastmcp import FastMCP
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from buildings.gateway.clients import ClientId, McpClient, clients_of, read_client
 from buildings.gateway.how_to_pay import AccessMethod, ClientSetup, access_methods, client_setups
 from campus import BuildingEntry, CurrentSite, ProductEntry, Site, free
 
 mcp = FastMCP(
     "Campus gateway",
-    instructions="Directory of this service: its servers and tools, what they cost, and how to pay. Start with list_buildings.",
+    instructions="Directory of this service: its servers and tools, what they cost, and how to pay. Start with list_buildings; "
+    "how_to_connect adds the servers to a client.",
 )
 
-READ_ONLY = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 
 
 class Result(BaseModel):
@@ -37,8 +41,14 @@ class HowToPay(Result):
     doors: tuple[AccessMethod, ...] = Field(description="The two ways to unlock paid tools: a key, or a payment per call (x402).")
     products: tuple[ProductEntry, ...] = Field(description="All keys that can be bought.")
     clients: tuple[ClientSetup, ...] = Field(
-        description="How to add each server with a key to common MCP clients; replace KEY with your key."
+        description="How to add each server with a key to the MCP clients in widest use; how_to_connect has the others."
     )
+
+
+class HowToConnect(Result):
+    """How to add the servers to MCP clients."""
+
+    clients: tuple[McpClient, ...] = Field(description="The client that was named, or all.")
 
 
 class Offering(BaseModel):
@@ -84,8 +94,25 @@ async def how_to_pay(site: Site = CurrentSite()) -> HowToPay:
     Call it after a tool was refused, or before you buy. Returns the steps of each way, all keys with price and term, and
     the configuration that adds each server with a key to common MCP clients.
     """
-    entries = site.directory.buildings()
-    return HowToPay(doors=access_methods(site.directory), products=site.directory.products, clients=client_setups(entries))
+    return HowToPay(doors=access_methods(site.directory), products=site.directory.products, clients=client_setups(site.directory))
+
+
+@mcp.tool(title="How to add the servers to a client", annotations=READ_ONLY, meta=free())
+async def how_to_connect(
+    client: Annotated[
+        ClientId | None,
+        BeforeValidator(read_client),
+        Field(description="The MCP client that your user works with; without it, all clients are returned, which is long."),
+    ] = None,
+    site: Site = CurrentSite(),
+) -> HowToConnect:
+    """Return the exact commands, files and links that add every server of this service to an MCP client, without a key and with one.
+
+    Call it when your user wants these tools in another client, or has bought a key and does not know where to put it. Show the
+    text as it is. With a key, the text names an environment variable or the client's own secret storage, never the key: tell your
+    user to set it there, and not to send it to you.
+    """
+    return HowToConnect(clients=tuple(one for one in clients_of(site.directory) if client in (None, one.id)))
 
 
 @mcp.tool(title="About this service", annotations=READ_ONLY, meta=free())

@@ -38,7 +38,7 @@ class Tool:
     arguments: Mapping[str, str] = field(default_factory=dict)
 
 
-FREE = {"list_buildings", "how_to_pay", "about_service", "brief_teaser", "next_teaser", "next_record"}
+FREE = {"list_buildings", "how_to_pay", "how_to_connect", "about_service", "brief_teaser", "next_teaser", "next_record"}
 PAID = {
     "top_cves_today",
     "kev_fresh",
@@ -53,6 +53,7 @@ PAID = {
 }
 CALLS = {
     **{name: Tool(name, "/mcp", f"/v1/gateway/{name}") for name in ("list_buildings", "how_to_pay", "about_service")},
+    "how_to_connect": Tool("how_to_connect", "/mcp", "/v1/gateway/how_to_connect?client={client}", {"client": "cursor"}),
     "brief_teaser": Tool("brief_teaser", "/cve/mcp", "/v1/brief/teaser"),
     "top_cves_today": Tool("top_cves_today", "/cve/mcp", "/v1/brief/today"),
     "kev_fresh": Tool("kev_fresh", "/cve/mcp", "/v1/kev/fresh"),

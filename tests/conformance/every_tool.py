@@ -35,6 +35,7 @@ class Call:
 CALLS = (
     Call("list_buildings"),
     Call("how_to_pay"),
+    Call("how_to_connect", {"client": "cursor"}),
     Call("about_service"),
     Call("brief_teaser"),
     Call("top_cves_today"),

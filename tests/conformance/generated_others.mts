@@ -10,6 +10,7 @@ const read = async (name: string, call: Promise<{ data?: { ok?: boolean }; respo
 };
 await read("list_buildings", client.GET("/v1/gateway/list_buildings"));
 await read("how_to_pay", client.GET("/v1/gateway/how_to_pay"));
+await read("how_to_connect", client.GET("/v1/gateway/how_to_connect", { params: { query: { client: "cursor" } } }));
 await read("about_service", client.GET("/v1/gateway/about_service"));
 await read("list_products", client.GET("/v1/checkout/products"));
 const { error, response } = await client.POST("/v1/checkout/keys", { body: { product: "cve" } });

@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 FREE = (
-    *("/v1/gateway/list_buildings", "/v1/gateway/how_to_pay", "/v1/gateway/about_service"),
+    *("/v1/gateway/list_buildings", "/v1/gateway/how_to_pay", "/v1/gateway/about_service", "/v1/gateway/how_to_connect"),
     *("/v1/brief/teaser", "/v1/next/teaser", "/v1/next/record", "/v1/brief/changes/counts"),
 )
 PAID = ("/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/archive/{date}", "/v1/next", "/v1/cve/verdicts", "/v1/brief/changes")

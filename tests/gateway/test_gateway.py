@@ -58,7 +58,7 @@ async def test_how_to_pay_names_both_access_methods_every_product_and_the_client
     assert [(door["name"], door["open"]) for door in said["doors"]] == [("key", True), ("x402", False)]
     assert {product["name"]: product["scope"] for product in said["products"]} == {"gateway": "gateway", "library": "library", "all": "all"}
     claude = next(client["text"] for client in said["clients"] if client["client"] == "Claude Code")
-    assert 'library http://campus.test/library/mcp --header "Authorization: Bearer KEY"' in claude
+    assert "library http://campus.test/library/mcp --header 'Authorization: Bearer ${CAMPUS_KEY}'" in claude
     assert "gateway http://campus.test/gateway/mcp\n" in claude
 
 

@@ -186,7 +186,7 @@ async def test_the_start_page_shows_highlights_servers_prices_clients_and_a_comm
     assert '<h2 id="said">Highlight</h2>' in page
     assert "curl -s http://campus.test/v1/gateway/list_buildings" in page
     assert "claude mcp add --transport http harbour http://campus.test/harbour/mcp" in page
-    assert page.count("<summary>") == 5
+    assert page.count("<summary>") == 15
     assert "$19" in page
     assert (await campus.http.get("/")).json() == (await campus.http.get("/v1/gateway/list_buildings")).json()
 
