@@ -15,6 +15,7 @@ LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})")
 NAME_OF_HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_.])?")
 AS_ORIGIN = "write it as https://host or http://host:port, without a path or a user"
 AS_PAGE = "write it as https://host/path"
+AS_CONTACT = "write mailto:name@host, tel:+… or the https address of a page"
 AS_SHOP = "write it as https://host/path or mailto:name@host"
 
 
@@ -128,6 +129,15 @@ def read_shop(url: str) -> str:
     parts = _split(url, AS_SHOP)
     if not _is_of_web(parts) and not (parts.scheme == "mailto" and "@" in parts.path):
         raise ValueError(AS_SHOP)
+    return url
+
+
+def read_contact(url: str) -> str:
+    """Where people report something: a page with https, a mailbox or a telephone."""
+    parts = _split(url, AS_CONTACT)
+    is_page, is_direct = parts.scheme == "https" and bool(parts.hostname), parts.scheme in ("mailto", "tel") and bool(parts.path)
+    if not (is_page or is_direct) or not url.isprintable() or " " in url:
+        raise ValueError(AS_CONTACT)
     return url
 
 

@@ -19,9 +19,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from campus.alerts import TokenBuckets
 from campus.app import Campus
 from campus.catalog.loader import LoadedBuilding, RemoteServer
+from campus.catalog.plan import document_paths
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server, put_first
 from campus.config import DirectMode
+from campus.discovery.routes import LINKS, discovery_entries
 from campus.errors import EXPLAINED_AT, CampusError, Unreachable, upstream_unavailable
+from campus.http.documents import FIVE_MINUTES, Document
 from campus.http.edge import Edge, Router
 from campus.http.service_routes import own_routes, page_entry, pages_app
 from campus.layout.renderer import Link
@@ -33,10 +36,9 @@ from campus.paywall.http import gate
 from campus.paywall.mcp import McpPaywall, PaywallMiddleware, current_scope, refusal
 from campus.paywall.mcp_payments import PaidCalls
 from campus.paywall.payment_gate import PaymentGate
-from twins import ArgumentChecker, DirectMcp, Operation, RouteEntry, RouteTable, Twins, serve_schemas
+from twins import ArgumentChecker, DirectMcp, Operation, RouteTable, Twins, serve_schemas
 
 START, API, KEYS = "/", "/docs/api", "/keys"
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 TOOLS = "/v1/"
 """Below it are the tools' routes; pages there share their table, so that one path can have a page's methods and a tool's."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
@@ -128,8 +130,10 @@ class Endpoints:
         table = self._table = RouteTable.merged([*(self._twins[one.name].table for one in plan.opened), beside_tools])
         absent = [route for one in plan.closed for route in absent_routes(one, documents=plan.config.server.openapi)]
         exposed = [route for one in plan.opened if "routes" in one.loaded.table.expose for route in custom_routes(one.loaded.server)]
-        own = pages_app([*absent, *own_routes(plan.directory, plan.documents, plan.problems, layout), *exposed], plan.directory, layout)
-        documents = [RouteEntry(METHODS, path, own, f"the document {path}") for path in plan.documents]
+        own = pages_app([*absent, *own_routes(plan.directory, plan.problems, layout), *exposed], plan.directory, layout)
+        documents = [Document.json(document, cache=FIVE_MINUTES).route(path) for path, document in plan.documents.items()]
+        documents += discovery_entries(plan, now=self._campus.core.now)
+        layout.links = LINKS
         of_people = [entry for entry in entries if not entry.path.startswith(TOOLS)]
         has_start = any(entry.path == START for entry in of_people)
         own_pages = own_entries(
@@ -162,7 +166,8 @@ class Endpoints:
             await anyio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
             try:
-                return await open_server(loaded, per_call=self._campus.plan.pricing is not None, seconds=LATE_SECONDS)
+                plan = self._campus.plan
+                return await open_server(loaded, per_call=plan.pricing is not None, url=plan.config.url, seconds=LATE_SECONDS)
             except Unreachable:
                 remote.rejection = None
             except Exception as error:  # the server answers, but its tools cannot be served
@@ -258,7 +263,7 @@ def absent_routes(loaded: LoadedBuilding, *, documents: str) -> list[Route]:
     """
     name = loaded.name
     overridden = [table.route.rpartition(" ")[2] for table in loaded.table.tools.values() if table.route]
-    paths = [f"/v1/{name}", f"/v1/{name}/{{rest:path}}", f"/{name}/openapi.json", *overridden]
+    paths = [*document_paths(loaded), f"/v1/{name}/{{rest:path}}", *overridden]
     return [Route(path, _Absent()) for path in dict.fromkeys([*paths, *(["/openapi.json"] if documents == name else [])])]
 
 

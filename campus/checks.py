@@ -10,7 +10,8 @@ import anyio
 from campus.addresses import is_loopback
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
-from campus.config import ServerTable, WebTable
+from campus.config import ServerTable
+from campus.config_tables import WebTable
 from campus.errors import CampusError
 from campus.jobs import Scheduler, ServiceRunner
 from campus.outbound.mail import Mail

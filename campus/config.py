@@ -16,7 +16,6 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -24,16 +23,15 @@ from pydantic import (
 from campus.addresses import (
     LOOPBACK_PROXIES,
     Listen,
-    read_exempt_host,
     read_listen,
     read_listening_host,
     read_network,
-    read_number,
     read_origin,
     read_shop,
     read_web_address,
     url_host,
 )
+from campus.config_tables import DiscoveryTable, MailTable, StorageTable, Table, WebTable
 from campus.errors import ConfigError
 from campus.keys.sales import Term
 from campus.pricing import Price, read_access
@@ -55,18 +53,6 @@ def _as_text(price: Any) -> Any:
 
 
 PriceText = Annotated[str, BeforeValidator(_as_text)]
-
-
-class Table(BaseModel):
-    """Base of every table."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def is_no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse true and false for a number, before pydantic converts them to 1 and 0."""
-        return read_number(value, cls.model_fields[str(info.field_name)].annotation)
 
 
 def _read_admin(address: Any) -> Listen | None:
@@ -99,12 +85,6 @@ class ServerTable(Table):
         if self.admin is not None and self.admin.port == self.port and self.host in (self.admin.host, *EVERY_HOST):
             raise ValueError("admin and port are the same address; set a different one for each")
         return self
-
-
-class StorageTable(Table):
-    """[storage]: `sqlite:DIRECTORY`, relative to campus.toml, or `postgresql://user@host/database`."""
-
-    url: str = "sqlite:data"
 
 
 def _is_wallet(address: str) -> str:
@@ -146,26 +126,6 @@ class PaymentsTable(Table):
     def proved_above(self) -> int:
         """`prove_above` in the token's smallest unit."""
         return 0 if self.prove_above.strip("0.") == "" else Price.parse(self.prove_above).atomic
-
-
-class MailTable(Table):
-    """[mail]: the SMTP server that takes the service's e-mail; its password is CAMPUS_MAIL_PASSWORD."""
-
-    host: str = Field(pattern=r"^[A-Za-z0-9.:-]+$")
-    port: int = Field(default=587, ge=1, le=65535)
-    sender: str
-    """An address, or `Name <address>`."""
-    username: str | None = None
-    """Default: the sender's address, when there is a password."""
-    tls: Literal["implicit", "starttls", "none"] | None = None
-    """Default: implicit on port 465, starttls with a password, else whatever the server offers."""
-
-
-class WebTable(Table):
-    """[web]: the rules for URLs that callers send."""
-
-    allowed_hosts: frozenset[Annotated[str, AfterValidator(read_exempt_host)]] = frozenset()
-    """Exempt from the address rules, with http and any port too: for tests and local use."""
 
 
 class ProductTable(Table):
@@ -234,11 +194,12 @@ class Config(Table):
 
     server: ServerTable = ServerTable()
     storage: StorageTable = StorageTable()
-    products: dict[str, ProductTable] = {}
-    buildings: dict[Annotated[str, Field(pattern=NAME)], BuildingTable] = {}
+    products: dict[str, ProductTable] = Field(default_factory=dict)
+    buildings: dict[Annotated[str, Field(pattern=NAME)], BuildingTable] = Field(default_factory=dict)
     payments: PaymentsTable | None = None
     mail: MailTable | None = None
     web: WebTable = WebTable()
+    discovery: DiscoveryTable = DiscoveryTable()
     folder: Path = Field(default=Path(), exclude=True)
     secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)
 

@@ -27,7 +27,7 @@ from twins.openapi_document import openapi, problem_response
 from twins.operation import QUERY_METHODS, Operation, Parameter, operation_of
 from twins.parameter_decoding import resolve_reference
 from twins.problems import FieldError, Problem, invalid_request, pointer_to
-from twins.responses import Answer, json_answer, problem_answer, send_answer
+from twins.responses import Answer, etag_of, json_answer, or_not_modified, problem_answer, send_answer
 from twins.routes import RouteEntry, RouteTable
 from twins.tool_errors import problem_of_failure
 
@@ -52,11 +52,13 @@ __all__ = [
     "Twins",
     "Unstorable",
     "attach",
+    "etag_of",
     "invalid_request",
     "json_answer",
     "openapi",
     "operation_of",
     "operations_of",
+    "or_not_modified",
     "pointer_to",
     "problem_answer",
     "problem_of_failure",

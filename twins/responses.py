@@ -40,8 +40,12 @@ def json_answer(body: bytes, *, status: int = 200, cache: str | None = None) -> 
     """An answer of JSON bytes: with a strong ETag if it has a Cache-Control value; without one nobody may store it."""
     if cache is None:
         return Answer(status, body, (JSON_HEADER, PRIVATE))
-    etag = f'"{hashlib.sha256(body).hexdigest()}"'
-    return Answer(status, body, (JSON_HEADER, (b"cache-control", cache.encode("latin-1")), (b"etag", etag.encode())))
+    return Answer(status, body, (JSON_HEADER, (b"cache-control", cache.encode("latin-1")), (b"etag", etag_of(body).encode())))
+
+
+def etag_of(body: bytes) -> str:
+    """A strong entity tag for these bytes."""
+    return f'"{hashlib.sha256(body).hexdigest()}"'
 
 
 def or_not_modified(answer: Answer, scope: Scope) -> Answer:

@@ -20,7 +20,7 @@ GROUP = "campus.buildings"
 RESERVED = frozenset(
     {
         *(".well-known", "all", "campus", "docs", "errors", "healthz", "keys", "mcp", "metrics", "openapi", "readyz", "register"),
-        *("static", "tools", "v1"),
+        *("llms.txt", "robots.txt", "security.txt", "sitemap.xml", "static", "tools", "v1"),
     }
 )
 REMOTE_FORMS = '"module:server", {command = "…"} or {url = "https://…/mcp"}'

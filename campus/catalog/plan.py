@@ -78,23 +78,23 @@ async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
         found: dict[str, OpenBuilding | Exception | None] = dict.fromkeys(one.name for one in loaded)
         for one in loaded:
             if one.remote is None:
-                found[one.name] = await _opened(one, per_call=config.payments is not None)
+                found[one.name] = await _opened(one, config)
             else:
-                tasks.start_soon(_open_into, found, one, config.payments is not None)
+                tasks.start_soon(_open_into, found, one, config)
     if errors := [one for one in found.values() if isinstance(one, Exception)]:
         raise errors[0]
     opened = [one for one in found.values() if isinstance(one, OpenBuilding)]
     return plan_of(config, opened, [one for one in loaded if found[one.name] is None])
 
 
-async def _open_into(found: dict[str, OpenBuilding | Exception | None], loaded: LoadedBuilding, per_call: bool) -> None:
-    found[loaded.name] = await _opened(loaded, per_call=per_call)
+async def _open_into(found: dict[str, OpenBuilding | Exception | None], loaded: LoadedBuilding, config: Config) -> None:
+    found[loaded.name] = await _opened(loaded, config)
 
 
-async def _opened(loaded: LoadedBuilding, *, per_call: bool) -> OpenBuilding | Exception | None:
+async def _opened(loaded: LoadedBuilding, config: Config) -> OpenBuilding | Exception | None:
     """None when its server does not answer. An error is returned, since the task group would wrap it."""
     try:
-        return await open_server(loaded, per_call=per_call)
+        return await open_server(loaded, per_call=config.payments is not None, url=config.url)
     except Unreachable:
         return None
     except Exception as error:
@@ -121,7 +121,7 @@ def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuildin
     taken = {("POST", mcp_path_of(one)): ("the MCP endpoint of", one.name) for one in loaded}
     if len(taken) < len(loaded):
         raise ConfigError("two buildings have the same path in campus.toml; give each a different one")
-    own = {"/openapi.json", "/v1/openapi.json", *(f"/v1/{one.name}" for one in opened), *(f"/{one.name}/openapi.json" for one in opened)}
+    own = {"/openapi.json", "/v1/openapi.json", *(path for one in loaded for path in document_paths(one))}
     for kind, owner, methods, path in _routes(opened):
         if path in own or path.split("/")[1] in RESERVED - {"v1"}:
             raise LoadError(f"route {path} of {kind} {owner} is used by campus itself; choose a different route")
@@ -129,6 +129,12 @@ def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuildin
             if other := taken.get((method, path)):
                 raise LoadError(f'route "{method} {path}" is used by {_both(other, (kind, owner))}; give one of them a different route')
             taken[method, path] = kind, owner
+
+
+def document_paths(loaded: LoadedBuilding) -> tuple[str, ...]:
+    """The addresses at which campus describes a building."""
+    name = loaded.name
+    return f"/v1/{name}", f"/{name}/openapi.json", f"/{name}/server.json", f"{mcp_path_of(loaded)}/server-card"
 
 
 def _routes(opened: Sequence[OpenBuilding]) -> Iterator[tuple[str, str, Sequence[str], str]]:

@@ -13,11 +13,13 @@ from fastmcp import FastMCP
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.transforms import Transform
 from fastmcp.tools import Tool
+from mcp_types import Icon
 from starlette.routing import BaseRoute
 
 from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
 from campus.errors import ConfigError, LoadError
+from campus.layout.assets import ICON, read_assets
 from campus.pricing import FREE, META, Access, Offer, access_of
 from twins import Operation, operations_of, route
 
@@ -140,10 +142,11 @@ def mcp_path_of(loaded: LoadedBuilding) -> str:
     return f"{path.rstrip('/')}/mcp"
 
 
-async def open_server(loaded: LoadedBuilding, *, per_call: bool, seconds: float = 10.0) -> OpenBuilding:
+async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None = None, seconds: float = 10.0) -> OpenBuilding:
     """Open a server over the author's tools, which are not changed; LoadError when a tool cannot be served.
 
-    `per_call` says whether payments are accepted here. Raises Unreachable when the tools belong to another server that does
+    `per_call` says whether payments are accepted here. `url` is the service's address: where a server has no website and no icon of
+    its own, clients are shown those of the service. Raises Unreachable when the tools belong to another server that does
     not answer within `seconds`.
     """
     author, name = loaded.server, loaded.name
@@ -155,7 +158,7 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, seconds: float 
         await loaded.remote.open(seconds=seconds)
     scope = loaded.table.scope or name
     overrides = ToolOverrides(name, scope, loaded.table, per_call=per_call)
-    server = server_over(author, overrides)
+    server = server_over(author, overrides, url=url)
     try:
         operations = {operation.name: operation for operation in await operations_of(server, name=name)}
     except ValueError as error:
@@ -169,7 +172,7 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, seconds: float 
     return OpenBuilding(loaded, scope, server, operations, offers)
 
 
-def server_over(author: FastMCP[Any], overrides: Transform) -> FastMCP[Any]:
+def server_over(author: FastMCP[Any], overrides: Transform, *, url: str | None = None) -> FastMCP[Any]:
     """A new server over the author's providers, with the author's middleware, transforms and lifespan."""
 
     @asynccontextmanager
@@ -182,8 +185,8 @@ def server_over(author: FastMCP[Any], overrides: Transform) -> FastMCP[Any]:
         author.name,
         author.instructions,
         version=version_of(author),
-        website_url=author.website_url,
-        icons=author.icons,
+        website_url=author.website_url or url,
+        icons=author.icons or (own_icons(url)[:1] if url else None),
         providers=author.providers,
         middleware=author.middleware,
         transforms=[*author.transforms, overrides],
@@ -194,6 +197,12 @@ def server_over(author: FastMCP[Any], overrides: Transform) -> FastMCP[Any]:
     )
     server.providers.remove(server.local_provider)  # empty, and with a second provider each call is a task group
     return server
+
+
+def own_icons(url: str) -> list[Icon]:
+    """The service's icon, first in the format that every client can show."""
+    assets = read_assets()
+    return [Icon(src=f"{url}{assets[name].path}", mime_type=media_type, sizes=[size]) for name, media_type, size in ICON]
 
 
 def version_of(author: FastMCP[Any]) -> str | None:

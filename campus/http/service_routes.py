@@ -1,4 +1,4 @@
-"""The pages beside the tools: descriptions, OpenAPI documents, explained errors, the buildings' pages, and the operator's (metrics)."""
+"""The pages beside the tools: descriptions, explained errors, the buildings' pages, and the operator's (metrics)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -14,6 +14,7 @@ from campus.addresses import Listen
 from campus.building import Page
 from campus.directory import Directory
 from campus.errors import EXPLAINED_AT, explanation_of
+from campus.http.documents import FIVE_MINUTES
 from campus.http.edge import Edge
 from campus.http.health import Health
 from campus.http.response import send_problem
@@ -35,23 +36,21 @@ def problem_response(problem: Problem, request: Request, layout: Layout | None =
     return JSONResponse(body, problem.status, headers=problem.headers, media_type=PROBLEM_JSON)
 
 
-def own_routes(
-    directory: Directory, documents: Mapping[str, dict[str, Any]], problems: Mapping[str, Mapping[str, str]], layout: Layout
-) -> list[Route]:
-    """Campus's own routes. `documents` are the OpenAPI documents by path, `problems` the codes that each building explains."""
+def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], layout: Layout) -> list[Route]:
+    """Campus's own routes. `problems` are the codes that each building explains."""
 
     async def describe(request: Request) -> Response:
         entry = directory.building(request.path_params["building"])
         if entry is None:
             raise not_found(directory)
-        return JSONResponse({"ok": True, **entry.model_dump(mode="json")})
+        data = {"ok": True, **entry.model_dump(mode="json")}
+        return layout.own.page("building.html", request, data=data, headers={"Cache-Control": FIVE_MINUTES}, building=entry)
 
     async def explain(request: Request) -> Response:
         explained = explanation_of(request.path_params["code"], problems)
         return layout.own.page("explanation.html", request, data=explained, explained=explained)
 
     return [
-        *(Route(path, constant(JSONResponse(document))) for path, document in documents.items()),
         Route("/v1/{building}", describe),
         Route("/errors/{code}", explain),
         Route("/register", refuse_registration, methods=["POST"]),
@@ -67,15 +66,6 @@ async def refuse_registration(request: Request) -> Response:
         },
         400,
     )
-
-
-def constant(response: Response) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that always returns the same response."""
-
-    async def answer(request: Request) -> Response:
-        return Response(response.body, headers=dict(response.headers))
-
-    return answer
 
 
 def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: VisitorService) -> RouteEntry:

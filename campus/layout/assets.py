@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from twins import RouteEntry
 
 FOLDER = Path(__file__).parent / "static"
 PREFIX = "/static"
-MEDIA_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+MEDIA_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png"}
+ICON = (("icon.png", "image/png", "128x128"), ("icon.svg", "image/svg+xml", "any"))
+"""The service's icon: files, media types and sizes."""
 FOR_EVER = "public, max-age=31536000, immutable"
 
 
@@ -35,6 +38,7 @@ class Asset:
         return RouteEntry(("GET", "HEAD"), self.path, self, f"the static file {self.path}")
 
 
+@cache
 def read_assets(folder: Path = FOLDER) -> Mapping[str, Asset]:
     """Every file of the folder, by its name, such as campus.css."""
     return {path.name: _asset(path) for path in sorted(folder.iterdir()) if path.suffix in MEDIA_TYPES}

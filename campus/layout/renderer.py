@@ -23,7 +23,7 @@ from campus.layout.assets import Asset, read_assets
 from campus.layout.forms import FIELD, Cookies, new_secret, token_of
 from campus.layout.graphics import bar, sparkline
 from campus.layout.markdown import markdown_of
-from twins import Problem
+from twins import Problem, etag_of
 
 TEMPLATES = Path(__file__).parent / "templates"
 CONTENT_POLICY = (
@@ -77,6 +77,8 @@ class Layout:
     url: str
     navigation: Sequence[Link] = ()
     assets: Mapping[str, Asset] = field(default_factory=read_assets)
+    links: str = ""
+    """The Link header of every page: where machines find the documents."""
     operator: bool = False
     """True for the pages of the operator's listener."""
 
@@ -109,8 +111,8 @@ class Layout:
         return Pages(self, self._environment.overlay(loader=loader))
 
     def problem(self, problem: Problem, request: Request) -> Response | None:
-        """A problem as a page for a browser; None for other callers, who receive it as JSON."""
-        if form_for(request, ("json", "html")) == "json":
+        """A problem as a page, for callers who prefer HTML or Markdown; None for the others, who receive it as JSON."""
+        if form_for(request, ("json", "html", "markdown")) == "json":
             return None
         body = problem.body(types=EXPLAINED_AT, request_id=request.scope.get("request_id"))
         response = self.own.page("error.html", request, status=problem.status, problem=body, headers=problem.headers)
@@ -150,7 +152,9 @@ class Pages:
             response.headers["Cache-Control"] = PRIVATE if is_private else "no-cache"
         if rendering.secret is not None and rendering.secret not in self.layout.cookies.secrets_of(request):
             self.layout.cookies.put(response, self.layout.cookies.form, rendering.secret)
-        return response
+        if self.layout.links:
+            response.headers["Link"] = self.layout.links
+        return response if is_private or status != 200 else _unless_known(response, request)
 
     def part(self, template: str, /, **variables: Any) -> Markup:
         """A template as a part of another page; see Site.part."""
@@ -194,6 +198,16 @@ class Pages:
             self._stored.move_to_end(key)
             if len(self._stored) > STORED_PAGES:
                 self._stored.popitem(last=False)
+
+
+def _unless_known(response: Response, request: Request) -> Response:
+    """The response with an ETag, or 304 to a caller that has it."""
+    etag = response.headers["ETag"] = etag_of(bytes(response.body))
+    known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+    if known.isdisjoint((etag, "*")):
+        return response
+    headers = {name: value for name, value in response.headers.items() if name not in ("content-length", "content-type")}
+    return Response(status_code=304, headers=headers)
 
 
 def _is_same(one: Any, other: Any) -> bool:

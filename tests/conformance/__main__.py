@@ -1,6 +1,7 @@
 """The conformance checks that need minutes or Node.js: direct MCP answers, the protocol's suite, stock and generated clients, fuzzing.
 
 PYTHONPATH=tests python -m conformance [direct] [mcp] [typescript] [payments] [crawler] [generated] [openapi] [accessibility]
+[connect] [readiness]
 """
 
 import sys
@@ -9,6 +10,8 @@ from tempfile import TemporaryDirectory
 
 from conformance.accessibility import PACKAGES as RULES
 from conformance.accessibility import check_accessibility
+from conformance.connecting import PACKAGES as STOCK_CLIENTS
+from conformance.connecting import connect_by_stock_clients
 from conformance.crawling import PACKAGES as CRAWLER
 from conformance.crawling import read_as_crawler
 from conformance.direct_mcp import compare_direct_answers
@@ -19,11 +22,20 @@ from conformance.node import PROTOCOL, Node
 from conformance.openapi_fuzz import fuzz
 from conformance.paying import PACKAGES as PAYERS
 from conformance.paying import pay_by_stock_clients
+from conformance.readiness import check_readiness
 from conformance.served_campus import UNPAYABLE, serve_campus
 from conformance.typescript import call_by_typescript
 
-PACKAGES = {"mcp": PROTOCOL, "typescript": PROTOCOL, "payments": PAYERS, "crawler": CRAWLER, "generated": GENERATOR, "accessibility": RULES}
-PARTS = ("direct", "mcp", "typescript", "payments", "crawler", "generated", "openapi", "accessibility")
+PACKAGES = {
+    "mcp": PROTOCOL,
+    "typescript": PROTOCOL,
+    "payments": PAYERS,
+    "crawler": CRAWLER,
+    "generated": GENERATOR,
+    "accessibility": RULES,
+    "connect": STOCK_CLIENTS,
+}
+PARTS = ("direct", "mcp", "typescript", "payments", "crawler", "generated", "openapi", "accessibility", "connect", "readiness")
 
 
 def main(parts: list[str]) -> int:
@@ -60,6 +72,10 @@ def run(folder: Path, parts: list[str]) -> list[str]:
             faults += fuzz(campus)
         if "accessibility" in parts:
             faults += check_accessibility(node, campus)
+        if "connect" in parts:
+            faults += connect_by_stock_clients(node, campus)
+        if "readiness" in parts:
+            faults += check_readiness(campus)
     return faults
 
 

@@ -85,6 +85,21 @@ def test_the_directory_shows_both_and_no_price_that_cannot_be_paid(served: Serve
     assert "test_wikipedia_connectivity" not in wiki
 
 
+@pytest.mark.parametrize("path", ["/llms.txt", "/sitemap.xml", "/.well-known/api-catalog", "/.well-known/ai-catalog.json", "/connect", "/"])
+def test_every_document_for_machines_has_the_strangers_building(served: Served, path: str) -> None:
+    text = httpx.get(f"{served.url}{path}").text
+    assert f"{served.url}/tides/mcp" in text or f"{served.url}/tools/tides/day_of" in text
+
+
+def test_the_strangers_server_has_a_card_an_icon_and_a_server_json(served: Served) -> None:
+    card = httpx.get(f"{served.url}/tides/mcp/server-card").json()
+    assert (card["title"], card["description"]) == ("Tide tables", "High and low water, by port and day, from the harbour's own list.")
+    assert httpx.get(card["icons"][0]["src"]).headers["content-type"] == "image/png"
+    assert httpx.get(f"{served.url}/tides/server.json").json()["remotes"][0]["headers"][0]["isSecret"] is True
+    page = httpx.get(f"{served.url}/v1/tides", headers={"Accept": "text/markdown"}).text
+    assert page.startswith("[All tools](/docs/api)\n\n# Tide tables\n")
+
+
 async def test_the_strangers_paid_tool_reads_what_its_job_stored(served: Served) -> None:
     ran = served.command("run", "tides.refresh")
     assert ran.returncode == 0, ran.stderr
