@@ -65,7 +65,7 @@ class Known(NamedTuple):
 CLIENTS: dict[ClientId, Known] = {
     "claude-code": Known("Claude Code", snippets.claude_code, "https://code.claude.com/docs/en/mcp", "run"),
     "claude-desktop": Known(
-        "Claude Desktop", snippets.claude_desktop, "https://modelcontextprotocol.io/docs/develop/connect-remote-servers", "run"
+        "Claude Desktop", snippets.claude_desktop, "https://modelcontextprotocol.io/docs/develop/connect-remote-servers"
     ),
     "claude-ai": Known("claude.ai", snippets.claude_ai, "https://claude.com/docs/connectors/building/directory-vs-custom"),
     "chatgpt": Known("ChatGPT", snippets.chatgpt, "https://developers.openai.com/apps-sdk/deploy/connect-chatgpt"),
