@@ -29,7 +29,7 @@ def robots_txt(config: Config) -> str:
     table = config.discovery
     signals = {"search": table.indexed, "ai-input": table.indexed, "ai-train": table.indexed and table.ai_training}
     said = ", ".join(f"{name}={'yes' if allowed else 'no'}" for name, allowed in signals.items())
-    rules = ["Allow: /", *(f"Disallow: {path}" for path in PRIVATE_PATHS)] if table.indexed else ["Disallow: /"]
+    rules = [*(f"Disallow: {path}" for path in PRIVATE_PATHS), "Allow: /"] if table.indexed else ["Disallow: /"]  # old readers: first match
     agents = [f"User-agent: {name}" for name in ("*", *AI_CRAWLERS)]
     sitemap = ["", f"Sitemap: {config.url}/sitemap.xml"] if table.indexed else []
     return _lines([*agents, f"Content-Signal: {said}", *rules, *sitemap])

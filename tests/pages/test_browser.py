@@ -70,8 +70,8 @@ async def connect(url: str) -> list[str]:
 def test_a_snippet_that_is_copied_from_the_start_page_connects_a_client(browser: Browser, served: Served) -> None:
     with open_page(browser, permissions=["clipboard-read", "clipboard-write"]) as page:
         page.goto(served.url)
-        page.get_by_role("button", name="Copy: shell").click()
-        expect(page.get_by_role("button", name="Copy: shell")).to_have_text("Copied")
+        page.get_by_role("button", name="Copy: Claude Code without a key: shell").click()
+        expect(page.get_by_role("button", name="Copy: Claude Code without a key: shell")).to_have_text("Copied")
         copied = page.evaluate("navigator.clipboard.readText()")
     (address,) = re.findall(r"--transport http gateway (\S+)", copied)
     with ThreadPoolExecutor() as threads:  # Playwright's own event loop runs in this one

@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 from discovery_rules import AI_CATALOG, API_CATALOG, REGISTRY_SERVER, SERVER_CARD, SKILLS
-from fastmcp import FastMCP
+from fastmcp import Client, FastMCP
+from fastmcp.client.transports import StreamableHttpTransport
 
 from buildings.cve import building as cve
 from buildings.gateway import building as gateway
@@ -97,7 +98,7 @@ async def test_a_servers_card_and_server_json_follow_the_published_rules_and_agr
     assert card["name"] == for_registry["name"] == f"example.campus.tools/{name}"
     assert card["remotes"][0]["url"] == for_registry["remotes"][0]["url"] == f"{ORIGIN}{path}"
     assert ("headers" in card["remotes"][0]) == (name != "gateway")
-    async with campus.mcp(name) as client:
+    async with Client(StreamableHttpTransport(f"{ORIGIN}{path}", httpx_client_factory=campus._client)) as client:
         info = client.server_info
     assert info is not None
     assert (info.name, info.version, info.website_url) == (card["title"], card["version"], card["websiteUrl"])
