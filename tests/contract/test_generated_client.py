@@ -22,6 +22,8 @@ from tests import forkserver
 DOCUMENTS = {"whole": "/v1/openapi.json", "first": "/openapi.json", "monitors": "/recorder/openapi.json"}
 GENERATOR = "from openapi_python_client.cli import app\napp()"
 GENERATE_SECONDS = 100
+TAKEN = ("client", "url")
+"""Names that the generated functions have themselves: the generator calls such an argument after its place."""
 
 
 @dataclass
@@ -41,6 +43,7 @@ class Generated:
     def call(self, identity: str, arguments: Mapping[str, Any]) -> Any:
         """Call an operation; what cannot be an argument of it goes into its body."""
         module = self._module(identity)
+        arguments = {f"{name}_query" if name in TAKEN else name: value for name, value in arguments.items()}
         known = {name: value for name, value in arguments.items() if name in module.sync_detailed.__annotations__}
         if body := module.sync_detailed.__annotations__.get("body"):
             kind = next(one for one in (body, *get_args(body)) if hasattr(one, "from_dict"))
