@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
@@ -51,11 +52,18 @@ class Generated:
         else:
             assert known == dict(arguments)
         self.called.add(identity)
-        return module.sync_detailed(**known, client=self.client)
+        types = module.sync_detailed.__annotations__
+        return module.sync_detailed(**{name: typed(value, types[name]) for name, value in known.items()}, client=self.client)
 
     def _module(self, identity: str) -> ModuleType:
         group = next(iter(self.operations[identity].get("tags", ["default"])))
         return importlib.import_module(f"{self.package}.api.{group}.{identity}")
+
+
+def typed(value: Any, annotation: Any) -> Any:
+    """A text as a member of the enumeration that a generated function takes; anything else as it is."""
+    kinds = [one for one in get_args(annotation) if isinstance(one, type) and issubclass(one, Enum)]
+    return kinds[0](value) if kinds and isinstance(value, str) else value
 
 
 def generate(folder: Path, documents: Mapping[str, Mapping[str, Any]]) -> None:
