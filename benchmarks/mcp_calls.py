@@ -1,11 +1,16 @@
 """Compares MCP as campus serves it, with a key and the gate, with bare FastMCP servers of the same tools, and with the tools' twins."""
 
 import json
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
+
+import httpx
 
 from benchmarks.bare_fastmcp import SERVERS
 from benchmarks.comparisons import Comparison, checked, in_turns, lines_of, target_of
@@ -13,6 +18,7 @@ from benchmarks.figures import Line
 from benchmarks.load import CONNECTIONS, ask
 from benchmarks.processes import Server, baseline, campus
 from benchmarks.wire import LEGACY, MODERN, get, mcp_request, open_session, result_of, tool_names_of
+from tests.clients.browser import allow, answer_in
 
 BUILDING = """
 [buildings.{name}]
@@ -22,6 +28,7 @@ tools = {{ "*" = {{ price = "0.005" }} }}
 """
 CONFIG = """
 openapi = "small1"
+[connect]
 [products.cve]
 scope = "cve"
 price = "19"
@@ -74,6 +81,7 @@ def mcp_comparisons(servers: McpServers) -> Iterator[Comparison]:
         yield _of_tools_list(servers, goal=30, building="small30", revision=revision)
     for revision in (MODERN, LEGACY):
         yield _of_attached(servers, "1 small tool", add, goal=10, building="small1", revision=revision)
+    yield _of_connected_client(servers, add, building="small1")
     yield _of_twin(servers, "1 small tool", add, "/v1/small1/add_0?a=1&b=2", building="small1")
     yield _of_twin(servers, "a list of 11 KB, kept", brief, "/v1/large1/brief?country=US", building="large1")
 
@@ -112,6 +120,31 @@ def _of_tools_list(servers: McpServers, *, goal: float, building: str, revision:
     ask(servers.campus, [ours])  # the first answer is the server's own, and is learnt
     targets = target_of(servers.campus, [ours]), target_of(bare, [theirs])
     return checked(Comparison(name, goal, *targets), read=(tool_names_of, tool_names_of))
+
+
+def _of_connected_client(servers: McpServers, call: Call, *, building: str) -> Comparison:
+    """A call with an access token at /connect, and the same call with the key itself."""
+    server, params = servers.campus, {"name": call[0], "arguments": call[1]}
+    paths = (f"/connect/{building}/mcp", f"/{building}/mcp")
+    keys = (access_token(f"http://127.0.0.1:{server.port}", servers.key, building), servers.key)
+    ours, theirs = (
+        mcp_request(path, "tools/call", params, port=server.port, revision=MODERN, key=key) for path, key in zip(paths, keys, strict=True)
+    )
+    name = f"MCP {MODERN} call, 1 small tool, a connected client ÷ with a key"
+    return checked(Comparison(name, 0.9, target_of(server, [ours]), target_of(server, [theirs])), read=(result_of, result_of))
+
+
+def access_token(url: str, key: str, building: str) -> str:
+    """An access token of a client that is let in by the key."""
+    callback, verifier = "http://localhost:1/callback", "v" * 43
+    issuer = f"{url}/connect"
+    client = httpx.post(f"{issuer}/register", json={"redirect_uris": [callback]}).json()["client_id"]
+    asked = {"client_id": client, "redirect_uri": callback}
+    challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
+    request = {**asked, "response_type": "code", "code_challenge": challenge, "resource": f"{issuer}/{building}/mcp"}
+    code = answer_in(allow(f"{issuer}/authorize?{urlencode(request)}", key))["code"]
+    form = {**asked, "grant_type": "authorization_code", "code": code, "code_verifier": verifier}
+    return str(httpx.post(f"{issuer}/token", data=form).json()["access_token"])
 
 
 def _of_twin(servers: McpServers, what: str, call: Call, path: str, *, building: str) -> Comparison:

@@ -58,6 +58,7 @@ class Campus:
     services: ServiceRunner
     health: Health
     layout: Layout
+    web: GuardedClient
     payments: PaymentService | None = None
     stopping: anyio.Event = field(default_factory=anyio.Event)
 
@@ -134,7 +135,7 @@ async def assemble(
     trust = trust_made.result()
     tables = {one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}
     async with AsyncExitStack() as stack:
-        opened = open_core(config, exclusive=exclusive, reading=reading, now=clock, tables=tables, migrate=migrate)
+        opened = open_core(config, exclusive=exclusive, reading=reading, now=clock, elapsed=elapsed, tables=tables, migrate=migrate)
         core = await stack.enter_async_context(opened)
         shared = SharedServices(
             plan,
@@ -152,10 +153,10 @@ async def assemble(
         sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in plan.loaded}
         own = OwnProcess(job_command, shared.counters) if job_command else None
         tasks = tasks_of(plan.opened, sites, core.keys, more=payments.tasks if payments else (), own_process=own)
-        scheduler = Scheduler(tasks, core.storage, now=clock)
+        jobs = Scheduler(tasks, core.storage, now=clock)
         services = ServiceRunner(services_of(plan.opened, sites, core.keys))
-        health = Health(readiness(plan, sites, core.storage, scheduler, services, payments), needed=["storage"])
-        yield Campus(plan, core, shared.counters, mail, sites, scheduler, services, health, shared.layout, payments, shared.stopping)
+        health = Health(readiness(plan, sites, core.storage, jobs, services, payments), needed=["storage"])
+        yield Campus(plan, core, shared.counters, mail, sites, jobs, services, health, shared.layout, shared.web, payments, shared.stopping)
         await core.keys.flush_last_used()
 
 

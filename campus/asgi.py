@@ -22,13 +22,14 @@ from campus.catalog.loader import LoadedBuilding, RemoteServer
 from campus.catalog.plan import document_paths
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server, put_first
 from campus.config import DirectMode
+from campus.connect.routes import Connect
 from campus.discovery.routes import LINKS, discovery_entries
 from campus.errors import EXPLAINED_AT, CampusError, Unreachable, upstream_unavailable
 from campus.http.documents import FIVE_MINUTES, Document
 from campus.http.edge import Edge, Router
 from campus.http.service_routes import own_routes, page_entry, pages_app
 from campus.layout.renderer import Link
-from campus.pages.keys import ATTEMPTS_PER_MINUTE
+from campus.pages.keys import ATTEMPTS_PER_MINUTE, SignInLimit
 from campus.pages.routes import own_entries
 from campus.pages.visitors import Visitors
 from campus.paywall.admission import Paywall
@@ -63,9 +64,11 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
                 for one in plan.loaded:
                     if one.remote is not None:
                         tasks.start_soon(endpoints.follow, one, one.remote)
+                own_url = plan.config.connect.url if plan.config.connect else None
                 yield Edge(
-                    router,
+                    endpoints.connect.around(router) if endpoints.connect else router,
                     public_url=plan.config.url,
+                    more_urls=[own_url] if own_url else (),
                     port=server.port,
                     probes=campus.health.probes,
                     trusted_proxies=server.trusted_proxies,
@@ -83,7 +86,8 @@ class Endpoints:
         self._visitors = Visitors(
             self._paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
         )
-        self._sign_in_attempts = TokenBuckets(ATTEMPTS_PER_MINUTE)
+        self._sign_ins = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), campus.core.now)
+        self.connect = Connect(campus, self._sign_ins) if plan.config.connect else None
         self._servers: dict[str, ASGIApp] = {}
         self._twins: dict[str, Twins] = {}
         self._table = RouteTable()
@@ -142,9 +146,10 @@ class Endpoints:
             layout,
             start=None if has_start else START,
             now=self._campus.core.now,
-            attempts=self._sign_in_attempts,
+            sign_ins=self._sign_ins,
         )
-        people = RouteTable([*documents, *of_people, *own_pages], problem_types=EXPLAINED_AT)
+        connect = self.connect.routes(plan, self._servers) if self.connect else ()
+        people = RouteTable([*documents, *of_people, *own_pages, *connect], problem_types=EXPLAINED_AT)
         layout.navigation = [Link(API, "Tools"), *(Link(page.path, page.label) for _, page in pages if page.label), Link(KEYS, "Keys")]
         if self._router is None:
             self._router = Router(table, dict(self._servers), people, own)

@@ -31,7 +31,7 @@ from campus.addresses import (
     read_web_address,
     url_host,
 )
-from campus.config_tables import DiscoveryTable, MailTable, StorageTable, Table, WebTable
+from campus.config_tables import ConnectTable, DiscoveryTable, MailTable, StorageTable, Table, WebTable
 from campus.errors import ConfigError
 from campus.keys.sales import Term
 from campus.pricing import Price, read_access
@@ -199,6 +199,7 @@ class Config(Table):
     payments: PaymentsTable | None = None
     mail: MailTable | None = None
     web: WebTable = WebTable()
+    connect: ConnectTable | None = None
     discovery: DiscoveryTable = DiscoveryTable()
     folder: Path = Field(default=Path(), exclude=True)
     secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)
@@ -207,6 +208,11 @@ class Config(Table):
     def url(self) -> str:
         """The public address, without a slash at its end."""
         return self.server.public_url or f"http://{url_host(self.server.host)}:{self.server.port}"
+
+    @property
+    def connect_url(self) -> str | None:
+        """The address below which connected clients come in, without a slash at its end; None without [connect]."""
+        return None if self.connect is None else self.connect.url or f"{self.url}/connect"
 
     @property
     def facilitator_token(self) -> str | None:

@@ -1,10 +1,10 @@
-"""Tables of campus.toml that stand for themselves: the base of all, [storage], [mail], [web] and [discovery]."""
+"""Tables of campus.toml that stand for themselves: the base of all, [storage], [mail], [web], [connect] and [discovery]."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from campus.addresses import read_contact, read_exempt_host, read_number
+from campus.addresses import read_contact, read_exempt_host, read_number, read_origin
 
 
 class Table(BaseModel):
@@ -43,6 +43,13 @@ class WebTable(Table):
 
     allowed_hosts: frozenset[Annotated[str, AfterValidator(read_exempt_host)]] = frozenset()
     """Exempt from the address rules, with http and any port too: for tests and local use."""
+
+
+class ConnectTable(Table):
+    """[connect]: lets clients in that speak OAuth only, such as chat apps, by a key that their user types on a page."""
+
+    url: Annotated[str, AfterValidator(read_origin)] | None = None
+    """A host of its own for it, such as https://connect.example.com; default: /connect below the public URL."""
 
 
 class DiscoveryTable(Table):

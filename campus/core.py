@@ -1,13 +1,17 @@
 """What every command opens first: the databases, campus's own tables, and the keys."""
 
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from time import monotonic
 
 from sqlmodel import SQLModel
 
 from campus.config import Config
+from campus.keys.access_tokens import AccessTokens
+from campus.keys.connected_clients import ConnectedClients
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
 from campus.keys.sessions import Sessions
@@ -18,12 +22,13 @@ PASSWORD = "CAMPUS_DATABASE_PASSWORD"  # noqa: S105  # the variable's name, not 
 
 @dataclass(frozen=True)
 class Core:
-    """The open databases, the keys, and the sessions of browsers; `storage` holds campus's own tables."""
+    """The open databases, the keys, and the browsers and clients that they let in; `storage` holds campus's own tables."""
 
     databases: Databases
     storage: Storage
     keys: KeyRing
     sessions: Sessions
+    clients: ConnectedClients
     now: Callable[[], datetime]
 
 
@@ -39,6 +44,7 @@ async def open_core(
     exclusive: bool = False,
     reading: bool = False,
     now: Callable[[], datetime] = utc_now,
+    elapsed: Callable[[], float] = monotonic,
     tables: Mapping[str, type[SQLModel]] | None = None,
     migrate: bool = True,
 ) -> AsyncIterator[Core]:
@@ -58,7 +64,10 @@ async def open_core(
         await databases.check({"campus": CoreTables, **(tables or {})}, migrated=not migrate)
         await databases.refuse_lost("campus", others=config.buildings)
         storage = await databases.storage_of("campus", CoreTables)
-        yield Core(databases, storage, KeyRing(storage, products_of(config), now=now), Sessions(storage, now=now), now)
+        keys = KeyRing(storage, products_of(config), now=now)
+        tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.note_use)
+        clients = ConnectedClients(storage, tokens, now=now, entropy=secrets.token_bytes)
+        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, now)
 
 
 def products_of(config: Config) -> dict[str, Product]:

@@ -19,8 +19,8 @@ from campus.observability import origin_of, redacted
 GROUP = "campus.buildings"
 RESERVED = frozenset(
     {
-        *(".well-known", "all", "campus", "docs", "errors", "healthz", "keys", "mcp", "metrics", "openapi", "readyz", "register"),
-        *("llms.txt", "robots.txt", "security.txt", "sitemap.xml", "static", "tools", "v1"),
+        *(".well-known", "all", "campus", "connect", "docs", "errors", "healthz", "keys", "mcp", "metrics", "openapi", "readyz"),
+        *("llms.txt", "register", "robots.txt", "security.txt", "sitemap.xml", "static", "tools", "v1"),
     }
 )
 REMOTE_FORMS = '"module:server", {command = "…"} or {url = "https://…/mcp"}'

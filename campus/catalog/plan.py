@@ -4,10 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 from fastmcp.tools import Tool
 
+from campus.addresses import is_loopback
 from campus.building import Job
 from campus.catalog.loader import RESERVED, Installed, LoadedBuilding, RemoteServer, load
 from campus.catalog.openapi import documents_of
@@ -103,6 +105,7 @@ async def _opened(loaded: LoadedBuilding, config: Config) -> OpenBuilding | Exce
 
 def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuilding] = ()) -> Plan:
     """The plan of these servers; ConfigError or LoadError when they conflict with one another or with campus."""
+    _check_connect(config)
     _check_routes(opened, closed)
     _check_jobs(opened)
     _check_problems(opened)
@@ -110,10 +113,25 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     seller = seller_of(opened, url=config.url) if pricing else None
     products = tuple(product_entries(config.products, seller))
     payment, trial = payment_entry(pricing) if pricing else None, trial_of(opened, url=config.url)
-    directory = Directory(config.server.name, config.url, products, payment, trial)
+    sign_in = {one.name: f"{config.connect_url}/{one.name}/mcp" for one in opened if config.connect and not one.sells_keys}
+    directory = Directory(config.server.name, config.url, products, payment, trial, sign_in)
     for one in opened:
         directory.add(building_entry(one, url=config.url, products=products, per_call=pricing is not None))
     return Plan(config, tuple(opened), products, directory, documents_of(config, opened, pricing), pricing, tuple(closed))
+
+
+def _check_connect(config: Config) -> None:
+    """Clients of [connect] insist on https, except on the machine itself."""
+    if config.connect is None:
+        return
+    for name, url in {"server.public_url": config.url, "connect.url": config.connect.url or config.url}.items():
+        parts = urlsplit(url)
+        if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+            raise ConfigError(
+                f"[connect] needs https, because clients refuse to connect without it, and {name} is {url}; set it to https://…"
+            )
+    if config.connect.url is not None and urlsplit(config.connect.url).hostname == urlsplit(config.url).hostname:
+        raise ConfigError(f"connect.url is at the host of the service, {config.url}; name another host, or leave connect.url out")
 
 
 def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuilding]) -> None:
@@ -123,7 +141,7 @@ def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuildin
         raise ConfigError("two buildings have the same path in campus.toml; give each a different one")
     own = {"/openapi.json", "/v1/openapi.json", *(path for one in loaded for path in document_paths(one))}
     for kind, owner, methods, path in _routes(opened):
-        if path in own or path.split("/")[1] in RESERVED - {"v1"}:
+        if path in own or path.startswith("/connect/") or path.split("/")[1] in RESERVED - {"v1", "connect"}:
             raise LoadError(f"route {path} of {kind} {owner} is used by campus itself; choose a different route")
         for method in methods:
             if other := taken.get((method, path)):

@@ -131,6 +131,11 @@ class OpenBuilding:
         return {name: operation.tool for name, operation in self.operations.items()}
 
     @property
+    def sells_keys(self) -> bool:
+        """Whether a tool sells keys: chat apps list no server that sells."""
+        return any(offer.access.sells for offer in self.offers.values())
+
+    @property
     def mcp_path(self) -> str:
         """The path of its MCP endpoint."""
         return mcp_path_of(self.loaded)

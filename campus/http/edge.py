@@ -48,6 +48,7 @@ class Edge:
         *,
         public_url: str,
         port: int,
+        more_urls: Collection[str] = (),
         probes: Mapping[str, ASGIApp] | None = None,
         body_bytes: int = BODY_BYTES,
         body_seconds: float = BODY_SECONDS,
@@ -59,12 +60,14 @@ class Edge:
     ) -> None:
         """`calls` is how many may run at once; further ones get 503. `port` is the one that is listened on.
 
+        `more_urls` are addresses of further hosts that are served.
+
         `cross_origin` lets web pages of any origin read the responses; without it browsers allow that to the app's own pages only.
         X-Forwarded-For is read when a connection comes from an address or network of `trusted_proxies`.
         """
         self._app = app
         self._cors_app = with_cors(app) if cross_origin else app
-        self._hosts = Hosts(public_url, port=port)
+        self._hosts = Hosts(public_url, *more_urls, port=port)
         self._headers = SecurityHeaders(public_url)
         self._cors_headers = SecurityHeaders(public_url, any_origin=True) if cross_origin else self._headers
         self._probes = probes or {}
@@ -158,7 +161,7 @@ class Router:
             endpoint, scope["path_params"] = found
             return endpoint(scope, receive, send)
         if server := self._mcp.get(path):
-            return server(scope, receive, send) if scope["method"] in MCP_METHODS else _explain_mcp(scope, send)
+            return server(scope, receive, send) if scope["method"] in MCP_METHODS else explain_mcp(scope, send)
         if found := self._pages.find(path):
             endpoint, scope["path_params"] = found
             return endpoint(scope, receive, send)
@@ -167,7 +170,7 @@ class Router:
         return self._rest(scope, receive, send)
 
 
-def _explain_mcp(scope: Scope, send: Send) -> Awaitable[None]:
+def explain_mcp(scope: Scope, send: Send) -> Awaitable[None]:
     """405 for curl, a browser or a monitoring probe. MCP clients read its status alone: no stream is offered to their GET."""
     scope["campus.route"] = scope["path"]
     detail = (

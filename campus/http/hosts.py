@@ -21,14 +21,13 @@ LONGEST_ADDRESS = 64
 
 
 class Hosts:
-    """The hosts that are served, on any port: that of the public URL, the loopback names, the address that the caller connected to."""
+    """The hosts that are served, on any port: those of the public URLs, the loopback names, the address that the caller connected to."""
 
-    def __init__(self, public_url: str, *, port: int) -> None:
+    def __init__(self, *public_urls: str, port: int) -> None:
         """`port` is the one that is listened on; it only makes the usual spellings quick to recognise."""
-        public = urlsplit(public_url)
-        name = url_host(public.hostname or "localhost")
-        self._names = frozenset({name, *LOOPBACK})
-        ports = {"", f":{port}"} | ({f":{public.port}"} if public.port else set())
+        public = [urlsplit(url) for url in public_urls]
+        self._names = frozenset({*(url_host(one.hostname or "localhost") for one in public), *LOOPBACK})
+        ports = {"", f":{port}"} | {f":{one.port}" for one in public if one.port}
         self._usual = frozenset((name + end).encode("latin-1") for name in self._names for end in ports)
 
     def problem(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Problem | None:

@@ -73,6 +73,10 @@ class KeyRing:
         """Keep the valid keys in memory and up to date, until cancelled: a process that serves runs it all the time."""
         await self._token_cache.follow()
 
+    def note_use(self, key_id: str, at: datetime) -> None:
+        """A client that the key let in called with it."""
+        self._token_cache.note_use(key_id, at)
+
     async def flush_last_used(self) -> None:
         """Store when keys were last used: call it every 60 s and at the end."""
         await self._token_cache.flush_last_used()

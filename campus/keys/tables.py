@@ -1,4 +1,4 @@
-"""The tables of keys: a row per token, per sale and per session of a browser, and a log of every change that only grows."""
+"""The tables of keys: tokens, sales, browsers' sessions, connected clients, and a log of every change that only grows."""
 
 from datetime import datetime
 
@@ -79,3 +79,49 @@ class SessionRow(CoreTables, table=True):
     lineage: str
     opened_at: datetime = Field(sa_type=UtcDateTime)
     ends_at: datetime = Field(sa_type=UtcDateTime, index=True)
+
+
+class ConnectedClientRow(CoreTables, table=True):
+    """A client program that a key's holder let in by OAuth, to the MCP server of one building.
+
+    It lasts as long as the key with this id, and ends earlier at `ends_at`: that of a client which has not fetched its first tokens
+    is when its code expires. `client_id` is the one that the client sends, and `returns_to` the host that its code was sent to.
+    """
+
+    __tablename__ = "connected_clients"
+
+    id: str = Field(primary_key=True)
+    key_id: str = Field(foreign_key="keys.id", index=True)
+    building: str
+    client_id: str
+    client_name: str
+    returns_to: str
+    connected_at: datetime = Field(sa_type=UtcDateTime)
+    ends_at: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
+
+
+class ClientTokenRow(CoreTables, table=True):
+    """A code, access token or refresh token of a connected client, by its digest; `kind` is code, access or refresh.
+
+    A refresh token that was not used yet has no `expires_at`. `code_challenge` and `redirect_uri` are those that a code is bound to.
+    """
+
+    __tablename__ = "client_tokens"
+
+    digest: bytes = Field(primary_key=True)
+    connected_client: str = Field(foreign_key="connected_clients.id", index=True)
+    kind: str
+    issued_at: datetime = Field(sa_type=UtcDateTime)
+    expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
+    used_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    code_challenge: str | None = None
+    redirect_uri: str | None = None
+
+
+class SecretRow(CoreTables, table=True):
+    """A random secret of this campus, which its migration made, so that all processes share it and nobody has to set it."""
+
+    __tablename__ = "secrets"
+
+    name: str = Field(primary_key=True)
+    value: bytes

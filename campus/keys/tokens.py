@@ -9,18 +9,17 @@ Only its SHA-256 is stored: 190 random bits need no slow hash.
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from zlib import crc32
 
-import anyio
 from sqlalchemy import Connection
 from sqlmodel import col, select
 
 from campus.caller import Credential
+from campus.keys.lookups import CACHE_SIZE, Lookups
 from campus.keys.tables import KeyRow
 from campus.keys.valid_keys import ValidKeys
 from campus.secrets import Entropy, base62, random_base62
@@ -32,10 +31,6 @@ CHECKSUM_LENGTH = 6
 SHOWN_LENGTH = 12
 TOKEN_LENGTH = len(START) + BODY_LENGTH + CHECKSUM_LENGTH
 SHAPE = re.compile(rf"{START}([0-9A-Za-z]{{{BODY_LENGTH}}})([0-9A-Za-z]{{{CHECKSUM_LENGTH}}})")
-CACHE_SECONDS = 5.0
-CACHE_SIZE = 10_000
-READINGS = 2
-"""Statements that look tokens up at once; a token that comes meanwhile waits for the next, which looks up all that wait."""
 USES_PER_TRANSACTION = 500
 SQLITE_TIME = len("2026-08-21 12:00:00.000000")
 STORE_LAST_USED = (
@@ -49,13 +44,13 @@ UNKNOWN = Credential("unknown")
 def new_token(entropy: Entropy) -> str:
     """Make a token. Its holder has the key."""
     body = random_base62(BODY_LENGTH, entropy)
-    return f"{START}{body}{_checksum_of(body)}"
+    return f"{START}{body}{checksum_of(body)}"
 
 
 def is_well_formed(text: str) -> bool:
     """Whether the text has the form of a token, checksum included."""
     match = SHAPE.fullmatch(text)
-    return match is not None and match[2] == _checksum_of(match[1])
+    return match is not None and match[2] == checksum_of(match[1])
 
 
 def digest_of(token: str) -> bytes:
@@ -68,19 +63,9 @@ def prefix_of(token: str) -> str:
     return token.removeprefix(START)[:SHOWN_LENGTH]
 
 
-def _checksum_of(body: str) -> str:
+def checksum_of(body: str) -> str:
+    """The characters that end a token: a checksum of its random ones."""
     return base62(crc32(body.encode()), CHECKSUM_LENGTH)
-
-
-class Reading:
-    """Tokens that one statement looks up, and what it found; None while it has not, or if whoever ran it was cancelled."""
-
-    def __init__(self) -> None:
-        self.digests: set[bytes] = set()
-        self.is_led = False
-        self.done = anyio.Event()
-        self.found: Mapping[bytes, Credential] | None = None
-        self.error: Exception | None = None
 
 
 class TokenCache:
@@ -95,12 +80,8 @@ class TokenCache:
     def __init__(self, storage: Storage, *, now: Callable[[], datetime], monotonic: Callable[[], float], size: int = CACHE_SIZE) -> None:
         self._storage = storage
         self._now = now
-        self._monotonic = monotonic
-        self._size = size
         self._valid = ValidKeys(storage, now=now, monotonic=monotonic)
-        self._known: OrderedDict[bytes, tuple[float, Credential]] = OrderedDict()
-        self._next_reading = Reading()
-        self._readings = anyio.Semaphore(READINGS)
+        self._lookups = Lookups(self._read, monotonic=monotonic, size=size)
         self._used: dict[str, datetime] = {}
 
     async def follow(self) -> None:
@@ -114,22 +95,24 @@ class TokenCache:
         digest = digest_of(token)
         if (key := self._valid.find(digest)) is not None:
             return self._as_of_now(Credential("valid", key))
-        entry = self._known.get(digest)
-        if entry is None or entry[0] <= self._monotonic():
-            return None if is_well_formed(token) else UNKNOWN
-        self._known.move_to_end(digest)
-        return self._as_of_now(entry[1])
+        if (found := self._lookups.known(digest)) is not None:
+            return self._as_of_now(found)
+        return None if is_well_formed(token) else UNKNOWN
 
     async def find(self, token: str) -> Credential:
         """The credential, read from the database when needed; calls that come meanwhile share the next statement."""
         if (credential := self.peek(token)) is not None:
             return credential
-        return self._as_of_now(await self._read_shared(digest_of(token)))
+        return self._as_of_now(await self._lookups.find(digest_of(token)))
 
     def forget(self, digest: bytes) -> None:
         """Read this token from the database the next time."""
-        self._known.pop(digest, None)
+        self._lookups.forget(digest)
         self._valid.forget(digest)
+
+    def note_use(self, key_id: str, at: datetime) -> None:
+        """The key was used; the time is stored with the next flush."""
+        self._used[key_id] = at
 
     async def flush_last_used(self) -> None:
         """Store when each key was last used since the last flush, so many at a time that no call waits long for it.
@@ -145,48 +128,12 @@ class TokenCache:
                 self._used = used | some | self._used
                 raise
 
-    async def _read_shared(self, digest: bytes) -> Credential:
-        while True:
-            reading = self._next_reading
-            reading.digests.add(digest)
-            if reading.is_led:
-                await reading.done.wait()
-            else:
-                reading.is_led = True
-                await self._lead(reading)
-            if reading.error is not None:
-                raise reading.error.with_traceback(None)
-            if reading.found is not None:
-                return reading.found[digest]
-
-    async def _lead(self, reading: Reading) -> None:
-        """Wait for a turn, while others join the reading, then look up all of its tokens."""
-        try:
-            async with self._readings:
-                self._next_reading = Reading()
-                read_at = self._monotonic()
-                reading.found = await self._read(reading.digests)
-                for digest, credential in reading.found.items():
-                    self._remember(digest, credential, until=read_at + CACHE_SECONDS)
-        except Exception as error:
-            reading.error = error
-        finally:
-            if self._next_reading is reading:
-                self._next_reading = Reading()
-            reading.done.set()
-
     async def _read(self, digests: Collection[bytes]) -> Mapping[bytes, Credential]:
         """The credentials without a check of their end: `valid` here means that the key was not revoked."""
         async with self._storage.read() as session:
             rows = await session.exec(select(KeyRow).where(col(KeyRow.digest).in_(digests)))
             found = {row.digest: Credential("valid" if row.revoked_at is None else "revoked", row.key()) for row in rows}
             return {digest: found.get(digest, UNKNOWN) for digest in digests}
-
-    def _remember(self, digest: bytes, credential: Credential, *, until: float) -> None:
-        self._known[digest] = (until, credential)
-        self._known.move_to_end(digest)
-        if len(self._known) > self._size:
-            self._known.popitem(last=False)
 
     def _as_of_now(self, found: Credential) -> Credential:
         """The credential as of now."""

@@ -33,6 +33,22 @@ WHY_NOT = {
 
 
 @dataclass(frozen=True)
+class SignInLimit:
+    """How often an address may try keys on pages: an IPv6 address counts with its /64."""
+
+    attempts: TokenBuckets
+    now: Callable[[], datetime]
+
+    def check(self, request: Request) -> None:
+        """Count an attempt. Problem 429 if there were too many."""
+        address, now = network_of(request.client.host if request.client else ""), self.now()
+        if not self.attempts.take(address, now):
+            seconds = max(1, round((self.attempts.next_at(address, now) - now).total_seconds()))
+            detail = f"Too many attempts to sign in came from your address; try again in {seconds} s."
+            raise Problem(429, "too_many_sign_ins", detail, headers={"Retry-After": str(seconds)})
+
+
+@dataclass(frozen=True)
 class KeyPages:
     """The pages below /keys."""
 
@@ -40,7 +56,7 @@ class KeyPages:
     directory: Directory
     visitors: Visitors
     sessions: Sessions
-    attempts: TokenBuckets
+    limit: SignInLimit
     now: Callable[[], datetime]
 
     async def show(self, request: Request) -> Response:
@@ -54,11 +70,8 @@ class KeyPages:
     async def sign_in(self, request: Request) -> Response:
         """Open a session for the key in the form. The session's id is new, whatever cookie was sent: nobody can choose it beforehand."""
         form = await checked_form(request, self.pages.layout.cookies)
-        address, now = network_of(request.client.host if request.client else ""), self.now()
-        if not self.attempts.take(address, now):
-            seconds = max(1, round((self.attempts.next_at(address, now) - now).total_seconds()))
-            detail = f"Too many attempts to sign in came from your address; try again in {seconds} s."
-            raise Problem(429, "too_many_sign_ins", detail, headers={"Retry-After": str(seconds)})
+        self.limit.check(request)
+        now = self.now()
         next_path, found = _local(form.get("next", "")), await self.visitors.keys.find(form.get("key", "").strip())
         if found.state != "valid" or found.key is None:
             return self._sign_in_page(request, WHY_NOT[found.state], next_path=next_path, status=403)

@@ -7,12 +7,11 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from campus.alerts import TokenBuckets
 from campus.directory import Directory
 from campus.http.service_routes import not_found, own_page
 from campus.layout.accept import form_for
 from campus.layout.renderer import Layout
-from campus.pages.keys import PATH, KeyPages
+from campus.pages.keys import PATH, KeyPages, SignInLimit
 from campus.pages.tools import ToolPages
 from campus.pages.visitors import Visitors
 from twins import RouteEntry
@@ -28,15 +27,15 @@ def own_entries(
     *,
     start: str | None,
     now: Callable[[], datetime],
-    attempts: TokenBuckets,
+    sign_ins: SignInLimit,
 ) -> list[RouteEntry]:
     """Campus's own pages and static files. `start` is the address of the start page if no building has one: it leads to the tools.
 
-    `attempts` limits how often an address tries to sign in.
+    `sign_ins` limits how often an address tries to sign in.
     """
     templates = layout.pages_of([TEMPLATES])
     tools = ToolPages(templates, directory, visitors)
-    keys = KeyPages(templates, directory, visitors, visitors.sessions, attempts, now)
+    keys = KeyPages(templates, directory, visitors, visitors.sessions, sign_ins, now)
     entries = [
         own_page(["GET"], API, tools.api, layout),
         own_page(["GET"], "/tools/{building}/{tool}", tools.tool, layout),

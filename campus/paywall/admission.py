@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from starlette.types import Scope
 
@@ -15,11 +15,14 @@ from campus.pricing import Offer
 from campus.site import CALLER
 from twins import Problem
 
+Way = Frame | Literal["connected"]
 ALL = "all"
 REALM = 'Bearer realm="campus"'
 ADMISSION = "campus.admission"
 SIGNED_IN_KEY = "campus.signed_in_key"
-"""In the scope of a page's request: the Credential of its visitor, under which the page may call tools."""
+"""In the scope of a page's request: the Credential of its visitor, under which the page may call tools; and of a connected client's."""
+CONNECTED = "campus.connected"
+"""In the scope of a connected client's request: it cannot pay, and its refusals say nothing of headers."""
 USELESS = frozenset(("unknown", "expired", "revoked"))
 """States of a credential that the answer names even if the tool is free."""
 NO_HEADERS = "If you cannot set headers, ask your user to add the key to this server's configuration."
@@ -48,7 +51,7 @@ class Paywall:
         self._per_call = per_call
         self._guide = guide
         self._keyless = lru_cache(maxsize=CACHED_ADDRESSES)(keyless)
-        self._ways_cache: dict[tuple[str, str, Frame], tuple[str, list[dict[str, Any]]]] = {}  # as long as there are tools
+        self._ways_cache: dict[tuple[str, str, Way], tuple[str, list[dict[str, Any]]]] = {}  # as long as there are tools
 
     async def admit(self, offer: Offer, scope: Scope, *, frame: Frame) -> Admission:
         """Authorize the request to call the tool, and store the admission in its scope. Raises Problem 402 or 403.
@@ -60,25 +63,26 @@ class Paywall:
             return admitted
         token = bearer(scope)
         credential = scope.get(SIGNED_IN_KEY, ABSENT) if token is None else self._keys.peek(token) or await self._keys.find(token)
-        admission = self._judge(offer, credential, frame=frame, address=(scope.get("client") or ("",))[0])
+        way: Way = "connected" if CONNECTED in scope else frame
+        admission = self._judge(offer, credential, frame=frame, way=way, address=(scope.get("client") or ("",))[0])
         scope[ADMISSION] = admission
         scope[CALLER] = admission.caller
         return admission
 
-    def _judge(self, offer: Offer, credential: Credential, *, frame: Frame, address: str) -> Admission:
+    def _judge(self, offer: Offer, credential: Credential, *, frame: Frame, way: Way, address: str) -> Admission:
         if credential.state == "valid" and credential.key is not None and offer.access.key != "never":
             if credential.key.scope in (offer.scope, ALL):
                 return Admission(Caller(credential.key, None, frame, address))
             if not offer.access.is_free or offer.access.key == "optional":
-                raise self._wrong_scope(offer, credential.key.scope, frame)
+                raise self._wrong_scope(offer, credential.key.scope, way)
         if not offer.access.is_free:
-            raise self._refusal(offer, credential, frame)
+            raise self._refusal(offer, credential, way)
         return self._keyless(frame, address, f"key_{credential.state}" if credential.state in USELESS else None)
 
-    def _refusal(self, offer: Offer, credential: Credential, frame: Frame) -> Problem:
+    def _refusal(self, offer: Offer, credential: Credential, way: Way) -> Problem:
         code, why = self._reason(offer, credential)
         challenge = REALM if code == "access_required" else f'{REALM}, error="invalid_token"'
-        ways, unlock = self._ways_in(offer, frame)
+        ways, unlock = self._ways_in(offer, way)
         return Problem(402, code, f"{why} {ways}", headers={"WWW-Authenticate": challenge}, unlock=unlock)
 
     def _reason(self, offer: Offer, credential: Credential) -> tuple[str, str]:
@@ -92,8 +96,8 @@ class Paywall:
             return f"key_{credential.state}", reasons[credential.state]
         return "access_required", f"{offer.tool} is not free."
 
-    def _wrong_scope(self, offer: Offer, scope: str, frame: Frame) -> Problem:
-        ways, unlock = self._ways_in(offer, frame)
+    def _wrong_scope(self, offer: Offer, scope: str, way: Way) -> Problem:
+        ways, unlock = self._ways_in(offer, way)
         return Problem(
             403,
             "insufficient_scope",
@@ -102,40 +106,42 @@ class Paywall:
             unlock=unlock,
         )
 
-    def _ways_in(self, offer: Offer, frame: Frame) -> tuple[str, list[dict[str, Any]]]:
-        """The ways to unlock the tool, in words and as data. They are the same for every caller, so each tool and frame makes them once."""
-        found = self._ways_cache.get((offer.building, offer.tool, frame))
+    def _ways_in(self, offer: Offer, way: Way) -> tuple[str, list[dict[str, Any]]]:
+        """The ways to unlock the tool, in words and as data. They are the same for all who come one way, and so made once for each."""
+        found = self._ways_cache.get((offer.building, offer.tool, way))
         if found is None:
-            found = self._ways_cache[offer.building, offer.tool, frame] = self._ways(offer, frame), self._unlock(offer)
+            found = self._ways_cache[offer.building, offer.tool, way] = self._ways(offer, way), self._unlock(offer, way)
         return found
 
-    def _ways(self, offer: Offer, frame: Frame) -> str:
-        ways = [way for way in (self._by_key(offer, frame), self._by_payment(offer)) if way]
+    def _ways(self, offer: Offer, way: Way) -> str:
+        ways = [one for one in (self._by_key(offer, way), self._by_payment(offer, way)) if one]
         if not ways:
             ways = ["It is sold per call only, and payments are not available here; ask the operator."]
-        ways += [offer.access.advice] if offer.access.advice else []
-        return " ".join([*ways, self._guide] if frame == "mcp" and self._guide else ways)
+        ways += [offer.access.advice] if offer.access.advice and way != "connected" else []
+        return " ".join([*ways, self._guide] if way == "mcp" and self._guide else ways)
 
-    def _by_key(self, offer: Offer, frame: Frame) -> str:
+    def _by_key(self, offer: Offer, way: Way) -> str:
         if offer.access.key == "never":
             return ""
         keys = [f"{one.name} (${one.price}, {one.term})" for one in self._opening(offer)]
         if not keys:
             return f"No key of scope {offer.scope} is sold at the moment; ask the operator."
+        if way == "connected":
+            return f"Ask your user to connect again with a key of scope {offer.scope} or {ALL}: {'; '.join(keys)}."
         header = f"Send a key of scope {offer.scope} or {ALL} in the header 'Authorization: Bearer KEY'."
-        asked = f" {NO_HEADERS}" if frame == "mcp" else ""
+        asked = f" {NO_HEADERS}" if way == "mcp" else ""
         return f"{header}{asked} Keys that unlock it: {'; '.join(keys)}."
 
-    def _by_payment(self, offer: Offer) -> str:
-        if not self._per_call or not offer.is_sold_per_call:
+    def _by_payment(self, offer: Offer, way: Way) -> str:
+        if not self._per_call or not offer.is_sold_per_call or way == "connected":
             return ""
         price = "the price of the product" if offer.price is None else f"${offer.price}"
         return f"Pay {price} for this call with x402: sign the payment terms in this answer and send the call again."
 
-    def _unlock(self, offer: Offer) -> list[dict[str, Any]]:
+    def _unlock(self, offer: Offer, way: Way) -> list[dict[str, Any]]:
         """Each product whose key opens the tool, with its price and where to buy it; and the price per call."""
         keys = [{"product": one.name, **one.model_dump(exclude={"name"})} for one in self._opening(offer)]
-        if not self._per_call or offer.price is None:
+        if not self._per_call or offer.price is None or way == "connected":
             return keys
         return [*keys, {"per_call": str(offer.price), "get": "with x402: pay the terms that this call returns when it contains no payment"}]
 

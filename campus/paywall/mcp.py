@@ -14,7 +14,7 @@ from starlette.types import Scope
 
 from campus.errors import EXPLAINED_AT, StorageUnavailable, storage_unavailable
 from campus.payments.terms import PaymentRequired
-from campus.paywall.admission import ADMISSION, Paywall
+from campus.paywall.admission import ADMISSION, CONNECTED, Paywall
 from campus.paywall.mcp_payments import PaidCalls
 from campus.pricing import Offer
 from campus.site import ROUTE, SITE, Site
@@ -70,7 +70,7 @@ class McpPaywall:
             try:
                 admission = await self._paywall.admit(offer, scope, frame="mcp")
             except Problem as refused:
-                if self._paid is None:
+                if self._paid is None or CONNECTED in scope:
                     raise
                 if call.is_direct:
                     raise ServerAnswers("the call has to be paid for") from None

@@ -1,0 +1,198 @@
+"""OAuth clients, none of which is stored: a registered client's id is its own authenticated record, another's is the URL of its document.
+
+A registration (RFC 7591) is answered with an id that contains the client's name and redirect URIs and a code by which this campus
+recognises them. A client id that is an https URL names a client id metadata document, which is fetched through the guarded client.
+"""
+
+import hmac
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+import httpx
+from anyio import CapacityLimiter
+from mcp.shared.auth import InvalidRedirectUriError, OAuthClientInformationFull
+from pydantic import AnyUrl, BaseModel, Field, ValidationError
+
+from campus.errors import TargetRefused, one_line
+from campus.outbound.http_clients import GuardedClient
+
+START = "campus_client_"
+LONGEST_ID = 4_096
+LONGEST_NAME = 80
+MOST_URIS, LONGEST_URIS = 10, 1_500
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+EDITORS = ("cursor", "vscode", "vscode-insiders", "windsurf")
+"""Editors that receive codes by a scheme of their own."""
+MAC_BYTES = 16
+
+DOCUMENT_SECONDS, FAILURE_SECONDS = 600.0, 30.0
+"""How long a client's document is used, and how long it is not asked for again after it could not be read."""
+FETCH_SECONDS = 5.0
+FETCHES = 8
+MOST_DOCUMENTS = 256
+
+
+class ClientRefused(Exception):
+    """A client's metadata cannot be used; the sentence is for the person who came from it."""
+
+
+def may_receive_codes(uri: str) -> bool:
+    """Whether a code may be sent to a redirect URI: over https, to a program on the user's machine, or to one of the editors."""
+    parts = urlsplit(uri)
+    is_reached = parts.hostname in LOOPBACK_HOSTS if parts.scheme == "http" else parts.scheme in ("https", *EDITORS)
+    return is_reached and bool(parts.netloc) and not ("#" in uri or "@" in parts.netloc)
+
+
+def is_local(uri: str) -> bool:
+    """Whether a redirect URI leads to a program on the user's machine."""
+    parts = urlsplit(uri)
+    return parts.hostname in LOOPBACK_HOSTS if parts.scheme == "http" else parts.scheme in EDITORS
+
+
+def _comparable(uri: str) -> str:
+    """The URI without the port of a program on the user's machine, which may listen on any (RFC 8252), and never without a path."""
+    parts = urlsplit(uri)
+    is_local = parts.scheme == "http" and parts.hostname in LOOPBACK_HOSTS
+    return parts._replace(netloc=str(parts.hostname) if is_local else parts.netloc, path=parts.path or "/").geturl()
+
+
+class Client(OAuthClientInformationFull):
+    """A public client: it proves with PKCE that it is the one that asked."""
+
+    def validate_redirect_uri(self, redirect_uri: AnyUrl | None) -> AnyUrl:
+        """The URI, if it is one of the client's; InvalidRedirectUriError otherwise."""
+        if redirect_uri is None:
+            raise InvalidRedirectUriError("redirect_uri is missing")
+        known = {_comparable(str(uri)) for uri in self.redirect_uris or ()}
+        if _comparable(str(redirect_uri)) not in known or not may_receive_codes(str(redirect_uri)):
+            raise InvalidRedirectUriError("redirect_uri is none of those that the client registered")
+        return redirect_uri
+
+    def validate_scope(self, requested_scope: str | None) -> list[str] | None:
+        """All that was asked for: the resource decides what a token opens, and the answer names the scope that was granted."""
+        return None if requested_scope is None else requested_scope.split()
+
+
+def client_of(client_id: str, name: str, uris: Sequence[str]) -> Client:
+    """The client with this record."""
+    return Client.model_validate({"client_id": client_id, "client_name": name, "redirect_uris": uris, "token_endpoint_auth_method": "none"})
+
+
+def refusal_of(uris: Sequence[str]) -> str | None:
+    """Why the redirect URIs of a registration are refused; None if they are accepted."""
+    if not uris or len(uris) > MOST_URIS or sum(map(len, uris)) > LONGEST_URIS:
+        return f"register 1 to {MOST_URIS} redirect URIs of at most {LONGEST_URIS:,} characters together"
+    if refused := [uri for uri in uris if not may_receive_codes(uri)]:
+        return f"{refused[0][:80]!r} is refused: use https, or http to localhost, without a user and a fragment"
+    return None
+
+
+def registered_id(name: str, uris: Sequence[str], secret: str) -> str:
+    """The id of a client that registers: its record, authenticated."""
+    return _stamped(json.dumps([name, *uris], separators=(",", ":")).encode(), secret)
+
+
+def registered_client(client_id: str, secret: str) -> Client | None:
+    """The client that registered with this campus under this id."""
+    if not client_id.startswith(START) or len(client_id) > LONGEST_ID or not client_id.isascii():
+        return None
+    try:
+        record = urlsafe_b64decode(client_id.removeprefix(START) + "==")[MAC_BYTES:]
+    except ValueError:
+        return None
+    if not hmac.compare_digest(client_id, _stamped(record, secret)):
+        return None
+    name, *uris = json.loads(record)
+    return client_of(client_id, name, uris)
+
+
+def _stamped(record: bytes, secret: str) -> str:
+    mac = hmac.digest(secret.encode(), b"client id\n" + record, "sha256")[:MAC_BYTES]
+    return START + urlsafe_b64encode(mac + record).decode().rstrip("=")
+
+
+def shown_name(name: str | None) -> str:
+    """A client's name for itself, safe to show: one line without control characters."""
+    return one_line(name or "", longest=LONGEST_NAME)
+
+
+class MetadataDocument(BaseModel):
+    """The members of a client id metadata document that campus reads."""
+
+    client_id: str
+    client_name: str | None = None
+    redirect_uris: list[AnyUrl] = Field(min_length=1, max_length=MOST_URIS)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What was found at a client's URL: the client, or why there is none."""
+
+    until: float
+    client: Client | None
+    refusal: str = ""
+
+
+class ClientDocuments:
+    """Fetches client id metadata documents, and keeps them for ten minutes."""
+
+    def __init__(self, web: GuardedClient, *, elapsed: Callable[[], float]) -> None:
+        self._web = web.apart(lookups=FETCHES).within(FETCH_SECONDS)
+        self._elapsed = elapsed
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._fetches = CapacityLimiter(FETCHES)
+
+    def is_known(self, url: str) -> bool:
+        """Whether the document need not be fetched."""
+        found = self._known.get(url)
+        return found is not None and self._elapsed() < found.until
+
+    async def client(self, url: str) -> Client:
+        """The client whose id is this URL. Raises ClientRefused."""
+        if not self.is_known(url):
+            async with self._fetches:
+                self._keep(url, await self._fetched(url))
+        found = self._known[url]
+        if found.client is None:
+            raise ClientRefused(found.refusal)
+        return found.client
+
+    async def _fetched(self, url: str) -> _Known:
+        try:
+            client = await self._read(url)
+        except (ClientRefused, TargetRefused) as refused:
+            return _Known(self._elapsed() + FAILURE_SECONDS, None, f"the client's document cannot be used: {refused}")
+        except httpx.HTTPError:
+            return _Known(
+                self._elapsed() + FAILURE_SECONDS, None, "the client's document cannot be fetched at the moment; try again in a minute"
+            )
+        return _Known(self._elapsed() + DOCUMENT_SECONDS, client)
+
+    async def _read(self, url: str) -> Client:
+        self._web.check_url(url)
+        path = unquote(urlsplit(url).path)
+        if path in ("", "/") or {".", ".."} & set(path.split("/")):
+            raise ClientRefused("its URL has no path, or one with dots")
+        answer = await self._web.get(url, headers={"accept": "application/json"})
+        if answer.status_code != 200:
+            raise ClientRefused(f"its server answered {answer.status_code}")
+        try:
+            document = MetadataDocument.model_validate_json(answer.content)
+        except ValidationError:
+            raise ClientRefused("it is not a JSON object of at most 4 KB with client_id and redirect_uris") from None
+        if document.client_id != url:
+            raise ClientRefused("its client_id is not its own URL")
+        uris = [uri for each in document.redirect_uris if may_receive_codes(uri := str(each))]
+        if not uris:
+            raise ClientRefused("none of its redirect URIs may receive a code")
+        return client_of(url, shown_name(document.client_name), uris)
+
+    def _keep(self, url: str, found: _Known) -> None:
+        self._known[url] = found
+        self._known.move_to_end(url)
+        if len(self._known) > MOST_DOCUMENTS:
+            self._known.popitem(last=False)
