@@ -52,6 +52,10 @@ class MonitorUrls:
         """The URL that records a beat on GET or POST."""
         return f"{self.url}/v1/recorder/beat/{self.monitor_id}/{secret}"
 
+    def hook(self, secret: str) -> str:
+        """The URL that records a beat for whatever a host's hook posts."""
+        return f"{self.url}/v1/recorder/hook/{self.monitor_id}/{secret}"
+
     def cron(self, secret: str) -> str:
         """A shell command that sends a beat and retries for two minutes, also after a refused connection."""
         return f"curl -fsS -m 10 --retry 7 --retry-all-errors -o /dev/null {self.beat(secret)}"

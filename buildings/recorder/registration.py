@@ -152,6 +152,7 @@ def _result(
         secret=secret,
         webhook_secret=signing_secret(webhook.secret) if webhook is not None and signs else None,
         beat_url=urls.beat(secret),
+        hook_url=urls.hook(secret),
         cron=urls.cron(secret),
         state="alive",
         period_minutes=request.schedule.period / timedelta(minutes=1),
