@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from buildings.recorder.fleet import badge
+from buildings.recorder.hooks import hook
 from buildings.recorder.jobs import follow_keys, tidy
 from buildings.recorder.pages import FLEET, act, events, fleet, monitor, monitors_used
 from buildings.recorder.problems import PROBLEMS
@@ -28,10 +29,12 @@ building = Building(
         Page(f"GET {FLEET}/events", events),
         Page(f"GET {FLEET}/{{monitor_id}}", monitor),
         Page(f"POST {FLEET}/{{monitor_id}}/{{action}}", act),
+        Page("POST /v1/recorder/hook/{monitor_id}/{secret}", hook, cross_site=True),
         Page("GET /v1/recorder/badge/{badge_id}.svg", badge),
         *email_pages("/v1/recorder/email", OUTBOX, lambda site: site.state.dispatcher),
     ],
     checks=[Check(watches, on="ready"), Check(clock_is_steady, on="ready"), Check(targets_are_reached), Check(outbox_adds_up, on="audit")],
     problems=PROBLEMS,
     usage=monitors_used,
+    tags=("monitoring", "heartbeat", "dead man switch", "agents", "alerts"),
 )

@@ -87,6 +87,8 @@ def record_one_by_one(connection: Connection, beats: Sequence[Beat]) -> list[Bea
         load_last_capsules(connection, [monitors[name] for name in repeated])
     if nulls := {beat.monitor_id for beat in beats if beat.capsule == NULL and beat.monitor_id in monitors}:
         load_nulls(connection, [monitors[name] for name in nulls])
+    if replaced := {beat.monitor_id for beat in beats if beat.replaces is not None and beat.monitor_id in monitors}:
+        load_newest(connection, [monitors[name] for name in replaced])
     results = [apply_beat(monitors.get(beat.monitor_id), beat) for beat in beats]
     unauthorized = [index for index, result in enumerate(results) if result is None]
     if unauthorized:
@@ -146,10 +148,9 @@ LOAD = (
 )
 IN_JSON = "IN (SELECT value FROM json_each(?))"  # a fixed text
 WITH_SEQ = "SELECT m.id, c.body FROM monitor m JOIN capsule c ON c.monitor_id = m.id AND c.seq = m.last_seq WHERE m.id "
-NULLS = (
-    "SELECT m.id, c.body FROM monitor m JOIN capsule c ON c.monitor_id = m.id AND c.number = m.capsules - 1"
-    " WHERE length(c.body) = 4 AND m.id "
-)
+NEWEST_CAPSULE = "SELECT m.id, c.body FROM monitor m JOIN capsule c ON c.monitor_id = m.id AND c.number = m.capsules - 1 WHERE "
+NEWEST = f"{NEWEST_CAPSULE}m.id "
+NULLS = f"{NEWEST_CAPSULE}length(c.body) = 4 AND m.id "
 STORE = "UPDATE monitor SET {values} WHERE id = {key}"
 STORE_CAPSULE = (
     "INSERT INTO capsule (monitor_id, slot, number, seq, at, body) VALUES ({values})"
@@ -178,6 +179,13 @@ def load_nulls(connection: Connection, monitors: Sequence[LoadedMonitor]) -> Non
     bodies = _bodies(connection, NULLS, monitors)
     for monitor in monitors:
         monitor.last_is_null = bodies.get(monitor.id) == NULL
+
+
+def load_newest(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
+    """Load each monitor's last capsule."""
+    bodies = _bodies(connection, NEWEST, monitors)
+    for monitor in monitors:
+        monitor.newest = bodies.get(monitor.id)
 
 
 def _bodies(connection: Connection, query: str, monitors: Sequence[LoadedMonitor]) -> dict[str, bytes]:

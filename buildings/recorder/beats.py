@@ -48,7 +48,7 @@ class Unstored(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """A beat as it arrived. `capsule` is its JSON, or why it cannot be stored."""
+    """A beat as it arrived. `capsule` is its JSON, or why it cannot be stored; it replaces a last capsule that begins with `replaces`."""
 
     monitor_id: str
     secret_digest: bytes
@@ -57,6 +57,7 @@ class Beat(NamedTuple):
     next_in: timedelta | None = None
     capsule: bytes | Unstored | None = None
     seq: int | None = None
+    replaces: bytes | None = None
 
 
 class BeatOutcome(NamedTuple):
@@ -75,8 +76,8 @@ class LoadedMonitor:
     """A monitor in memory, while the beats of one transaction are applied to it in their order.
 
     `stores_until` is when its owner's key expires, None without an owner. `new_capsules` are the capsules to store: slot, number,
-    seq, time and JSON. `last_capsule` is the capsule stored under `last_seq`, once load_last_capsules was called, and
-    `last_is_null` whether the last capsule of all is null, once load_nulls was called.
+    seq, time and JSON. `last_capsule` is the capsule stored under `last_seq`, once load_last_capsules was called,
+    `last_is_null` whether the last capsule of all is null, once load_nulls was called, and `newest` that capsule, once load_newest was.
     """
 
     id: str
@@ -98,6 +99,7 @@ class LoadedMonitor:
     notices: list[Notice] = field(default_factory=list)
     last_capsule: bytes | None = None
     last_is_null: bool = False
+    newest: bytes | None = None
 
 
 def minute_of(beat: Beat) -> int:
@@ -167,16 +169,17 @@ def _notice(monitor: LoadedMonitor, before: MonitorState, kind: Kind, beat: Beat
 def _store_capsule(monitor: LoadedMonitor, beat: Beat) -> bool:
     """Store the beat's capsule if a valid key owns the monitor; returns whether it is stored now.
 
-    Some clients send null for every argument that they leave out. So of several nulls in a row only one is stored.
+    Some clients send null for every argument that they leave out. So of several nulls in a row only one is stored. Of what the hooks of
+    one session send in a row, only the last is: it must not push out the capsules that an agent sent itself.
     """
     capsule, number = beat.capsule, monitor.capsules
     if not isinstance(capsule, bytes) or monitor.stores_until is None or beat.at >= monitor.stores_until:
         return False
     repeats_null = capsule == NULL and monitor.last_is_null
     if is_new(beat.seq, monitor.last_seq) and not (repeats_null and beat.seq is None):
-        number -= repeats_null
+        number -= repeats_null or (beat.replaces is not None and (monitor.newest or b"").startswith(beat.replaces))
         monitor.new_capsules.append((number % CAPSULES_PER_MONITOR, number, beat.seq, beat.at, capsule))
-        monitor.capsules, monitor.last_is_null = number + 1, capsule == NULL
+        monitor.capsules, monitor.last_is_null, monitor.newest = number + 1, capsule == NULL, capsule
         if beat.seq is not None:
             monitor.last_seq, monitor.last_capsule = beat.seq, capsule
     return True

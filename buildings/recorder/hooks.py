@@ -1,0 +1,121 @@
+"""Beats that the hooks of an agent's host send, without a model: whatever they post is accepted, and the answer is always empty.
+
+Hosts such as Claude Code, Codex CLI and Gemini CLI call hooks when a session starts, a turn ends or a person is waited for, and read
+the answer as a decision: it may stop the agent. So a hook gets 204 and no body, also for a wrong secret or a full disk; the header
+X-Beat says what happened, for a person who tries the address with curl.
+
+What a host posts is its own. A few texts are taken from it, cut to a length, and stored as a capsule, so that a replacement finds the
+session. A body that is no JSON object is a beat like any other.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pydantic_core import from_json, to_json
+
+from buildings.recorder.beats import Beat, capsule_json
+from buildings.recorder.credentials import Credentials, digest_of
+from buildings.recorder.monitors import pause_or_resume
+from buildings.recorder.problems import monitor_not_found
+from buildings.recorder.runtime import RecorderSite
+from buildings.recorder.state_machine import Status
+from campus import Problem, Request, Response, StorageUnavailable, in_transaction
+
+log = logging.getLogger(__name__)
+
+STATUSES: Mapping[str, Status] = {"SessionStart": "start", "StopFailure": "fail"}
+"""What events report; every other one reports ok."""
+WITH_CAPSULE = frozenset(("SessionStart", "Stop", "StopFailure", "AfterAgent"))
+"""Events whose texts are stored. Those of other events would replace the last words of a turn."""
+END = "SessionEnd"
+"""A session that its user ended is not dead: its monitor is paused until the next beat."""
+COMPACTED = "compact"
+"""The source of a SessionStart in the middle of a session."""
+SHORT, LONG = 500, 4_000
+"""The most characters of a text that are stored."""
+TEXTS = {
+    "session_id": SHORT,
+    "hook_event_name": SHORT,
+    "cwd": SHORT,
+    "transcript_path": SHORT,
+    "model": SHORT,
+    "source": SHORT,
+    "error": SHORT,
+    "last_assistant_message": LONG,
+    "prompt_response": LONG,
+}
+"""The members that are stored, if they are texts: of Claude Code and Codex CLI, and the last one of Gemini CLI."""
+IDENTIFIER = re.compile(r"[0-9A-Za-z_]{1,128}")
+"""Of what monitor ids and secrets consist; anything else is not looked for."""
+RESULT = "X-Beat"
+
+
+@dataclass(frozen=True)
+class HostEvent:
+    """What a host's hook reported: the event's name, the status of its beat, and the texts to store."""
+
+    name: str
+    status: Status
+    texts: Mapping[str, str]
+
+
+async def hook(request: Request, site: RecorderSite) -> Response:
+    """Record a beat for what a host's hook posted. The answer is 204 and empty, whatever happened."""
+    event = event_of(await request.body(), request.query_params.get("status"))
+    try:
+        monitor_id, secret = request.path_params["monitor_id"], request.path_params["secret"]
+        if not IDENTIFIER.fullmatch(monitor_id) or not IDENTIFIER.fullmatch(secret):
+            raise monitor_not_found()
+        await _record(event, monitor_id, secret, site)
+        result = "recorded"
+    except Problem as refused:
+        result = refused.code
+    except StorageUnavailable as error:
+        log.warning("beat of a hook not recorded: %s", error)
+        result = "storage_unavailable"
+    except Exception:  # a border: not even a bug of ours may stop somebody's agent
+        log.exception("beat of a hook failed")
+        result = "internal_error"
+    return Response(status_code=204, headers={RESULT: result, "Cache-Control": "no-store"})
+
+
+async def _record(event: HostEvent, monitor_id: str, secret: str, site: RecorderSite) -> None:
+    now = site.state.time.now()
+    beat = Beat(monitor_id, digest_of(secret), now, event.status)
+    if event.name in WITH_CAPSULE and event.texts:
+        session = to_json({"hook": {"session_id": event.texts.get("session_id", "")}})
+        stored = {"hook": {"session_id": "", **event.texts}}
+        beat = beat._replace(capsule=capsule_json(stored), replaces=session.removesuffix(b"}}"))
+    outcome = await site.state.beat(beat)
+    if outcome.alert is not None:
+        site.state.dispatcher.wake()
+    if event.name == END:
+        work = partial(pause_or_resume, credentials=Credentials(monitor_id, None, secret), event="pause", now=now)
+        await in_transaction(site.storage, work)
+
+
+def event_of(body: bytes, status: str | None = None) -> HostEvent:
+    """Read what a hook posted. A `status` of the address, such as fail or 1, replaces that of the event."""
+    try:
+        said = from_json(body)
+    except ValueError:
+        said = None
+    members = said if isinstance(said, dict) else {}
+    texts = {name: _stored_text(members[name], most) for name, most in TEXTS.items() if isinstance(members.get(name), str)}
+    name = texts.get("hook_event_name", "")
+    event = HostEvent(name, "ok" if texts.get("source") == COMPACTED else STATUSES.get(name, "ok"), texts)
+    return event if (chosen := _status(status)) is None else replace(event, status=chosen)
+
+
+def _stored_text(text: str, most: int) -> str:
+    """The beginning of a text, without NUL, which no database stores."""
+    return text[:most].replace("\0", "\ufffd")
+
+
+def _status(text: str | None) -> Status | None:
+    if text in ("ok", "start", "fail"):
+        return text  # type: ignore[return-value]  # mypy narrows no text to a literal
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 4 and int(text) < 256 else None

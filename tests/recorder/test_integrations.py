@@ -1,0 +1,186 @@
+"""The plugins for agents' hosts and the wrapper campus-beat, run as hosts and schedulers run them, against a campus that is served."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import tomllib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from subprocess import PIPE, CompletedProcess
+from typing import Any
+
+import anyio
+import pytest
+from patience import patience
+from recorder.recorders import OpenRecorder, Recorder
+
+from campus.http.server import bind, serve
+from campus.testing import ORIGIN
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")]
+ROOT = Path(__file__).parents[2] / "integrations"
+PLUGINS = {
+    "claude-code": ROOT / "claude-code" / "campus",
+    "codex": ROOT / "codex" / "plugins" / "campus",
+    "gemini": ROOT / "gemini" / "campus",
+}
+FOLDER_VARIABLE = {"claude-code": "CLAUDE_PLUGIN_ROOT", "codex": "PLUGIN_ROOT", "gemini": "extensionPath"}
+EVENTS = {
+    "claude-code": {"SessionStart", "PostToolUse", "SubagentStop", "Notification", "Stop", "StopFailure", "SessionEnd"},
+    "codex": {"SessionStart", "PostToolUse", "SubagentStop", "Stop", "SessionEnd"},
+    "gemini": {"SessionStart", "AfterTool", "Notification", "AfterAgent", "SessionEnd"},
+}
+"""Events that each host has, as its documentation names them."""
+SESSIONS = json.loads((Path(__file__).parent / "sessions.json").read_text())
+LAST_WORDS = "Two of the three callers are changed; the third, in b.py, is next."
+ENVIRON = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+BEAT = [sys.executable, "-I", "-S", str(ROOT / "campus-beat" / "campus_beat.py")]
+"""Without site-packages: nothing but the standard library."""
+
+
+@asynccontextmanager
+async def served(recorder: Recorder) -> AsyncIterator[str]:
+    """The recorder's campus on a port of this machine; its URL."""
+    listener = bind("127.0.0.1", 0)
+    started = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: serve(recorder.campus.app, listener, on_started=started.set, takes_signals=False, grace_seconds=2))
+        await started.wait()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        tasks.cancel_scope.cancel()
+
+
+async def run(words: list[str], *, said: bytes = b"", **environ: str) -> CompletedProcess[bytes]:
+    with anyio.fail_after(patience(30)):
+        return await anyio.run_process(words, input=said, check=False, env={**ENVIRON, **environ})
+
+
+async def happens(host: str, event: Mapping[str, Any], **environ: str) -> None:
+    """Do what the host does when an event happens: run the commands of the plugin's hooks. None of them may say or block anything."""
+    hooks = json.loads((PLUGINS[host] / "hooks" / "hooks.json").read_text())["hooks"]
+    commands = [one["command"] for group in hooks[event["hook_event_name"]] for one in group["hooks"]]
+    assert commands
+    for command in commands:
+        ran = await run(["sh", "-c", command], said=json.dumps(event).encode(), **{FOLDER_VARIABLE[host]: str(PLUGINS[host])}, **environ)
+        assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("host", PLUGINS)
+async def test_a_recorded_session_beats_dies_and_is_resumed_without_a_model(host: str, open_recorder: OpenRecorder, tmp_path: Path) -> None:
+    async with open_recorder() as recorder, served(recorder) as url:
+        key = await recorder.campus.key("recorder")
+        monitor = await recorder.register(key=key, period_minutes=10, grace_minutes=2)
+        session, beats = {"HOME": str(tmp_path), "CAMPUS_HOOK_URL": monitor["hook_url"].replace(ORIGIN, url)}, 0
+        for event in SESSIONS[host]:
+            repeats = event["hook_event_name"] == "PostToolUse" and event.get("tool_use_id") == "toolu_02"
+            beats += not repeats  # those of tool calls are sent once a minute
+            await happens(host, event, **session)
+            assert (await recorder.row(monitor)).beats == beats, event["hook_event_name"]
+        await recorder.pass_time(minutes=13)
+        await recorder.sweep()
+        assert await recorder.alerts(monitor) == [("dead", 1)]
+        found = (await recorder.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+        told = found["last"]["capsule"]["hook"]
+        assert (found["state"], told["session_id"], told["cwd"]) == ("dead", SESSIONS[host][0]["session_id"], "/home/me/work")
+        assert LAST_WORDS in told.values()
+        assert "make test" not in json.dumps(found), "what tools were called with was sent"
+        taken = (await recorder.call("takeover", monitor_id=monitor["monitor_id"], key=key)).data
+        assert LAST_WORDS in taken["last"]["capsule"]["hook"].values()
+        resumed = {**SESSIONS[host][0], "source": "resume"}
+        await happens(host, resumed, **session)
+        assert (await recorder.row(monitor)).beats == beats, "the dead session's secret still beats"
+        session["CAMPUS_HOOK_URL"] = taken["hook_url"].replace(ORIGIN, url)
+        await happens(host, resumed, **session)
+        await happens(host, {**resumed, "hook_event_name": "SessionEnd", "reason": "prompt_input_exit"}, **session)
+        row = await recorder.row(monitor)
+        assert (row.beats, row.mode, row.fence) == (beats + 2, "paused", 1)
+
+
+async def test_a_hook_is_silent_without_an_address_with_a_wrong_one_and_without_campus(tmp_path: Path) -> None:
+    (event,) = (one for one in SESSIONS["claude-code"] if one["hook_event_name"] == "Stop")
+    for url in ("", "http://127.0.0.1:9/x", "file:///etc/passwd", 'http://127.0.0.1:9/"\noutput = "/tmp/x', "-o/etc/x", "http://[::1]:9/x"):
+        await happens("claude-code", event, HOME=str(tmp_path), CAMPUS_HOOK_URL=url)
+
+
+def test_every_plugin_has_what_its_host_looks_for() -> None:
+    scripts = {(folder / "hooks" / "beat.sh").read_bytes() for folder in PLUGINS.values()}
+    assert len(scripts) == 1, "the copies of beat.sh differ"
+    for host, folder in PLUGINS.items():
+        assert set(json.loads((folder / "hooks" / "hooks.json").read_text())["hooks"]) == EVENTS[host]
+        skill = (folder / "skills" / "resume-from-capsule" / "SKILL.md").read_text()
+        assert re.match(r"---\nname: resume-from-capsule\ndescription: [^\n]{20,1024}\n---\n", skill)
+        for tool in ("fetch_capsule", "takeover", "heartbeat", "untrusted", "hook_url"):
+            assert tool in skill
+    market = json.loads((ROOT / "claude-code" / ".claude-plugin" / "marketplace.json").read_text())
+    assert [(ROOT / "claude-code" / one["source"]).resolve() for one in market["plugins"]] == [PLUGINS["claude-code"]]
+    assert json.loads((PLUGINS["claude-code"] / ".claude-plugin" / "plugin.json").read_text())["name"] == market["plugins"][0]["name"]
+    assert (PLUGINS["claude-code"] / "commands" / "campus.md").is_file()
+    market = json.loads((ROOT / "codex" / ".agents" / "plugins" / "marketplace.json").read_text())
+    assert [(ROOT / "codex" / one["source"]["path"]).resolve() for one in market["plugins"]] == [PLUGINS["codex"]]
+    assert "{{args}}" in tomllib.loads((PLUGINS["gemini"] / "commands" / "campus.toml").read_text())["prompt"]
+
+
+async def test_the_wrapper_changes_nothing_of_a_command_and_reports_its_end(open_recorder: OpenRecorder) -> None:
+    async with open_recorder() as recorder, served(recorder) as url:
+        key = await recorder.campus.key("recorder")
+        monitor = await recorder.register(key=key)
+        at = monitor["beat_url"].replace(ORIGIN, url)
+        script = "cat; printf 'caf\\351\\000 no newline'; printf '%s' \"$MARK\" >&2; exit 3"
+        ran = await run([*BEAT, "--", "sh", "-c", script], said=b"in\r\n", CAMPUS_BEAT_URL=at, MARK="to stderr")
+        assert (ran.returncode, ran.stdout, ran.stderr) == (3, b"in\r\ncaf\xe9\0 no newline", b"to stderr")
+        found = (await recorder.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+        told = found["last"]["capsule"]
+        assert (found["state"], told["command"], told["exit_code"], told["signal"]) == ("dead", "sh", 3, None)
+        assert "in\n" in told["output"]
+        assert "caf\ufffd\ufffd no newline" in told["output"]
+        row = await recorder.row(monitor)
+        assert (row.beats, row.mode) == (2, "failed")
+        hostile = r"head -c 40000 /dev/zero | tr '\0' '\033'; head -c 40000 /dev/urandom"
+        ran = await run([*BEAT, "--", "sh", "-c", hostile], CAMPUS_BEAT_URL=at)
+        assert (ran.returncode, len(ran.stdout), ran.stderr) == (0, 80_000, b"")
+        found = (await recorder.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+        assert (found["state"], found["last"]["capsule"]["exit_code"]) == ("alive", 0)
+        assert (await recorder.row(monitor)).beats == 4
+
+
+async def test_the_wrapper_passes_signals_on_and_ends_as_the_command_ends(open_recorder: OpenRecorder) -> None:
+    async with open_recorder() as recorder, served(recorder) as url:
+        key = await recorder.campus.key("recorder")
+        monitor = await recorder.register(key=key)
+        environ = {**ENVIRON, "CAMPUS_BEAT_URL": monitor["beat_url"].replace(ORIGIN, url)}
+        for script, sent, ended in (
+            ("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done", signal.SIGTERM, 7),
+            ("trap '' HUP; echo ready; exec sleep 30", signal.SIGINT, -signal.SIGINT),
+            ("echo ready; kill -KILL $$", None, -signal.SIGKILL),
+        ):
+            async with await anyio.open_process([*BEAT, "--", "sh", "-c", script], stdout=PIPE, env=environ) as process:
+                assert process.stdout is not None
+                with anyio.fail_after(patience(30)):
+                    assert (await process.stdout.receive()).startswith(b"ready\n")
+                    if sent is not None:
+                        process.send_signal(sent)
+                    assert await process.wait() == ended, script
+            found = (await recorder.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+            told = found["last"]["capsule"]
+            assert (found["state"], told["exit_code"]) == ("dead", ended if ended > 0 else None)
+            assert told["signal"] == (None if ended > 0 else signal.Signals(-ended).name)
+
+
+async def test_a_command_does_not_suffer_from_a_campus_that_is_away_or_refuses(open_recorder: OpenRecorder) -> None:
+    async with open_recorder() as recorder, served(recorder) as url:
+        for address, said in (
+            ("", "is not set"),
+            ("http://127.0.0.1:9/v1/recorder/beat/mon_1/pssst", "not reported to 127.0.0.1"),
+            (f"{url}/v1/recorder/beat/mon_1/pssst", "404 no monitor of yours"),
+        ):
+            ran = await run([*BEAT, "--wait", "0.5", "--", "sh", "-c", "sleep 5 & echo done; exit 4"], CAMPUS_BEAT_URL=address)
+            assert (ran.returncode, ran.stdout) == (4, b"done\n")
+            told = ran.stderr.decode().splitlines()
+            assert (len(told), said in told[0], "pssst" in told[0]) == (1, True, False)
+    missing = await run([*BEAT, "--", "no-such-command"])
+    assert (missing.returncode, b"No such file" in missing.stderr) == (127, True)
+    assert (await run(BEAT)).returncode == 2
