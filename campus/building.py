@@ -15,6 +15,7 @@ from starlette.responses import Response
 from campus.addresses import read_number
 
 CODE = re.compile(r"[a-z][a-z0-9_]*")
+TAG, MOST_TAGS = re.compile(r"[0-9A-Za-z][0-9A-Za-z -]{0,31}"), 5
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -137,6 +138,7 @@ class Building:
     `state` creates what the tools of one process share: a value, or an async context manager that yields it.
     `problems` explains the problem codes that its tools raise, `{code: text}`; served at /errors/<code>.
     `highlight` is what the start page shows of it: `async def top_three(site)` returns `site.part("top_three.html", …)`.
+    `tags` are up to five words by which catalogs of paid tools list it.
     `usage` says for /keys what a key uses of it: `async def monitors_used(site, key)` returns a few words, such as "3 of 20 monitors".
     """
 
@@ -152,6 +154,7 @@ class Building:
     problems: Mapping[str, str] = field(default_factory=dict)
     highlight: Callable[..., Awaitable[str]] | None = None
     usage: Callable[..., Awaitable[str]] | None = None
+    tags: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name, kind in (("jobs", Job), ("services", Service), ("pages", Page), ("checks", Check)):
@@ -164,6 +167,8 @@ class Building:
         for code, text in self.problems.items():
             if not CODE.fullmatch(code) or not isinstance(text, str) or not text.strip():
                 raise ValueError(f"problems= takes a sentence for each snake_case code, not {code!r}: {text!r}")
+        if len(self.tags) > MOST_TAGS or not all(TAG.fullmatch(tag) for tag in self.tags):
+            raise ValueError(f"tags= takes up to {MOST_TAGS} texts of 1 to 32 letters, digits, spaces and hyphens, not {self.tags!r}")
         if self.tables is SQLModel:
             raise ValueError("tables= needs a base class with a registry of its own: class Tables(SQLModel, registry=registry())")
 

@@ -121,14 +121,17 @@ def weakness_of(key: str) -> str | None:
     return None
 
 
-def check_idempotency_key(key: str) -> None:
-    """Problem 400 `weak_idempotency_key` for a key by which others could find the caller's answer, or that is too long."""
+def check_idempotency_key(key: str, *, name: str = "Idempotency-Key") -> None:
+    """Problem 400 `weak_idempotency_key` for a key by which others could find the caller's answer, or that is too long.
+
+    `name` is what the caller sent it as.
+    """
     if reason := weakness_of(key):
         danger = "" if len(key) > LONGEST_KEY else ", so that another caller may send the same one and get your answer"
         raise Problem(
             400,
             "weak_idempotency_key",
-            f"The Idempotency-Key {reason}{danger}. {HOW_TO_MAKE_A_KEY}. Nothing was done or charged.",
+            f"The {name} {reason}{danger}. {HOW_TO_MAKE_A_KEY}. Nothing was done or charged.",
         )
 
 

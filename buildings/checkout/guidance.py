@@ -7,7 +7,8 @@ DEFAULT_SPEND_LIMIT = "1"
 
 IDEMPOTENCY_KEY = (
     f"Make an Idempotency-Key before you pay; it is required, and it is a secret. {HOW_TO_MAKE_A_KEY}; one that counts, repeats or is "
-    "made of words is refused. Over HTTP send it as the header Idempotency-Key, over MCP as the argument idempotency_key. A settled "
+    "made of words is refused. Over HTTP send it as the header Idempotency-Key, over MCP as the argument idempotency_key; a client that "
+    "can set neither sends it in the payment, as the id of x402's extension payment-identifier. A settled "
     "payment can be read on the chain by everyone, so the payment alone does not prove who sent it. A lost answer is returned again only "
     "with this key, and the stored answer is encrypted under it."
 )

@@ -33,4 +33,5 @@ building = Building(
         Page("GET /v1/feeds/{secret}/{name}", full_feed),
     ],
     highlight=top_three,
+    tags=("cve", "vulnerabilities", "kev", "epss", "security"),
 )

@@ -6,4 +6,4 @@ from campus import Building, Page
 
 __all__ = ["building"]
 
-building = Building(mcp, pages=[Page("GET /", home), Page("GET /connect", connect, label="Connect")])
+building = Building(mcp, pages=[Page("GET /", home), Page("GET /connect", connect, label="Connect")], tags=("directory", "mcp", "agents"))

@@ -53,7 +53,8 @@ def _purchase_by_agents(directory: Directory) -> str:
     return (
         f" An agent can buy one itself: {tool.name} at {entry.mcp}, or {tool.http[0]}; name the product in '{tool.sells}'. An "
         "Idempotency-Key is required with the payment, and it is a secret: anyone who has it can read the answer. Over HTTP send it as the "
-        "header Idempotency-Key, over MCP as the argument idempotency_key. The same call with the same Idempotency-Key returns the key "
+        "header Idempotency-Key, over MCP as the argument idempotency_key, or in the payment as the id of x402's extension "
+        "payment-identifier. The same call with the same Idempotency-Key returns the key "
         f"again for 24 hours if the answer is lost. {HOW_TO_MAKE_A_KEY}. {_limits({one.name: one.price for one in directory.products})}"
     )
 
@@ -75,7 +76,8 @@ def payment_per_call(directory: Directory) -> AccessMethod:
         "call again, over HTTP with PAYMENT-SIGNATURE (v2) or X-PAYMENT (v1), over MCP with the payment in _meta['x402/payment']. "
         f"{WHO_PAYS} A call that fails is not charged. If the answer is lost, send the same payment again from the same network address "
         "within 15 minutes. Set your client's timeout to 90 seconds: one that hangs up may have paid, and would pay again. Better send "
-        "an Idempotency-Key (over HTTP as a header, over MCP in _meta['idempotency-key']), a secret of 22 or more random characters: the "
+        "an Idempotency-Key (over HTTP as a header, over MCP in _meta['idempotency-key'], or in the payment as the id of x402's extension "
+        "payment-identifier), a secret of 22 or more random characters: the "
         "same call with it returns its answer again for 24 hours, from any address and with any payment of the same wallet. "
         f"Every price: {directory.url}/.well-known/x402. {_limits(_prices(directory))}",
     )

@@ -1,17 +1,23 @@
 """The documents: OpenAPI of every building and of all, with keys, prices and 402; and /.well-known/x402, the payment terms."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from campus.catalog.server import HOW_TO_HIDE, OpenBuilding
+from campus.catalog.server import HOW_TO_HIDE, OpenBuilding, summary_of
 from campus.config import Config
 from campus.errors import ConfigError, LoadError
-from campus.payments.terms import PaidTool, Pricing
+from campus.layout.assets import icon_path
+from campus.payments.bazaar import http_extension
+from campus.payments.payment import Service
+from campus.payments.terms import PaidTool, Pricing, catalog_entry, resource_of
 from campus.pricing import Offer
 from twins import Operation, openapi, problem_response
 
 OPENAPI_VERSION = "0.2.0"
+SERVICE_NAME = re.compile(r"[ -~]{1,32}")
+"""What catalogs of paid services accept as a name."""
 Offers = Mapping[str, Mapping[str, Offer]]
 Operations = Iterable[Operation] | Mapping[str, Iterable[Operation]]
 
@@ -73,7 +79,7 @@ def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricin
     operations = {one.name: tuple(one.operations.values()) for one in opened}
     by_name = {one.name: document(operations[one.name], one.server.name, one.server.instructions or "") for one in opened}
     documents = {f"/{name}/openapi.json": found for name, found in by_name.items()}
-    documents["/.well-known/x402"] = _payment_terms(config.server.name, config.url, pricing)
+    documents["/.well-known/x402"] = _payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, url=config.url)}
     documents["/v1/openapi.json"] = document(operations, config.server.name, "Every tool of every building.")
     if config.server.openapi in by_name:
         named = next(one for one in opened if one.name == config.server.openapi)
@@ -145,6 +151,41 @@ def _payment_terms(name: str, url: str, pricing: Pricing | None) -> dict[str, An
     return {"version": 1, "name": name, "url": url, "resources": resources, "terms": terms, "instructions": INSTRUCTIONS}
 
 
+def service_of(opened: OpenBuilding, *, url: str) -> Service:
+    """A building as catalogs of paid services show it: under its title, or its name where the title is too long for them."""
+    title = opened.server.name
+    tags = opened.loaded.building.tags or (opened.name[:32],)
+    return Service(title if SERVICE_NAME.fullmatch(title) else opened.name[:32], tuple(tags), f"{url}{icon_path()}")
+
+
+def free_tools(opened: Sequence[OpenBuilding], *, url: str) -> list[dict[str, Any]]:
+    """Every tool that is free, described as the terms of a paid one describe it: it answers no 402 that a crawler could read."""
+    return [
+        {
+            "resource": resource_of(operation, url, None),
+            "methods": list(operation.methods),
+            "tool": name,
+            "building": one.name,
+            "description": summary_of(operation.tool),
+            "mimeType": "application/json",
+            **catalog_entry(service),
+            "extensions": _how_to_call(operation),
+        }
+        for one in opened
+        for service in [service_of(one, url=url)]
+        for name, operation in one.operations.items()
+        if one.offers[name].access.is_free
+    ]
+
+
+def _how_to_call(operation: Operation) -> dict[str, Any]:
+    """The bazaar extension of a free tool; nothing for another server's tool whose schemas cannot be read: it is served all the same."""
+    try:
+        return http_extension(operation, operation.methods[0])
+    except (LookupError, AttributeError, TypeError, ValueError):
+        return {}
+
+
 def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
     """One entry for each price that a call can have."""
     shared = {
@@ -153,6 +194,8 @@ def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
         "tool": paid_tool.offer.tool,
         "building": paid_tool.offer.building,
         "description": paid_tool.description,
+        **catalog_entry(paid_tool.service),
+        "extensions": paid_tool.extensions[paid_tool.operation.methods[0]],
     }
     return [
         {**shared, "price": str(price), "currency": "USD", **pricing.payee.requirements(price)} for price in pricing.prices(paid_tool.offer)

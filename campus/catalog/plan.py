@@ -7,13 +7,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
-from fastmcp.tools import Tool
 
 from campus.addresses import is_loopback
 from campus.building import Job
 from campus.catalog.loader import RESERVED, Installed, LoadedBuilding, RemoteServer, load
-from campus.catalog.openapi import documents_of
-from campus.catalog.server import OpenBuilding, mcp_path_of, open_server
+from campus.catalog.openapi import documents_of, service_of
+from campus.catalog.server import OpenBuilding, mcp_path_of, open_server, summary_of
 from campus.config import Config, ProductTable
 from campus.directory import BuildingEntry, Directory, PaymentEntry, ProductEntry, ToolEntry
 from campus.errors import EXPLANATIONS, ConfigError, LoadError, Unreachable
@@ -202,15 +201,18 @@ def open_pricing(config: Config, opened: Sequence[OpenBuilding]) -> Pricing | No
     network = network_of(payments.network)
     _check_spelling(payments.pay_to)
     products = {name: Price.parse(table.price) for name, table in config.products.items()}
-    paid_tools = {(paid_tool.offer.building, paid_tool.offer.tool): paid_tool for one in opened for paid_tool in _paid_tools(one)}
+    paid_tools = {
+        (paid_tool.offer.building, paid_tool.offer.tool): paid_tool for one in opened for paid_tool in _paid_tools(one, url=config.url)
+    }
     if not products and any(paid_tool.offer.access.sells for paid_tool in paid_tools.values()):
         raise ConfigError("a building sells keys, and campus.toml has no product; add a table such as [products.NAME]")
     return Pricing(Payee(network, payments.pay_to), url=config.url, paid_tools=paid_tools, products=products)
 
 
-def _paid_tools(opened: OpenBuilding) -> list[PaidTool]:
+def _paid_tools(opened: OpenBuilding, *, url: str) -> list[PaidTool]:
     sold = [operation for name, operation in opened.operations.items() if opened.offers[name].is_sold_per_call]
-    return [paid_tool_of(opened.offers[one.name], one, summary_of(one.tool)) for one in sold]
+    service = service_of(opened, url=url)
+    return [paid_tool_of(opened.offers[one.name], one, summary_of(one.tool), service) for one in sold]
 
 
 def _check_spelling(wallet: str) -> None:
@@ -307,13 +309,6 @@ def _tool_entry(operation: Operation, offer: Offer, *, url: str, per_call: bool)
         key_scope=None if offer.access.key == "never" else offer.scope,
         http=tuple(f"{method} {url}{operation.path}" for method in operation.methods),
     )
-
-
-def summary_of(tool: Tool) -> str:
-    """The first sentence of a tool's description."""
-    words = " ".join((tool.description or tool.name).split("\n\n")[0].split())
-    first, stop, _ = words.partition(". ")
-    return first + stop.strip()
 
 
 def _free_tier(tools: Sequence[ToolEntry]) -> str:

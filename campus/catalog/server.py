@@ -256,3 +256,10 @@ def declared_access(building: str, tool: Tool) -> Access | None:
         return access_of(tool.meta)
     except ValueError as error:
         raise LoadError(f"tool {tool.name!r} of building {building!r}: {error}") from None
+
+
+def summary_of(tool: Tool) -> str:
+    """The first sentence of a tool's description."""
+    words = " ".join((tool.description or tool.name).split("\n\n")[0].split())
+    first, stop, _ = words.partition(". ")
+    return first + stop.strip()

@@ -44,6 +44,11 @@ def read_assets(folder: Path = FOLDER) -> Mapping[str, Asset]:
     return {path.name: _asset(path) for path in sorted(folder.iterdir()) if path.suffix in MEDIA_TYPES}
 
 
+def icon_path() -> str:
+    """The address of the service's icon, in the format that every catalog shows."""
+    return read_assets()[ICON[0][0]].path
+
+
 def _asset(path: Path) -> Asset:
     body = path.read_bytes()
     address = f"{PREFIX}/{path.stem}.{sha256(body).hexdigest()[:12]}{path.suffix}"

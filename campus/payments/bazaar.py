@@ -12,9 +12,10 @@ BAZAAR = "bazaar"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 LARGEST = 1_500
 """In bytes, of one schema: the terms are sent in a header, and many proxies accept no more than 4 or 8 KB of headers."""
-LARGEST_EXTENSION = 2_000
+LARGEST_EXTENSION, LARGEST_OF_A_SALE = 1_850, 1_500
 LARGEST_OVER_MCP = 1_000
-"""In bytes, of the whole extension; the output gets the bytes that the input leaves. Over MCP a model reads every word of it."""
+"""In bytes, of the whole extension; the output gets the bytes that the input leaves. Less where products are sold, since those terms list
+every price; and over MCP, where a model reads every word of it."""
 ANY_OBJECT = {"type": "object"}
 DEEPEST_SCHEMA = 6
 SCHEMA_KEYWORDS = ("type", "enum", "const", "format", "pattern", "minimum", "maximum", "minLength", "maxLength", "required", "description")
@@ -33,8 +34,8 @@ TEXTS = {
 Schema = Mapping[str, Any]
 
 
-def http_extension(operation: Operation, method: str) -> dict[str, Any]:
-    """How to call the HTTP route with one of its methods."""
+def http_extension(operation: Operation, method: str, *, largest: int = LARGEST_EXTENSION) -> dict[str, Any]:
+    """How to call the HTTP route with one of its methods; `largest` is the size to aim at, in bytes."""
     in_path = [each for each in operation.parameters if each.in_path]
     others = [each for each in operation.parameters if not each.in_path]
     call: dict[str, Any] = {"type": "http", "method": method}
@@ -52,7 +53,7 @@ def http_extension(operation: Operation, method: str) -> dict[str, Any]:
         call["pathParams"] = {each.name: f":{each.name}" for each in in_path}
         properties["pathParams"] = {"type": "object", "properties": {each.name: {"type": "string"} for each in in_path}}
     schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    return _extension(call, schema, operation, largest=LARGEST_EXTENSION)
+    return _extension(call, schema, operation, largest=largest)
 
 
 def mcp_extension(operation: Operation, description: str) -> dict[str, Any]:
@@ -85,6 +86,26 @@ def _extension(call: Mapping[str, Any], input_schema: Schema, operation: Operati
     document = {"$schema": DIALECT, "type": "object", "properties": {"input": input_schema, "output": output_schema}, "required": ["input"]}
     template = {"routeTemplate": operation.path.replace("{", ":").replace("}", "")} if operation.route.placeholders else {}
     return {BAZAAR: {"info": info, "schema": document, **template}}
+
+
+def legacy_schema(extensions: Mapping[str, Any]) -> dict[str, Any]:
+    """The same in the form of x402 v1, its `outputSchema`: each argument with its type and whether it is required; an example answer."""
+    extension = extensions[BAZAAR]
+    inputs = extension["schema"]["properties"]["input"]["properties"]
+    call = extension["info"]["input"]
+    told: dict[str, Any] = {"type": "http", "method": call["method"], "discoverable": True}
+    if "body" in inputs:
+        told |= {"bodyType": call["bodyType"], "bodyFields": _fields(inputs["body"])}
+    else:
+        told["queryParams"] = _fields(inputs["queryParams"])
+    if "pathParams" in inputs:
+        told["pathParams"] = _fields(inputs["pathParams"])
+    return {"input": told, "output": extension["info"]["output"]["example"]}
+
+
+def _fields(schema: Schema) -> dict[str, Any]:
+    required = schema.get("required", ())
+    return {name: {**part, "required": name in required} for name, part in schema.get("properties", {}).items()}
 
 
 def _output(operation: Operation, budget: int) -> tuple[Any, dict[str, Any]]:
@@ -125,13 +146,17 @@ def _object(parameters: Iterable[Parameter], operation: Operation, *, name: Call
 
 
 def _slim(schema: Schema, root: Schema, *, keep: Iterable[str], depth: int = 0) -> dict[str, Any]:
-    """The schema reduced to some keywords. References are replaced by what they point to, which only the tool's own schema has."""
+    """The schema reduced to some keywords, and descriptions to their first sentences. References are replaced by what they point to,
+    which only the tool's own schema has.
+    """
     if depth > DEEPEST_SCHEMA:
         return {}
     keywords = list(keep)
     if "$ref" in schema:
         return _slim(resolve_reference(schema["$ref"], root), root, keep=keywords, depth=depth + 1)
     found = {keyword: schema[keyword] for keyword in keywords if keyword in schema}
+    if isinstance(text := found.get("description"), str):
+        found["description"] = text.partition(". ")[0]
     for arms in ("anyOf", "oneOf", "allOf"):
         if arms in schema:
             found[arms] = [_slim(arm, root, keep=keywords, depth=depth + 1) for arm in schema[arms]]

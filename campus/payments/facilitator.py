@@ -171,5 +171,8 @@ def _payload(payment: Payment, sale: Sale) -> PaymentPayload:
     Resource and extensions are those of the terms, not the payer's: a facilitator lists tools by them.
     """
     payload: Mapping[str, Any] = payment.payload
-    resource = ResourceInfo(url=sale.resource, description=sale.description, mime_type=JSON)
+    about: dict[str, Any] = {"url": sale.resource, "description": sale.description, "mime_type": JSON}
+    if (service := sale.service) is not None:
+        about |= {"service_name": service.name, "tags": list(service.tags), "icon_url": service.icon_url}
+    resource = ResourceInfo(**about)
     return PaymentPayload(payload=dict(payload), accepted=_requirements(sale), resource=resource, extensions=dict(sale.extensions))

@@ -15,7 +15,8 @@ class Payment:
 
     Addresses and the nonce are lower-case hex with 0x; `value` is in the token's smallest unit; times are Unix seconds.
     `network` is CAIP-2. `resource` is the URL that the payment says it is for, None where its version has no such member;
-    `accepted` the requirements that it says it accepts. `payload` is `{signature, authorization}`, as x402 takes it.
+    `accepted` the requirements that it says it accepts. `payload` is `{signature, authorization}`, as x402 takes it. `identifier` is the
+    secret of x402's extension payment-identifier, None without one.
     """
 
     version: Literal[1, 2]
@@ -30,6 +31,16 @@ class Payment:
     payload: Mapping[str, Any]
     resource: str | None = None
     accepted: Mapping[str, Any] | None = None
+    identifier: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What catalogs show of the service that sells a call: a name of at most 32 characters, up to five tags, and an icon's URL."""
+
+    name: str
+    tags: Sequence[str] = ()
+    icon_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +48,7 @@ class Sale:
     """One call of a paid tool: what is bought, and what must be paid for it.
 
     `resource` is the call's canonical URL, arguments included. `requirements` is the one entry of the terms' `accepts` (x402 v2)
-    for this call; `description` and `extensions` are those of the terms, and are sent to the facilitator too.
+    for this call; `description`, `service` and `extensions` are those of the terms, and are sent to the facilitator too.
     `refused(code, reason)` returns a 402 with fresh terms. `idempotency_key` is the caller's: the answer is encrypted under it, and found
     again by it. `client` is the caller's address (IPv6: its /64): without a key the answer is returned again to that address alone.
     """
@@ -53,6 +64,7 @@ class Sale:
     idempotency_key: str | None = None
     client: str = ""
     description: str = ""
+    service: Service | None = None
     extensions: Mapping[str, Any] = field(default_factory=dict)
 
     @property

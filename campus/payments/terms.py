@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from campus.caller import Frame
-from campus.payments.bazaar import http_extension, mcp_extension
+from campus.payments.bazaar import LARGEST_EXTENSION, LARGEST_OF_A_SALE, http_extension, legacy_schema, mcp_extension
 from campus.payments.networks import Network
-from campus.payments.payment import Sale
-from campus.payments.wire import encoded
+from campus.payments.payment import Sale, Service
+from campus.payments.wire import PAYMENT_IDENTIFIER, encoded, payment_identifier
 from campus.pricing import Offer, Price
 from campus.secrets import HOW_TO_MAKE_A_KEY
 from twins import FieldError, Operation, Problem, invalid_request, pointer_to
@@ -60,7 +60,8 @@ class RenderedTerms:
 class PaymentTerms:
     """The terms of one call: what is called, and each way to pay for it, the cheapest first.
 
-    `resource` is the call's canonical URL, `accepts` are v2 requirements, `extensions` x402's, such as bazaar.
+    `resource` is the call's canonical URL, `accepts` are v2 requirements, `extensions` x402's, such as bazaar. `service` is what catalogs
+    show of the seller.
     """
 
     frame: Frame
@@ -69,6 +70,7 @@ class PaymentTerms:
     accepts: Sequence[Mapping[str, Any]]
     legacy_network: str
     extensions: Mapping[str, Any]
+    service: Service | None = None
 
     def rendered(self, error: str) -> RenderedTerms:
         """The terms for the frame: over HTTP v2 in a header and v1 as members of the body; over MCP v2 as members of the body."""
@@ -81,7 +83,7 @@ class PaymentTerms:
         return {
             "x402Version": 2,
             "error": error,
-            "resource": {"url": self.resource, "description": self.description, "mimeType": JSON},
+            "resource": {"url": self.resource, "description": self.description, "mimeType": JSON, **catalog_entry(self.service)},
             "accepts": list(self.accepts),
             "extensions": dict(self.extensions),
         }
@@ -102,7 +104,16 @@ class PaymentTerms:
             "maxTimeoutSeconds": requirements["maxTimeoutSeconds"],
             "asset": requirements["asset"],
             "extra": requirements["extra"],
+            "outputSchema": legacy_schema(self.extensions),
         }
+
+
+def catalog_entry(service: Service | None) -> dict[str, Any]:
+    """The service as the Bazaar spells it."""
+    if service is None:
+        return {}
+    icon = {} if service.icon_url is None else {"iconUrl": service.icon_url}
+    return {"serviceName": service.name, "tags": list(service.tags), **icon}
 
 
 class PaymentRequired(Problem):
@@ -153,18 +164,22 @@ def long_text_digest(text: str) -> str:
 
 @dataclass(frozen=True)
 class PaidTool:
-    """A tool that is sold per call. `extensions` are those of x402, by HTTP method, and one for MCP."""
+    """A tool that is sold per call. `extensions` are those of x402, by HTTP method, and one for MCP; `service` is the seller."""
 
     offer: Offer
     operation: Operation
     description: str
     extensions: Mapping[str, Mapping[str, Any]]
+    service: Service | None = None
 
 
-def paid_tool_of(offer: Offer, operation: Operation, description: str) -> PaidTool:
-    """The paid tool, with the extensions of its terms."""
-    by_method = {method: http_extension(operation, method) for method in operation.methods}
-    return PaidTool(offer, operation, description, {**by_method, MCP: mcp_extension(operation, description)})
+def paid_tool_of(offer: Offer, operation: Operation, description: str, service: Service | None = None) -> PaidTool:
+    """The paid tool, with the extensions of its terms. A tool whose answer is a secret requires a payment identifier."""
+    largest = LARGEST_OF_A_SALE if offer.access.sells else LARGEST_EXTENSION
+    found = {method: http_extension(operation, method, largest=largest) for method in operation.methods}
+    found[MCP] = mcp_extension(operation, description)
+    identifier = payment_identifier(required=offer.access.sells is not None)
+    return PaidTool(offer, operation, description, {way: one | identifier for way, one in found.items()}, service)
 
 
 class Pricing:
@@ -212,6 +227,7 @@ class Pricing:
             [self.payee.requirements(price) for price in self.prices(offer, arguments)],
             network.legacy or network.id,
             paid_tool.extensions[MCP if frame == "mcp" else method],
+            paid_tool.service,
         )
 
     def refusal(self, refusal: Problem, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str) -> PaymentRequired:
@@ -260,6 +276,7 @@ class Pricing:
             idempotency_key=idempotency_key,
             client=client,
             description=terms.description,
+            service=terms.service,
             extensions=terms.extensions,
         )
 
@@ -277,6 +294,7 @@ def key_required() -> Problem:
         400,
         "idempotency_key_required",
         "The answer to this call is a secret, and its payment can be read on chain by anyone. Send an Idempotency-Key that only you know, "
-        "over HTTP as the header Idempotency-Key, over MCP as the argument idempotency_key or in _meta: the same call with the same key "
-        f"returns the answer again if it is lost. {HOW_TO_MAKE_A_KEY}. Nothing is charged.",
+        "over HTTP as the header Idempotency-Key, over MCP as the argument idempotency_key or in _meta, or within the payment as the id of "
+        f"x402's extension {PAYMENT_IDENTIFIER}: the same call with the same key returns the answer again if it is lost. "
+        f"{HOW_TO_MAKE_A_KEY}. Nothing is charged.",
     )

@@ -1,7 +1,8 @@
-"""Payments and receipts on the wire: in headers over HTTP (x402 v1 and v2), in `_meta` over MCP."""
+"""Payments, receipts and the secrets that find an answer again, on the wire: in headers over HTTP (x402 v1 and v2), in `_meta` over MCP."""
 
 import binascii
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from hashlib import sha256
@@ -14,12 +15,17 @@ from starlette.types import Scope
 
 from campus.payments.networks import id_of_legacy
 from campus.payments.payment import Payment
+from campus.secrets import SHORTEST_KEY, check_idempotency_key
 from twins import Problem, read_json, unstorable_reason
 
 PAYMENT_HEADERS = {b"payment-signature": 2, b"x-payment": 1}
 PAYMENT_META = "x402/payment"
 RECEIPT_META = "x402/payment-response"
 IDEMPOTENCY_KEY = "idempotency-key"
+PAYMENT_IDENTIFIER = "payment-identifier"
+"""x402's extension: the payer sends an id with the payment, and the seller answers a payment with the same id once."""
+IDENTIFIER = re.compile(r"[0-9A-Za-z_-]{16,128}")
+LONGEST_IDENTIFIER = 128
 LARGEST_PAYMENT = 16 * 1024
 LARGEST_NUMBER = 2**63 - 1
 """What a database can hold; far above any amount or time."""
@@ -88,6 +94,13 @@ class PaymentV2(Part):
     payload: Signed
 
 
+def payment_identifier(*, required: bool) -> dict[str, Any]:
+    """The extension as terms declare it. It takes what is a strong Idempotency-Key, so its shortest id is longer than x402's."""
+    text = {"type": "string", "minLength": SHORTEST_KEY, "maxLength": LONGEST_IDENTIFIER, "pattern": "^[a-zA-Z0-9_-]+$"}
+    schema = {"type": "object", "properties": {"required": {"type": "boolean"}, "id": text}, "required": ["required"]}
+    return {PAYMENT_IDENTIFIER: {"info": {"required": required}, "schema": schema}}
+
+
 def payment_in_headers(scope: Scope) -> Payment | None:
     """The payment in a request's headers; None if there is none, and for HEAD. Problem 400 `invalid_payment` if it cannot be read."""
     found = [(PAYMENT_HEADERS[name], value) for name, value in scope["headers"] if name in PAYMENT_HEADERS]
@@ -128,6 +141,17 @@ def idempotency_key_in(scope: Scope, *more: Mapping[str, Any] | None) -> str | N
     names = (IDEMPOTENCY_KEY, IDEMPOTENCY_KEY.replace("-", "_"))
     found = (members[name] for members in more if members for name in names if isinstance(members.get(name), str))
     return next(found, None)
+
+
+def purchase_key(payment: Payment, idempotency_key: str | None) -> str | None:
+    """The secret that finds the answer to a payment again: the Idempotency-Key, or the payment's identifier if none was sent.
+
+    Problem 400 `weak_idempotency_key` for an identifier that others could guess.
+    """
+    if idempotency_key or payment.identifier is None:
+        return idempotency_key
+    check_idempotency_key(payment.identifier, name=f"id of the extension {PAYMENT_IDENTIFIER}")
+    return payment.identifier
 
 
 def receipt_headers(receipt: Mapping[str, Any]) -> dict[str, str]:
@@ -176,6 +200,7 @@ def _payment(data: dict[str, Any]) -> Payment:
         where = ".".join(str(step) for step in first["loc"])
         raise invalid(f"{where}: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
     by_v2 = isinstance(read, PaymentV2)
+    identifier = _identifier(data) if by_v2 else None
     network = read.accepted.network if isinstance(read, PaymentV2) else id_of_legacy(read.network)
     signed = read.payload.model_dump(by_alias=True)
     times = [int(signed["authorization"][name]) for name in ("value", "validAfter", "validBefore")]
@@ -195,4 +220,16 @@ def _payment(data: dict[str, Any]) -> Payment:
         payload=signed,
         resource=read.resource.url if isinstance(read, PaymentV2) and read.resource else None,
         accepted=data["accepted"] if by_v2 else None,
+        identifier=identifier,
     )
+
+
+def _identifier(data: Any) -> str | None:
+    """The payment's identifier. A client that sends the extension back as it was declared sends none."""
+    for name in ("extensions", PAYMENT_IDENTIFIER, "info", "id"):
+        data = data.get(name) if isinstance(data, dict) else None
+    if data is not None and not (isinstance(data, str) and IDENTIFIER.fullmatch(data)):
+        raise invalid(
+            f"extensions.{PAYMENT_IDENTIFIER}.info.id: it must be 16 to {LONGEST_IDENTIFIER} letters, digits, hyphens or underscores"
+        )
+    return data

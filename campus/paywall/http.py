@@ -6,7 +6,7 @@ from typing import Any
 
 from campus.errors import StorageUnavailable, storage_unavailable
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
-from campus.payments.wire import idempotency_key_in, payment_in_headers, receipt_headers
+from campus.payments.wire import idempotency_key_in, payment_in_headers, purchase_key, receipt_headers
 from campus.paywall.admission import Paywall
 from campus.paywall.payment_gate import PaymentGate
 from campus.pricing import Offer
@@ -67,7 +67,7 @@ async def as_far_as_valid(call: Call, sent: Mapping[str, Any]) -> Mapping[str, A
 async def bought(call: Call, offer: Offer, payment: Payment, payment_gate: PaymentGate, *, method: str) -> Answer:
     """The answer that the payment buys. Invalid arguments are refused before anything is reserved."""
     arguments = await call.canonical()
-    key = idempotency_key_in(call.scope, await call.sent())
+    key = purchase_key(payment, idempotency_key_in(call.scope, await call.sent()))
     sale = payment_gate.sale(offer, arguments, scope=call.scope, frame="http", method=method, idempotency_key=key)
     # a payer receives the whole answer, never 304
     call.scope["headers"] = [header for header in call.scope["headers"] if header[0] != b"if-none-match"]

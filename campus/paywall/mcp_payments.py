@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from campus.payments.payment import PaidAnswer, StoredAnswer
-from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
+from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta, purchase_key
 from campus.paywall.payment_gate import PaymentGate
 from campus.pricing import Offer
 from twins import ArgumentChecker, McpCall, McpResult, Problem, require_storable, unstorable_reason, with_meta
@@ -49,7 +49,7 @@ class PaidCalls:
             )
             return self._delivered(again, offer)
         require_storable(arguments)
-        key = idempotency_key_in(scope, meta, arguments)
+        key = purchase_key(payment, idempotency_key_in(scope, meta, arguments))
         sale = self._payment_gate.sale(
             offer, self._checkers[offer.tool].canonical(arguments), scope=scope, frame="mcp", method=method, idempotency_key=key
         )

@@ -6,6 +6,7 @@ import { withPaymentInterceptor as wrapAxios1 } from "x402-axios";
 import { wrapFetchWithPayment as wrapFetch2, x402Client as ClientOfFetch } from "@x402/fetch";
 import { wrapAxiosWithPayment as wrapAxios2, x402Client as ClientOfAxios } from "@x402/axios";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
+import { appendPaymentIdentifierToExtensions, generatePaymentId } from "@x402/extensions/payment-identifier";
 import axios from "axios";
 import { privateKeyToAccount } from "viem/accounts";
 
@@ -26,6 +27,21 @@ const CLIENTS = {
   "x402-fetch": async (key) => byFetch(wrapFetch1(fetch, await createSigner(NETWORK, key))),
   "x402-axios": async (key) => byAxios(wrapAxios1(axios.create(), await createSigner(NETWORK, key))),
   "@x402/fetch": async (key) => byFetch(wrapFetch2(fetch, ready(new ClientOfFetch(), key))),
+  "@x402/fetch, payment-identifier": async (key) => {
+    let id;
+    const client = ready(new ClientOfFetch(), key);
+    client.onBeforePaymentCreation(async ({ paymentRequired }) => {
+      appendPaymentIdentifierToExtensions(paymentRequired.extensions, id);
+    });
+    const pay = byFetch(wrapFetch2(fetch, client));
+    return async (url) => {
+      id = generatePaymentId();
+      const first = await pay(url);
+      const again = await pay(url);  // as if the first answer had been lost: a new payment, the same id
+      if (first.header("payment-response") !== again.header("payment-response")) throw new Error("charged twice");
+      return again;
+    };
+  },
   "@x402/axios": async (key) => byAxios(wrapAxios2(axios.create(), ready(new ClientOfAxios(), key))),
 };
 const found = [];

@@ -1,4 +1,4 @@
-"""Checks that x402's stock clients can pay every price of cve on a real chain, and that each charge is made and recorded once."""
+"""Checks that x402's stock clients can pay every price of cve on a real chain, over HTTP and MCP, and that each charge is made once."""
 
 import json
 import shutil
@@ -6,6 +6,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import requests
@@ -13,8 +14,10 @@ from anyio.from_thread import start_blocking_portal
 from conformance.node import Node
 from conformance.served_campus import ServedCampus, serve_campus
 from eth_account import Account
-from x402 import x402ClientSync
+from fastmcp import Client
+from x402 import x402Client, x402ClientSync
 from x402.http.clients.requests import x402_requests
+from x402.mcp import x402MCPClient
 from x402.mechanisms.evm.exact import register_exact_evm_client
 
 from campus.testing.payments import Chain, Payer, Wallet, new_wallet, open_chain, open_facilitator
@@ -25,14 +28,19 @@ PACKAGES = (
     "@x402/fetch@2.27.0",
     "@x402/axios@2.11.0",
     "@x402/evm@2.27.0",
+    "@x402/extensions@2.27.0",
     "axios@1.21.1",
     "viem@2.57.20",
 )
 SCRIPT = Path(__file__).with_name("pay_with_typescript.mjs")
-TYPESCRIPT = ("x402-fetch", "x402-axios", "@x402/fetch", "@x402/axios")
-PYTHON = ("httpx", "requests")
+IDENTIFIED = "@x402/fetch, payment-identifier"
+"""It asks for everything twice, with a new payment and the same identifier, and may be charged once."""
+TYPESCRIPT = ("x402-fetch", "x402-axios", "@x402/fetch", "@x402/axios", IDENTIFIED)
+PYTHON = ("httpx", "requests", "x402.mcp")
 PRICES = {"/v1/brief/today": 20_000, "/v1/kev/fresh": 10_000, "/v1/cve/CVE-2021-44228": 5_000, "/v1/archive/{day}": 50_000}
 """In millionths of a dollar, in the order in which the calls are made."""
+TOOLS = {"top_cves_today": {}, "kev_fresh": {}, "cve_verdict": {"cve_id": "CVE-2021-44228"}, "archived_brief": {"date": "{day}"}}
+"""The same calls over MCP, in the same order."""
 DOLLAR = 1_000_000
 RUN_SECONDS = 300
 CALL_SECONDS = 90
@@ -67,6 +75,7 @@ def pay_by_stock_clients(node: Node, folder: Path) -> list[str]:
                 *by_typescript(node, campus, wallets),
                 *by_httpx(portal, campus, wallets["httpx"]),
                 *by_requests(campus, wallets["requests"]),
+                *by_x402_mcp(portal, campus, wallets["x402.mcp"]),
             ]
             ledger = json.loads(campus.served.command("ledger", "list", "--last", "1000", "--json").stdout)
         return [
@@ -87,7 +96,7 @@ def judged(client: str, paid: list[Paid], charged: Mapping[str, int], ledger: li
     for one, price in zip(calls, PRICES.values(), strict=False):
         on_chain, in_ledger = charged.get(one.transaction or ""), settled.get(one.transaction)
         print(
-            f"  {client:12} {one.path:26} ${price / DOLLAR:<6} status {one.status}  chain {on_chain}  ledger {in_ledger}  {one.transaction}"
+            f"  {client:32} {one.path:26} ${price / DOLLAR:<6} status {one.status}  chain {on_chain}  ledger {in_ledger}  {one.transaction}"
         )
         if (one.status, on_chain, in_ledger) != (200, price, price) or one.day is None:
             why = one.thrown or "no error"
@@ -133,6 +142,35 @@ def by_requests(campus: ServedCampus, wallet: Wallet) -> list[Paid]:
     return [
         paid("requests", one.url, campus, one.status_code, one.json().get("day"), one.headers.get("payment-response")) for one in answers
     ]
+
+
+class CallsTools:
+    """A FastMCP client in the form that x402's MCP client wraps: one argument, the parameters of tools/call."""
+
+    def __init__(self, client: Client[Any]) -> None:
+        self._client = client
+
+    async def call_tool(self, params: Mapping[str, Any], **_: Any) -> SimpleNamespace:
+        result = await self._client.call_tool(params["name"], params["arguments"], meta=params.get("_meta"), raise_on_error=False)
+        blocks = [block.model_dump(mode="json") for block in result.content]
+        return SimpleNamespace(content=blocks, isError=result.is_error, structuredContent=result.structured_content, _meta=result.meta)
+
+
+def by_x402_mcp(portal: Any, campus: ServedCampus, wallet: Wallet) -> list[Paid]:
+    async def pay() -> list[Paid]:
+        payer = register_exact_evm_client(x402Client(), Account.from_key(wallet.key))
+        async with Client(f"{campus.url}/cve/mcp") as client:
+            buyer = x402MCPClient(CallsTools(client), payer)
+            found = []
+            for tool, arguments in TOOLS.items():
+                result = await buyer.call_tool(tool, {name: value.format(day=campus.day) for name, value in arguments.items()})
+                day = json.loads(result.content[0]["text"]).get("day")
+                receipt = result.payment_response
+                found.append(Paid("x402.mcp", tool, None if result.is_error else 200, day, receipt and receipt.transaction))
+            return found
+
+    found: list[Paid] = portal.call(pay)
+    return found
 
 
 def paid(

@@ -10,22 +10,30 @@ from typing import Annotated, Any, Literal, Optional
 import httpx
 import jsonschema
 import pytest
-from fastmcp import Client
+from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter, create_model
 from pydantic_core import to_json
 from terms.paid_campus import DAY, PATH, PaidCampus, open_paid_campus
-from terms.samples import open_seller, payment_v2
+from terms.samples import make_seller, open_seller, payment_v2
 from terms.test_prices import ARGUMENTS, shipped
 from terms.test_terms import terms_of
-from x402.extensions.bazaar.facilitator import extract_discovery_info, validate_discovery_extension, validate_discovery_extension_spec
+from x402.extensions.bazaar.facilitator import (
+    _sanitize_resource_service_metadata,
+    extract_discovery_info,
+    validate_discovery_extension,
+    validate_discovery_extension_spec,
+)
+from x402.extensions.bazaar.v1.facilitator import extract_discovery_info_v1
 from x402.schemas import PaymentPayload
+from x402.schemas.v1 import PaymentRequirementsV1
 
 from buildings.cve.models import EXAMPLE, EXAMPLE_OF_VERDICT, Entry, Verdict
+from campus import Building
 from campus.payments.bazaar import example_of
-from campus.testing import ORIGIN, Frame
+from campus.testing import ORIGIN, Frame, open_campus
 from campus.testing.payments import headers_of
 
 pytestmark = pytest.mark.anyio
@@ -98,6 +106,45 @@ async def test_the_list_that_is_shown_has_a_real_entry(tmp_path: Path) -> None:
         assert example(extension_of(await http.get("/v1/cve/CVE-2021-44228"))) == EXAMPLE_OF_VERDICT
     assert Entry.model_validate(EXAMPLE).model_dump(mode="json") == EXAMPLE
     assert Verdict.model_validate(EXAMPLE_OF_VERDICT).model_dump(mode="json") == EXAMPLE_OF_VERDICT
+
+
+async def test_catalogs_learn_of_which_service_a_tool_is_and_v1_clients_what_it_takes_and_answers(tmp_path: Path) -> None:
+    async with shipped(tmp_path) as (campus, http):
+        assert campus.plan.pricing is not None
+        for paid_tool in campus.plan.pricing.paid_tools():
+            answer = await http.request(paid_tool.operation.methods[0], paid_tool.operation.path.format_map(ARGUMENTS))
+            resource = json.loads(b64decode(answer.headers["payment-required"]))["resource"]
+            found = _sanitize_resource_service_metadata(resource)
+            assert (found.service_name, found.tags, found.icon_url) == tuple(resource[one] for one in ("serviceName", "tags", "iconUrl"))
+            assert (await http.get(resource["iconUrl"].removeprefix(ORIGIN))).headers["content-type"] == "image/png"
+            legacy = answer.json()["accepts"][0]
+            info = extract_discovery_info_v1(legacy)
+            assert info is not None
+            assert (info.input.method, info.output and info.output.example) == (answer.request.method, example(extension_of(answer)))
+            taken = legacy["outputSchema"]["input"]
+            fields = {name for kind in ("queryParams", "bodyFields", "pathParams") for name in taken.get(kind, {})}
+            assert fields == {one.wire for one in paid_tool.operation.parameters}
+            assert PaymentRequirementsV1.model_validate(legacy).output_schema == legacy["outputSchema"]
+
+
+async def test_the_free_tools_are_described_like_those_that_are_sold(tmp_path: Path) -> None:
+    async with shipped(tmp_path) as (campus, http):
+        document = (await http.get("/.well-known/x402")).json()
+        offers = {(one.name, name): offer for one in campus.plan.opened for name, offer in one.offers.items()}
+        assert {(one["building"], one["tool"]) for one in document["free"]} == {at for at, offer in offers.items() if offer.access.is_free}
+        for one in (*document["free"], *document["terms"]):
+            assert validate_discovery_extension_spec(one["extensions"]["bazaar"]).errors == []
+            assert validate_discovery_extension(one["extensions"]["bazaar"]).errors == []
+            assert one["serviceName"], one
+    async with open_campus(seller=make_seller(sells_keys=False)) as campus_without:
+        free = (await campus_without.http.get("/.well-known/x402")).json()["free"]
+        assert [one["tool"] for one in free] == ["sample"]
+
+
+def test_a_building_names_no_tags_that_catalogs_drop() -> None:
+    for tags in (["x" * 33], [""], ["naïve"], list("abcdef")):
+        with pytest.raises(ValueError, match="tags= takes up to 5"):
+            Building(FastMCP("x"), tags=tags)
 
 
 def extension_of(answer: httpx.Response) -> Any:
