@@ -25,7 +25,8 @@ from campus.layout.forms import FORM_TYPE
 
 ENDPOINTS = {"authorization": "authorize", "token": "token", "registration": "register", "revocation": "revoke"}
 """The last part of each endpoint's path, by its name in the metadata."""
-LONGEST_REGISTRATION = 16_384
+LONGEST_BODY, MOST_PARAMETERS = 16_384, 50
+WRONG_FORM = f"send the parameters as {FORM_TYPE}, each once, in at most {LONGEST_BODY:,} bytes"
 NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 MAY_REPEAT = "resource"
 
@@ -87,8 +88,8 @@ class ClientEndpoints:
 
     async def register(self, request: Request) -> Response:
         """Registration (RFC 7591): answers a client id. Nothing is stored."""
-        if len(await request.body()) > LONGEST_REGISTRATION:
-            return oauth_error("invalid_client_metadata", f"the registration has more than {LONGEST_REGISTRATION:,} bytes")
+        if len(await request.body()) > LONGEST_BODY:
+            return oauth_error("invalid_client_metadata", f"the registration has more than {LONGEST_BODY:,} bytes")
         answer = await self._registration.handle(request)
         answer.headers.update(NO_STORE)
         return answer
@@ -97,7 +98,7 @@ class ClientEndpoints:
         """Tokens for a code or a refresh token."""
         form = await _form(request)
         if form is None:
-            return oauth_error("invalid_request", f"send the parameters as {FORM_TYPE}, each once")
+            return oauth_error("invalid_request", WRONG_FORM)
         if "code_verifier" in form and not VERIFIER.fullmatch(str(form["code_verifier"])):
             return oauth_error("invalid_grant", "code_verifier is not 43 to 128 unreserved characters")
         kind: Kind = "refresh" if form.get("grant_type") == "refresh_token" else "code"
@@ -112,7 +113,7 @@ class ClientEndpoints:
         """Revocation (RFC 7009): ends the client that a token was issued to, with all its tokens."""
         form = await _form(request)
         if form is None or not form.get("token"):
-            return oauth_error("invalid_request", f"send token and client_id as {FORM_TYPE}, each once")
+            return oauth_error("invalid_request", f"{WRONG_FORM}: token and client_id")
         try:
             client = await self._authenticator.authenticate_request(request)
         except AuthenticationError as error:
@@ -132,8 +133,11 @@ def repeated(names: Iterable[str]) -> str | None:
 
 
 async def _form(request: Request) -> FormData | None:
-    """The parameters of a request; None if they are not sent as a form, or one is sent twice."""
+    """The parameters of a request; None if they are not sent as a form, are too many or too long, or one is sent twice."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
+        return None
+    body = await request.body()  # checked first: the parser takes seconds for a megabyte of separators, on the event loop
+    if len(body) > LONGEST_BODY or body.count(b"&") >= MOST_PARAMETERS:
         return None
     form = await request.form()
     return None if repeated(name for name, _ in form.multi_items()) else form

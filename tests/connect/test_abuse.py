@@ -11,6 +11,7 @@ from campus.keys.tables import ClientTokenRow, ConnectedClientRow
 from campus.testing import Clock, TestCampus
 
 pytestmark = pytest.mark.anyio
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 REMOTE = "https://chat.example/callback"
 
 
@@ -266,10 +267,12 @@ async def test_the_errors_of_the_client_endpoints_are_oauth_errors_and_repeat_no
         assert answer.json()["error"]
         assert "secret" not in answer.text
         assert answer.headers["cache-control"] == "no-store"
-    twice = await app.http.post(
-        f"{app.issuer}/token", content="code=1&code=2", headers={"Content-Type": "application/x-www-form-urlencoded"}
-    )
-    assert twice.json()["error"] == "invalid_request"
+    for body in ("code=1&code=2", "&".join(f"p{number}=1" for number in range(2_000)), "&" * 2**20, "code=" + "%41" * 10_000):
+        for path in ("token", "revoke"):
+            answer = await app.http.post(
+                f"{app.issuer}/{path}", content=body, headers={"Content-Type": "application/x-www-form-urlencoded"}
+            )
+            assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
 
 
 async def test_a_browsers_page_of_any_origin_can_use_the_client_endpoints_and_reads_the_challenge(app: ChatApp) -> None:
