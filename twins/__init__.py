@@ -22,6 +22,7 @@ from twins.fastmcp_internals import serve_schemas
 from twins.json_reader import Unstorable, read_json, require_storable, unstorable_reason
 from twins.mcp_call import McpCall, McpGate, McpResult, with_meta
 from twins.mcp_endpoint import DirectMcp
+from twins.mcp_exchange import Begun
 from twins.mcp_messages import ServerAnswers
 from twins.openapi_document import openapi, problem_response
 from twins.operation import QUERY_METHODS, Operation, Parameter, operation_of
@@ -35,6 +36,7 @@ __all__ = [
     "QUERY_METHODS",
     "Answer",
     "ArgumentChecker",
+    "Begun",
     "Call",
     "DirectMcp",
     "FieldError",

@@ -1,8 +1,9 @@
-"""Every private name of FastMCP and mcp that twins uses, each with its reason; those about a running tool are in tool_context.
+"""Every private name of FastMCP, mcp and OpenTelemetry that twins uses, each with its reason; tool_context has those about a running tool.
 
 Written against FastMCP 4.1.2 and mcp 2.3. tests/twins/test_fastmcp_internals.py fails if an upgrade changes one of them.
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,10 @@ from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.exceptions import get_http_status_code, is_timeout_error
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.methods import serialize_server_result
+from opentelemetry import trace
+from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 
+NAMES_TRACER = OTEL_PYTHON_TRACER_PROVIDER in os.environ
 CALL_HOOKS = ("__call__", "_dispatch_handler", "on_message", "on_request", "on_call_tool")
 
 
@@ -207,3 +211,12 @@ def is_crash(error: ToolError) -> bool:
     """
     wrapped = ("Error calling tool ", "Upstream request timed out", "Rate limited by upstream API")
     return type(error) is ToolError and error.__cause__ is not None and str(error).startswith(wrapped)
+
+
+def has_tracer() -> bool:
+    """True if somebody collects spans.
+
+    `trace._TRACER_PROVIDER`: while there is none, `get_tracer_provider()` searches the environment each time, for a 25th of a
+    direct call.
+    """
+    return trace._TRACER_PROVIDER is not None or NAMES_TRACER

@@ -2,8 +2,10 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
+import anyio
 from fastmcp import FastMCP
 from fastmcp.exceptions import DisabledError, FastMCPError, NotFoundError, ToolError
 from fastmcp.server.telemetry import server_span
@@ -16,6 +18,8 @@ from starlette.types import Scope
 from twins.argument_checks import ArgumentChecker
 from twins.direct_call import DirectTool
 from twins.fastmcp_internals import DirectCallGuard, error_of_crash
+from twins.http_arguments import ClientDisconnectedError
+from twins.mcp_exchange import EXCHANGE, Begun, HangUpWatch
 from twins.mcp_messages import ServerAnswers
 from twins.mcp_results import AsksForInputError, EncodedResult, McpResultEncoder
 from twins.operation import Operation
@@ -32,7 +36,8 @@ class McpCall(NamedTuple):
 
     `arguments` are as they were sent, `meta` is the request's `_meta`. `run` calls the tool: it raises what `server.call_tool`
     raises. In a direct call it may also raise ServerAnswers, and so may the gate: the server's own app then receives the
-    request as if nothing had happened, and the gate is asked again.
+    request as if nothing had happened, and the gate is asked again. When the caller of a direct call hangs up, the tool is
+    cancelled, and `run` raises an exception that nobody needs to handle.
     """
 
     operation: Operation
@@ -77,20 +82,21 @@ class DirectMcpTool:
         self._direct = direct
         self._encoder = McpResultEncoder(checker.operation)
         self._context = ToolContext(server)
+        self._waits: bool | None = None
 
     async def run(self, arguments: dict[str, Any], scope: Scope) -> McpResult:
         """The tool's result. Raises as `server.call_tool`; ServerAnswers for arguments that only the server may judge."""
         tool = self.operation.tool
         validated = self._validated(arguments)
         try:
-            return self._encoder.encode(await self._direct.run(validated, scope))
+            return self._encoder.encode(await self._cancellable(self._direct.run(validated, scope), scope))
         except ToolTimeoutProblem as error:
             cause = error.as_raised_by_fastmcp(tool.name)
             raise error_of_crash(self._server, tool, cause) from cause
         except FastMCPError as error:
             logger.log(error.log_level, "a tool refused or failed: %r", tool.name)
             raise
-        except (AsksForInputError, ServerAnswers):
+        except (AsksForInputError, ClientDisconnectedError, ServerAnswers):
             raise
         except Exception as error:
             if isinstance(error, MCPError) and error.error.code == MISSING_REQUIRED_CLIENT_CAPABILITY:
@@ -108,6 +114,25 @@ class DirectMcpTool:
                 return await self.run(arguments, scope)
         finally:
             reset(entered)
+
+    async def _cancellable(self, work: Awaitable[Any], scope: Scope) -> Any:
+        """What the function returns. Raises ClientDisconnectedError if the caller has hung up and the function was cancelled.
+
+        A cancel scope costs as much as a small tool. So one that has been called and has never waited goes without: the first call
+        of such a tool that waits after all runs to its end, and from then on there is a scope.
+        """
+        running = None if self._waits is False else anyio.CancelScope()
+        with running or nullcontext():
+            begun = Begun(work)
+            self._waits = not begun.is_over or bool(self._waits)
+            if begun.is_over:
+                return begun.result
+            watch = HangUpWatch(scope[EXCHANGE], running)
+            try:
+                return await begun
+            finally:
+                watch.stop()
+        raise ClientDisconnectedError
 
     def _validated(self, arguments: dict[str, Any]) -> dict[str, Any]:
         if self._checker.has_misplaced_booleans(arguments):

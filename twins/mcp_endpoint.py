@@ -8,9 +8,9 @@ the answers to thousands of requests with those of the server's own app.
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
-import anyio
 import orjson
 from fastmcp import FastMCP
 from fastmcp.server.telemetry import seam_span
@@ -18,13 +18,13 @@ from fastmcp.tools import Tool
 from mcp import MCPError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, x_mcp_header_map
 from mcp_types import INTERNAL_ERROR
-from opentelemetry import trace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from twins.argument_checks import ArgumentChecker
-from twins.fastmcp_internals import is_as_shipped, lists_the_same_to_all, runs_no_code_around_calls, shown_state
+from twins.fastmcp_internals import has_tracer, is_as_shipped, lists_the_same_to_all, runs_no_code_around_calls, shown_state
+from twins.http_arguments import ClientDisconnectedError
 from twins.mcp_call import DirectMcpTool, McpCall, McpGate, without_gate
-from twins.mcp_exchange import EXCHANGE, PING_SECONDS, Exchange, HangUpWatch
+from twins.mcp_exchange import ERROR, EXCHANGE, PING_SECONDS, RESULT, Exchange
 from twins.mcp_messages import LARGEST_BODY, McpRequest, RequestReader, ServerAnswers, called_tool, negotiated
 from twins.mcp_results import AsksForInputError, ResultFinisher
 from twins.tool_context import ToolContext, reset
@@ -84,16 +84,16 @@ class DirectMcp:
         before = dict(scope)
         exchange: Exchange | None = None
         try:
-            headers = self._reader.headers(scope)
+            headers, version = self._reader.headers(scope)
             body = await _read(receive, received)
             if body is None:
                 return
-            message = self._reader.message(body, headers)
+            message = self._reader.message(body, headers, version)
             if not (message.is_modern or self._stateless):
                 raise ServerAnswers("the server keeps sessions")
-            exchange = Exchange(message, scope, send, self._headers)
+            exchange = Exchange(message, scope, receive, send, headers=self._headers, ping_seconds=self._ping_seconds)
             if message.method == "tools/call":
-                await self._call(message, headers, exchange, receive)
+                await self._call(message, headers, exchange)
             else:
                 await self._answer_constant(message, exchange)
         except ServerAnswers as reason:
@@ -109,9 +109,9 @@ class DirectMcp:
     async def _answer_constant(self, message: McpRequest, exchange: Exchange) -> None:
         if self._is_traced(message):
             raise ServerAnswers("the request is traced, and not a call")
-        await exchange.finish(b"result", self._constants.answer(message))
+        await exchange.finish(RESULT, (self._constants.answer(message),))
 
-    async def _call(self, message: McpRequest, headers: dict[bytes, bytes], exchange: Exchange, receive: Receive) -> None:
+    async def _call(self, message: McpRequest, headers: dict[bytes, bytes], exchange: Exchange) -> None:
         name, arguments = called_tool(message, headers)
         tool = self._tools.get(name)
         if tool is None:
@@ -121,27 +121,26 @@ class DirectMcp:
         scope = exchange.scope
         scope[EXCHANGE] = exchange
         traced = self._is_traced(message)
-        run = tool.run_traced if traced else tool.run
-        call = McpCall(tool.operation, scope, arguments, message.meta, lambda: run(arguments, scope), is_direct=True)
-        with anyio.CancelScope() as running:
-            watch = HangUpWatch(exchange, receive, running, ping_seconds=self._ping_seconds)
-            try:
-                found = await (self._traced(call) if traced else self._gate(call))
-                member, value, status = b"result", await self._finisher.finish(found, message.version), 200
-            except AsksForInputError:
-                del self._tools[name]
-                raise ServerAnswers("the tool asks for input") from None
-            except ServerAnswers:
-                raise
-            except Exception as error:  # the border: a gate's fault becomes mcp's internal error, without its text
-                if not isinstance(error, MCPError):
-                    logger.error("the gate of a call failed: %r", name, exc_info=error)
-                    error = MCPError(code=INTERNAL_ERROR, message="Internal server error")
-                member, value, status = b"error", _json_of(error), ERROR_CODE_HTTP_STATUS.get(error.error.code, 200)
-            finally:
-                watch.stop()
-                del scope[EXCHANGE]  # the two would refer to each other until the garbage collector runs
-            await exchange.finish(member, value, status=status)
+        run = partial(tool.run_traced if traced else tool.run, arguments, scope)
+        call = McpCall(tool.operation, scope, arguments, message.meta, run, True)
+        try:
+            found = await (self._traced(call) if traced else self._gate(call))
+            member, value, status = RESULT, await self._finisher.finish(found, message.version), 200
+        except ClientDisconnectedError:
+            return
+        except AsksForInputError:
+            del self._tools[name]
+            raise ServerAnswers("the tool asks for input") from None
+        except ServerAnswers:
+            raise
+        except Exception as error:  # the border: a gate's fault becomes mcp's internal error, without its text
+            if not isinstance(error, MCPError):
+                logger.error("the gate of a call failed: %r", name, exc_info=error)
+                error = MCPError(code=INTERNAL_ERROR, message="Internal server error")
+            member, value, status = ERROR, (_json_of(error),), ERROR_CODE_HTTP_STATUS.get(error.error.code, 200)
+        finally:
+            del scope[EXCHANGE]  # the two would refer to each other until the garbage collector runs
+        await exchange.finish(member, value, status=status)
 
     async def _traced(self, call: McpCall) -> Any:
         entered = self._context.enter_request(call.scope)
@@ -153,7 +152,7 @@ class DirectMcp:
 
     def _is_traced(self, message: McpRequest) -> bool:
         """True if FastMCP's spans can be seen: somebody collects them, or the caller brings a trace of its own."""
-        return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider) or TRACE_CONTEXT in message.meta
+        return has_tracer() or TRACE_CONTEXT in message.meta
 
 
 class UnknownAnswer(ServerAnswers):
@@ -229,7 +228,7 @@ async def _read(receive: Receive, received: list[Message]) -> bytes | None:
         if size > LARGEST_BODY:
             raise ServerAnswers("the body is longer than its header says")
         if not message.get("more_body", False):
-            return b"".join(each.get("body", b"") for each in received)
+            return b"".join([each.get("body", b"") for each in received])
 
 
 def _replayed(received: Sequence[Message], receive: Receive) -> Receive:

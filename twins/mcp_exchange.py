@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Generator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import orjson
@@ -32,7 +32,46 @@ PING_SECONDS = 15.0
 """Seconds of silence after which a comment keeps the stream alive, as in mcp."""
 EXCHANGE = "twins.exchange"
 """The scope's key of the exchange, while a call that came over MCP runs without its server."""
+RESULT, ERROR = b',"result":', b',"error":'
+EVENT, END_OF_EVENT = b"event: message\r\ndata: ", b"\r\n\r\n"
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
+
+
+class Begun(Generator[Any, Any, T]):
+    """A coroutine that was run up to its first wait. Most never wait: then it `is_over`, and `result` is what it returned.
+
+    Otherwise await it, once, for the rest. What only a wait needs, such as a timer, is begun in between. An anyio scope must not be,
+    if the coroutine may have entered one of its own by then: scopes end in the reverse order of their beginning.
+    """
+
+    __slots__ = ("_first", "_is_at_first", "_steps", "is_over", "result")
+
+    def __init__(self, work: Awaitable[T]) -> None:
+        """Raises what the coroutine raises before its first wait."""
+        self._steps: Generator[Any, Any, T] = work.__await__()
+        self.is_over = False
+        try:
+            self._first = next(self._steps)
+            self._is_at_first = True
+        except StopIteration as end:
+            self.is_over = True
+            self.result: T = end.value
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self
+
+    def send(self, value: Any, /) -> Any:
+        """The next step, for the event loop; at first what the coroutine waits for already."""
+        if self._is_at_first:
+            self._is_at_first = False
+            return self._first
+        return self._steps.send(value)
+
+    def throw(self, typ: Any, val: Any = None, tb: Any = None, /) -> Any:
+        """A cancellation by the event loop."""
+        self._is_at_first = False
+        return self._steps.throw(typ if val is None else val)
 
 
 class Exchange:
@@ -45,20 +84,28 @@ class Exchange:
     can_send_request = False
     message_metadata = None
 
-    def __init__(self, message: McpRequest, scope: Scope, send: Send, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-        """`headers` are added to those of the answer."""
+    def __init__(
+        self,
+        message: McpRequest,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        ping_seconds: float = PING_SECONDS,
+    ) -> None:
+        """`headers` are added to those of the answer. After `ping_seconds` of silence something is sent."""
         self.message = message
         self.scope = scope
+        self.receive = receive
+        self.ping_seconds = ping_seconds
         self.request_id = message.id
         self._send = send
         self._headers = headers
+        self._turn: anyio.Lock | None = None
+        """Held while something is sent on the stream: a tool may send from several tasks."""
         self._has_begun = False
         self._is_over = False
-
-    @cached_property
-    def _turn(self) -> anyio.Lock:
-        """Held while something is sent: a tool may send from several tasks."""
-        return anyio.Lock()
 
     @cached_property
     def transport(self) -> TransportContext:
@@ -91,7 +138,7 @@ class Exchange:
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> None:
         """Send a notification before the answer. After the answer it is dropped."""
         members = {"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": dict(params)})
-        await self._stream(b"event: message\r\ndata: %b\r\n\r\n" % _json(members))
+        await self._stream(b"".join((EVENT, _json(members), END_OF_EVENT)))
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Send the tool's progress, if the request named a token for it."""
@@ -104,19 +151,24 @@ class Exchange:
         """Send a comment, which clients ignore and proxies take for life."""
         await self._stream(b": ping\r\n\r\n")
 
-    async def finish(self, member: bytes, value: bytes, *, status: int = 200) -> None:
-        """Send the answer: `member` is result or error. Only one JSON body can have another status than 200."""
-        data = b'{"jsonrpc":"2.0","id":%b,"%b":%b}' % (orjson.dumps(self.message.id), member, value)
-        if self._has_begun:
+    async def finish(self, member: bytes, value: Sequence[bytes], *, status: int = 200) -> None:
+        """Send the answer: `member` is RESULT or ERROR, `value` is in parts, so that a long one is copied once only.
+
+        Only one JSON body can have another status than 200.
+        """
+        parts: tuple[bytes, ...] = (b'{"jsonrpc":"2.0","id":', orjson.dumps(self.message.id), member, *value, b"}")
+        if self._turn is not None:
             async with self._turn:
-                self._is_over = True
-                await self._send({"type": "http.response.body", "body": b"event: message\r\ndata: %b\r\n\r\n" % data})
-            return
+                if self._has_begun:
+                    self._is_over = True
+                    await self._send({"type": "http.response.body", "body": b"".join((EVENT, *parts, END_OF_EVENT))})
+                    return
         self._has_begun = self._is_over = True
         kind: tuple[tuple[bytes, bytes], ...] = (JSON_TYPE,)
         if not self.message.is_modern:
-            data, kind, status = b"event: message\r\ndata: %b\r\n\r\n" % data, STREAM, 200
-        headers = [*kind, *self._headers, (b"content-length", b"%d" % len(data))]
+            kind, status, parts = STREAM, 200, (EVENT, *parts, END_OF_EVENT)
+        data = b"".join(parts)
+        headers = (*kind, *self._headers, (b"content-length", b"%d" % len(data)))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": data})
 
@@ -132,33 +184,35 @@ class Exchange:
             if message["type"] == "http.response.start":
                 is_json = JSON_TYPE in [tuple(header) for header in message["headers"]]
             elif is_json:
-                data = b"event: message\r\ndata: %b\r\n\r\n" % message.get("body", b"")
-                await self._send({**message, "body": data})
+                await self._send({**message, "body": b"".join((EVENT, message.get("body", b""), END_OF_EVENT))})
             else:
                 await self._send(message)
 
         return send
 
     async def _stream(self, data: bytes) -> None:
+        if self._turn is None:
+            self._turn = anyio.Lock()
         async with self._turn:
             if self._is_over:
                 return
             if not self._has_begun:
+                await self._send({"type": "http.response.start", "status": 200, "headers": (*STREAM, *self._headers)})
                 self._has_begun = True
-                await self._send({"type": "http.response.start", "status": 200, "headers": [*STREAM, *self._headers]})
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
 
 class HangUpWatch:
-    """Cancels a call when its caller hangs up, and keeps its stream alive. A call that is over soon pays for a timer only."""
+    """Watches over a call that waits: if its caller hangs up it is cancelled, and if nothing is sent for long its stream is kept alive.
 
-    __slots__ = ("_call", "_exchange", "_ping_seconds", "_receive", "_task", "_timer")
+    Most calls that wait are over within WATCH_AFTER, and pay for a timer only. Without a `scope` the call runs to its end.
+    """
 
-    def __init__(self, exchange: Exchange, receive: Receive, call: anyio.CancelScope, *, ping_seconds: float) -> None:
+    __slots__ = ("_exchange", "_scope", "_task", "_timer")
+
+    def __init__(self, exchange: Exchange, scope: anyio.CancelScope | None) -> None:
         self._exchange = exchange
-        self._receive = receive
-        self._call = call
-        self._ping_seconds = ping_seconds
+        self._scope = scope
         self._task: asyncio.Task[None] | None = None
         self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER, self._begin)
 
@@ -173,19 +227,20 @@ class HangUpWatch:
         self._task = asyncio.get_running_loop().create_task(self._watch())
 
     async def _watch(self) -> None:
+        exchange = self._exchange
         try:
-            if not self._exchange.message.is_modern:
-                await self._exchange.ping()  # mcp begins this version's streams at once
+            if not exchange.message.is_modern:
+                await exchange.ping()  # mcp begins this version's streams at once
             while True:
-                with anyio.move_on_after(self._ping_seconds):
-                    if (await self._receive())["type"] == "http.disconnect":
-                        self._call.cancel()
-                        return
+                with anyio.move_on_after(exchange.ping_seconds):
+                    if (await exchange.receive())["type"] == "http.disconnect":
+                        break
                     continue
-                await self._exchange.ping()
+                await exchange.ping()
         except Exception:  # whatever the server raises here means that nobody can be answered
             logger.debug("the connection of a call failed", exc_info=True)
-            self._call.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
 
 
 def _json(members: Mapping[str, Any]) -> bytes:

@@ -4,7 +4,6 @@ Nothing here says what is wrong with a request. Whatever is unusual or means mor
 the server's own app reads it: protocol errors are always the server's own.
 """
 
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -25,15 +24,18 @@ VERSIONS = {version.encode(): version for version in (*HANDSHAKE_PROTOCOL_VERSIO
 LARGEST_BODY = 1 << 20
 DEEPEST = 100
 """Opening brackets in a body, which bounds its nesting; some of the readers behind fail at other depths than orjson."""
-LONG_NUMBER = re.compile(rb"\d{19}")
-"""Only such a body can hold an integer beyond 64 bits, which JSON readers treat differently."""
-LONGEST_ACCEPT = 200
-"""Bytes of an Accept header whose meaning is remembered."""
+DIGITS = bytes(b"0"[0] if bytes((byte,)).isdigit() else 0 for byte in range(256))
+"""A table for bytes.translate, in which every digit becomes a zero."""
+LONG_NUMBER = b"0" * 19
+"""Only a body with so many digits in a row can hold an integer beyond 64 bits, which JSON readers treat differently."""
+LONGEST_HEADER = 200
+"""Bytes of a Content-Type and an Accept header whose meaning is remembered."""
 MOST_ENVELOPES, LONGEST_ENVELOPE = 1024, 1024
 """How many accepted envelopes are remembered, and the bytes of the longest."""
 RESERVED = "io.modelcontextprotocol/"
+VERSION_KEY = f"{RESERVED}protocolVersion"
 ENVELOPE = (f"{RESERVED}clientCapabilities", f"{RESERVED}clientInfo", f"{RESERVED}logLevel")
-ENVELOPE_KEYS = frozenset((*ENVELOPE, f"{RESERVED}protocolVersion", "progressToken"))
+ENVELOPE_KEYS = frozenset((*ENVELOPE, VERSION_KEY, "progressToken"))
 NOT_PLAIN = ("io.modelcontextprotocol", "io_modelcontextprotocol", "progress_token", "fastmcp", "_fastmcp")
 """Keys of `_meta` that begin so are for the protocol or for FastMCP. All others are the client's own, and mean nothing here."""
 MESSAGE_MEMBERS = frozenset(("jsonrpc", "id", "method", "params"))
@@ -57,16 +59,13 @@ class McpRequest(NamedTuple):
     id: int | str
     method: str
     params: dict[str, Any]
+    is_modern: bool
+    """True for the version without handshake and sessions."""
 
     @property
     def meta(self) -> dict[str, Any]:
         """The request's `_meta`."""
         return self.params.get("_meta") or {}
-
-    @property
-    def is_modern(self) -> bool:
-        """True for the version without handshake and sessions."""
-        return self.version == MODERN
 
 
 class RequestReader:
@@ -75,8 +74,8 @@ class RequestReader:
     def __init__(self) -> None:
         self._envelopes: set[bytes] = set()
 
-    def headers(self, scope: Scope) -> dict[bytes, bytes]:
-        """The headers of a request whose body may be read. Raises ServerAnswers."""
+    def headers(self, scope: Scope) -> tuple[dict[bytes, bytes], str]:
+        """The headers of a request whose body may be read, and the protocol version that they name. Raises ServerAnswers."""
         given = scope["headers"]
         headers: dict[bytes, bytes] = dict(given)
         length = headers.get(b"content-length", b"")
@@ -86,30 +85,22 @@ class RequestReader:
             raise ServerAnswers("a header is sent twice")
         if not length.isdigit() or len(length) > 7 or int(length) > LARGEST_BODY or b"transfer-encoding" in headers:
             raise ServerAnswers("the length of the body is unknown, or over 1 MiB")
-        content_type = headers.get(b"content-type", b"")
-        if content_type != b"application/json" and not content_type.startswith(b"application/json;"):
-            raise ServerAnswers("the Content-Type is not application/json")
-        accept = headers.get(b"accept", b"")
-        if len(accept) > LONGEST_ACCEPT or not _accepts_both(accept):
-            raise ServerAnswers("the Accept header does not name both JSON and event streams")
-        if headers.get(b"mcp-protocol-version", b"2025-03-26") not in VERSIONS:
-            raise ServerAnswers("the protocol version is not known")
-        return headers
+        version = _version_of(headers.get(b"content-type", b""), headers.get(b"accept", b""), headers.get(b"mcp-protocol-version"))
+        return headers, version
 
-    def message(self, body: bytes, headers: Mapping[bytes, bytes]) -> McpRequest:
+    def message(self, body: bytes, headers: Mapping[bytes, bytes], version: str) -> McpRequest:
         """The request in this body. Raises ServerAnswers."""
-        said = headers.get(b"mcp-protocol-version")
-        version = WITHOUT_HEADER if said is None else VERSIONS[said]
         data = read_object(body)
         method, params = data["method"], data.get("params", {})
-        routed = METHODS[MODERN if version == MODERN else ""].get(method)
+        is_modern = version == MODERN
+        routed = METHODS[MODERN if is_modern else ""].get(method)
         if routed is None:
             raise ServerAnswers("the method is not one that is answered directly")
         if type(params) is not dict:
             raise ServerAnswers("params is not an object")
-        message = McpRequest(version, data["id"], method, params)
-        if version == MODERN and headers.get(b"mcp-method") != routed:
+        if is_modern and headers.get(b"mcp-method") != routed:
             raise ServerAnswers("the header Mcp-Method is not the method")
+        message = McpRequest(version, data["id"], method, params, is_modern)
         if method == "initialize":
             _check_initialize(message)
         else:
@@ -135,7 +126,7 @@ class RequestReader:
             self._check_envelope(meta)
 
     def _check_envelope(self, meta: dict[str, Any]) -> None:
-        if meta.get(f"{RESERVED}protocolVersion") != MODERN:
+        if meta.get(VERSION_KEY) != MODERN:
             raise ServerAnswers("the envelope names another version than the header")
         known = orjson.dumps([meta.get(key, 0) for key in ENVELOPE])
         if known in self._envelopes:
@@ -153,7 +144,7 @@ class RequestReader:
 
 def read_object(body: bytes) -> dict[str, Any]:
     """The members of a JSON-RPC request, from JSON that every reader understands alike. Raises ServerAnswers for anything else."""
-    if b"\\u0000" in body or LONG_NUMBER.search(body) or body.count(b"[") + body.count(b"{") > DEEPEST:
+    if b"\\u0000" in body or LONG_NUMBER in body.translate(DIGITS) or body.count(b"[") + body.count(b"{") > DEEPEST:
         raise ServerAnswers("the JSON has a NUL, a long number or deep nesting")
     try:
         data = orjson.loads(body)
@@ -195,6 +186,18 @@ def _check_initialize(message: McpRequest) -> None:
 
 
 @lru_cache(maxsize=256)
+def _version_of(content_type: bytes, accept: bytes, version: bytes | None) -> str:
+    """The protocol version of a request with these headers. Raises ServerAnswers; what is returned is remembered for the next request."""
+    if content_type != b"application/json" and not content_type.startswith(b"application/json;"):
+        raise ServerAnswers("the Content-Type is not application/json")
+    if max(len(content_type), len(accept)) > LONGEST_HEADER or not _accepts_both(accept):
+        raise ServerAnswers("the Accept header does not name both JSON and event streams")
+    named = WITHOUT_HEADER if version is None else VERSIONS.get(version)
+    if named is None:
+        raise ServerAnswers("the protocol version is not known")
+    return named
+
+
 def _accepts_both(accept: bytes) -> bool:
     """True if mcp finds both media types in an Accept header."""
     return all(check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept)]})))

@@ -1,6 +1,6 @@
 """A tool's result over MCP as bytes: its structured content, and the same once more as text, as mcp would send them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -78,18 +78,18 @@ class ResultFinisher:
         self._stamp = server_stamp(server)
         self._modern_end = b',"resultType":"complete","_meta":%b}' % orjson.dumps(self._stamp)
 
-    async def finish(self, result: EncodedResult | ToolResult, version: str) -> bytes:
-        """The whole result object for this version of the protocol."""
+    async def finish(self, result: EncodedResult | ToolResult, version: str) -> Sequence[bytes]:
+        """The whole result object for this version of the protocol, in parts."""
         members = result.members if isinstance(result, EncodedResult) else plain_members(result)
         meta = result.meta
         if members is None:
             assert isinstance(result, ToolResult)
-            return await self._converted(result, version)
+            return (await self._converted(result, version),)
         if version != MODERN:
-            return b'%b,"_meta":%b}' % (members, _json(meta)) if meta is not None else members + b"}"
+            return (members, b',"_meta":', _json(meta), b"}") if meta is not None else (members, b"}")
         if not meta:
-            return members + self._modern_end
-        return members + b',"resultType":"complete","_meta":%b}' % _json({**meta, **self._stamp})
+            return members, self._modern_end
+        return members, b',"resultType":"complete","_meta":', _json({**meta, **self._stamp}), b"}"
 
     async def _converted(self, result: ToolResult, version: str) -> bytes:
         dumped = await result_on_wire(self._server, result, version)

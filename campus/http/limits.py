@@ -1,7 +1,7 @@
 """Limits: how many calls run at once, how large and how slow a body may be, how many connections there are in all and per address."""
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Awaitable, Container, Mapping
 from heapq import nsmallest
 from operator import attrgetter
 from typing import Protocol
@@ -11,7 +11,7 @@ from starlette.types import Message, Receive
 
 from campus.addresses import network_of
 from campus.http.response import OutgoingResponse
-from twins import Problem
+from twins import Begun, Problem
 
 CALLS = 1_000
 BODY_BYTES = 1024 * 1024
@@ -81,7 +81,8 @@ class LimitedBody:
 
     async def receive(self) -> Message:
         """The next message; a disconnect when the body is too large or too slow."""
-        message = await self._receive() if self._deadline == math.inf else await self._in_time()
+        begun = Begun(self._receive())  # most bodies have arrived with their heads, and need no time limit
+        message = begun.result if begun.is_over else await self._in_time(begun)
         if message is None:
             return await self._refuse(too_slow(self._seconds))
         self._left -= len(message.get("body", b""))
@@ -91,12 +92,12 @@ class LimitedBody:
             self._deadline = math.inf
         return message
 
-    async def _in_time(self) -> Message | None:
-        """The next part of the body; None when the time for the whole body is over. The time starts with the first read."""
+    async def _in_time(self, message: Awaitable[Message]) -> Message | None:
+        """The next part of the body; None when the time for the whole body is over. The time starts with the first wait."""
         if self._deadline is None:
             self._deadline = anyio.current_time() + self._seconds
         with anyio.CancelScope(deadline=self._deadline):
-            return await self._receive()
+            return await message
         return None
 
     async def _refuse(self, problem: Problem) -> Message:

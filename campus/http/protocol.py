@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from campus.addresses import plain_address
 from campus.http.limits import ConnectionLimits, too_many_connections
-from campus.http.response import USUAL_NAMES, Header, caller_of, closing_response, head_of
+from campus.http.response import CHUNKED, CLOSE, Header, caller_of, closing_response, head_of, lines_of
 from twins import Problem
 
 access = logging.getLogger("campus.access")
@@ -35,8 +35,7 @@ PIPELINED = 32
 LARGEST_READ = 256 * 1024  # what uvloop and asyncio hand over at once
 
 WITHOUT_BODY = (204, 304)
-CLOSE = (b"connection", b"close")
-CHUNKED = (b"transfer-encoding", b"chunked")
+REQUEST_ID = b"x-request-id"
 
 
 class ParserStop(Exception):
@@ -276,8 +275,8 @@ class ResponseCycle(RequestResponseCycle):
     """One response, head and body in one write where possible. Its state is in uvicorn's attributes, which uvicorn reads too.
 
     Uvicorn writes head and body separately, with two system calls and often two packets, and searches every header with two
-    regular expressions. Here a head that says how long its body is waits for the body's first part, and all headers are
-    searched at once.
+    regular expressions. Here a head that says how long its body is waits for the body's first part, and headers that were sent
+    before are written as they were.
     """
 
     _head = b""
@@ -299,24 +298,24 @@ class ResponseCycle(RequestResponseCycle):
     def _start(self, status: int, given: Iterable[Header]) -> None:
         self.response_started = True
         self.waiting_for_100_continue = False
-        headers = [*self.default_headers, *given]
-        named = dict(headers)
-        if not (USUAL_NAMES.issuperset(named) or b"".join(named).islower()):  # ASGI wants lower case, and not every app complies
-            headers = [(name.lower(), value) for name, value in headers]
-            named = dict(headers)
-        if CHUNKED[0] in named:
-            headers = [header for header in headers if header[0] != CHUNKED[0]]  # decided below
-        if CLOSE[0] in named and any(name == CLOSE[0] and b"close" in value.lower() for name, value in headers):
+        own, same = [*self.default_headers], tuple(given)
+        if same and same[-1][0] == REQUEST_ID:  # it differs each time
+            own.append(same[-1])
+            same = same[:-1]
+        try:
+            head = head_of(status, same)
+        except TypeError:  # lists for pairs, which ASGI allows too
+            head = head_of.__wrapped__(status, same)
+        if head.closes:
             self.keep_alive = False
         elif not self.keep_alive:
-            headers.append(CLOSE)
-        length = named.get(b"content-length")
+            own.append(CLOSE)
         self._has_no_body = status in WITHOUT_BODY or self.scope["method"] == "HEAD"
-        self.expected_content_length = int(length or 0)
-        self.chunked_encoding = length is None and not self._has_no_body
+        self.expected_content_length = head.length or 0
+        self.chunked_encoding = head.length is None and not self._has_no_body
         if self.chunked_encoding:
-            headers.append(CHUNKED)
-        self._head = head_of(status, headers)
+            own.append(CHUNKED)
+        self._head = b"%b%b\r\n" % (head.lines, lines_of(own))
         if self.chunked_encoding:
             self._write(b"")  # the first part of a stream may come much later
 

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from http import HTTPStatus
 from random import Random
+from typing import NamedTuple
 
 import orjson
 from starlette.middleware.cors import CORSMiddleware
@@ -15,7 +17,7 @@ from twins import Answer, Problem, problem_answer, send_answer
 Header = tuple[bytes, bytes]
 
 PHRASES = {each.value: each.phrase for each in HTTPStatus}
-STATUS_LINES = {status: f"HTTP/1.1 {status} {PHRASES.get(status, '')}".encode("ascii") for status in range(100, 600)}
+STATUS_LINES = {status: f"HTTP/1.1 {status} {PHRASES.get(status, '')}\r\n".encode("ascii") for status in range(100, 600)}
 
 USUAL_NAMES = frozenset(
     b"access-control-allow-origin access-control-expose-headers allow cache-control content-length content-security-policy"
@@ -31,7 +33,9 @@ SECURITY: Sequence[Header] = (
 )
 HTTPS_ONLY: Header = (b"strict-transport-security", b"max-age=31536000")
 JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
-CLOSING: Sequence[Header] = ((b"x-content-type-options", b"nosniff"), (b"connection", b"close"))
+CLOSE: Header = (b"connection", b"close")
+CHUNKED: Header = (b"transfer-encoding", b"chunked")
+CLOSING: Sequence[Header] = ((b"x-content-type-options", b"nosniff"), CLOSE)
 ALLOW_ORIGIN = b"access-control-allow-origin"
 ANY_ORIGIN: Header = (ALLOW_ORIGIN, b"*")
 """Also on the edge's own responses: without it a page could not tell a problem from a broken network."""
@@ -153,18 +157,40 @@ async def send_json(send: Send, data: Mapping[str, object], *, status: int) -> N
     await send_answer(send, Answer(status, orjson.dumps(data), JSON))
 
 
-def head_of(status: int, headers: Sequence[Header]) -> bytes:
-    """The head of an HTTP/1.1 response as bytes; RuntimeError where a header contains a line break, which would split the response."""
-    head = b"\r\n".join([STATUS_LINES[status], *map(b": ".join, headers), b"", b""])
-    if len(head) - len(head.translate(None, b"\r\n\0")) != 2 * (len(headers) + 2):
+def lines_of(headers: Sequence[Header]) -> bytes:
+    """Headers as bytes, a line each; RuntimeError where one contains a line break, which would split the response."""
+    lines = b"\r\n".join([*map(b": ".join, headers), b""])
+    if len(lines) - len(lines.translate(None, b"\r\n\0")) != 2 * len(headers):
         raise RuntimeError("a header of the response contains a line break or a NUL")
-    return head
+    return lines
+
+
+class Head(NamedTuple):
+    """What an app's headers come to: their lines, the length of the body if they tell it, and whether the connection is closed then."""
+
+    lines: bytes
+    length: int | None
+    closes: bool
+
+
+@lru_cache(maxsize=CACHED_RESPONSES)
+def head_of(status: int, headers: Sequence[Header]) -> Head:
+    """The head of a response, but for the headers that differ each time: most responses have the same as others before."""
+    named = dict(headers)
+    if not (USUAL_NAMES.issuperset(named) or b"".join(named).islower()):  # ASGI wants lower case, and not every app complies
+        headers = [(name.lower(), value) for name, value in headers]
+        named = dict(headers)
+    kept = [header for header in headers if header[0] != CHUNKED[0]]  # the protocol decides about that
+    closes = any(name == CLOSE[0] and b"close" in value.lower() for name, value in kept)
+    length = named.get(b"content-length")
+    return Head(STATUS_LINES[status] + lines_of(kept), None if length is None else int(length), closes)
 
 
 def closing_response(problem: Problem) -> bytes:
     """A whole response as bytes, for a connection on which no request could be read; it says that the connection ends."""
     answer = problem_answer(problem, types=EXPLAINED_AT)
-    return head_of(problem.status, (*answer.headers, *CLOSING, (b"content-length", b"%d" % len(answer.body)))) + answer.body
+    lines = lines_of((*answer.headers, *CLOSING, (b"content-length", b"%d" % len(answer.body))))
+    return STATUS_LINES[problem.status] + lines + b"\r\n" + answer.body
 
 
 def random_ids() -> Callable[[], str]:

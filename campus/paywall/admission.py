@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from starlette.types import Scope
 
-from campus.caller import ABSENT, Caller, Credential, Frame
+from campus.caller import ABSENT, Caller, Credential, Frame, Key
 from campus.directory import ProductEntry
 from campus.keys.keyring import KeyRing
 from campus.observability import utc_text
@@ -27,8 +27,8 @@ USELESS = frozenset(("unknown", "expired", "revoked"))
 """States of a credential that the answer names even if the tool is free."""
 NO_HEADERS = "If you cannot set headers, ask your user to add the key to this server's configuration."
 """For an agent over MCP: its host sends the headers, and only its user changes the host's configuration."""
-CACHED_ADDRESSES = 4_096
-"""Callers without a key whose admissions are cached: most such calls follow another of the same caller."""
+CACHED_ADMISSIONS = 4_096
+"""Admissions that are kept: most calls follow another of the same caller."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Paywall:
         self._products = products
         self._per_call = per_call
         self._guide = guide
-        self._keyless = lru_cache(maxsize=CACHED_ADDRESSES)(keyless)
+        self._admission = lru_cache(maxsize=CACHED_ADMISSIONS)(admission_of)
         self._ways_cache: dict[tuple[str, str, Way], tuple[str, list[dict[str, Any]]]] = {}  # as long as there are tools
 
     async def admit(self, offer: Offer, scope: Scope, *, frame: Frame) -> Admission:
@@ -72,12 +72,12 @@ class Paywall:
     def _judge(self, offer: Offer, credential: Credential, *, frame: Frame, way: Way, address: str) -> Admission:
         if credential.state == "valid" and credential.key is not None and offer.access.key != "never":
             if credential.key.scope in (offer.scope, ALL):
-                return Admission(Caller(credential.key, None, frame, address))
+                return self._admission(credential.key, frame, address, None)
             if not offer.access.is_free or offer.access.key == "optional":
                 raise self._wrong_scope(offer, credential.key.scope, way)
         if not offer.access.is_free:
             raise self._refusal(offer, credential, way)
-        return self._keyless(frame, address, f"key_{credential.state}" if credential.state in USELESS else None)
+        return self._admission(None, frame, address, f"key_{credential.state}" if credential.state in USELESS else None)
 
     def _refusal(self, offer: Offer, credential: Credential, way: Way) -> Problem:
         code, why = self._reason(offer, credential)
@@ -151,9 +151,9 @@ class Paywall:
         return [one for one in self._products if one.scope in (offer.scope, ALL)]
 
 
-def keyless(frame: Frame, address: str, key_ignored: str | None) -> Admission:
-    """The admission of a call without a valid key."""
-    return Admission(Caller(None, None, frame, address, key_ignored=key_ignored), key_ignored)
+def admission_of(key: Key | None, frame: Frame, address: str, key_ignored: str | None) -> Admission:
+    """The admission of a call by a valid key, or without one."""
+    return Admission(Caller(key, None, frame, address, key_ignored=key_ignored), key_ignored)
 
 
 def bearer(scope: Scope) -> str | None:

@@ -58,6 +58,7 @@ class McpPaywall:
         self.offers = offers
         self.checkers = checkers
         self._site = site
+        self._routes = {name: f"{site.name}:{name}" for name in offers}
         self._paywall = paywall
         self._paid = paid
 
@@ -65,7 +66,7 @@ class McpPaywall:
         """The result of the call. Raises ServerAnswers if a direct call could be paid for: that is left to the server's own way."""
         scope, name = call.scope, call.operation.name
         offer, checker = self.offers[name], self.checkers[name]
-        scope[SITE], scope[ROUTE] = self._site, f"{self._site.name}:{name}"
+        scope[SITE], scope[ROUTE] = self._site, self._routes[name]
         try:
             try:
                 admission = await self._paywall.admit(offer, scope, frame="mcp")

@@ -26,7 +26,7 @@ from pydantic import BaseModel, PlainSerializer
 from starlette.types import ASGIApp
 from wikipedia_mcp.server import create_server
 
-from twins import ArgumentChecker, DirectMcp, attach, operations_of
+from twins import ArgumentChecker, Begun, DirectMcp, attach, operations_of
 
 pytestmark = pytest.mark.anyio
 
@@ -100,6 +100,15 @@ def counting(counted: list[int]) -> FastMCP[Any]:
     return mcp
 
 
+async def hang_up(base: str, request: Request, *, after: anyio.Event) -> None:
+    """Send a request, and close the connection as soon as its tool runs."""
+    lines = ["POST /mcp HTTP/1.1", "Host: x", *(f"{name}: {value}" for name, value in request.headers.items())]
+    head = "\r\n".join([*lines, f"Content-Length: {len(request.body)}", "", ""]).encode()
+    async with await anyio.connect_tcp("127.0.0.1", httpx.URL(base).port or 0) as connection:
+        await connection.send(head + request.body)
+        await after.wait()
+
+
 @pytest.mark.parametrize("version", [MODERN, LEGACY])
 async def test_a_caller_who_hangs_up_cancels_the_tool(version: str) -> None:
     mcp: FastMCP[Any] = FastMCP("Slow")
@@ -115,14 +124,71 @@ async def test_a_caller_who_hangs_up_cancels_the_tool(version: str) -> None:
         return 1
 
     async with direct(mcp) as base:
-        request = call_of("slow", version)
-        lines = ["POST /mcp HTTP/1.1", "Host: x", *(f"{name}: {value}" for name, value in request.headers.items())]
-        head = "\r\n".join([*lines, f"Content-Length: {len(request.body)}", "", ""]).encode()
-        async with await anyio.connect_tcp("127.0.0.1", httpx.URL(base).port or 0) as connection:
-            await connection.send(head + request.body)
-            await begun.wait()
+        await hang_up(base, call_of("slow", version), after=begun)
         with anyio.fail_after(10):
             await ended.wait()
+
+
+async def test_a_tool_that_never_waited_is_cancelled_from_its_first_wait_on() -> None:
+    mcp: FastMCP[Any] = FastMCP("Cached")
+    begun = [anyio.Event() for _ in range(3)]
+    ended: dict[int, str] = {}
+
+    @mcp.tool
+    async def fetch(number: int, seconds: float) -> int:
+        begun[number].set()
+        if seconds:
+            try:
+                await anyio.sleep(seconds)
+                ended[number] = "by itself"
+            except BaseException:
+                ended[number] = "cancelled"
+                raise
+        return number
+
+    async with direct(mcp) as base:
+        assert (await post(base, call_of("fetch", number=0, seconds=0))).json()["result"]["structuredContent"] == {"result": 0}
+        for number, seconds in ((1, 1.0), (2, 60)):
+            await hang_up(base, call_of("fetch", number=number, seconds=seconds), after=begun[number])
+            with anyio.fail_after(10):
+                while number not in ended:  # noqa: ASYNC110  # an event for each would say no more
+                    await anyio.sleep(0.01)
+    assert ended == {1: "by itself", 2: "cancelled"}
+
+
+async def test_work_that_was_begun_is_finished_or_cancelled_as_if_awaited_from_the_start() -> None:
+    steps = []
+
+    async def work(waits: int, *, fails: bool = False) -> int:
+        for _ in range(waits):
+            await asyncio.sleep(0)
+        if fails:
+            raise ValueError(waits)
+        return waits
+
+    async def stubborn() -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            steps.append("cleaned up")
+        return "done all the same"
+
+    at_once = Begun(work(0))
+    assert (at_once.is_over, at_once.result) == (True, 0)
+    assert [await Begun(work(waits)) for waits in (1, 3)] == [1, 3]
+    with pytest.raises(ValueError, match="0"):
+        Begun(work(0, fails=True))
+    with pytest.raises(ValueError, match="2"):
+        await Begun(work(2, fails=True))
+
+    async def awaited() -> str:
+        return await Begun(stubborn())
+
+    task = asyncio.create_task(awaited())
+    await asyncio.sleep(0)
+    task.cancel()
+    assert (await task, steps) == ("done all the same", ["cleaned up"])
 
 
 @pytest.mark.parametrize("version", [MODERN, LEGACY])
