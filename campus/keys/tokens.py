@@ -9,9 +9,8 @@ Only its SHA-256 is stored: 190 random bits need no slow hash.
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from hashlib import sha256
 from zlib import crc32
 
@@ -23,7 +22,7 @@ from campus.keys.lookups import CACHE_SIZE, Lookups
 from campus.keys.tables import KeyRow
 from campus.keys.valid_keys import ValidKeys
 from campus.secrets import Entropy, base62, random_base62
-from campus.storage import Storage, in_transaction, is_postgres
+from campus.storage import Storage, is_postgres
 
 START = "campus_live_"
 BODY_LENGTH = 32
@@ -117,16 +116,17 @@ class TokenCache:
     async def flush_last_used(self) -> None:
         """Store when each key was last used since the last flush, so many at a time that no call waits long for it.
 
-        A stored time never goes back.
+        A stored time never goes back. The statements are made in the thread of the transactions, where no call waits for them.
         """
         used, self._used = self._used, {}
-        while used:
-            some = dict(used.popitem() for _ in range(min(len(used), USES_PER_TRANSACTION)))
-            try:
-                await in_transaction(self._storage, partial(_store_last_used, used=some))
-            except BaseException:  # a cancellation too
-                self._used = used | some | self._used
-                raise
+        async with self._storage.batch(_store_last_used) as put:
+            while used:
+                some = dict(used.popitem() for _ in range(min(len(used), USES_PER_TRANSACTION)))
+                try:
+                    await put(some)
+                except BaseException:  # a cancellation too
+                    self._used = used | some | self._used
+                    raise
 
     async def _read(self, digests: Collection[bytes]) -> Mapping[bytes, Credential]:
         """The credentials without a check of their end: `valid` here means that the key was not revoked."""
@@ -146,7 +146,13 @@ class TokenCache:
         return found
 
 
-def _store_last_used(connection: Connection, used: Mapping[str, datetime]) -> None:
+def _store_last_used(connection: Connection, groups: Sequence[Mapping[str, datetime]]) -> Sequence[None]:
+    for used in groups:
+        _store_group(connection, used)
+    return [None] * len(groups)
+
+
+def _store_group(connection: Connection, used: Mapping[str, datetime]) -> None:
     if is_postgres(connection):
         connection.exec_driver_sql(STORE_IN_POSTGRES, (list(used), list(used.values())))
     else:

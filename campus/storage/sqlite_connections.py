@@ -108,7 +108,7 @@ class TransactionThread:
             self._replace()  # closing the connection rolls back
             settle = partial(future.set_exception, error)
         with suppress(RuntimeError):  # the event loop was closed: nobody waits
-            loop.call_soon_threadsafe(settle)
+            loop.call_soon_threadsafe(_settle, future, settle)
 
     def _transact(self, work: Callable[[Connection], R]) -> R:
         if self._connection is None:
@@ -126,6 +126,11 @@ class TransactionThread:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _settle(future: "asyncio.Future[R]", settle: Callable[[], None]) -> None:
+    if not future.done():  # else its awaiter was cancelled by the end of the event loop, which no shield stops
+        settle()
 
 
 def _async_engine(address: str, pragmas: Sequence[str], *, begin: str, size: int) -> AsyncEngine:

@@ -1,13 +1,15 @@
 """The token cache: what is kept, for how long, and what many tokens at once do to it."""
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
+from typing import Any, cast
 
 import anyio
 import pytest
 from patience import patience
+from sqlalchemy import Connection
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Credential
@@ -47,10 +49,20 @@ class CountedStorage:
             await gate.wait()
 
     def write(self) -> AbstractAsyncContextManager[AsyncSession]:
+        self.refuse_if_full()
+        return self.storage.write()
+
+    def batch(self, apply: Any) -> AbstractAsyncContextManager[Any]:
+        def written(connection: Connection, items: Sequence[Any]) -> Sequence[Any]:
+            self.refuse_if_full()
+            return cast(Sequence[Any], apply(connection, items))
+
+        return self.storage.batch(written)
+
+    def refuse_if_full(self) -> None:
         if self.on_full is not None:
             self.on_full()
             raise StorageUnavailable("the disk is full")
-        return self.storage.write()
 
 
 @pytest.fixture
