@@ -1,14 +1,17 @@
-"""Baseline of MCP: bare FastMCP servers, served exactly as campus is. `bare_fastmcp PORT small|large COUNT`; campus opens the same tools.
+"""Baseline of MCP: bare FastMCP servers with the tools that campus opens too. `bare_fastmcp PORT as-campus|as-users`.
 
-/mcp is stateless, and has the cure of twins.serve_schemas: without it mcp lists all tools before each call of its current version.
+`as-campus` serves them exactly as campus is served: with its HTTP protocol and its settings of the garbage collector. `as-users`
+serves them as their users do: plain uvicorn, on uvloop and httptools, without an access log.
+
+/stateless/mcp has the cure of twins.serve_schemas: without it mcp lists all tools before each call of its current version.
 /as-shipped/mcp goes without the cure. /sessions/mcp keeps sessions for the versions with a handshake, as FastMCP does by default.
 /attached/mcp is the same server behind twins.attach, without campus.
 """
 
 import gc
 import sys
-from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Annotated, Any
 
 import anyio
@@ -20,6 +23,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from benchmarks.baseline_server import listen
 from buildings.cve.models import Brief
 from buildings.cve.results import brief_of
 from buildings.cve.sample import sample_edition
@@ -86,6 +90,7 @@ class Bare:
         self._cured: list[FastMCP[Any]] = []
         self._apps = {path: app for name in SERVERS for path, app in self._variants(name)}
         self._well: ASGIApp = PlainTextResponse("ok")
+        self._lifespan = Starlette(lifespan=self.running)
 
     def _variants(self, name: str) -> Iterator[tuple[str, Starlette]]:
         for variant in ("stateless", "as-shipped", "sessions", "attached"):
@@ -98,19 +103,33 @@ class Bare:
                 yield path, server.http_app(path=path, stateless_http=variant != "sessions")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._apps.get(scope["path"], self._well)(scope, receive, send)
+        app = self._lifespan if scope["type"] == "lifespan" else self._apps.get(scope["path"], self._well)
+        await app(scope, receive, send)
 
-    async def serve(self, port: int) -> None:
-        """Serve until SIGTERM, with campus's protocol and its settings of the garbage collector."""
+    @asynccontextmanager
+    async def running(self, _: Any = None) -> AsyncIterator[None]:
+        """The lifespan of all servers."""
         async with AsyncExitStack() as stack:
             for app in self._apps.values():
                 await stack.enter_async_context(app.router.lifespan_context(app))
             for server in self._cured:
                 await serve_schemas(server)
+            yield
+
+    async def serve_as_campus(self, port: int) -> None:
+        """Serve until SIGTERM, with campus's protocol and its settings of the garbage collector."""
+        async with self.running():
             gc.freeze()
             gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
             await serve(self, bind(HOST, port))
 
+    def serve_as_users(self, port: int) -> None:
+        """Serve until SIGTERM, with uvicorn as it is."""
+        listen(self, port=port)
+
 
 if __name__ == "__main__":
-    anyio.run(Bare().serve, int(sys.argv[1]), backend_options={"use_uvloop": True})
+    if sys.argv[2] == "as-users":
+        Bare().serve_as_users(int(sys.argv[1]))
+    else:
+        anyio.run(Bare().serve_as_campus, int(sys.argv[1]), backend_options={"use_uvloop": True})

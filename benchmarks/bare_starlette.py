@@ -1,4 +1,7 @@
-"""Baseline of the lists: hand-written Starlette routes, orjson, no paywall. `bare_starlette PORT FOLDER` serves FOLDER/*.json."""
+"""Baseline of the lists: hand-written Starlette routes without a paywall. `bare_starlette PORT FOLDER` serves FOLDER/*.json.
+
+/<name> encodes the data with orjson each time, /<name>/bytes sends bytes that were encoded before.
+"""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -35,11 +38,20 @@ def answering(content: Any) -> Endpoint:
     return answer
 
 
+def sending(body: bytes) -> Endpoint:
+    """An endpoint that sends the same bytes each time."""
+
+    async def answer(request: Request) -> Response:
+        return Response(body, media_type="application/json")
+
+    return answer
+
+
 def app(folder: Path) -> Starlette:
-    """One route for each document, under its name."""
-    documents = {path.stem: orjson.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))}
-    documents["healthz"] = {"ok": True}
-    return Starlette(routes=[Route(f"/{name}", answering(content)) for name, content in documents.items()])
+    """Two routes for each document, under its name."""
+    documents = {path.stem: path.read_bytes() for path in sorted(folder.glob("*.json"))} | {"healthz": b'{"ok":true}'}
+    encoding = [Route(f"/{name}", answering(orjson.loads(body))) for name, body in documents.items()]
+    return Starlette(routes=[*encoding, *(Route(f"/{name}/bytes", sending(body)) for name, body in documents.items())])
 
 
 if __name__ == "__main__":

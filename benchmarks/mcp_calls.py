@@ -39,16 +39,27 @@ SESSION_REQUESTS = 256
 OF_A_TWIN = 1 / 1.7
 """A call over MCP may use 1.7 times the CPU of its twin: it sends and receives more, and says everything twice."""
 Call = tuple[str, Mapping[str, Any]]
-VARIANTS = {"": "bare FastMCP", "as-shipped": "the same without twins.serve_schemas", "sessions": "the same with sessions"}
+AS_USERS = "as-shipped"
+VARIANTS = {
+    "stateless": "bare FastMCP",
+    "sessions": "bare FastMCP with sessions",
+    AS_USERS: "bare FastMCP as its users serve it: plain uvicorn, without twins.serve_schemas",
+}
+"""What campus is compared with, by the path of the server. All but the last are served exactly as campus is."""
 
 
 @dataclass(frozen=True)
 class McpServers:
-    """Campus, with a key for all its tools, and one process of bare FastMCP servers."""
+    """Campus, with a key for all its tools, and bare FastMCP servers: as campus is served, and on plain uvicorn."""
 
     campus: Server
     key: str
     bare: Server
+    on_uvicorn: Server
+
+    def of(self, variant: str) -> Server:
+        """The server with this variant."""
+        return self.on_uvicorn if variant == AS_USERS else self.bare
 
 
 def mcp_lines(folder: Path, *, rounds: int, seconds: float, only: str) -> Iterator[Line]:
@@ -60,7 +71,8 @@ def mcp_lines(folder: Path, *, rounds: int, seconds: float, only: str) -> Iterat
         place.mkdir(parents=True)
         with ExitStack() as stack:
             server, served = stack.enter_context(campus(place, CONFIG))
-            servers = McpServers(server, served.key("cve"), stack.enter_context(baseline("bare_fastmcp")))
+            bare, on_uvicorn = (stack.enter_context(baseline("bare_fastmcp", way)) for way in ("as-campus", "as-users"))
+            servers = McpServers(server, served.key("cve"), bare, on_uvicorn)
             yield [one for one in mcp_comparisons(servers) if only.lower() in one.what.lower()]
 
     yield from lines_of(in_turns(opened, rounds=rounds, seconds=seconds))
@@ -69,16 +81,14 @@ def mcp_lines(folder: Path, *, rounds: int, seconds: float, only: str) -> Iterat
 def mcp_comparisons(servers: McpServers) -> Iterator[Comparison]:
     """Calls and lists over MCP, with a key, against bare FastMCP servers with the same tools and no gate; and against their twins."""
     add, brief = ("add_0", {"a": 1, "b": 2}), ("brief", ARGUMENTS)
-    yield _of_tool(servers, "1 small tool", add, goal=10, building="small1", revision=MODERN)
-    yield _of_tool(servers, "1 small tool", add, goal=10, building="small1", revision=MODERN, variant="as-shipped")
-    yield _of_tool(servers, "30 small tools", add, goal=10, building="small30", revision=MODERN)
-    yield _of_tool(servers, "30 small tools", add, goal=20, building="small30", revision=MODERN, variant="as-shipped")
-    yield _of_tool(servers, "1 small tool", add, goal=10, building="small1", revision=LEGACY)
+    for variant in ("stateless", AS_USERS):
+        yield _of_tool(servers, "1 small tool", add, goal=10, building="small1", revision=MODERN, variant=variant)
+        yield _of_tool(servers, "30 small tools", add, goal=20, building="small30", revision=MODERN, variant=variant)
+        yield _of_tool(servers, "1 small tool", add, goal=10, building="small1", revision=LEGACY, variant=variant)
+        for revision in (MODERN, LEGACY):
+            yield _of_tool(servers, "a list of 11 KB, kept", brief, goal=12, building="large1", revision=revision, variant=variant)
+            yield _of_tools_list(servers, goal=30, building="small30", revision=revision, variant=variant)
     yield _of_tool(servers, "1 small tool", add, goal=8, building="small1", revision=LEGACY, variant="sessions")
-    yield _of_tool(servers, "a list of 11 KB, kept", brief, goal=12, building="large1", revision=MODERN)
-    yield _of_tool(servers, "a list of 11 KB, kept", brief, goal=12, building="large1", revision=LEGACY)
-    for revision in (MODERN, LEGACY):
-        yield _of_tools_list(servers, goal=30, building="small30", revision=revision)
     for revision in (MODERN, LEGACY):
         yield _of_attached(servers, "1 small tool", add, goal=10, building="small1", revision=revision)
     yield _of_connected_client(servers, add, building="small1")
@@ -86,8 +96,8 @@ def mcp_comparisons(servers: McpServers) -> Iterator[Comparison]:
     yield _of_twin(servers, "a list of 11 KB, kept", brief, "/v1/large1/brief?country=US", building="large1")
 
 
-def _of_tool(servers: McpServers, what: str, call: Call, *, goal: float, building: str, revision: str, variant: str = "") -> Comparison:
-    bare, path = servers.bare, f"/{building}/{variant or 'stateless'}/mcp"
+def _of_tool(servers: McpServers, what: str, call: Call, *, goal: float, building: str, revision: str, variant: str) -> Comparison:
+    bare, path = servers.of(variant), f"/{building}/{variant}/mcp"
     params = {"name": call[0], "arguments": call[1]}
     ours = [mcp_request(f"/{building}/mcp", "tools/call", params, port=servers.campus.port, revision=revision, key=servers.key)]
     theirs = [mcp_request(path, "tools/call", params, port=bare.port, revision=revision)]
@@ -112,11 +122,11 @@ def _of_attached(servers: McpServers, what: str, call: Call, *, goal: float, bui
     return checked(Comparison(name, goal, target_of(bare, [ours]), target_of(bare, [theirs])), read=(result_of, result_of))
 
 
-def _of_tools_list(servers: McpServers, *, goal: float, building: str, revision: str) -> Comparison:
-    bare = servers.bare
+def _of_tools_list(servers: McpServers, *, goal: float, building: str, revision: str, variant: str) -> Comparison:
+    bare = servers.of(variant)
     ours = mcp_request(f"/{building}/mcp", "tools/list", {}, port=servers.campus.port, revision=revision, key=servers.key)
-    theirs = mcp_request(f"/{building}/stateless/mcp", "tools/list", {}, port=bare.port, revision=revision)
-    name = f"MCP {revision} tools/list of 30 ÷ bare FastMCP"
+    theirs = mcp_request(f"/{building}/{variant}/mcp", "tools/list", {}, port=bare.port, revision=revision)
+    name = f"MCP {revision} tools/list of 30 ÷ {VARIANTS[variant]}"
     ask(servers.campus, [ours])  # the first answer is the server's own, and is learnt
     targets = target_of(servers.campus, [ours]), target_of(bare, [theirs])
     return checked(Comparison(name, goal, *targets), read=(tool_names_of, tool_names_of))
