@@ -144,7 +144,8 @@ class Proxied:
         """An MCP client, to be opened."""
 
         def made(**options: Any) -> httpx2.AsyncClient:
-            return httpx2.AsyncClient(**{**options, "verify": self.authority.client})
+            # httpx2's own limit of 5 s would end the stream of a tool that is silent for longer, as on a busy machine
+            return httpx2.AsyncClient(**{"timeout": patience(60), **options, "verify": self.authority.client})
 
         return Client(StreamableHttpTransport(self.url + path, httpx_client_factory=made))
 
