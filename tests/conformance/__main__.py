@@ -1,7 +1,7 @@
 """The conformance checks that need minutes or Node.js: direct MCP answers, the protocol's suite, stock and generated clients, fuzzing.
 
-PYTHONPATH=tests python -m conformance [direct] [mcp] [typescript] [payments] [crawler] [generated] [openapi] [accessibility]
-[connect] [readiness]
+PYTHONPATH=tests python -m conformance [direct] [mcp] [inspector] [typescript] [payments] [crawler] [generated] [openapi]
+[accessibility] [connect] [readiness]
 """
 
 import sys
@@ -14,11 +14,11 @@ from conformance.connecting import PACKAGES as STOCK_CLIENTS
 from conformance.connecting import connect_by_stock_clients
 from conformance.crawling import PACKAGES as CRAWLER
 from conformance.crawling import read_as_crawler
-from conformance.direct_mcp import compare_direct_answers
+from conformance.direct_mcp import compare_by_inspector, compare_direct_answers
 from conformance.generated import PACKAGES as GENERATOR
 from conformance.generated import call_by_generated_clients
 from conformance.mcp_suite import run_suites
-from conformance.node import PROTOCOL, Node
+from conformance.node import INSPECTOR, PROTOCOL, Node
 from conformance.openapi_fuzz import fuzz
 from conformance.paying import PACKAGES as PAYERS
 from conformance.paying import pay_by_stock_clients
@@ -28,6 +28,7 @@ from conformance.typescript import call_by_typescript
 
 PACKAGES = {
     "mcp": PROTOCOL,
+    "inspector": INSPECTOR,
     "typescript": PROTOCOL,
     "payments": PAYERS,
     "crawler": CRAWLER,
@@ -35,7 +36,7 @@ PACKAGES = {
     "accessibility": RULES,
     "connect": STOCK_CLIENTS,
 }
-PARTS = ("direct", "mcp", "typescript", "payments", "crawler", "generated", "openapi", "accessibility", "connect", "readiness")
+PARTS = ("direct", "mcp", "inspector", "typescript", "payments", "crawler", "generated", "openapi", "accessibility", "connect", "readiness")
 
 
 def main(parts: list[str]) -> int:
@@ -48,6 +49,22 @@ def main(parts: list[str]) -> int:
     return 1 if faults else 0
 
 
+def run_against_both_ways(node: Node, folder: Path, parts: list[str]) -> list[str]:
+    """The protocol's suite and its Inspector against a campus with direct MCP answers and one without."""
+    for name in ("on", "off"):
+        (folder / name).mkdir()
+    faults: list[str] = []
+    with (
+        serve_campus(folder / "on", payments=UNPAYABLE) as direct,
+        serve_campus(folder / "off", payments=UNPAYABLE, direct_mcp="off") as own,
+    ):
+        if "mcp" in parts:
+            faults += run_suites(node, direct.url, own.url)
+        if "inspector" in parts:
+            faults += compare_by_inspector(node, direct, own)
+    return faults
+
+
 def run(folder: Path, parts: list[str]) -> list[str]:
     """What is wrong, in sentences."""
     faults: list[str] = []
@@ -56,12 +73,12 @@ def run(folder: Path, parts: list[str]) -> list[str]:
         node.install(packages)
     if "direct" in parts:
         faults += compare_direct_answers()
+    if {"mcp", "inspector"} & set(parts):
+        faults += run_against_both_ways(node, folder, parts)
     if "payments" in parts:
         faults += pay_by_stock_clients(node, folder / "payments")
     (folder / "campus").mkdir()
     with serve_campus(folder / "campus", payments=UNPAYABLE) as campus:
-        if "mcp" in parts:
-            faults += run_suites(node, campus.url)
         if "typescript" in parts:
             faults += call_by_typescript(node, campus)
         if "crawler" in parts:

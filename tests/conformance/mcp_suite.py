@@ -11,6 +11,8 @@ from conformance.node import Node
 
 SUITES = ("stable", "next")
 PATHS = ("/mcp", "/cve/mcp", "/recorder/mcp", "/checkout/mcp")
+COMPARED = ("/recorder/mcp", "/checkout/mcp")
+"""Here the suite runs once more, on the same servers without direct answers: every check must end alike."""
 SCENARIO_MILLISECONDS = 15_000
 RUN_SECONDS = 300
 EVERY_ANSWER = "wire-schema-valid"  # checked with every scenario
@@ -78,8 +80,8 @@ class Check:
         return "pass" if self.status == "SUCCESS" else self.status.lower()
 
 
-def run_suites(node: Node, url: str) -> list[str]:
-    """Run everything, print each check, return the faults."""
+def run_suites(node: Node, url: str, without_direct_answers: str) -> list[str]:
+    """Run everything, print each check, return the faults. The second campus is the same with [server] direct_mcp = "off"."""
     faults: list[str] = []
     missing: dict[str, str | None] = {}
     for suite in SUITES:
@@ -91,11 +93,24 @@ def run_suites(node: Node, url: str) -> list[str]:
                 checks = list(run_suite(node, suite, revision, url + path))
                 report(checks)
                 missing |= {f"{one.scenario}: {one.id}": one.fixture for one in checks if one.verdict == "n/a"}
-                faults += [f"{suite} {revision} {path}: {fault}" for fault in faults_of(checks, wanted)]
+                found = list(faults_of(checks, wanted))
+                if path in COMPARED:
+                    found += differences(checks, list(run_suite(node, suite, revision, without_direct_answers + path)))
+                faults += [f"{suite} {revision} {path}: {fault}" for fault in found]
     print("\nNot applicable, since the suite's own fixture is missing here:")
     for name, fixture in sorted(missing.items()):
         print(f"  {name} needs {fixture}")
     return faults
+
+
+def differences(checks: Sequence[Check], without: Sequence[Check]) -> Iterator[str]:
+    """The checks that end otherwise without direct answers."""
+    ended, ended_without = (Counter((one.scenario, one.id, one.status) for one in each) for each in (checks, without))
+    for scenario, check, status in sorted(ended - ended_without):
+        yield f"{scenario}: {check} ends with {status} by direct answers only"
+    for scenario, check, status in sorted(ended_without - ended):
+        yield f"{scenario}: {check} ends with {status} without direct answers only"
+    print(f"  {sum(ended_without.values())} checks without direct answers, {len(ended - ended_without)} ended otherwise")
 
 
 def scenarios_of(node: Node, suite: str) -> dict[str, set[str]]:

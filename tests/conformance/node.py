@@ -13,6 +13,7 @@ PROTOCOL = (
     "sdk1@npm:@modelcontextprotocol/sdk@1.32.2",
     "sdk2@npm:@modelcontextprotocol/client@2.4.0",
 )
+INSPECTOR = ("@modelcontextprotocol/inspector@2.12.0",)
 INSTALL_SECONDS = 900
 
 

@@ -85,12 +85,13 @@ class ServedCampus:
 
 
 @contextmanager
-def serve_campus(folder: Path, *, payments: Mapping[str, str] | None = None) -> Iterator[ServedCampus]:
+def serve_campus(folder: Path, *, payments: Mapping[str, str] | None = None, direct_mcp: str = "on") -> Iterator[ServedCampus]:
     """Serve a campus from `folder` until the block ends; its feeds are unset by then, so that its list stays.
 
-    With a table of `payments` there is a checkout too.
+    With a table of `payments` there is a checkout too. `direct_mcp` is on or off.
     """
-    text = CONFIG + CHECKOUT + "".join(f"{name} = {json.dumps(value)}\n" for name, value in payments.items()) if payments else CONFIG
+    own = f'direct_mcp = "{direct_mcp}"\n{CONFIG}'
+    text = own + CHECKOUT + "".join(f"{name} = {json.dumps(value)}\n" for name, value in payments.items()) if payments else own
     config = write_config(folder, text.format(feeds=SAMPLE), port=1)
     tokens, day = anyio.run(prepare, config)
     with serving(folder, text.format(feeds=NOWHERE)) as served:
