@@ -42,9 +42,9 @@ tools = asyncio.run(client.get_tools())  # for create_agent(model, tools)"""
 
 def pydantic_ai(servers: Servers, *, with_key: bool) -> Setup:
     """A program with an agent."""
-    lines = [f"    MCPServerStreamableHTTP({_arguments({'url': one.url, **_headers(one, with_key=with_key)})})," for one in servers]
+    lines = [f"    MCPToolset({_arguments({'client': one.url, **_headers(one, with_key=with_key)})})," for one in servers]
     program = f"""from pydantic_ai import Agent
-from pydantic_ai.mcp import MCPServerStreamableHTTP
+from pydantic_ai.mcp import MCPToolset
 
 {KEY}servers = [
 {_joined(lines)}

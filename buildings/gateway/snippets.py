@@ -153,13 +153,12 @@ def codex(servers: Servers, *, with_key: bool) -> Setup:
 
 
 def gemini_cli(servers: Servers, *, with_key: bool) -> Setup:
-    """Commands, which write ~/.gemini/settings.json. The variable is quoted: Gemini CLI reads it whenever it starts."""
-
-    def command(server: Server) -> str:
-        header = f" --header 'Authorization: Bearer ${{{VARIABLE}}}'" if with_key and server.takes_key else ""
-        return f"gemini mcp add --scope user --transport http{header} {server.name} {server.url}"
-
-    return Setup(where="shell", text=_lines(map(command, servers)), key=IN_ENVIRONMENT if with_key else None)
+    """Commands; with a key the file of the user's own, since `gemini mcp add` writes the values of the file's variables into it."""
+    if not with_key:
+        commands = [f"gemini mcp add --scope user --transport http {one.name} {one.url}" for one in servers]
+        return Setup(where="shell", text=_lines(commands))
+    entries = {one.name: {"httpUrl": one.url} | _header(one, f"${{{VARIABLE}}}", with_key=True) for one in servers}
+    return Setup(where="~/.gemini/settings.json", text=_json({"mcpServers": entries}), key=IN_ENVIRONMENT)
 
 
 def windsurf(servers: Servers, *, with_key: bool) -> Setup:

@@ -8,14 +8,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
 from conformance.node import Node
-from conformance.recording import Recorder, recording
+from conformance.recording import QuietServer, Recorder, recording
 from conformance.served_campus import ServedCampus
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
@@ -35,6 +35,7 @@ class Trial:
     """One text of one client, with the address of the recorder in it. `key` is None where the text has none."""
 
     client: str
+    where: str
     text: str
     key: str | None
     home: Path
@@ -78,12 +79,15 @@ def connect_by_stock_clients(node: Node, campus: ServedCampus) -> list[str]:
     with recording(campus.url) as recorder:
         for client, check in checks(python).items():
             for way in WAYS:
-                text = clients[client][way]["text"].replace(campus.url, recorder.url)
+                setup = clients[client][way]
+                text = setup["text"].replace(campus.url, recorder.url)
                 home = folder / f"{client}-{way}"
                 home.mkdir()
-                trial = Trial(client, text, campus.tokens.campus_pass if way == "with_key" else None, home, node)
+                trial = Trial(client, setup["where"], text, campus.tokens.campus_pass if way == "with_key" else None, home, node)
                 found = list(faults_of(trial, check, recorder))
-                print(f"  {client:18} {way:12} {len(recorder.asked):3} requests  {'; '.join(found) or 'ok'}")
+                print(
+                    f"  {client:18} {way:12} {len(recorder.asked):3} requests  {'; '.join(found) or ('ok' if recorder.asked else 'not run')}"
+                )
                 faults += [f"{client}, {way}: {fault}" for fault in found]
         marked = {name for name, one in clients.items() if one["checked"] == "run"}
         if python and marked - set(checks(python)):
@@ -106,7 +110,7 @@ def faults_of(trial: Trial, check: Callable[[Trial, Recorder], Iterator[str]], r
     recorder.asked.clear()
     try:
         yield from check(trial, recorder)
-    except (RuntimeError, OSError, ValueError, subprocess.TimeoutExpired) as error:
+    except (RuntimeError, OSError, ValueError, LookupError, subprocess.TimeoutExpired) as error:
         yield str(error)
     if served := recorder.oauth():
         yield f"an address of OAuth was answered: {served[0]}"
@@ -125,7 +129,12 @@ def listed_as_connected(command: str) -> Callable[[Trial, Recorder], Iterator[st
     """The client connects to each server and says so."""
 
     def check(trial: Trial, recorder: Recorder) -> Iterator[str]:
-        trial.run(trial.text)
+        if trial.where.startswith("~/"):
+            settings = trial.home / trial.where.removeprefix("~/")
+            settings.parent.mkdir(parents=True)
+            settings.write_text(trial.text)
+        else:
+            trial.run(trial.text)
         shown = trial.run(command)
         for name in ("gateway", "cve", "recorder"):
             line = next((line for line in shown.splitlines() if f"{name}:" in line), "")
@@ -160,8 +169,10 @@ def bridged(trial: Trial, recorder: Recorder) -> Iterator[str]:
     servers = json.loads(trial.text.replace("Bearer KEY", f"Bearer {trial.key}"))["mcpServers"]
 
     async def listed(name: str) -> list[str]:
-        given = {**trial.environ, **servers[name].get("env", {})}
-        transport = StdioTransport(servers[name]["command"], servers[name]["args"], env=given, cwd=str(trial.node.folder))
+        given, log = {**trial.environ, **servers[name].get("env", {})}, trial.home / f"{name}.log"
+        transport = StdioTransport(
+            servers[name]["command"], servers[name]["args"], env=given, cwd=str(trial.node.folder), log_file=trial.home / "log"
+        )
         async with Client(transport, timeout=RUN_SECONDS, mode="legacy") as client:
             return [tool.name for tool in await client.list_tools()]
 
@@ -206,7 +217,7 @@ def answering_as_openai() -> Iterator[str]:
         def log_message(self, format: str, *arguments: Any) -> None:
             """Nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = QuietServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/v1"

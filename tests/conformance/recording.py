@@ -40,6 +40,13 @@ class Recorder:
         return [one for one in looked if one.status not in (404, 405) and (one.path, one.status) != ("/register", 400)]
 
 
+class QuietServer(ThreadingHTTPServer):
+    """A server that says nothing when a client hangs up."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: the faults say what matters."""
+
+
 @contextmanager
 def recording(target: str) -> Iterator[Recorder]:
     """Pass everything on to `target` until the block ends."""
@@ -68,7 +75,7 @@ def recording(target: str) -> Iterator[Recorder]:
             def log_message(self, format: str, *arguments: Any) -> None:
                 """Nothing: the faults say what matters."""
 
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server = QuietServer(("127.0.0.1", 0), Handler)
         recorder = Recorder(f"http://127.0.0.1:{server.server_address[1]}")
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:

@@ -66,6 +66,11 @@ def headers_in_commands(program: str) -> Callable[[Setup], dict[str, str | None]
     return read
 
 
+def headers_for_gemini(setup: Setup) -> dict[str, str | None]:
+    """Commands without a key. With one a file, because Gemini's command writes the values of variables into its file."""
+    return headers_in_commands("gemini")(setup) if setup.key is None else headers_in_mcp_servers("mcpServers", "httpUrl")(setup)
+
+
 def headers_in_bridge(setup: Setup) -> dict[str, str | None]:
     servers = json.loads(setup.text)["mcpServers"]
     assert {name: one["args"][2] for name, one in servers.items()} == URLS
@@ -94,7 +99,7 @@ READERS: dict[ClientId, tuple[Callable[[Setup], dict[str, str | None]], str]] = 
     "cursor": (headers_in_mcp_servers("mcpServers", "url"), "Bearer ${env:CAMPUS_KEY}"),
     "vscode": (headers_in_mcp_servers("servers", "url"), "Bearer ${input:campus-key}"),
     "codex": (headers_in_commands("codex"), "CAMPUS_KEY"),
-    "gemini-cli": (headers_in_commands("gemini"), "Bearer ${CAMPUS_KEY}"),
+    "gemini-cli": (headers_for_gemini, "Bearer ${CAMPUS_KEY}"),
     "windsurf": (headers_in_mcp_servers("mcpServers", "serverUrl"), "Bearer ${env:CAMPUS_KEY}"),
     "zed": (headers_in_mcp_servers("context_servers", "url"), "Bearer KEY"),
     "goose": (headers_in_yaml, "Bearer ${CAMPUS_KEY}"),
