@@ -79,8 +79,8 @@ CLIENTS: dict[ClientId, Known] = {
     "windsurf": Known("Windsurf", snippets.windsurf, "https://docs.windsurf.com/windsurf/cascade/mcp"),
     "zed": Known("Zed", snippets.zed, "https://zed.dev/docs/ai/mcp"),
     "goose": Known("Goose", snippets.goose, "https://block.github.io/goose/docs/guides/config-files"),
-    "langchain": Known("LangChain", programs.langchain, "https://docs.langchain.com/oss/python/langchain/mcp", "run"),
-    "pydantic-ai": Known("pydantic-ai", programs.pydantic_ai, "https://ai.pydantic.dev/mcp/client/", "run"),
+    "langchain": Known("LangChain", programs.langchain, "https://reference.langchain.com/python/langchain_mcp_adapters", "run"),
+    "pydantic-ai": Known("pydantic-ai", programs.pydantic_ai, "https://pydantic.dev/docs/ai/mcp/client/", "run"),
     "openai-agents": Known("OpenAI Agents", programs.openai_agents, "https://openai.github.io/openai-agents-python/mcp/", "run"),
 }
 

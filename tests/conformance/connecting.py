@@ -85,9 +85,8 @@ def connect_by_stock_clients(node: Node, campus: ServedCampus) -> list[str]:
                 home.mkdir()
                 trial = Trial(client, setup["where"], text, campus.tokens.campus_pass if way == "with_key" else None, home, node)
                 found = list(faults_of(trial, check, recorder))
-                print(
-                    f"  {client:18} {way:12} {len(recorder.asked):3} requests  {'; '.join(found) or ('ok' if recorder.asked else 'not run')}"
-                )
+                outcome = "; ".join(found) or ("ok" if recorder.asked else "not run")
+                print(f"  {client:18} {way:12} {len(recorder.asked):3} requests  {outcome}")
                 faults += [f"{client}, {way}: {fault}" for fault in found]
         marked = {name for name, one in clients.items() if one["checked"] == "run"}
         if python and marked - set(checks(python)):
@@ -170,9 +169,7 @@ def bridged(trial: Trial, recorder: Recorder) -> Iterator[str]:
 
     async def listed(name: str) -> list[str]:
         given, log = {**trial.environ, **servers[name].get("env", {})}, trial.home / f"{name}.log"
-        transport = StdioTransport(
-            servers[name]["command"], servers[name]["args"], env=given, cwd=str(trial.node.folder), log_file=trial.home / "log"
-        )
+        transport = StdioTransport(servers[name]["command"], servers[name]["args"], env=given, cwd=str(trial.node.folder), log_file=log)
         async with Client(transport, timeout=RUN_SECONDS, mode="legacy") as client:
             return [tool.name for tool in await client.list_tools()]
 
