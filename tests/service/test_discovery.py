@@ -49,6 +49,7 @@ async def campus() -> AsyncIterator[TestCampus]:
     tables = {
         "server": SERVER,
         "discovery": CONTACT,
+        "connect": {},
         "buildings": {"gateway": {"path": "/"}, "cve": {"sample": True}, "recorder": {}},
     }
     async with open_campus(gateway=gateway, cve=cve, recorder=recorder, tables=tables) as opened:
@@ -81,11 +82,19 @@ async def test_a_document_is_the_same_for_get_and_head_and_is_sent_once_to_a_cal
 
 
 @pytest.mark.parametrize("path", OAUTH)
-async def test_no_address_of_oauth_is_served(campus: TestCampus, path: str) -> None:
+async def test_no_address_of_oauth_is_served_beside_those_of_connect(campus: TestCampus, path: str) -> None:
     for accept in ("application/json", "text/html", "text/markdown"):
         answer = await campus.http.get(path, headers={"Accept": accept})
         assert answer.status_code == 404
     assert (await campus.http.get(path)).headers["content-type"] == "application/problem+json"
+
+
+async def test_chat_apps_are_sent_to_the_address_where_a_key_is_entered_and_no_text_names_oauth(campus: TestCampus) -> None:
+    clients = {one["id"]: one for one in (await read(campus, "/connect"))["clients"]}
+    for name in ("claude-ai", "claude-desktop", "chatgpt"):
+        assert f"{ORIGIN}/connect/cve/mcp" in clients[name]["with_key"]["text"]
+    for path in ("/", "/connect", "/docs/api", "/v1/cve", "/v1/gateway/how_to_connect"):
+        assert "oauth" not in (await campus.http.get(path, headers={"Accept": "text/html"})).text.lower(), path
 
 
 @pytest.mark.parametrize("name", ["gateway", "cve", "recorder"])
