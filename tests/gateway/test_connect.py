@@ -186,6 +186,8 @@ async def test_a_client_is_named_in_any_spelling_and_all_are_those_of_the_page(f
         every = await campus.call("how_to_connect")
         page = await campus.http.get("/connect")
         assert every.data == page.json()
+        again = await campus.http.get("/connect", headers={"If-None-Match": page.headers["etag"]})
+        assert (again.status_code, again.headers["cache-control"]) == (304, "public, max-age=300")
         assert [one["id"] for one in every.data["clients"]] == list(CLIENTS)
         for wrong in ("notepad", "", "x" * 5000, 7):
             refused = await campus.call("how_to_connect", client=wrong)
