@@ -155,6 +155,7 @@ class Stream(threading.Thread):
                     break
                 self._tail.add(data)
                 while data:
+                    select.select([], [self._target], [])  # whoever started campus-beat may have made it non-blocking
                     data = data[os.write(self._target, data) :]
         os.close(self._source)  # so that the command learns, by SIGPIPE, that nobody reads any more
 

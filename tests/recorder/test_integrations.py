@@ -14,6 +14,7 @@ from subprocess import PIPE, CompletedProcess
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 from patience import patience
 from recorder.recorders import OpenRecorder, Recorder
@@ -145,6 +146,20 @@ async def test_the_wrapper_changes_nothing_of_a_command_and_reports_its_end(open
         found = (await recorder.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
         assert (found["state"], found["last"]["capsule"]["exit_code"]) == ("alive", 0)
         assert (await recorder.row(monitor)).beats == 4
+
+
+async def test_the_wrapper_loses_nothing_on_a_non_blocking_pipe_whose_reader_is_slow() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    async with await anyio.open_process(
+        [*BEAT, "--", "head", "-c", "500000", "/dev/zero"], stdout=writing, stderr=PIPE, env=ENVIRON
+    ) as wrapped:
+        os.close(writing)
+        received = 0
+        while part := await anyio.to_thread.run_sync(os.read, reading, 20_000):
+            received += len(part)
+        assert (received, await wrapped.wait()) == (500_000, 0)
+    os.close(reading)
 
 
 async def test_the_wrapper_passes_signals_on_and_ends_as_the_command_ends(open_recorder: OpenRecorder) -> None:
