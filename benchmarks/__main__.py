@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 import cyclopts
 
+from benchmarks.all_of_nvd import nvd_lines
 from benchmarks.beats import beat_lines
 from benchmarks.comparisons import call_lines
 from benchmarks.costs import refresh_lines, start_lines
@@ -37,8 +38,8 @@ def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feed
     seconds
         How long campus and each baseline are loaded in a round, in turns of half a second.
     only
-        What to measure: refresh, start, payments, recorder, keys, stalls, a part of the name of a comparison, such as "MCP" or "teaser", or
-        uvicorn: what campus's own parts over uvicorn's protocol save, measured only when it is named.
+        What to measure: refresh, nvd, start, payments, recorder, keys, stalls, a part of the name of a comparison, such as "MCP" or
+        "teaser", or uvicorn: what campus's own parts over uvicorn's protocol save, measured only when it is named.
     feeds
         The folder of the real feed files; without them the shipped sample is served and the refresh is skipped.
     """
@@ -53,6 +54,8 @@ def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: s
     """Every line that was asked for."""
     if only in ("", "refresh"):
         yield from refresh_lines(folder, feeds, times=COST_ROUNDS)
+    if only in ("", "nvd"):
+        yield from nvd_lines(folder / "nvd", feeds, times=COST_ROUNDS)
     if only in ("", "start"):
         yield from start_lines(folder / "start", feeds, times=START_ROUNDS)
     if only in ("", "payments"):
@@ -66,7 +69,7 @@ def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: s
         yield from stall_lines(folder / "stalls", feeds, times=COST_ROUNDS)
     if only == "uvicorn":
         yield from part_lines(folder / "uvicorn", rounds=rounds, seconds=seconds)
-    if only not in ("refresh", "start", "payments", "recorder", "keys", "stalls", "uvicorn"):
+    if only not in ("refresh", "nvd", "start", "payments", "recorder", "keys", "stalls", "uvicorn"):
         if not only.lower().startswith("mcp"):
             yield from call_lines(folder, feeds, rounds=rounds, seconds=seconds, only=only)
         yield from mcp_lines(folder / "mcp", rounds=rounds, seconds=seconds, only=only)

@@ -1,7 +1,7 @@
 """`python -m benchmarks.past_forecasts`: makes the forecasts of past days from real feed files, and prints how they are graded."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -26,10 +26,11 @@ LAST = date(2026, 8, 21)
 
 @dataclass(frozen=True)
 class Replay:
-    """The forecast of each day, and the record after the last one."""
+    """The forecast of each day, and the record and some CVEs' histories after the last one."""
 
     lists: Mapping[date, Mapping[str, Any]]
     record: Mapping[str, Any]
+    histories: Mapping[str, Mapping[str, Any]]
 
 
 def catalog_of(published: Mapping[str, Any], day: date) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def catalog_of(published: Mapping[str, Any], day: date) -> dict[str, Any]:
     return {**published, **about, "vulnerabilities": listed}
 
 
-async def replay(feeds: Path) -> Replay:
+async def replay(feeds: Path, cve_ids: Sequence[str] = ()) -> Replay:
     """Make the list of each day in a real campus whose clock shows that day, and grade them all on the last."""
     published = json.loads((feeds / KEV_FILE).read_bytes())
     clock = Clock(datetime(2026, 1, 30, 20, 30, tzinfo=UTC))
@@ -55,7 +56,8 @@ async def replay(feeds: Path) -> Replay:
                     epss.write_bytes((feeds / EPSS_FILES[day]).read_bytes())
                 await campus.run("refresh")
                 lists[day] = (await campus.call("next_in_kev", key="cve", date=str(day))).data
-            return Replay(lists, (await campus.call("next_record")).data)
+            histories = {cve_id: (await campus.call("cve_history", key="cve", cve_id=cve_id)).data for cve_id in cve_ids}
+            return Replay(lists, (await campus.call("next_record")).data, histories)
 
 
 def lines_of(record: Mapping[str, Any]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from buildings.cve.arguments import PROBLEMS
 from buildings.cve.checks import feeds_are_reachable, list_is_fresh, nvd_was_read, stored_lists_add_up
 from buildings.cve.latest import latest, reload
-from buildings.cve.pages import LIST, daily_list, top_three, verdict
+from buildings.cve.pages import LIST, REPORT, daily_list, forecast, methodology, report, top_three, verdict
 from buildings.cve.reader_feeds import full_feed, public_feed
 from buildings.cve.refresh import grade, nvd, refresh
 from buildings.cve.server import mcp
@@ -28,6 +28,9 @@ building = Building(
     problems=PROBLEMS,
     pages=[
         Page(f"GET {LIST}", daily_list, label="CVEs"),
+        Page(f"GET {LIST}/next", forecast),
+        Page(f"GET|POST {REPORT}", report),
+        Page(f"GET {LIST}/methodology", methodology),
         Page(f"GET {LIST}/{{cve_id}}", verdict),
         Page("GET /v1/feeds/{name}", public_feed),
         Page("GET /v1/feeds/{secret}/{name}", full_feed),

@@ -75,17 +75,27 @@ Day = Annotated[
     ),
 ]
 
+DAY_OR_NONE = BeforeValidator(lambda value: None if value is None else read_day(value))
+
+
+def _day_schema(description: str, example: str) -> WithJsonSchema:
+    about = {"description": description, "examples": [example]}
+    return WithJsonSchema({"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}], **about})
+
+
 ForecastDay = Annotated[
-    date | None,
-    BeforeValidator(lambda value: None if value is None else read_day(value)),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "string", "format": "date"}, {"type": "null"}],
-            "description": "Day of a past list (UTC), as YYYY-MM-DD. Default: the newest list.",
-            "examples": ["2026-08-21"],
-        }
-    ),
+    date | None, DAY_OR_NONE, _day_schema("Day of a past list (UTC), as YYYY-MM-DD. Default: the newest list.", "2026-08-21")
 ]
+ChangesFrom = Annotated[
+    date | None,
+    DAY_OR_NONE,
+    _day_schema("Earlier day (UTC), as YYYY-MM-DD. Default: the last day with a list before the later one.", "2026-08-20"),
+]
+ChangesTo = Annotated[date | None, DAY_OR_NONE, _day_schema("Later day (UTC), as YYYY-MM-DD. Default: the newest list.", "2026-08-21")]
+HistoryFrom = Annotated[
+    date | None, DAY_OR_NONE, _day_schema("First day of EPSS (UTC), as YYYY-MM-DD. Default: the first day that is stored.", "2026-08-01")
+]
+HistoryTo = Annotated[date | None, DAY_OR_NONE, _day_schema("Last day of EPSS (UTC), as YYYY-MM-DD. Default: the newest.", "2026-08-21")]
 
 CveIds = Annotated[
     list[str] | str | None,
@@ -102,29 +112,6 @@ Report = Annotated[
     ),
 ]
 
-ChangesFrom = Annotated[
-    date | None,
-    BeforeValidator(lambda value: None if value is None else read_day(value)),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "string", "format": "date"}, {"type": "null"}],
-            "description": "Earlier day (UTC), as YYYY-MM-DD. Default: the last day with a list before the later one.",
-            "examples": ["2026-08-20"],
-        }
-    ),
-]
-ChangesTo = Annotated[
-    date | None,
-    BeforeValidator(lambda value: None if value is None else read_day(value)),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "string", "format": "date"}, {"type": "null"}],
-            "description": "Later day (UTC), as YYYY-MM-DD. Default: the newest list.",
-            "examples": ["2026-08-21"],
-        }
-    ),
-]
-
 PROBLEMS: Mapping[str, str] = {
     "invalid_date": "A date is not a calendar day written YYYY-MM-DD.",
     "invalid_cve_id": "A CVE identifier is not of the form CVE-<year>-<number>.",
@@ -132,8 +119,10 @@ PROBLEMS: Mapping[str, str] = {
     "no_cve_ids": "Neither cve_ids nor report contains a CVE identifier.",
     "too_many_ids": "A call takes up to 1,000 different CVE identifiers. Split them into several calls.",
     "report_too_large": "A report has up to 1,000,000 characters. Send it in parts, or only its identifiers.",
-    "invalid_window": "The earlier day of a comparison is not before the later one, or there is no earlier list.",
-    "no_data_for_date": "The archive has no list for that day; `detail` names the days that it has.",
+    "invalid_window": "The earlier day of a comparison is not before the later one, or there is no earlier list; or a history's first day"
+    " is after its last.",
+    "no_data_for_date": "The archive has no list for that day, or no EPSS in that window; `detail` names the days that it has.",
+    "no_history": "Neither EPSS nor KEV has known the CVE since the archive began. Nothing was charged; cve_verdict says more.",
     "feed_limit_reached": "A key may have 20 feed addresses. Revoke one before you make another.",
     "no_such_feed": "There is no feed at this address; or the feed's address was revoked, or its key has ended.",
     "no_list_yet": "No list has been made yet. Try again after the time in Retry-After.",

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from buildings.cve.arguments import number_of
 from buildings.cve.edition import Edition
-from buildings.cve.enrichment import PatchStatus, Severity, patch_of
+from buildings.cve.enrichment import PatchStatus, Severity
 from buildings.cve.methodology import NOTICES
 from buildings.cve.models import Answer, MissReason, Part
 from buildings.cve.nvd_records import NvdRecordState
@@ -130,10 +131,9 @@ def verdicts_of(edition: Edition, found: FoundIds, *, today: date) -> Verdicts:
 
 
 def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> BatchVerdict:
-    listing, record = edition.facts.kev.get(cve_id), edition.nvd.find(cve_id)
+    listing, outline = edition.facts.kev.get(cve_id), edition.nvd.outline(number_of(cve_id))
     added = listing.date_added if listing else None
-    patch = patch_of(record, cve_id=cve_id, end_of_life=added if listing and listing.end_of_life else None)
-    due, rating = listing.due_date if listing else None, record.rating if record else None
+    due = listing.due_date if listing else None
     return BatchVerdict(
         rank=cve.rank,
         cve_id=cve_id,
@@ -145,11 +145,11 @@ def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> Batc
         ransomware=True if listing and listing.ransomware else None,
         epss=cve.epss,
         epss_percentile=cve.percentile,
-        severity=rating.severity if rating else "UNKNOWN",
-        patch_status=patch.status,
-        vendor=(listing and listing.vendor) or (record and record.vendor) or None,
-        product=(listing and listing.product) or (record and record.product) or None,
-        nvd_record=edition.nvd.state_of(record),
+        severity=outline.severity if outline else "UNKNOWN",
+        patch_status="no_fix_eol" if listing and listing.end_of_life else outline.patch if outline else "unknown",
+        vendor=(listing and listing.vendor) or (outline and outline.vendor) or None,
+        product=(listing and listing.product) or (outline and outline.product) or None,
+        nvd_record=edition.nvd.state_of(outline),
     )
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.models import Answer, Brief, Factors, Part
-from buildings.cve.ranking import RankedSet, factors_of
+from buildings.cve.ranking import RankedCve, factors_of
 from buildings.cve.results import DECIMALS
 
 Reason = Literal[
@@ -74,10 +74,10 @@ class Changes(Answer):
 
 @dataclass(frozen=True)
 class ArchivedDay:
-    """What is archived of a day: the brief, and the rows of the ranked set that are kept, with KEV as it was."""
+    """What is archived of a day: the brief, and the ranks that are kept, by identifier, with KEV as it was."""
 
     brief: Brief
-    ranked: RankedSet
+    ranked: Mapping[str, RankedCve]
     kev: Mapping[str, KevEntry]
 
 
@@ -141,7 +141,7 @@ EDITED = frozenset({"ransomware_reported", "ransomware_withdrawn", "due_date_edi
 
 
 def _state(day: ArchivedDay, cve_id: str) -> _State | None:
-    cve, listing = day.ranked.find(cve_id), day.kev.get(cve_id)
+    cve, listing = day.ranked.get(cve_id), day.kev.get(cve_id)
     if cve is None:
         return None
     points = factors_of(epss=cve.epss, added=listing.date_added if listing else None, day=day.brief.day)

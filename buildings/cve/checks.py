@@ -6,15 +6,16 @@ from datetime import date
 import anyio.to_thread
 import httpx
 
+from buildings.cve.archive import load_leading
 from buildings.cve.edition import listing_days
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.feeds.nvd_pages import smallest_request
 from buildings.cve.latest import CveSite
 from buildings.cve.models import Brief, Entry
 from buildings.cve.nvd_reading import load_progress
-from buildings.cve.ranking import RankedSet, factors_of, ranked
+from buildings.cve.ranking import RankedCve, factors_of, ranked
 from buildings.cve.results import DECIMALS, brief_of
-from buildings.cve.store import Stored, all_days, failures, load_brief, load_latest, load_leading
+from buildings.cve.store import Stored, all_days, failures, load_brief, load_latest
 from campus import origin_of
 
 MAX_LIST_AGE_DAYS = 1
@@ -97,11 +98,11 @@ def _ranking(entry: Entry) -> tuple[object, ...]:
     return entry.rank, entry.cve_id, entry.score, entry.epss, entry.kev_date_added, entry.kev_due_date, entry.ransomware
 
 
-def _differences(day: date, brief: Brief, leading: RankedSet, kev: Mapping[str, KevEntry]) -> list[str]:
+def _differences(day: date, brief: Brief, leading: Mapping[str, RankedCve], kev: Mapping[str, KevEntry]) -> list[str]:
     """Entries of an archived brief that differ from the day's stored ranked set."""
     found = []
     for entry in brief.entries:
-        cve, listing = leading.find(entry.cve_id), kev.get(entry.cve_id)
+        cve, listing = leading.get(entry.cve_id), kev.get(entry.cve_id)
         added = listing.date_added if listing else None
         if cve is None or (cve.rank, cve.epss, added) != (entry.rank, entry.epss, entry.kev_date_added):
             found.append(f"the brief of {day} ranks {entry.cve_id} differently from its archived set; restore a backup")

@@ -239,8 +239,15 @@ def _ransomware_prior(edition: Edition) -> dict[str, float]:
 def _vendor_prior(edition: Edition) -> dict[int, float]:
     """ln(1 + how many KEV entries its vendor has), by number, for the CVEs outside KEV whose vendor NVD names."""
     _, listed = _counts(edition)
-    boosts = {vendor: math.log1p(count) for vendor, count in listed.items()}
-    return {number: boost for number, vendor in edition.nvd.vendors() if (boost := boosts.get(vendor_key(vendor))) is not None}
+    boosts: dict[str, float | None] = {}
+    found = {}
+    for number, vendor in edition.nvd.vendors():
+        if vendor not in boosts:
+            count = listed.get(vendor_key(vendor))
+            boosts[vendor] = math.log1p(count) if count else None
+        if (boost := boosts[vendor]) is not None:
+            found[number] = boost
+    return found
 
 
 def _counts(edition: Edition) -> tuple[dict[str, int], dict[str, int]]:

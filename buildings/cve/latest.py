@@ -1,18 +1,23 @@
 """The list that this process serves, and the results made from it, reused until the list or the day changes."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 
 import anyio.to_thread
 
+from buildings.cve.archive import load_leading
+from buildings.cve.arguments import number_of
 from buildings.cve.batch import Verdicts, verdicts_of
 from buildings.cve.changes import ArchivedDay, Changes, changes_of
 from buildings.cve.edition import Edition
+from buildings.cve.epss_history import Point
+from buildings.cve.epss_store import load_points, points_of_sample
 from buildings.cve.forecast_models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast_results import forecast_teaser_of, record_of, sample_forecast
-from buildings.cve.forecast_store import load_forecast, load_record, newest_record_version
+from buildings.cve.forecast_store import load_flips_of, load_forecast, load_record, newest_record_version
+from buildings.cve.history import DAYS_SHOWN, CveHistory, course_of, history_of
 from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict
 from buildings.cve.nvd_reading import load_records
 from buildings.cve.nvd_records import NvdRecords
@@ -20,12 +25,16 @@ from buildings.cve.reports import FoundIds
 from buildings.cve.results import brief_of, feeds_of, fresh_of, teaser_of, verdict_of
 from buildings.cve.sample import sample_edition
 from buildings.cve.settings import CveSettings
-from buildings.cve.store import Stored, all_days, load_brief, load_latest, load_leading, newest_version
+from buildings.cve.store import Stored, all_days, load_brief, load_latest, newest_version
 from campus import Problem, Site, Storage
 
 CACHED_BRIEFS = 32
 CACHED_CHANGES = 8
+CACHED_COURSES = 1_000
+LOADS_OF_HISTORY = 3
+"""A history is read again with a newer list if that was stored in between."""
 RETRY_SECONDS = 300
+Course = tuple[float | None, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +119,7 @@ class Latest:
         self._archive: dict[tuple[date, int | None], Brief] = {}
         self.comparisons = Comparisons(storage, self.archived)
         self.feeds: dict[str, bytes] = {}
+        self._courses: dict[str, Course] = {}
         self._forecast: ForecastList | None = None
         self._forecast_answers: ForecastAnswers | None = None
         self._record: ForecastRecord | None = None
@@ -170,6 +180,37 @@ class Latest:
         edition, _ = self._shown()
         return verdicts_of(edition, found, today=now.date())
 
+    async def history(self, cve_id: str, *, first: date | None, last: date | None) -> CveHistory:
+        """The history of one CVE; raises Problem 404 or 422 if there is none, 503 while there is no list."""
+        number = number_of(cve_id)
+        points = (await self._points([number], since=date.min))[number]
+        return history_of(self.shown(), cve_id, points, await load_flips_of(self._storage, cve_id), first=first, last=last)
+
+    async def courses(self, cve_ids: Iterable[str]) -> Mapping[str, Course]:
+        """The EPSS of CVEs over the last 30 days, day by day; kept until the list changes."""
+        kept, wanted = self._courses, set(cve_ids)
+        found = {cve_id: kept[cve_id] for cve_id in wanted & kept.keys()}
+        if missing := {cve_id: number_of(cve_id) for cve_id in wanted - kept.keys()}:
+            since = self.shown().facts.issues.epss.issued.date() - timedelta(days=DAYS_SHOWN - 1)
+            points = await self._points(missing.values(), since=since)
+            loaded = {cve_id: course_of(points[number]) for cve_id, number in missing.items()}
+            if len(kept) > CACHED_COURSES:
+                kept.clear()
+            kept.update(loaded)
+            found |= loaded
+        return found
+
+    async def _points(self, numbers: Collection[int], *, since: date) -> dict[int, list[Point]]:
+        for _ in range(LOADS_OF_HISTORY):
+            edition, version = self.shown(), self._version
+            if edition.is_sample:
+                return points_of_sample(edition, numbers)
+            found = await load_points(self._storage, numbers, edition, version=version, since=since)
+            if found is not None:
+                return found
+            await self.reload()
+        raise _not_yet("a newer list is being stored; try again in a moment")
+
     async def archived(self, day: date, edition: int | None = None) -> Brief | None:
         """A past day's brief as it was published: its newest edition, or the one with that number."""
         kept, wanted = self._archive, (day, edition)
@@ -207,6 +248,7 @@ class Latest:
         self._archive = {}  # what is being loaded now is not kept: it may be of an older edition
         self.comparisons.clear()
         self.feeds.clear()
+        self._courses = {}
 
     def _shown(self) -> tuple[Edition, Brief]:
         if self.edition is None or self._brief is None:

@@ -109,8 +109,8 @@ async def load_records(storage: Storage, held: NvdRecords) -> NvdRecords:
         if state is None or state.version == held.version:
             return held
         known = held if held.version < state.version else NvdRecords()
-        changed = await session.exec(select(NvdRecordPage).where(col(NvdRecordPage.version) > known.version))
-        pages = {**known.pages, **{row.page: row.records for row in changed}}
+        changed = await session.exec(select(NvdRecordPage.page, NvdRecordPage.records).where(col(NvdRecordPage.version) > known.version))
+        pages = {**known.pages, **dict(changed.all())}
     position = _progress(state).position
     return NvdRecords(
         pages=pages,

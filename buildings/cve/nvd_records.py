@@ -12,12 +12,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any, Literal
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
 from buildings.cve.arguments import number_of
-from buildings.cve.enrichment import CHAIN, Affected, NvdRecord, Rating, Ssvc
+from buildings.cve.enrichment import CHAIN, Affected, NvdRecord, PatchStatus, Rating, Severity, Ssvc
 from buildings.cve.feeds.acceptance import Issue
 
 NvdRecordState = Literal["read", "not_read", "absent"]
@@ -28,6 +29,9 @@ HEAD = struct.Struct(f"<{BLOCKS}H")
 PLACES = b"0123456789abcdef"
 VENDOR = re.compile(rb'^([0-9a-f])\[\[\[("(?:[^"\\]|\\.)*")', re.MULTILINE)
 RAW_DEFLATE = -zlib.MAX_WBITS
+
+SEVERITY, SOURCE = 3, itemgetter(4)
+"""Where a stored rating has its severity, and its source as a place in CHAIN."""
 
 DICTIONARY = (
     b'["Awaiting Analysis",["Undergoing Analysis",["Received",["Rejected",["Deferred",["Modified",["Analyzed",7'
@@ -48,6 +52,15 @@ DICTIONARY = (
     b'C:H/I:H/A:H","CRITICAL",0]],null,null,null,[],[],0,null]'
 )
 """Stored blocks cannot be read with another dictionary: a change needs a migration that empties `nvd_page` and `nvd_state`."""
+
+
+class Outline(NamedTuple):
+    """Of a record what a verdict on many CVEs shows; `patch` is what NVD says of one."""
+
+    severity: Severity
+    patch: PatchStatus
+    vendor: str | None
+    product: str | None
 
 
 @dataclass(frozen=True)
@@ -73,7 +86,20 @@ class NvdRecords:
         record = _record(cve_id, orjson.loads(line)) if line else None
         return None if record and self.as_of and record.modified > self.as_of else record
 
-    def state_of(self, record: NvdRecord | None) -> NvdRecordState:
+    def outline(self, number: int) -> Outline | None:
+        """The outline of a CVE's record, by number, in a third of the time that the record takes; None when `find` returns None."""
+        page = self.pages.get(number >> PAGE_BITS)
+        line = _line(page, number) if page else None
+        if line is None:
+            return None
+        affected, _, modified, _, ratings, fix, advisory, *_ = orjson.loads(line)
+        if self.as_of and modified > self.as_of.toordinal():
+            return None
+        severity: Severity = min(ratings, key=SOURCE)[SEVERITY] if ratings else "UNKNOWN"
+        vendor, product = affected[0][:2] if affected else (None, None)
+        return Outline(severity, "fix_reference" if fix else "vendor_advisory" if advisory else "unknown", vendor, product)
+
+    def state_of(self, record: NvdRecord | Outline | None) -> NvdRecordState:
         """What `find` says of a CVE: its record was read; it was not read yet; or NVD has none."""
         if record:
             return "read"
@@ -81,11 +107,13 @@ class NvdRecords:
 
     def vendors(self) -> Iterator[tuple[int, str]]:
         """CVE numbers, each with the vendor that its record names first; records without products are left out."""
+        names: dict[bytes, str] = {}  # there are few different ones
         for page, content in self.pages.items():
             for place, block in enumerate(_blocks(content)):
                 first = (page << PAGE_BITS) + (place << BLOCK_BITS)
                 for slot, vendor in VENDOR.findall(_inflated(block)):
-                    yield first + PLACES.index(slot), json.loads(vendor)
+                    name = names.get(vendor) or names.setdefault(vendor, json.loads(vendor))
+                    yield first + PLACES.index(slot), name
 
     def at(self, day: date) -> "NvdRecords":
         """As far as these records show what NVD said on a past day."""

@@ -1,52 +1,38 @@
-"""The daily list for people: /cve with the teaser for all and the 25 with a key, and a page for each CVE, which can be shared."""
+"""The pages for people: the daily list and the page of a CVE, which can be shared; the forecast; a report's verdicts; the methodology."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from datetime import date
 from functools import partial
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TypeVar
 
-from buildings.cve.arguments import number_of, read_cve_id, read_day
-from buildings.cve.edition import Edition
-from buildings.cve.forecast_store import EarlierEpss, load_earlier_epss
-from buildings.cve.latest import CveSite
-from buildings.cve.models import Teaser
-from buildings.cve.ranking import RankedSet
+from buildings.cve.arguments import read_cve_id, read_day
+from buildings.cve.batch import Verdicts
+from buildings.cve.latest import Course, CveSite
+from buildings.cve.methodology import FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
+from buildings.cve.models import Entry
 from buildings.cve.reader_feeds import is_free
-from buildings.cve.server import archived_brief, brief_teaser, cve_verdict, kev_fresh, top_cves_today
-from buildings.cve.store import all_days, load_leading
-from campus import Problem, Request, Response, Storage
+from buildings.cve.server import (
+    archived_brief,
+    brief_change_counts,
+    brief_changes,
+    brief_teaser,
+    cve_history,
+    cve_verdict,
+    kev_fresh,
+    next_in_kev,
+    next_record,
+    next_teaser,
+    top_cves_today,
+)
+from campus import Problem, Request, Response
 
 LIST = "/cve"
-DAYS_OF_HISTORY = 30
+REPORT = f"{LIST}/report"
+ROWS_SHOWN = 150
+HITS_SHOWN = 20
 ResultT = TypeVar("ResultT")
-_HISTORIES: WeakKeyDictionary[Any, tuple[object, "History"]] = WeakKeyDictionary()
-"""What each campus in this process read last, with the list that it belongs to."""
-
-
-@dataclass(frozen=True)
-class History:
-    """The EPSS of every CVE and the ranks of KEV's over the archived days, as far as they are stored; None on a day without the CVE."""
-
-    days: Sequence[date] = ()
-    sets: Sequence[RankedSet] = ()
-    latest: Edition | None = None
-    changes: Sequence[EarlierEpss] = ()
-
-    def epss(self, cve_id: str) -> list[float | None]:
-        """EPSS by day, the oldest first: from the latest list back by the changes."""
-        if self.latest is None:
-            return []
-        number, cve = number_of(cve_id), self.latest.ranked.find(cve_id)
-        scores = [(self.latest.facts.issues.epss.issued.date(), cve.epss if cve else None)]
-        for change in self.changes:
-            scores.append((change.previous_day, change.score(number, scores[-1][1])))
-        return [next((score for day, score in scores if day <= list_day), None) for list_day in self.days]
-
-    def ranks(self, cve_id: str) -> list[int | None]:
-        """Ranks by day, the oldest first."""
-        return [found.rank if (found := one.find(cve_id)) else None for one in self.sets]
+NOT_ADMITTED = (402, 403)
+Rows = tuple[tuple[Entry, Course], ...]
+"""Entries, each with the course of its EPSS; none for a past list."""
 
 
 async def top_three(site: CveSite) -> str:
@@ -57,50 +43,114 @@ async def top_three(site: CveSite) -> str:
 
 
 async def daily_list(request: Request, site: CveSite) -> Response:
-    """The teaser, and with a key the 25 of today or of a past day with the week's additions. `?id=` leads to the page of a CVE."""
+    """The teaser, and with a key the 25 of today or of a past day with what changed. `?id=` leads to the page of a CVE."""
     if wanted := request.query_params.get("id", "").strip():
         return Response(status_code=303, headers={"Location": f"{LIST}/{read_cve_id(wanted)}"})
-    teaser = await _teaser(request, site)
+    teaser = await _free(request, site, "brief_teaser", partial(brief_teaser, site=site))
     day = request.query_params.get("day", "").strip()
     if day:
         brief, refusal = await _asked(request, site, "archived_brief", partial(archived_brief, read_day(day), site=site))
     else:
         brief, refusal = await _asked(request, site, "top_cves_today", partial(top_cves_today, site=site))
-    if refusal is not None and refusal.status not in (402, 403):
+    if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
     if brief is None:
-        return site.page("teaser.html", request, data=teaser, teaser=teaser)
-    fresh, _ = await _asked(request, site, "kev_fresh", partial(kev_fresh, site=site))
-    history = await history_of(site)
+        counts, _ = await _asked(request, site, "brief_change_counts", partial(brief_change_counts, site=site))
+        return site.page("teaser.html", request, data=teaser, teaser=teaser, counts=counts, methodology=METHODOLOGY)
+    fresh, _ = await _asked(request, site, "kev_fresh", partial(kev_fresh, site=site)) if not day else (None, None)
+    changes, _ = await _asked(request, site, "brief_changes", partial(brief_changes, to_day=brief.day, site=site))
     return site.page(
         "list.html",
         request,
         data=brief,
         brief=brief,
+        rows=await _rows(site, brief.entries, is_past=bool(day)),
         fresh=fresh,
-        history=history,
+        fresh_rows=await _rows(site, fresh.entries if fresh else (), is_past=bool(day)),
+        changes=changes,
         day=day,
         archive_start=site.settings.archive_start,
     )
 
 
+async def _rows(site: CveSite, entries: Sequence[Entry], *, is_past: bool) -> Rows:
+    if is_past or not entries:
+        return tuple((entry, ()) for entry in entries)
+    courses = await site.state.courses(entry.cve_id for entry in entries)
+    return tuple((entry, courses[entry.cve_id]) for entry in entries)
+
+
 async def verdict(request: Request, site: CveSite) -> Response:
-    """One CVE: its verdict with a key, else what the teaser says of it."""
+    """One CVE: its verdict and history with a key, else what the teaser says of it."""
     cve_id = read_cve_id(request.path_params["cve_id"])
     found, refusal = await _asked(request, site, "cve_verdict", partial(cve_verdict, cve_id, site=site))
     if found is None:
-        teaser = await _teaser(request, site)
+        teaser = await _free(request, site, "brief_teaser", partial(brief_teaser, site=site))
         entry = next((one for one in teaser.teaser if one.cve_id == cve_id), None)
         data = {"ok": True, "cve_id": cve_id, "day": teaser.day, "teaser": entry}
         return site.page("cve_closed.html", request, data=data, cve_id=cve_id, entry=entry, teaser=teaser, refusal=refusal)
-    return site.page("cve.html", request, data=found, verdict=found, cve_id=cve_id, history=await history_of(site))
+    history, _ = await _asked(request, site, "cve_history", partial(cve_history, cve_id, site=site))
+    return site.page("cve.html", request, data=found, verdict=found, cve_id=cve_id, history=history)
 
 
-async def _teaser(request: Request, site: CveSite) -> Teaser:
-    """The teaser. Raises the refusal of brief_teaser if the operator sells it and the visitor has no access."""
-    if not is_free(site, "brief_teaser"):
-        await site.admit(request, "brief_teaser")
-    return await brief_teaser(site=site)
+async def forecast(request: Request, site: CveSite) -> Response:
+    """The forecast: its first three names, with a key all 100, today's or those of a past day; and the record of all."""
+    teaser = await _free(request, site, "next_teaser", partial(next_teaser, site=site))
+    record = await _free(request, site, "next_record", partial(next_record, site=site))
+    day = request.query_params.get("day", "").strip()
+    wanted = partial(next_in_kev, read_day(day) if day else None, site=site)
+    listed, refusal = await _asked(request, site, "next_in_kev", wanted)
+    if refusal is not None and refusal.status not in NOT_ADMITTED:
+        raise refusal
+    return site.page(
+        "forecast.html",
+        request,
+        data=listed or teaser,
+        teaser=teaser,
+        forecast=listed,
+        record=record,
+        hits=record.hits[:HITS_SHOWN],
+        methodology=FORECAST_METHODOLOGY,
+        day=day,
+    )
+
+
+async def report(request: Request, site: CveSite) -> Response:
+    """A box for a scanner's report, or a list of CVEs, and their verdicts; without a key, how to get one."""
+    given = await request.form() if request.method == "POST" else {}
+    text = given.get("report", "")
+    found, refusal = None, None
+    try:
+        await site.admit(request, "cve_verdicts")
+        if request.method == "POST":
+            found = Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text))
+    except Problem as problem:
+        refusal = problem
+    is_open = refusal is None or refusal.status not in NOT_ADMITTED
+    return site.page(
+        "report.html",
+        request,
+        data=found or {"ok": refusal is None, "signed_in": is_open, "detail": refusal.detail if refusal else None},
+        status=refusal.status if refusal and is_open else 200,
+        found=found,
+        shown=found.verdicts[:ROWS_SHOWN] if found else (),
+        refusal=refusal,
+        is_open=is_open,
+        route=f"{site.url}/v1/cve/verdicts",
+    )
+
+
+async def methodology(request: Request, site: CveSite) -> Response:
+    """How the list and the forecast are made and graded, with evidence and limits, for everyone."""
+    data = {"ok": True, "brief": METHODOLOGY, "forecast": FORECAST_METHODOLOGY, "notices": NOTICES}
+    return site.page("methodology.html", request, data=data, brief=METHODOLOGY, forecast=FORECAST_METHODOLOGY, notices=NOTICES)
+
+
+async def _free(request: Request, site: CveSite, tool: str, ask: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    """What a free tool returns. Raises its refusal if the operator sells it and the visitor has no access."""
+    if not is_free(site, tool):
+        await site.admit(request, tool)
+    return await ask()
 
 
 async def _asked(
@@ -112,21 +162,3 @@ async def _asked(
         return await ask(), None
     except Problem as refusal:
         return None, refusal
-
-
-async def history_of(site: CveSite) -> History:
-    """The archived days, read again when the list changes."""
-    edition = site.state.edition
-    known = _HISTORIES.get(site.state)
-    if known is None or known[0] is not edition:
-        known = _HISTORIES[site.state] = edition, await _read_history(site.storage, site.state.real_edition)
-    return known[1]
-
-
-async def _read_history(storage: Storage, latest: Edition | None) -> History:
-    if latest is None:
-        return History()
-    days = (await all_days(storage))[-DAYS_OF_HISTORY:]
-    found = [(day, leading[0]) for day in days if (leading := await load_leading(storage, day))]
-    changes = await load_earlier_epss(storage, latest.facts.issues.epss.issued.date(), days=DAYS_OF_HISTORY)
-    return History([day for day, _ in found], [one for _, one in found], latest, changes)

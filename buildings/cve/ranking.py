@@ -83,7 +83,7 @@ def fresh_window(day: date) -> tuple[date, date]:
 
 @dataclass(frozen=True, slots=True)
 class RankedCve:
-    """The rank and EPSS of one CVE; EPSS and its percentile are 0 to 1, None when not yet scored."""
+    """The rank and EPSS of one CVE; EPSS and its percentile are 0 to 1, None when not yet scored. The archive keeps no percentiles."""
 
     rank: int
     epss: float | None

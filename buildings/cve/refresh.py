@@ -9,6 +9,7 @@ import anyio.to_thread
 import httpx
 
 from buildings.cve.edition import Edition, make_edition
+from buildings.cve.epss_store import history_after
 from buildings.cve.feeds import acceptance, epss, kev
 from buildings.cve.feeds.acceptance import FeedError, Issue
 from buildings.cve.feeds.download import Copy, Fetcher, FetchLimits
@@ -142,10 +143,19 @@ async def renew(site: CveSite, *, day: date | None = None, accept: bool = False,
         _check_issues(day, read)
     await site.state.reload()
     nvd = site.state.nvd if day == now.date() else site.state.nvd.at(day)
+    is_earlier = last is not None and day < last.day
     if not (read.kev_failure and _is_made(last, day, read)):
         edition = await anyio.to_thread.run_sync(lambda: _edition(day, read, last, nvd, made_at=now))
-        outlook = await make_outlook(site.storage, edition, last)
-        if stored := await save(site.storage, edition, copies=read.copies, forecast=outlook.rows):
+        history = await history_after(site.storage, edition, last)
+        outlook = await make_outlook(site.storage, edition, last, history=history)
+        added = history.rows()
+        if stored := await save(
+            site.storage,
+            edition,
+            copies=read.copies,
+            if_served=[*outlook.rows, *([] if is_earlier else added)],
+            if_archived=added if is_earlier else (),
+        ):
             await grade_lists(site.storage, edition)
             site.state.show(stored, outlook.forecast)
         await _tell(site, edition)

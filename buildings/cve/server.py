@@ -9,12 +9,13 @@ from fastmcp import FastMCP
 from pydantic import Field
 
 from buildings.cve import feed_urls
-from buildings.cve.arguments import ChangesFrom, ChangesTo, CveId, CveIds, Day, ForecastDay, Report
+from buildings.cve.arguments import ChangesFrom, ChangesTo, CveId, CveIds, Day, ForecastDay, HistoryFrom, HistoryTo, Report
 from buildings.cve.batch import Verdicts
 from buildings.cve.changes import ChangeCounts, Changes, counts_of
 from buildings.cve.feed_urls import FeedId, FeedList, FeedMade, FeedRevoked, Label, lineage_in, make_feed_url
 from buildings.cve.forecast_models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast_store import forecast_days, load_forecast
+from buildings.cve.history import CveHistory
 from buildings.cve.latest import CveSite, DayResults, ForecastAnswers
 from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict, either
 from buildings.cve.reports import find_ids
@@ -33,9 +34,9 @@ mcp = FastMCP(
     instructions="Which vulnerabilities to fix first: once a day all CVEs are ranked by known exploitation (CISA KEV), the probability of "
     "exploitation (EPSS) and the days since the KEV listing. Start with brief_teaser, the top three. top_cves_today returns the day's list "
     "of 25 with its methodology, brief_changes what changed since the list before and why, kev_fresh the week's additions to KEV, "
-    "cve_verdict the rank of one CVE and why, cve_verdicts those of a list of CVEs or of a scanner's report, and archived_brief the list "
-    "of a past day. next_in_kev looks ahead: the 100 CVEs likeliest to be added to KEV within 30 days; next_record shows how past lists "
-    "fared.",
+    "cve_verdict the rank of one CVE and why, cve_history how its EPSS changed, cve_verdicts the verdicts on a list of CVEs or on a "
+    "scanner's report, and archived_brief the list of a past day. next_in_kev looks ahead: the 100 CVEs likeliest to be added to KEV "
+    "within 30 days; next_record shows how past lists fared.",
 )
 
 
@@ -87,6 +88,22 @@ async def cve_verdict(cve_id: CveId, site: CveSite = CurrentSite()) -> Verdict |
     the same; a malformed identifier is refused and costs nothing.
     """
     return site.state.verdict(cve_id, now=site.now())
+
+
+@mcp.tool(
+    title="History of one CVE",
+    annotations=READ_ONLY,
+    meta=route("GET /v1/cve/{cve_id}/history", query={"from_day": "from", "to_day": "to"}) | access(price="0.01"),
+)
+async def cve_history(cve_id: CveId, from_day: HistoryFrom = None, to_day: HistoryTo = None, site: CveSite = CurrentSite()) -> CveHistory:
+    """Return how the EPSS of one CVE changed since the archive began, and when CISA listed it in KEV or edited it there.
+
+    Use it to see whether a CVE becomes more urgent. `epss` has the score of the first day and each day on which the score or
+    the model changed, with the gaps where days are missing; `kev` has what CISA did. Without days it has all that is stored.
+    A window without any stored day, one that ends before it begins, and a CVE that was never scored nor listed are refused
+    and cost nothing. Over HTTP, Accept: text/csv or image/svg+xml selects that format.
+    """
+    return await site.state.history(cve_id, first=from_day, last=to_day)
 
 
 @mcp.tool(

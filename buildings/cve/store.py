@@ -2,10 +2,9 @@
 
 import logging
 import zlib
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from uuid import uuid4
 
 import anyio.to_thread
@@ -13,36 +12,23 @@ from pydantic import TypeAdapter
 from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from buildings.cve.arguments import number_of
-from buildings.cve.edition import Edition, Facts, listing_days
+from buildings.cve.archive import LISTINGS, edition_set
+from buildings.cve.edition import Edition, Facts, Issues, Removal
 from buildings.cve.feeds.download import Copy
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.models import Brief
 from buildings.cve.ranking import RankedSet
 from buildings.cve.results import brief_of
-from buildings.cve.tables import LATEST, BriefEdition, EditionSet, FeedState, LatestList, Tables
+from buildings.cve.tables import LATEST, BriefEdition, FeedState, LatestList, Tables
 from campus import Storage
 
 log = logging.getLogger(__name__)
 
-LONGEST_BASE = timedelta(days=30)
-"""How long KEV is archived as differences from one whole catalog: that takes 2 KB a day instead of 33."""
+ENTRIES_AT_ONCE = 100
+"""KEV is stored in pieces of so many entries: reading it at once stops the whole process for 12 ms."""
 
 FACTS: TypeAdapter[Facts] = TypeAdapter(Facts)
-LISTINGS: TypeAdapter[dict[str, KevEntry]] = TypeAdapter(dict[str, KevEntry])
-
-
-@dataclass(frozen=True, kw_only=True)
-class KevDifference:
-    """What is different in a catalog: entries that are new or changed, and the identifiers of those that are gone."""
-
-    changed: dict[str, KevEntry]
-    gone: list[str]
-
-
-Columns = tuple[list[int], list[float], list[float], list[int]]
-COLUMNS: TypeAdapter[Columns] = TypeAdapter(Columns)
-DIFFERENCE: TypeAdapter[KevDifference] = TypeAdapter(KevDifference)
+HEAD: TypeAdapter[tuple[dict[str, Removal], Issues]] = TypeAdapter(tuple[dict[str, Removal], Issues])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,17 +70,42 @@ async def load_latest(storage: Storage) -> Stored | None:
 
 
 def _opened(row: LatestList, published: BriefEdition) -> Stored:
-    facts = FACTS.validate_json(zlib.decompress(row.facts))
-    edition = Edition(day=row.day, made_at=row.made_at, ranked=RankedSet.unpack(row.ranked), facts=facts)
+    edition = Edition(day=row.day, made_at=row.made_at, ranked=RankedSet.unpack(row.ranked), facts=_facts(row.facts))
     return Stored(version=row.version, edition=edition, brief=_brief(published))
 
 
-async def save(storage: Storage, edition: Edition, *, copies: Mapping[str, Copy], forecast: Sequence[Tables] = ()) -> Stored | None:
+def _facts(block: bytes) -> Facts:
+    """The facts that `_packed_facts` packed, or those of an older version, which are in one piece."""
+    first, *pieces = zlib.decompress(block).split(b"\n")
+    if not pieces:
+        return FACTS.validate_json(first)
+    removed, issues = HEAD.validate_json(first)
+    kev: dict[str, KevEntry] = {}
+    for piece in pieces:
+        kev |= LISTINGS.validate_json(piece)
+    return Facts(kev=kev, removed=removed, issues=issues)
+
+
+def _packed_facts(facts: Facts) -> bytes:
+    entries = list(facts.kev.items())
+    pieces = [dict(entries[start : start + ENTRIES_AT_ONCE]) for start in range(0, max(len(entries), 1), ENTRIES_AT_ONCE)]
+    lines = [HEAD.dump_json((dict(facts.removed), facts.issues)), *map(LISTINGS.dump_json, pieces)]
+    return zlib.compress(b"\n".join(lines))
+
+
+async def save(
+    storage: Storage,
+    edition: Edition,
+    *,
+    copies: Mapping[str, Copy],
+    if_served: Sequence[Tables] = (),
+    if_archived: Sequence[Tables] = (),
+) -> Stored | None:
     """Store a day's list and publish its brief, all in one transaction; returns the list to serve now.
 
     None when a later day's list is already stored: then this one is only archived. A brief that differs from the day's
-    published one becomes another edition beside it. `forecast` are the rows of its forecast, which are stored only if it is
-    served. `copies` are of KEV and EPSS, where these were read, for the next conditional requests.
+    published one becomes another edition beside it. `if_served` are further rows to store if it is served, `if_archived` those
+    if it is not. `copies` are of KEV and EPSS, where these were read, for the next conditional requests.
     """
     made = await anyio.to_thread.run_sync(lambda: brief_of(edition, today=edition.day))
     latest = await anyio.to_thread.run_sync(_packed, edition)
@@ -102,13 +113,14 @@ async def save(storage: Storage, edition: Edition, *, copies: Mapping[str, Copy]
         brief = await _publish(session, edition, made)
         shown = (await session.exec(select(col(LatestList.day)))).first()
         if shown is None or shown <= edition.day:
-            await session.merge(latest)
-            for row in forecast:
+            for row in (latest, *if_served):
                 await session.merge(row)
             await _note_copies(session, copies)
             return Stored(version=latest.version, edition=edition, brief=brief)
-        row = await session.get_one(LatestList, LATEST)
-        row.version = latest.version
+        for row in if_archived:
+            await session.merge(row)
+        served = await session.get_one(LatestList, LATEST)
+        served.version = latest.version
         return None
 
 
@@ -121,29 +133,8 @@ async def _publish(session: AsyncSession, edition: Edition, made: Brief) -> Brie
     brief = made.model_copy(update={"edition": newest.edition + 1 if newest else 1})
     packed = zlib.compress(brief.model_dump_json().encode())
     session.add(BriefEdition(day=edition.day, edition=brief.edition, made_at=edition.made_at, brief=packed))
-    session.add(await _edition_set(session, edition, brief.edition))
+    session.add(await edition_set(session, edition, brief.edition))
     return brief
-
-
-async def _edition_set(session: AsyncSession, edition: Edition, number: int) -> EditionSet:
-    """The edition's archived set: KEV as what is different from the last whole one of the month before, else whole."""
-    kev, first = dict(edition.facts.kev), edition.day - LONGEST_BASE
-    whole = select(EditionSet).where(col(EditionSet.base_day).is_(None), col(EditionSet.day).between(first, edition.day))
-    base = (await session.exec(whole.order_by(col(EditionSet.day).desc(), col(EditionSet.edition).desc()).limit(1))).first()
-    removed = [number_of(cve_id) for cve_id in edition.facts.removed if edition.ranked.find(cve_id)]
-    leading = edition.ranked.only({*listing_days(kev), *removed})
-    columns = removed, leading.epss.tolist(), leading.percentiles.tolist(), leading.ranks.tolist()
-    ranked = zlib.compress(COLUMNS.dump_json(columns), 9)
-    if base is None:
-        return EditionSet(day=edition.day, edition=number, ranked=ranked, kev=zlib.compress(LISTINGS.dump_json(kev), 9))
-    before = _listings(base)
-    changed = {cve_id: entry for cve_id, entry in kev.items() if before.get(cve_id) != entry}
-    difference = zlib.compress(DIFFERENCE.dump_json(KevDifference(changed=changed, gone=sorted(before.keys() - kev.keys()))), 9)
-    return EditionSet(day=edition.day, edition=number, base_day=base.day, base_edition=base.edition, ranked=ranked, kev=difference)
-
-
-def _listings(row: EditionSet) -> dict[str, KevEntry]:
-    return LISTINGS.validate_json(zlib.decompress(row.kev))
 
 
 def _says(brief: Brief) -> tuple[object, ...]:
@@ -159,7 +150,7 @@ def _packed(edition: Edition) -> LatestList:
         day=edition.day,
         made_at=edition.made_at,
         ranked=edition.ranked.pack(),
-        facts=zlib.compress(FACTS.dump_json(edition.facts)),
+        facts=_packed_facts(edition.facts),
     )
 
 
@@ -180,33 +171,6 @@ async def archived_days(storage: Storage) -> tuple[date, date] | None:
     async with storage.read() as session:
         first, last = (await session.exec(select(func.min(col(BriefEdition.day)), func.max(col(BriefEdition.day))))).one()
     return (first, last) if first else None
-
-
-async def load_leading(storage: Storage, day: date) -> tuple[RankedSet, dict[str, KevEntry]] | None:
-    """The ranks of CVEs in KEV or removed from it, and KEV itself, as of a day's newest edition."""
-    async with storage.read() as session:
-        of_day = select(EditionSet).where(col(EditionSet.day) == day).order_by(col(EditionSet.edition).desc()).limit(1)
-        row = (await session.exec(of_day)).first()
-        base = await session.get(EditionSet, (row.base_day, row.base_edition)) if row and row.base_day else None
-    if row is None or (row.base_day and base is None):
-        return None
-    catalog = _catalog(row, base)
-    return _leading(zlib.decompress(row.ranked), catalog), catalog
-
-
-def _leading(block: bytes, kev: Mapping[str, KevEntry]) -> RankedSet:
-    """The ranks of an edition's set: as columns of decimals, which take half the space of a packed set, or packed as in old archives."""
-    if not block.startswith(b"["):
-        return RankedSet.unpack(block)
-    removed, epss, percentiles, ranks = COLUMNS.validate_json(block)
-    return RankedSet(array("q", sorted({*listing_days(kev), *removed})), array("d", epss), array("d", percentiles), array("I", ranks))
-
-
-def _catalog(row: EditionSet, base: EditionSet | None) -> dict[str, KevEntry]:
-    if base is None:
-        return _listings(row)
-    difference = DIFFERENCE.validate_json(zlib.decompress(row.kev))
-    return {cve_id: entry for cve_id, entry in _listings(base).items() if cve_id not in difference.gone} | difference.changed
 
 
 async def all_days(storage: Storage) -> list[date]:

@@ -39,7 +39,7 @@ class BriefEdition(Tables, table=True):
 
 
 class EditionSet(Tables, table=True):
-    """KEV, and the ranks of CVEs in it or removed from it, on the day of a brief's edition; both parts compressed.
+    """KEV, and the EPSS and ranks of CVEs in it or removed from it, on the day of a brief's edition; both parts compressed.
 
     `kev` is whole, or what is different from that of the edition `base_edition` of `base_day`.
     """
@@ -140,16 +140,24 @@ class RansomwareFlip(Tables, table=True):
     day: date = Field(primary_key=True)
 
 
-class EpssChange(Tables, table=True):
-    """How EPSS changed: the scores of `previous_day` that are others on `day`, as a compressed block."""
+class EpssDay(Tables, table=True):
+    """A past day of EPSS: its scores are stored as what differs from those of `next_day`, or whole, where that is null."""
 
-    __tablename__ = "epss_change"
+    __tablename__ = "epss_day"
 
     day: date = Field(primary_key=True)
     model: str
-    previous_day: date
-    previous_model: str
-    changes: bytes
+    next_day: date | None = None
+
+
+class EpssBlock(Tables, table=True):
+    """An eighth of what is stored of a day of EPSS, by CVE number; epss_history.py has its form."""
+
+    __tablename__ = "epss_block"
+
+    day: date = Field(primary_key=True)
+    block: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    scores: bytes
 
 
 class GradedRecord(Tables, table=True):

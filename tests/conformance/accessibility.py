@@ -10,10 +10,20 @@ from playwright.sync_api import Browser, BrowserContext
 
 PACKAGES = ("axe-core@4.14.1",)
 FOR_ALL = (
-    *("/", "/docs/api", "/tools/cve/cve_verdict", "/tools/recorder/register_monitor", "/cve", "/cve/CVE-2021-44228", "/recorder"),
+    *(
+        "/",
+        "/docs/api",
+        "/tools/cve/cve_verdict",
+        "/tools/recorder/register_monitor",
+        "/cve",
+        "/cve/CVE-2021-44228",
+        "/cve/next",
+        "/cve/methodology",
+        "/recorder",
+    ),
     *("/keys", "/errors/not_found", "/nothing"),
 )
-WITH_KEY = ("/keys", "/cve", "/cve/CVE-2021-44228", "/recorder")
+WITH_KEY = ("/keys", "/cve", "/cve/CVE-2021-44228", "/cve/next", "/cve/report", "/recorder")
 RUN = "async () => (await axe.run(document, {resultTypes: ['violations']})).violations.map((one) => [one.id, one.nodes[0].html])"
 Found = tuple[str, str]
 

@@ -20,6 +20,7 @@ PRICES = {
     "/v1/next": "0.02 USD",
     "/v1/brief/changes": "0.02 USD",
     "/v1/cve/verdicts": "0.10 USD",
+    "/v1/cve/{cve_id}/history": "0.01 USD",
 }
 OPTIONAL = {"OPENAPI_CONTACT_MISSING", "L4_GUIDANCE_MISSING", "MPP_NO_PAYMENT_CHALLENGES"}
 """Warnings about optional members, and one of MPP, another protocol, which treats every WWW-Authenticate as its own."""

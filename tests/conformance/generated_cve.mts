@@ -15,6 +15,7 @@ const score: number | undefined = brief?.entries[0]?.cvss?.score;
 console.log(JSON.stringify({ name: "top_cves_today", status: 200, ok: source !== undefined && score !== undefined }));
 await read("kev_fresh", client.GET("/v1/kev/fresh"));
 await read("cve_verdict", client.GET("/v1/cve/{cve_id}", { params: { path: { cve_id: "CVE-2021-44228" } } }));
+await read("cve_history", client.GET("/v1/cve/{cve_id}/history", { params: { path: { cve_id: "CVE-2021-44228" } } }));
 await read("archived_brief", client.GET("/v1/archive/{date}", { params: { path: { date } } }));
 await read("next_teaser", client.GET("/v1/next/teaser"));
 const { data: forecast } = await client.GET("/v1/next", { params: { query: {} } });

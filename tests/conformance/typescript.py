@@ -16,6 +16,7 @@ TOOLS = FREE | {
     "top_cves_today",
     "kev_fresh",
     "cve_verdict",
+    "cve_history",
     "archived_brief",
     "create_feed_url",
     "list_feed_urls",
@@ -34,6 +35,7 @@ def call_by_typescript(node: Node, campus: ServedCampus) -> list[str]:
     shutil.copy(SCRIPT, node.folder)
     arguments = {
         "cve_verdict": {"cve_id": "CVE-2021-44228"},
+        "cve_history": {"cve_id": "CVE-2021-44228"},
         "cve_verdicts": {"cve_ids": ["CVE-2021-44228"]},
         "archived_brief": {"date": str(campus.day)},
     }

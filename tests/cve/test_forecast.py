@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from benchmarks.past_forecasts import EPSS_FILES, KEV_FILE, lines_of, replay
-from buildings.cve.pages import history_of
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio
@@ -52,15 +51,37 @@ def forecast_by_hand(scores: dict[str, float], week_ago: dict[str, float], liste
     return [(f"CVE-{year}-{number:04d}", score) for score, _, year, number in sorted(found, reverse=True)]
 
 
+def told_apart(by_day: dict[date, dict[str, float]]) -> list[str]:
+    """CVEs whose score stayed, changed, appeared and vanished between the last two days, and those that vanished with a model."""
+    first, before, after = by_day.values()
+    kinds = [
+        [cve_id for cve_id in before if after.get(cve_id) == before[cve_id]],
+        [cve_id for cve_id in before if after.get(cve_id, before[cve_id]) != before[cve_id]],
+        [cve_id for cve_id in after if cve_id not in before],
+        [cve_id for cve_id in before if cve_id not in after],
+        [cve_id for cve_id in first if cve_id not in before and cve_id not in after],
+    ]
+    return [cve_id for kind in kinds for cve_id in kind[:: 1 + len(kind) // 8]]
+
+
 async def test_the_real_forecasts_follow_the_formula_and_are_graded_as_counted_by_hand(real_feeds: Path) -> None:
     published = json.loads((real_feeds / KEV_FILE).read_bytes())
     added = {one["cveID"]: date.fromisoformat(one["dateAdded"]) for one in published["vulnerabilities"]}
-    replayed = await replay(real_feeds)
+    by_day = {one: scores_in(real_feeds / name) for one, name in EPSS_FILES.items()}
+    replayed = await replay(real_feeds, told_apart(by_day))
     lists, record = replayed.lists, replayed.record
+    assert len(replayed.histories) > 20
+    for cve_id, history in replayed.histories.items():
+        known = [(str(one), scores.get(cve_id)) for one, scores in by_day.items()]
+        first, second, third = known
+        assert [(point["day"], point["epss"]) for point in history["epss"]] == [first, second, *([third] if third[1] != second[1] else [])]
+        assert [point["model"] for point in history["epss"][:2]] == ["v2025.03.14", "v2026.06.15"]
+        gaps = [{"from": "2026-01-31", "to": "2026-08-07"}, {"from": "2026-08-09", "to": "2026-08-14"}]
+        assert (history["days"], history["gaps"]) == (3, gaps)
 
     day = date(2026, 8, 15)
     archived = lists[day]
-    scores, week_ago = (scores_in(real_feeds / EPSS_FILES[one]) for one in (day, date(2026, 8, 8)))
+    scores, week_ago = by_day[day], by_day[date(2026, 8, 8)]
     expected = forecast_by_hand(scores, week_ago, {cve_id for cve_id, on in added.items() if on <= day}, day)
     assert (archived["day"], archived["count"], archived["of"]) == ("2026-08-15", 100, len(expected))
     assert archived["epss_compared_with"] == "2026-08-08"
@@ -199,10 +220,10 @@ async def test_a_rise_is_measured_over_the_days_between_and_within_one_model(pub
         found = {}
         for number, score in rising.items():
             found = await day(number, {"CVE-2025-31337": score, "CVE-2026-9001": 0.3} if number > 4 else {"CVE-2025-31337": score})
-        history = await history_of(campus.site)
-        assert history.epss("CVE-2025-31337") == pytest.approx([0.01, *rising.values()])
-        assert history.epss("CVE-2026-9001") == [None] * 5 + [0.3] * 4
-        assert history.epss("CVE-2026-9002") == [None] * 9
+        courses = await campus.site.state.courses(["CVE-2025-31337", "CVE-2026-9001", "CVE-2026-9002"])
+        assert courses["CVE-2025-31337"] == pytest.approx((0.01, *rising.values()))
+        assert courses["CVE-2026-9001"] == (None,) * 5 + (0.3,) * 4
+        assert courses["CVE-2026-9002"] == (None,) * 9
         assert found["epss_compared_with"] == "2026-08-22"
         risen, new = (next(one for one in found["entries"] if one["cve_id"] == cve_id) for cve_id in ("CVE-2025-31337", "CVE-2026-9001"))
         assert (risen["epss"], risen["epss_week_ago"]) == (0.17, 0.03)

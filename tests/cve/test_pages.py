@@ -1,18 +1,22 @@
-"""The list's pages: the teaser for all, the 25 with a key, and what the page of one CVE gives away without one."""
+"""The pages: the teaser for all, the 25 with a key, what the page of one CVE gives away, the forecast, reports and the methodology."""
 
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime, timedelta
 from typing import Literal
 
+import httpx
 import pytest
 from pages.hostile import ALL_AT_ONCE, harm_in
 
 from buildings.cve import building
 from buildings.cve.models import Brief
-from campus.testing import TestCampus, open_campus
+from campus.testing import Clock, TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 HTML = {"Accept": "text/html"}
+KEV, EPSS = "/kev.json", "/epss.csv.gz"
+OUTSIDE = {f"CVE-2025-{20_000 + n}": round(0.4 - n / 3000, 5) for n in range(900)}
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +98,105 @@ async def test_hostile_vendors_and_evidence_execute_nothing(campus: TestCampus) 
             assert "&lt;script&gt;" in page.text
     finally:
         state._brief, state._results = brief, None
+
+
+async def test_what_changed_the_course_of_epss_and_the_history_are_shown(publisher, open_test_campus, make) -> None:
+    clock = Clock(datetime(2026, 8, 20, 21, tzinfo=UTC))
+    names = ["Rocket" if n % 9 else ALL_AT_ONCE for n in range(26)]
+    newest = [make.kev_entry(f"CVE-2026-50{n:02d}", date(2026, 8, 20 - n // 2), product=name) for n, name in enumerate(names)]
+    publisher.put(KEV, make.kev_catalog([*make.listings(1200), *newest[1:]], released="2026-08-20T17:00:00Z"))
+    scores = {cve_id: score / 1000 for cve_id, score in make.many_scores(1200).items()}
+    scores |= {f"CVE-2026-50{n:02d}": 0.2 for n in range(26)}
+    publisher.put(EPSS, make.epss_file(scores, scored="2026-08-20T12:00:00Z"))
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        await campus.run("refresh", accept=True)
+        key = HTML | {"Authorization": f"Bearer {await campus.key('cve')}"}
+        assert "What changed" not in (await campus.http.get("/cve", headers=key)).text, "there is one list only"
+        clock.move(timedelta(days=1))
+        publisher.put(KEV, make.kev_catalog([*make.listings(1200), *newest]))
+        publisher.put(EPSS, make.epss_file(scores | {"CVE-2026-5003": 0.7}))
+        await campus.run("refresh", accept=True)
+
+        page = (await campus.http.get("/cve", headers=key)).text
+        changes = page[page.index("What changed since 2026-08-20") : page.index("<h2>Added to KEV")]
+        entered, left = (changes[changes.index(f">{what}<") :].split("</tr>")[0] for what in ("entered", "left"))
+        assert "CVE-2026-5000" in entered
+        assert "listed" in entered
+        assert "CVE-2026-5024" in left
+        assert "aged" in left
+        assert "EPSS rose" in changes
+        assert page.count('class="sparkline"') >= 25
+        assert (harm_in(page), len(page.encode()) < 100_000) == ([], True)
+        past = (await campus.http.get("/cve?day=2026-08-20", headers=key)).text
+        assert ("CVE-2026-5024" in past, "sparkline" in past) == (True, False), "today's scores are not those of a past day"
+        closed = (await campus.http.get("/cve", headers=HTML)).text
+        assert "1 entered, 1 left" in closed
+        assert "CVE-2026-5024" not in closed
+
+        one = (await campus.http.get("/cve/CVE-2026-5003", headers=key)).text
+        assert harm_in(one) == []
+        assert "EPSS from 2026-08-20 to 2026-08-21, 2 days" in one
+        assert "listed in KEV" in one
+        assert "<polyline" in one
+        assert "<polyline" not in (await campus.http.get("/cve/CVE-2026-5003", headers=HTML)).text, "the history is sold"
+
+
+async def test_the_forecast_its_record_and_the_methodology_have_pages(publisher, open_test_campus, make) -> None:
+    publisher.put(EPSS, make.epss_file(make.many_scores(1200) | OUTSIDE))
+    async with open_test_campus(publisher.url) as campus:
+        await campus.run("refresh", accept=True)
+        key = {"Authorization": f"Bearer {await campus.key('cve')}"}
+        entries = (await campus.call("next_in_kev", key="cve")).data["entries"]
+        closed = await campus.http.get("/cve/next", headers=HTML)
+        assert [one["cve_id"] in closed.text for one in entries[:4]] == [True, True, True, False]
+        opened = await campus.http.get("/cve/next", headers=HTML | key)
+        assert all(f'href="/cve/{one["cve_id"]}"' in opened.text for one in entries)
+        for page in (closed, opened):
+            assert (page.status_code, harm_in(page.text), len(page.content) < 100_000) == (200, [], True)
+            assert "next_in_kev_with_vendor" in page.text
+            assert "99 of the first 100 names are not listed" in page.text
+        assert (await campus.http.get("/cve/next", headers=key)).json() == (await campus.call("next_in_kev", key="cve")).data
+        assert (await campus.http.get("/cve/next?day=2026-08-21", headers=HTML | key)).status_code == 200
+        for day, status in (("2026-08-20", 404), ("never", 400)):
+            assert (await campus.http.get(f"/cve/next?day={day}", headers=HTML | key)).status_code == status
+        method = await campus.http.get("/cve/methodology", headers=HTML)
+        assert (harm_in(method.text), len(method.content) < 100_000) == ([], True)
+        for sentence in ("The weights were chosen on the data", "A KEV listing is not exploitation", "0.740", "25·KEV"):
+            assert sentence in method.text
+        assert (await campus.http.get("/cve/methodology")).json()["brief"]["formula"].startswith("score = 25·KEV")
+        start = (await campus.http.get("/cve", headers=HTML)).text
+        for address in ("/cve/next", "/cve/report", "/cve/methodology", "/v1/feeds/kev.atom", "/v1/feeds/teaser.json"):
+            assert f'href="{address}"' in start
+            assert (await campus.http.get(address)).status_code == 200
+
+
+async def test_a_pasted_report_is_annotated_for_a_key(publisher, open_test_campus, make) -> None:
+    listed = [make.kev_entry("CVE-2026-7001", date(2026, 8, 1), vendorProject=ALL_AT_ONCE), *make.listings(1200)]
+    publisher.put(KEV, make.kev_catalog(listed))
+    async with open_test_campus(publisher.url) as campus:
+        await campus.run("refresh", accept=True)
+        key = {"Authorization": f"Bearer {await campus.key('cve')}"}
+        closed = await campus.http.get("/cve/report", headers=HTML)
+        assert ("<textarea" in closed.text, "/keys?next=/cve/report" in closed.text) == (False, True)
+        form = await campus.http.get("/cve/report", headers=HTML | key)
+        (token,) = re.findall(r'name="form_token" value="(\w+)"', form.text)
+
+        async def pasted(text: str, **headers: str) -> httpx.Response:
+            page = await campus.http.post("/cve/report", data={"form_token": token, "report": text}, headers=HTML | key | headers)
+            assert (harm_in(page.text), len(page.content) < 100_000) == ([], True)
+            return page
+
+        found = await pasted("fixed: no\nCVE-2026-7001, cve-2026-1003 and CVE-1999-0001; CVE-2021")
+        assert found.status_code == 200
+        assert re.findall(r'href="/cve/(CVE-\d+-\d+)"', found.text) == ["CVE-2026-7001", "CVE-2026-1003"]
+        assert "CVE-1999-0001: unknown" in found.text
+        assert "overdue" in found.text
+        many = await pasted(" ".join(f"CVE-2026-{1000 + n}" for n in range(1000)))
+        assert ("These are the first 150." in many.text, many.status_code) == (True, 200)
+        for text, status in (("nothing", 422), ("", 422), (" ".join(f"CVE-2026-{1000 + n}" for n in range(1001)), 422)):
+            refused = await pasted(text)
+            assert (refused.status_code, "<textarea" in refused.text) == (status, True)
+        without = await campus.http.post("/cve/report", data={"report": "CVE-2026-7001"}, headers=HTML | key)
+        assert without.status_code == 403, "another site cannot paste"
+        keyless = await campus.http.post("/cve/report", data={"form_token": token, "report": "CVE-2026-7001"}, headers=HTML)
+        assert "<table" not in keyless.text

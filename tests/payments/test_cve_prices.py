@@ -35,6 +35,7 @@ def calls_on(today: str) -> dict[str, tuple[str, dict[str, str], int]]:
         "/v1/brief/today": ("top_cves_today", {}, 20_000),
         "/v1/kev/fresh": ("kev_fresh", {}, 10_000),
         "/v1/cve/CVE-2021-44228": ("cve_verdict", {"cve_id": "CVE-2021-44228"}, 5_000),
+        "/v1/cve/CVE-2021-44228/history": ("cve_history", {"cve_id": "CVE-2021-44228"}, 10_000),
         f"/v1/archive/{today}": ("archived_brief", {"date": today}, 50_000),
         "/v1/next": ("next_in_kev", {}, 20_000),
         "/v1/cve/verdicts?cve_ids=CVE-2021-44228": ("cve_verdicts", {"cve_ids": "CVE-2021-44228"}, 100_000),
@@ -82,10 +83,17 @@ async def test_every_price_is_paid_exactly_and_without_gas_over_either_frame(sal
         assert (report.status_code, report.headers["content-type"]) == (200, "text/csv; charset=utf-8")
         assert report.text.startswith("rank,cve_id,")
         spent += 100_000
+        history = "/v1/cve/CVE-2021-44228/history"
         for refused, code in [
             (await client.post("/v1/cve/verdicts", content=" ".join(f"CVE-2026-{1000 + n}" for n in range(1001))), "too_many_ids"),
             (await client.get("/v1/cve/verdicts", params={"cve_ids": "CVE\u20112021-44228"}), "invalid_cve_ids"),
             (await client.get("/v1/next", params={"date": "2001-02-03"}), "no_data_for_date"),
+            (await client.post("/v1/cve/verdicts", content=b"CVE-2021-44228 " * 350_000), "request_too_large"),
+            (await client.post("/v1/cve/verdicts", content=b"[" * 500_000, headers={"Content-Type": "application/json"}), "invalid_json"),
+            (await client.get("/v1/brief/changes", params={"from": sales.today, "to": "2026-08-19"}), "invalid_window"),
+            (await client.get(f"{history}?from={sales.today}&to=2026-08-19"), "invalid_window"),
+            (await client.get(f"{history}?to=2001-02-03"), "no_data_for_date"),
+            (await client.get("/v1/cve/CVE-1999-99999/history"), "no_history"),
         ]:
             assert refused.json()["code"] == code
         assert await sales.moved() == (spent, spent), "a refused call costs nothing"

@@ -29,6 +29,7 @@ INTERFACE = {
     "top_cves_today": ("/v1/brief/today", "0.02"),
     "kev_fresh": ("/v1/kev/fresh", "0.01"),
     "cve_verdict": ("/v1/cve/{cve_id}", "0.005"),
+    "cve_history": ("/v1/cve/{cve_id}/history", "0.01"),
     "archived_brief": ("/v1/archive/{date}", "0.05"),
     "next_in_kev": ("/v1/next", "0.02"),
     "brief_changes": ("/v1/brief/changes", "0.02"),

@@ -1,0 +1,118 @@
+"""Costs with all of NVD read: a store of 360,000 records made from real ones, then a refresh, verdicts on 1,000 CVEs, and a reload."""
+
+import gzip
+import random
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import cycle, groupby
+from pathlib import Path
+
+import anyio
+from sqlalchemy import insert
+
+from benchmarks.costs import BUILDINGS, CPU_GOAL, PEAK_GOAL, refresh_alone
+from benchmarks.feeds import DAY, FILES, Feeds
+from benchmarks.figures import Line, line_of_costs, line_of_skipped
+from benchmarks.load import ask
+from benchmarks.processes import LAST, campus, on_cpu, run_campus
+from benchmarks.stalls import IDLE_SECONDS, MAX_GOAL, P99_GOAL, RELOAD_SECONDS, Watched, watched
+from benchmarks.wire import get
+from buildings.cve.arguments import spelled
+from buildings.cve.enrichment import NvdRecord
+from buildings.cve.feeds.nvd import parse_nvd
+from buildings.cve.nvd_records import PAGE_BITS, merged
+from buildings.cve.store import load_latest
+from buildings.cve.tables import NvdRecordPage, NvdState, Tables
+from campus.storage import Databases, Storage
+
+MANY = 1_000
+ASKED = 20
+VERDICTS_GOAL = 30.0
+PRODUCT = """
+[products.cve]
+scope = "cve"
+price = "19"
+term = "30 days"
+"""
+
+
+def nvd_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
+    """Everything that NVD's size could make dearer."""
+    if feeds.missing is not None:
+        yield line_of_skipped("costs with all of NVD", reason=feeds.missing)
+        return
+    config = feeds.config(folder, BUILDINGS.format(feeds=feeds.settings) + PRODUCT)
+    run_campus("run", "cve.refresh", "--day", str(DAY), "--config", config)
+    real = parse_nvd((feeds.folder / FILES["nvd_url"]).read_bytes()).records
+    records = anyio.run(fill, folder, real)
+    known = f"with {records:,} NVD records"
+    alone = [refresh_alone(config) for _ in range(times)]
+    yield line_of_costs(f"a refresh {known}: CPU without the start", unit="s", costs=[one["cpu"] for one in alone], goal=CPU_GOAL)
+    yield line_of_costs("the same: peak memory", unit="MB", costs=[one["peak"] for one in alone], goal=PEAK_GOAL)
+    yield line_of_costs(
+        f"{MANY:,} verdicts {known}: CPU", unit="ms", costs=list(_verdict_costs(folder, config, feeds.folder, times)), goal=VERDICTS_GOAL
+    )
+    lags = [lags_of_a_reload(folder, config) for _ in range(times)]
+    p99s, excess = [one[int(0.99 * len(one))] for one, _ in lags], [one[-1] - idle[-1] for one, idle in lags]
+    what = f"lag of the event loop while a list and {known.removeprefix('with ')} are loaded"
+    yield line_of_costs(f"{what}: p99", unit="ms", costs=p99s, goal=P99_GOAL)
+    yield line_of_costs("the same: longest, above an idle server's", unit="ms", costs=excess, goal=MAX_GOAL)
+
+
+async def fill(folder: Path, real: Sequence[NvdRecord]) -> int:
+    """Store a record of every ranked CVE, each with what a real record says; returns their number."""
+    texts = cycle(real)
+    async with Databases.open("sqlite:data", folder=folder) as databases:
+        storage = await databases.storage_of("cve", Tables)
+        stored = await load_latest(storage)
+        assert stored is not None, "the first list was made"
+        numbers = stored.edition.ranked.numbers
+        for page, group in groupby(numbers, key=lambda number: number >> PAGE_BITS):
+            records = [replace(next(texts), cve_id=spelled(number)) for number in group]
+            await _store(storage, page, merged({}, records)[0][page])
+        async with storage.write() as session:
+            await session.merge(NvdState(id=1, version=2, entries=len(numbers), read_at=datetime.now(UTC)))
+    return len(numbers)
+
+
+async def _store(storage: Storage, page: int, records: bytes) -> None:
+    async with storage.write() as session:
+        if row := await session.get(NvdRecordPage, page):
+            await session.delete(row)
+            await session.flush()
+        await (await session.connection()).execute(insert(NvdRecordPage), [{"page": page, "version": 2, "records": records}])
+
+
+def _verdict_costs(folder: Path, config: Path, folder_of_feeds: Path, times: int) -> Iterator[float]:
+    """Milliseconds of the server's CPU for each call about 1,000 CVEs at random, over HTTP and with a key."""
+    text = config.read_text().partition("\n")[2].partition("\n")[2]
+    rows = gzip.decompress((folder_of_feeds / FILES["epss_url"]).read_bytes()).decode().splitlines()[2:]
+    cve_ids, generator = [row.partition(",")[0] for row in rows], random.Random(0)
+    for _ in range(times):
+        with campus(folder, text) as (server, served):
+            key = served.key("cve")
+            wanted = [generator.sample(cve_ids, MANY) for _ in range(ASKED + 1)]
+            paths = [f"/v1/cve/verdicts?cve_ids={','.join(ids)}" for ids in wanted]
+            ask(server, [get(paths[0], port=server.port, key=key)])
+            before = server.cpu_seconds()
+            ask(server, [get(path, port=server.port, key=key) for path in paths[1:]])
+            yield 1000 * (server.cpu_seconds() - before) / ASKED
+
+
+def lags_of_a_reload(folder: Path, config: Path) -> tuple[Sequence[float], Sequence[float]]:
+    """The lags of a server while another process makes a list and all of NVD's pages are stored anew; and when it is idle."""
+    text = config.read_text().partition("\n")[2].partition("\n")[2]
+
+    async def run(server: Watched) -> tuple[Sequence[float], Sequence[float]]:
+        idle = await server.lags(IDLE_SECONDS)
+        await anyio.to_thread.run_sync(lambda: run_campus("run", "cve.refresh", "--day", str(DAY), "--config", folder / "campus.toml"))
+        with closing(sqlite3.connect(folder / "data" / "cve.db")) as database, database:
+            database.execute("UPDATE nvd_page SET version = (SELECT version + 1 FROM nvd_state)")
+            database.execute("UPDATE nvd_state SET version = version + 1")
+        return await server.lags(RELOAD_SECONDS), idle
+
+    with watched(folder, text) as server, on_cpu(LAST):
+        return anyio.run(run, server, backend_options={"use_uvloop": True})

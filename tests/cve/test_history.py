@@ -1,0 +1,206 @@
+"""The history of one CVE: every order in which days of EPSS can come, its windows and formats, and archives of before."""
+
+import csv
+import io
+import zlib
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+import pytest
+from sqlalchemy import text
+
+from buildings.cve.epss_history import Scores, difference, found_in, packed, undone, unpacked
+from buildings.cve.feeds.epss import parse_epss
+from buildings.cve.ranking import UNSCORED
+from campus.testing import Clock
+
+pytestmark = pytest.mark.anyio
+
+KEV, EPSS = "/kev.json", "/epss.csv.gz"
+OLD, NEW = "v2025.03.14", "v2026.06.15"
+STAYS, MOVES, COMES, GOES = (f"CVE-2025-{number}" for number in (50_001, 50_002, 50_003, 50_004))
+ASKED = (STAYS, MOVES, COMES, GOES)
+
+
+@pytest.fixture(params=["http", "mcp"])
+def frame(request) -> str:
+    return request.param
+
+
+class Days:
+    """The days of EPSS as they are published, each with its model and what it says of four CVEs."""
+
+    def __init__(self, campus: Any, publisher: Any, make: Any, clock: Clock) -> None:
+        self.campus, self.publisher, self.make, self.clock = campus, publisher, make, clock
+        self.known: dict[date, tuple[str, dict[str, float]]] = {}
+        self.rest = make.many_scores(1200)
+
+    async def read(self, day: str, moves: float, *, model: str = NEW, on: str | None = None, counts: bool = True, **scores: float) -> None:
+        """Make a list, on that day or on the day `on`, from the EPSS of `day`; if it `counts`, the history has to show it."""
+        said = {STAYS: 0.4, MOVES: moves, **{{"comes": COMES, "goes": GOES}[name]: score for name, score in scores.items()}}
+        if counts:
+            self.known[date.fromisoformat(day)] = model, said
+        self.publisher.put(EPSS, self.make.epss_file(self.rest | said, scored=f"{day}T12:00:00Z", model=model))
+        today, made = self.clock().date(), date.fromisoformat(on or day)
+        if made > today:
+            self.clock.move(made - today)
+        await self.campus.run("refresh", accept=True, **({"day": made} if made < today else {}))
+
+    async def check(self) -> None:
+        """What the tool says of each CVE is what was published."""
+        days = sorted(self.known)
+        for cve_id in ASKED:
+            answer = await self.campus.call("cve_history", key="cve", cve_id=cve_id)
+            if not any(cve_id in said for _, said in self.known.values()):
+                assert answer.code == "no_history"
+                continue
+            found = answer.data
+            daily = [(str(day), self.known[day][1].get(cve_id), self.known[day][0]) for day in days]
+            changed = [daily[0], *(after for before, after in pairwise(daily) if before[1:] != after[1:])]
+            assert [(one["day"], one["epss"], one["model"]) for one in found["epss"]] == changed, cve_id
+            assert (found["from"], found["to"], found["days"]) == (daily[0][0], daily[-1][0], len(daily))
+            one_day = timedelta(days=1)
+            gaps = [{"from": str(a + one_day), "to": str(b - one_day)} for a, b in pairwise(days) if b - a > one_day]
+            assert found["gaps"] == gaps
+
+
+async def test_the_history_is_what_was_published_in_whatever_order_it_came(publisher, open_test_campus, make, storage_url) -> None:
+    clock = Clock(datetime(2026, 8, 1, 21, tzinfo=UTC))
+    publisher.put(KEV, make.kev_catalog(make.listings(1200), released="2026-08-01T17:00:00Z"))
+    async with open_test_campus(publisher.url, clock=clock, storage=storage_url) as campus:
+        days = Days(campus, publisher, make, clock)
+        await days.read("2026-08-01", 0.1, model=OLD, goes=0.7)
+        await days.check()
+        await days.read("2026-08-02", 0.2, model=OLD, goes=0.7)
+        await days.read("2026-08-03", 0.2, goes=0.6)  # another model
+        await days.read("2026-08-06", 0.3, comes=0.05, goes=0.6)  # two days are missing
+        await days.read("2026-08-07", 0.25, comes=0.05)  # one vanishes
+        await days.check()
+        await days.read("2026-08-07", 0.26, comes=0.06)  # issued again with other scores
+        await days.read("2026-08-07", 0.26, comes=0.06)  # and once more the same
+        await days.check()
+        await days.read("2026-08-05", 0.28, on="2026-08-05", comes=0.04, goes=0.6)  # a missing day is read later
+        await days.check()
+        await days.read("2026-08-05", 0.99, on="2026-08-05", counts=False)  # a correction of a past list is not its EPSS of that day
+        await days.check()
+        await days.read("2026-08-08", 0.31, comes=0.07)
+        await days.read("2026-08-06", 0.3, on="2026-08-09", comes=0.05, goes=0.6)  # the operator goes back to older scores
+        await days.check()
+        await days.read("2026-08-10", 0.123456789, comes=0.08, goes=0.5)  # it is scored again, and with more decimals
+        await days.check()
+        await days.read("2026-08-02", 0.21, on="2026-08-11", model=OLD, goes=0.7)  # back to other scores of a known day
+        await days.read("2026-08-12", 0.4, comes=0.09, goes=0.5)
+        await days.check()
+        listed = (await campus.call("cve_history", key="cve", cve_id="CVE-2026-1000")).data
+        assert listed["kev"] == [{"day": "2026-07-01", "event": "listed"}]
+
+
+async def test_windows_formats_and_refusals(publisher, open_test_campus, make, frame) -> None:
+    clock = Clock(datetime(2026, 8, 1, 21, tzinfo=UTC))
+    listings = make.listings(1200)
+    publisher.put(KEV, make.kev_catalog(listings, released="2026-08-01T17:00:00Z"))
+    async with open_test_campus(publisher.url, clock=clock, frame=frame) as campus:
+        days = Days(campus, publisher, make, clock)
+        await days.read("2026-08-01", 0.1)
+        await days.read("2026-08-02", 0.2)
+        listings[1]["knownRansomwareCampaignUse"] = "Known"
+        publisher.put(KEV, make.kev_catalog(listings[1:], released="2026-08-05T17:00:00Z"))
+        await days.read("2026-08-05", 0.2, model="v2026.08.05")
+        assert (await campus.call("cve_history", cve_id=MOVES)).status == 402
+        key = await campus.key("cve")
+
+        async def asked(cve_id: str = MOVES, **window: str) -> Any:
+            return await campus.call("cve_history", key=key, cve_id=cve_id, **window)
+
+        whole = (await asked()).data
+        cut = (await asked(from_day="2026-08-02", to_day="2026-08-04")).data
+        assert (cut["from"], cut["to"], cut["days"], cut["gaps"]) == ("2026-08-02", "2026-08-02", 1, [])
+        assert cut["epss"] == whole["epss"][1:2]
+        assert (await asked(from_day="0001-01-01", to_day="9999-12-31")).data == whole
+        for window, code, detail in [
+            ({"from_day": "2026-08-03", "to_day": "2026-08-02"}, "invalid_window", "from must not be after to"),
+            ({"from_day": "2026-08-03", "to_day": "2026-08-04"}, "no_data_for_date", "from 2026-08-01 to 2026-08-05"),
+            ({"to_day": "2026-07-31"}, "no_data_for_date", "from 2026-08-01 to 2026-08-05"),
+            ({"from_day": "2026-08-06"}, "no_data_for_date", "from 2026-08-01 to 2026-08-05"),
+            ({"from_day": "yesterday"}, "invalid_date", ""),
+        ]:
+            refused = await asked(**window)
+            assert (refused.code, detail in refused.data["detail"]) == (code, True), window
+        assert (await asked("CVE-1999-0001")).code == "no_history"
+        assert (await asked("CVE\u20112021-1")).code == "invalid_cve_id"
+        removed, tied = (await asked("CVE-2026-1000")).data, (await asked("CVE-2026-1001")).data
+        assert [(one["day"], one["event"]) for one in removed["kev"]] == [("2026-07-01", "listed"), ("2026-08-05", "removed")]
+        assert [(one["day"], one["event"]) for one in tied["kev"]] == [("2026-07-01", "listed"), ("2026-08-05", "ransomware_reported")]
+        if frame == "http":
+            path, bearer = f"/v1/cve/{MOVES}/history", {"Authorization": f"Bearer {key}"}
+            over_http = await campus.http.get(f"{path}?from=2026-08-02&to=2026-08-04", headers=bearer)
+            assert over_http.json() == cut
+            as_csv = await campus.http.get(path, headers=bearer | {"Accept": "text/csv"})
+            rows = [tuple(row) for row in csv.reader(io.StringIO(as_csv.text, newline=""))]
+            assert rows == [
+                ("day", "cve_id", "epss", "model"),
+                ("2026-08-01", MOVES, "0.1", NEW),
+                ("2026-08-02", MOVES, "0.2", NEW),
+                ("2026-08-05", MOVES, "0.2", "v2026.08.05"),
+            ]
+            drawn = await campus.http.get(path, headers=bearer | {"Accept": "image/avif,image/webp,image/svg+xml,image/*,*/*;q=0.8"})
+            assert drawn.headers["content-type"].startswith("image/svg+xml")
+            lines = Xml.fromstring(drawn.content).findall(".//{http://www.w3.org/2000/svg}polyline")
+            assert [len(line.attrib["points"].split()) for line in lines] == [4, 2], "the line ends before the gap and the other model"
+
+
+async def test_an_archive_of_before_keeps_its_history(publisher, open_test_campus, make, storage_url) -> None:
+    clock = Clock(datetime(2026, 8, 1, 21, tzinfo=UTC))
+    publisher.put(KEV, make.kev_catalog(make.listings(1200), released="2026-08-01T17:00:00Z"))
+    async with open_test_campus(publisher.url, clock=clock, storage=storage_url) as campus:
+        days = Days(campus, publisher, make, clock)
+        await days.read("2026-08-03", 0.3, comes=0.05)
+        days.known[date(2026, 8, 2)] = NEW, {STAYS: 0.4, MOVES: 0.123456789, GOES: 0.6}
+        days.known[date(2026, 8, 1)] = OLD, {STAYS: 0.5, MOVES: 0.1, GOES: 0.6}
+        async with campus.site.storage.write() as session:
+            kind = "bytea" if storage_url.startswith("postgresql") else "blob"
+            for statement in (
+                "DROP TABLE epss_block",
+                "DROP TABLE epss_day",
+                "UPDATE alembic_version SET version_num = '0005'",
+                f"CREATE TABLE epss_change (day date primary key, model text, previous_day date, previous_model text, changes {kind})",
+            ):
+                await (await session.connection()).execute(text(statement))
+            numbers = [int(cve_id[4:8]) * 10**12 + int(cve_id[9:]) for cve_id in ASKED]
+            for day, model, before, was, lines in [
+                (date(2026, 8, 3), NEW, date(2026, 8, 2), NEW, [f"{numbers[1]} 0.123456789", "1 ", "1 0.6"]),
+                (date(2026, 8, 2), NEW, date(2026, 8, 1), OLD, [f"{numbers[0]} 0.5", "1 0.1"]),
+            ]:
+                row = {"day": day, "model": model, "before": before, "was": was, "changes": zlib.compress("\n".join(lines).encode())}
+                await (await session.connection()).execute(
+                    text("INSERT INTO epss_change VALUES (:day, :model, :before, :was, :changes)"), row
+                )
+    async with open_test_campus(publisher.url, clock=clock, storage=storage_url) as campus:
+        days.campus = campus
+        await days.check()
+        await days.read("2026-08-04", 0.35, comes=0.05, goes=0.1)
+        await days.check()
+
+
+def test_real_scores_are_packed_and_found_again(real_feeds) -> None:
+    before, after = (
+        parse_epss((real_feeds / f"epss_scores-2026-08-{day}.reconstructed.csv.gz").read_bytes()).scores for day in ("08", "15")
+    )
+    old, new = Scores(before.numbers, before.epss), Scores(after.numbers, after.epss)
+    changes = difference(old, new)
+    assert undone(new, changes) == old
+    known, now = dict(zip(old.numbers, old.epss, strict=True)), dict(zip(new.numbers, new.epss, strict=True))
+    expected = {number: known.get(number, UNSCORED) for number in known.keys() | now.keys() if known.get(number) != now.get(number)}
+    assert dict(zip(changes.numbers, changes.epss, strict=True)) == expected
+    blocks = packed(changes)
+    size = sum(map(len, blocks))
+    assert size / 7 < 15_000, "a week's changes, as bytes a day"
+    again = {}
+    for place, block in enumerate(blocks):
+        part = unpacked(block, place)
+        again |= dict(zip(part.numbers, part.epss, strict=True))
+        wanted = [*part.numbers[:50], place, 2026 * 10**12 + place]
+        assert found_in(block, place, wanted) == {number: again[number] for number in part.numbers[:50]}
+    assert again == expected
