@@ -103,6 +103,50 @@ class Comparisons:
         return ArchivedDay(brief, *leading)
 
 
+class Histories:
+    """The EPSS of CVEs over the stored days and the list that `shown` returns; `reload` fetches a newer one."""
+
+    def __init__(self, storage: Storage, shown: Callable[[], tuple[Edition, str | None]], reload: Callable[[], Awaitable[None]]) -> None:
+        self._storage, self._shown, self._reload = storage, shown, reload
+        self._courses: dict[str, Course] = {}
+
+    def clear(self) -> None:
+        """Forget what was loaded. What is being loaded now is not kept."""
+        self._courses = {}
+
+    async def of(self, cve_id: str, *, first: date | None, last: date | None) -> CveHistory:
+        """The history of one CVE; raises Problem 404 or 422 if there is none, 503 while there is no list."""
+        number = number_of(cve_id)
+        points = (await self._points([number], since=date.min))[number]
+        edition, _ = self._shown()
+        return history_of(edition, cve_id, points, await load_flips_of(self._storage, cve_id), first=first, last=last)
+
+    async def courses(self, cve_ids: Iterable[str]) -> Mapping[str, Course]:
+        """The EPSS of CVEs over the last 30 days, day by day; kept until the list changes."""
+        kept, wanted = self._courses, set(cve_ids)
+        found = {cve_id: kept[cve_id] for cve_id in wanted & kept.keys()}
+        if missing := {cve_id: number_of(cve_id) for cve_id in wanted - kept.keys()}:
+            since = self._shown()[0].facts.issues.epss.issued.date() - timedelta(days=DAYS_SHOWN - 1)
+            points = await self._points(missing.values(), since=since)
+            loaded = {cve_id: course_of(points[number]) for cve_id, number in missing.items()}
+            if len(kept) > CACHED_COURSES:
+                kept.clear()
+            kept.update(loaded)
+            found |= loaded
+        return found
+
+    async def _points(self, numbers: Collection[int], *, since: date) -> dict[int, list[Point]]:
+        for _ in range(LOADS_OF_HISTORY):
+            edition, version = self._shown()
+            if edition.is_sample:
+                return points_of_sample(edition, numbers)
+            found = await load_points(self._storage, numbers, edition, version=version, since=since)
+            if found is not None:
+                return found
+            await self._reload()
+        raise _not_yet("a newer list is being stored; try again in a moment")
+
+
 class Latest:
     """The list that one process serves, with its forecast; `reload` fetches a newer one from the database.
 
@@ -118,8 +162,8 @@ class Latest:
         self._results: DayResults | None = None
         self._archive: dict[tuple[date, int | None], Brief] = {}
         self.comparisons = Comparisons(storage, self.archived)
+        self.histories = Histories(storage, lambda: (self.shown(), self._version), self.reload)
         self.feeds: dict[str, bytes] = {}
-        self._courses: dict[str, Course] = {}
         self._forecast: ForecastList | None = None
         self._forecast_answers: ForecastAnswers | None = None
         self._record: ForecastRecord | None = None
@@ -180,37 +224,6 @@ class Latest:
         edition, _ = self._shown()
         return verdicts_of(edition, found, today=now.date())
 
-    async def history(self, cve_id: str, *, first: date | None, last: date | None) -> CveHistory:
-        """The history of one CVE; raises Problem 404 or 422 if there is none, 503 while there is no list."""
-        number = number_of(cve_id)
-        points = (await self._points([number], since=date.min))[number]
-        return history_of(self.shown(), cve_id, points, await load_flips_of(self._storage, cve_id), first=first, last=last)
-
-    async def courses(self, cve_ids: Iterable[str]) -> Mapping[str, Course]:
-        """The EPSS of CVEs over the last 30 days, day by day; kept until the list changes."""
-        kept, wanted = self._courses, set(cve_ids)
-        found = {cve_id: kept[cve_id] for cve_id in wanted & kept.keys()}
-        if missing := {cve_id: number_of(cve_id) for cve_id in wanted - kept.keys()}:
-            since = self.shown().facts.issues.epss.issued.date() - timedelta(days=DAYS_SHOWN - 1)
-            points = await self._points(missing.values(), since=since)
-            loaded = {cve_id: course_of(points[number]) for cve_id, number in missing.items()}
-            if len(kept) > CACHED_COURSES:
-                kept.clear()
-            kept.update(loaded)
-            found |= loaded
-        return found
-
-    async def _points(self, numbers: Collection[int], *, since: date) -> dict[int, list[Point]]:
-        for _ in range(LOADS_OF_HISTORY):
-            edition, version = self.shown(), self._version
-            if edition.is_sample:
-                return points_of_sample(edition, numbers)
-            found = await load_points(self._storage, numbers, edition, version=version, since=since)
-            if found is not None:
-                return found
-            await self.reload()
-        raise _not_yet("a newer list is being stored; try again in a moment")
-
     async def archived(self, day: date, edition: int | None = None) -> Brief | None:
         """A past day's brief as it was published: its newest edition, or the one with that number."""
         kept, wanted = self._archive, (day, edition)
@@ -248,7 +261,7 @@ class Latest:
         self._archive = {}  # what is being loaded now is not kept: it may be of an older edition
         self.comparisons.clear()
         self.feeds.clear()
-        self._courses = {}
+        self.histories.clear()
 
     def _shown(self) -> tuple[Edition, Brief]:
         if self.edition is None or self._brief is None:

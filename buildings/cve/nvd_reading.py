@@ -119,6 +119,7 @@ async def load_records(storage: Storage, held: NvdRecords) -> NvdRecords:
         total=position.total if position and position.phase == "all" else None,
         is_complete=position is not None and position.phase == "changes",
         issue=Issue(version=FORMAT, issued=state.read_at, entries=state.entries),
+        outlines=known.outlines,
     )
 
 

@@ -2,36 +2,33 @@
 
 A page holds the records of 1,024 consecutive numbers in 64 blocks. A block is raw deflate with a preset dictionary of
 what records have in common; its lines are records as JSON arrays, each after a character for its place in the block.
+After the blocks a page has the outlines of its records.
 """
 
 import json
-import re
 import struct
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
-from operator import itemgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import orjson
 
-from buildings.cve.arguments import number_of
-from buildings.cve.enrichment import CHAIN, Affected, NvdRecord, PatchStatus, Rating, Severity, Ssvc
+from buildings.cve.arguments import number_of, spelled
+from buildings.cve.enrichment import CHAIN, Affected, NvdRecord, Rating, Ssvc
 from buildings.cve.feeds.acceptance import Issue
+from buildings.cve.nvd_outlines import Outline, Outlines, merged_outlines, outline_of, outline_of_values
 
 NvdRecordState = Literal["read", "not_read", "absent"]
 
 PAGE_BITS, BLOCK_BITS = 10, 4
+SLOTS = 1 << PAGE_BITS
 BLOCKS = 1 << (PAGE_BITS - BLOCK_BITS)
 HEAD = struct.Struct(f"<{BLOCKS}H")
 PLACES = b"0123456789abcdef"
-VENDOR = re.compile(rb'^([0-9a-f])\[\[\[("(?:[^"\\]|\\.)*")', re.MULTILINE)
 RAW_DEFLATE = -zlib.MAX_WBITS
-
-SEVERITY, SOURCE = 3, itemgetter(4)
-"""Where a stored rating has its severity, and its source as a place in CHAIN."""
 
 DICTIONARY = (
     b'["Awaiting Analysis",["Undergoing Analysis",["Received",["Rejected",["Deferred",["Modified",["Analyzed",7'
@@ -54,15 +51,6 @@ DICTIONARY = (
 """Stored blocks cannot be read with another dictionary: a change needs a migration that empties `nvd_page` and `nvd_state`."""
 
 
-class Outline(NamedTuple):
-    """Of a record what a verdict on many CVEs shows; `patch` is what NVD says of one."""
-
-    severity: Severity
-    patch: PatchStatus
-    vendor: str | None
-    product: str | None
-
-
 @dataclass(frozen=True)
 class NvdRecords:
     """The records that were read so far: `entries` of `total`; `is_complete` once all of NVD's were read.
@@ -77,6 +65,8 @@ class NvdRecords:
     is_complete: bool = False
     issue: Issue | None = None
     as_of: date | None = None
+    outlines: dict[int, Outlines] = field(default_factory=dict, compare=False, repr=False)
+    """Of the pages that were asked for outlines, unpacked."""
 
     def find(self, cve_id: str) -> NvdRecord | None:
         """The record of a CVE; None when there is none, or it was not read."""
@@ -87,17 +77,25 @@ class NvdRecords:
         return None if record and self.as_of and record.modified > self.as_of else record
 
     def outline(self, number: int) -> Outline | None:
-        """The outline of a CVE's record, by number, in a third of the time that the record takes; None when `find` returns None."""
+        """The outline of a CVE's record, by number, in a tenth of the time that the record takes; None when `find` returns None."""
         page = self.pages.get(number >> PAGE_BITS)
-        line = _line(page, number) if page else None
-        if line is None:
+        if page is None:
             return None
-        affected, _, modified, _, ratings, fix, advisory, *_ = orjson.loads(line)
-        if self.as_of and modified > self.as_of.toordinal():
-            return None
-        severity: Severity = min(ratings, key=SOURCE)[SEVERITY] if ratings else "UNKNOWN"
-        vendor, product = affected[0][:2] if affected else (None, None)
-        return Outline(severity, "fix_reference" if fix else "vendor_advisory" if advisory else "unknown", vendor, product)
+        outlines = self._outlines_of(number >> PAGE_BITS, page) if self.as_of is None else None
+        if outlines is None:
+            record = self.find(spelled(number))
+            return outline_of(record) if record else None
+        return outlines.find(number % SLOTS)
+
+    def _outlines_of(self, place: int, page: bytes) -> Outlines | None:
+        """The outlines of a page, kept unpacked; None for pages that were stored without."""
+        found = self.outlines.get(place)
+        if found is None or found.page is not page:
+            start = _end_of_blocks(page)
+            if start == len(page):
+                return None
+            found = self.outlines[place] = Outlines.unpack(page, start)
+        return found
 
     def state_of(self, record: NvdRecord | Outline | None) -> NvdRecordState:
         """What `find` says of a CVE: its record was read; it was not read yet; or NVD has none."""
@@ -108,12 +106,11 @@ class NvdRecords:
     def vendors(self) -> Iterator[tuple[int, str]]:
         """CVE numbers, each with the vendor that its record names first; records without products are left out."""
         names: dict[bytes, str] = {}  # there are few different ones
-        for page, content in self.pages.items():
-            for place, block in enumerate(_blocks(content)):
-                first = (page << PAGE_BITS) + (place << BLOCK_BITS)
-                for slot, vendor in VENDOR.findall(_inflated(block)):
-                    name = names.get(vendor) or names.setdefault(vendor, json.loads(vendor))
-                    yield first + PLACES.index(slot), name
+        for place, page in self.pages.items():
+            start = _end_of_blocks(page)
+            for slot, vendor in (Outlines.unpack(page, start) if start < len(page) else _outlines_from_blocks(page)).vendors():
+                name = names.get(vendor) or names.setdefault(vendor, vendor.decode())
+                yield (place << PAGE_BITS) + slot, name
 
     def at(self, day: date) -> "NvdRecords":
         """As far as these records show what NVD said on a past day."""
@@ -137,15 +134,31 @@ def merged(pages: Mapping[int, bytes], records: Iterable[NvdRecord]) -> tuple[di
     `pages` has what is stored of these pages.
     """
     by_page: dict[int, dict[int, dict[int, bytes]]] = defaultdict(lambda: defaultdict(dict))
+    outlines: dict[int, dict[int, Outline]] = defaultdict(dict)
     for record in records:
         number = number_of(record.cve_id)
         block = (number >> BLOCK_BITS) % BLOCKS
         by_page[number >> PAGE_BITS][block][number % len(PLACES)] = _values(record)
+        outlines[number >> PAGE_BITS][number % SLOTS] = outline_of(record)
     result, added = {}, 0
-    for page, blocks in by_page.items():
-        result[page], more = _with_blocks(pages.get(page), blocks)
+    for place, blocks in by_page.items():
+        page = pages.get(place)
+        packed_blocks, more = _with_blocks(page, blocks)
+        start = _end_of_blocks(page) if page else 0
+        known = None if page is None else Outlines.unpack(page, start) if start < len(page) else _outlines_from_blocks(page)
+        result[place] = packed_blocks + merged_outlines(known, outlines[place], slots=SLOTS)
         added += more
     return result, added
+
+
+def _outlines_from_blocks(page: bytes) -> Outlines:
+    """The outlines of a page that was stored without."""
+    found = {}
+    for place, block in enumerate(_blocks(page)):
+        for line in _inflated(block).split(b"\n"):
+            if line:
+                found[(place << BLOCK_BITS) + PLACES.index(line[0])] = outline_of_values(orjson.loads(line[1:]))
+    return Outlines.unpack(merged_outlines(None, found, slots=SLOTS), 0)
 
 
 def _with_blocks(page: bytes | None, changed: Mapping[int, Mapping[int, bytes]]) -> tuple[bytes, int]:
@@ -164,6 +177,11 @@ def _blocks(page: bytes) -> list[bytes]:
         blocks.append(page[start : start + length])
         start += length
     return blocks
+
+
+def _end_of_blocks(page: bytes) -> int:
+    lengths: tuple[int, ...] = HEAD.unpack_from(page)
+    return HEAD.size + sum(lengths)
 
 
 def _line(page: bytes, number: int) -> bytes | None:

@@ -76,7 +76,7 @@ async def daily_list(request: Request, site: CveSite) -> Response:
 async def _rows(site: CveSite, entries: Sequence[Entry], *, is_past: bool) -> Rows:
     if is_past or not entries:
         return tuple((entry, ()) for entry in entries)
-    courses = await site.state.courses(entry.cve_id for entry in entries)
+    courses = await site.state.histories.courses(entry.cve_id for entry in entries)
     return tuple((entry, courses[entry.cve_id]) for entry in entries)
 
 

@@ -103,7 +103,7 @@ async def cve_history(cve_id: CveId, from_day: HistoryFrom = None, to_day: Histo
     A window without any stored day, one that ends before it begins, and a CVE that was never scored nor listed are refused
     and cost nothing. Over HTTP, Accept: text/csv or image/svg+xml selects that format.
     """
-    return await site.state.history(cve_id, first=from_day, last=to_day)
+    return await site.state.histories.of(cve_id, first=from_day, last=to_day)
 
 
 @mcp.tool(

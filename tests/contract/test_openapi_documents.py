@@ -19,7 +19,10 @@ DOCUMENTS = (
     "/v1/openapi.json",
 )
 FREE = {"/v1/brief/teaser", "/v1/next/teaser", "/v1/next/record", "/v1/brief/changes/counts"}
-PAID = {"/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/archive/{date}", "/v1/next", "/v1/cve/verdicts", "/v1/brief/changes"}
+PAID = {
+    *("/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/cve/{cve_id}/history", "/v1/archive/{date}", "/v1/next"),
+    *("/v1/cve/verdicts", "/v1/brief/changes"),
+}
 RECORDER = "/v1/recorder"
 FEED_URLS, FEED_URL = "/v1/feed-urls", "/v1/feed-urls/{feed_id}"
 BY_KEY = {FEED_URLS, FEED_URL, f"{RECORDER}/capsule/{{monitor_id}}", f"{RECORDER}/fleet", f"{RECORDER}/monitors/{{monitor_id}}/takeover"}

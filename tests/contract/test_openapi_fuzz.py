@@ -19,8 +19,12 @@ FREE = (
     *("/v1/gateway/list_buildings", "/v1/gateway/how_to_pay", "/v1/gateway/about_service", "/v1/gateway/how_to_connect"),
     *("/v1/brief/teaser", "/v1/next/teaser", "/v1/next/record", "/v1/brief/changes/counts"),
 )
-PAID = ("/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/archive/{date}", "/v1/next", "/v1/cve/verdicts", "/v1/brief/changes")
-OWN_REFUSALS = {"no_data_for_date", "invalid_window", "no_cve_ids", "invalid_cve_ids"}
+HISTORY = "/v1/cve/{cve_id}/history"
+PAID = (
+    *("/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", HISTORY, "/v1/archive/{date}", "/v1/next"),
+    *("/v1/cve/verdicts", "/v1/brief/changes"),
+)
+OWN_REFUSALS = {"no_data_for_date", "invalid_window", "no_cve_ids", "invalid_cve_ids", "no_history"}
 OF_TWO_DAYS = {"/v1/brief/changes", "/v1/brief/changes/counts"}
 """They compare two days' lists; the campus here has one."""
 EXAMPLES = 15
@@ -52,6 +56,8 @@ def answers(
     def call(case: Any, known: bool) -> None:
         if known and "date" in case.path_parameters and mode.is_positive:
             case.path_parameters["date"] = str(campus.day)
+        if known and path == HISTORY and mode.is_positive:
+            case.path_parameters["cve_id"], case.query = "CVE-2021-44228", {}
         response = case.call(base_url=campus.url, headers=headers)
         case.validate_response(response, checks=CHECKS)
         seen[response.status_code, response.json().get("code")] += 1

@@ -220,7 +220,7 @@ async def test_a_rise_is_measured_over_the_days_between_and_within_one_model(pub
         found = {}
         for number, score in rising.items():
             found = await day(number, {"CVE-2025-31337": score, "CVE-2026-9001": 0.3} if number > 4 else {"CVE-2025-31337": score})
-        courses = await campus.site.state.courses(["CVE-2025-31337", "CVE-2026-9001", "CVE-2026-9002"])
+        courses = await campus.site.state.histories.courses(["CVE-2025-31337", "CVE-2026-9001", "CVE-2026-9002"])
         assert courses["CVE-2025-31337"] == pytest.approx((0.01, *rising.values()))
         assert courses["CVE-2026-9001"] == (None,) * 5 + (0.3,) * 4
         assert courses["CVE-2026-9002"] == (None,) * 9

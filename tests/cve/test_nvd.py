@@ -5,6 +5,7 @@ import json
 import os
 import random
 import sys
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
@@ -17,8 +18,9 @@ from buildings.cve.enrichment import NvdRecord
 from buildings.cve.feeds.acceptance import FeedError, FeedRefused, Issue
 from buildings.cve.feeds.nvd import parse_nvd
 from buildings.cve.feeds.nvd_pages import Position, pause_between_pages
+from buildings.cve.nvd_outlines import outline_of
 from buildings.cve.nvd_reading import load_progress
-from buildings.cve.nvd_records import NvdRecords, merged, packed
+from buildings.cve.nvd_records import HEAD, NvdRecords, merged, packed
 from buildings.cve.refresh import read_nvd, renew
 from campus.testing import Clock
 
@@ -207,6 +209,16 @@ def test_the_real_records_come_out_as_they_were_packed_in_about_60_bytes_each(re
     assert all(kept.find(cve_id) == record for cve_id, record in last.items())
     assert kept.find("CVE-2026-9999999") is None
     assert dict(kept.vendors()) == {number_of(cve_id): record.vendor for cve_id, record in last.items() if record.vendor}
+    outlines = {cve_id: outline_of(record) for cve_id, record in last.items()}
+    assert {cve_id: kept.outline(number_of(cve_id)) for cve_id in last} == outlines
+    assert kept.outline(number_of("CVE-2026-9999999")) is None
+    before = {place: page[: HEAD.size + sum(HEAD.unpack_from(page))] for place, page in pages.items()}  # as stored without outlines
+    changed = replace(records[0], status="Modified", affected=())
+    for older in (before, before | merged(before, [changed])[0]):
+        of_old = NvdRecords(pages=older)
+        shown = outlines if older is before else outlines | {changed.cve_id: outline_of(changed)}
+        assert {cve_id: of_old.outline(number_of(cve_id)) for cve_id in last} == shown
+        assert dict(of_old.vendors()) == {number_of(cve_id): outline.vendor for cve_id, outline in shown.items() if outline.vendor}
     assert packed(records, issue=ISSUE).entries == len(known)
     assert sum(map(len, packed(known.values(), issue=ISSUE).pages.values())) < 75 * len(known)
 
@@ -217,6 +229,7 @@ def test_as_of_a_past_day_a_record_that_changed_since_counts_as_not_read() -> No
     assert nvd.state_of(nvd.find("CVE-2026-1001")) == "absent"
     earlier = nvd.at(date(2026, 8, 19))
     assert earlier.find("CVE-2026-1000") is None
+    assert [one.outline(number_of("CVE-2026-1000")) is None for one in (nvd, earlier)] == [False, True]
     assert earlier.state_of(None) == "not_read"
     assert nvd.at(date(2026, 8, 20)).find("CVE-2026-1000") is not None
 
