@@ -146,6 +146,7 @@ class Endpoints:
             layout,
             start=None if has_start else START,
             now=self._campus.core.now,
+            clients=self._campus.core.clients,
             sign_ins=self._sign_ins,
         )
         connect = self.connect.routes(plan, self._servers) if self.connect else ()

@@ -50,6 +50,8 @@ class ConnectTable(Table):
 
     url: Annotated[str, AfterValidator(read_origin)] | None = None
     """A host of its own for it, such as https://connect.example.com; default: /connect below the public URL."""
+    client_documents: bool = True
+    """Whether a client's id may be the URL of its metadata document. False where campus cannot reach the internet: clients register."""
 
 
 class DiscoveryTable(Table):

@@ -25,6 +25,7 @@ from campus.keys.connected_clients import Consent
 from campus.keys.keyring import KeyRing
 from campus.layout.forms import checked_form
 from campus.layout.renderer import CONTENT_POLICY, Pages
+from campus.pages.keys import PATH as KEYS_PATH
 from campus.pages.keys import WHY_NOT, SignInLimit
 from twins import Problem
 
@@ -109,7 +110,7 @@ class ConsentPages:
     async def _check_client(self, request: Request) -> None:
         """Problem 400 with the reason for a client that cannot be let in; its document is fetched if it has one."""
         client_id, documents = request.query_params.get("client_id", ""), self._provider.documents
-        if client_id.startswith("https://") and not documents.is_known(client_id):
+        if documents and client_id.startswith("https://") and not documents.is_known(client_id):
             address = network_of(request.client.host if request.client else "")
             if not self._fetches.take(address, self._now()):
                 detail = "Too many documents of clients were asked for from your address; try again in a minute."
@@ -131,6 +132,7 @@ class ConsentPages:
             data=data,
             asked=asked,
             title=building.title,
+            keys_url=f"{self._directory.url}{KEYS_PATH}",
             why=why,
             action=f"{self._provider.addresses.path('consent')}?{urlencode({'request': request.query_params.get('request', '')})}",
             products=[one for one in self._directory.products if building.is_opened_by(one.scope)],

@@ -132,7 +132,8 @@ class ConnectRequest:
 class Provider:
     """The methods of the SDK's OAuthAuthorizationServerProvider that its handlers for registration, authorization and tokens call.
 
-    `buildings` are those that can be connected to, by name; it changes when one is opened late.
+    `buildings` are those that can be connected to, by name; it changes when one is opened late. Without `documents`, every client has
+    to register.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Provider:
         addresses: Addresses,
         buildings: Mapping[str, Connectable],
         connected: ConnectedClients,
-        documents: ClientDocuments,
+        documents: ClientDocuments | None,
         *,
         now: Callable[[], datetime],
         entropy: Entropy,
@@ -155,7 +156,7 @@ class Provider:
     async def client(self, client_id: str) -> Client | None:
         """The client with this id; None if it did not register here. Raises ClientRefused if its document cannot be used."""
         if client_id.startswith("https://"):
-            return await self.documents.client(client_id)
+            return await self.documents.client(client_id) if self.documents else None
         return registered_client(client_id, await self.connected.secret())
 
     async def get_client(self, client_id: str) -> Client | None:

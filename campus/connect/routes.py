@@ -82,7 +82,7 @@ class Connect:
             Addresses(self._own_url, "") if self._own_url else Addresses(config.url, "/connect"),
             self._buildings,
             core.clients,
-            ClientDocuments(campus.web, elapsed=monotonic),
+            ClientDocuments(campus.web, elapsed=monotonic) if config.connect.client_documents else None,
             now=core.now,
             entropy=secrets.token_bytes,
         )

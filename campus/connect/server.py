@@ -71,7 +71,7 @@ class ClientEndpoints:
             "token_endpoint_auth_methods_supported": ["none"],
             "revocation_endpoint_auth_methods_supported": ["none"],
             "code_challenge_methods_supported": ["S256"],
-            "client_id_metadata_document_supported": True,
+            "client_id_metadata_document_supported": self._provider.documents is not None,
             "authorization_response_iss_parameter_supported": True,
         }
         return await MetadataHandler(OAuthMetadata.model_validate(members)).handle(request)

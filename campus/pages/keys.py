@@ -15,6 +15,7 @@ from campus.addresses import network_of
 from campus.alerts import TokenBuckets
 from campus.caller import Key
 from campus.directory import Directory
+from campus.keys.connected_clients import ConnectedClients
 from campus.keys.sessions import Sessions
 from campus.layout.forms import checked_form
 from campus.layout.renderer import Pages
@@ -56,6 +57,7 @@ class KeyPages:
     directory: Directory
     visitors: Visitors
     sessions: Sessions
+    clients: ConnectedClients
     limit: SignInLimit
     now: Callable[[], datetime]
 
@@ -91,6 +93,14 @@ class KeyPages:
         cookies.remove(response, cookies.session)
         return response
 
+    async def disconnect(self, request: Request) -> Response:
+        """End a client that a key of the visitor's lineage let in."""
+        form = await checked_form(request, self.pages.layout.cookies)
+        credential = await self.visitors.credential(request)
+        if credential.state == "valid" and credential.key is not None:
+            await self.clients.disconnect(form.get("client", ""), lineage=credential.key.lineage)
+        return RedirectResponse(PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
+
     def _sign_in_page(self, request: Request, why: str, *, next_path: str, status: int = 200) -> Response:
         return self.pages.page(
             "sign_in.html",
@@ -104,15 +114,16 @@ class KeyPages:
 
     async def _key_page(self, request: Request, key: Key) -> Response:
         opens = [one for one in self.directory.buildings() if one.key_scope and key.scope in (one.key_scope, ALL)]
-        usage = await self.visitors.usage(key)
+        usage, clients = await self.visitors.usage(key), await self.clients.of_lineage(key.lineage)
         about = {"id": key.id, "product": key.product, "scope": key.scope, "issued_at": key.issued_at, "expires_at": key.expires_at}
         return self.pages.page(
             "key.html",
             request,
-            data={"ok": True, "signed_in": True, "key": about, "opens": [one.name for one in opens], "usage": usage},
+            data={"ok": True, "signed_in": True, "key": about, "opens": [one.name for one in opens], "usage": usage, "clients": clients},
             key=key,
             opens=opens,
             usage=usage,
+            clients=clients,
             days_left=max((key.expires_at - self.now()).days, 0),
             renewals=[one for one in self.directory.products if one.scope == key.scope],
             seller=self.directory.seller(),

@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from campus.directory import Directory
 from campus.http.service_routes import not_found, own_page
+from campus.keys.connected_clients import ConnectedClients
 from campus.layout.accept import form_for
 from campus.layout.renderer import Layout
 from campus.pages.keys import PATH, KeyPages, SignInLimit
@@ -27,6 +28,7 @@ def own_entries(
     *,
     start: str | None,
     now: Callable[[], datetime],
+    clients: ConnectedClients,
     sign_ins: SignInLimit,
 ) -> list[RouteEntry]:
     """Campus's own pages and static files. `start` is the address of the start page if no building has one: it leads to the tools.
@@ -35,7 +37,7 @@ def own_entries(
     """
     templates = layout.pages_of([TEMPLATES])
     tools = ToolPages(templates, directory, visitors)
-    keys = KeyPages(templates, directory, visitors, visitors.sessions, sign_ins, now)
+    keys = KeyPages(templates, directory, visitors, visitors.sessions, clients, sign_ins, now)
     entries = [
         own_page(["GET"], API, tools.api, layout),
         own_page(["GET"], "/tools/{building}/{tool}", tools.tool, layout),
@@ -43,6 +45,7 @@ def own_entries(
         own_page(["GET"], PATH, keys.show, layout),
         own_page(["POST"], PATH, keys.sign_in, layout),
         own_page(["POST"], f"{PATH}/sign-out", keys.sign_out, layout),
+        own_page(["POST"], f"{PATH}/disconnect", keys.disconnect, layout),
         *(asset.route for asset in layout.assets.values()),
     ]
 

@@ -116,7 +116,9 @@ class Paywall:
     def _ways(self, offer: Offer, way: Way) -> str:
         ways = [one for one in (self._by_key(offer, way), self._by_payment(offer, way)) if one]
         if not ways:
-            ways = ["It is sold per call only, and payments are not available here; ask the operator."]
+            elsewhere = way == "connected" and self._per_call
+            sold_at = "at this server's address without /connect" if elsewhere else "and payments are not available here; ask the operator"
+            ways = [f"It is sold per call only, {sold_at}."]
         ways += [offer.access.advice] if offer.access.advice and way != "connected" else []
         return " ".join([*ways, self._guide] if way == "mcp" and self._guide else ways)
 

@@ -1,7 +1,7 @@
 """The conformance checks that need minutes or Node.js: direct MCP answers, the protocol's suite, stock and generated clients, fuzzing.
 
 PYTHONPATH=tests python -m conformance [direct] [mcp] [inspector] [typescript] [payments] [crawler] [generated] [openapi]
-[accessibility] [connect] [readiness]
+[accessibility] [connect] [readiness] [oauth]
 """
 
 import sys
@@ -19,6 +19,8 @@ from conformance.generated import PACKAGES as GENERATOR
 from conformance.generated import call_by_generated_clients
 from conformance.mcp_suite import run_suites
 from conformance.node import INSPECTOR, PROTOCOL, Node
+from conformance.oauth_clients import PACKAGES as OAUTH_CLIENTS
+from conformance.oauth_clients import connect_by_oauth_clients
 from conformance.openapi_fuzz import fuzz
 from conformance.paying import PACKAGES as PAYERS
 from conformance.paying import pay_by_stock_clients
@@ -35,8 +37,12 @@ PACKAGES = {
     "generated": GENERATOR,
     "accessibility": RULES,
     "connect": STOCK_CLIENTS,
+    "oauth": OAUTH_CLIENTS,
 }
-PARTS = ("direct", "mcp", "inspector", "typescript", "payments", "crawler", "generated", "openapi", "accessibility", "connect", "readiness")
+PARTS = (
+    *("direct", "mcp", "inspector", "typescript", "payments", "crawler", "generated", "openapi", "accessibility"),
+    *("connect", "readiness", "oauth"),
+)
 
 
 def main(parts: list[str]) -> int:
@@ -77,6 +83,11 @@ def run(folder: Path, parts: list[str]) -> list[str]:
         faults += run_against_both_ways(node, folder, parts)
     if "payments" in parts:
         faults += pay_by_stock_clients(node, folder / "payments")
+    if "oauth" in parts:
+        (folder / "oauth").mkdir()
+        with serve_campus(folder / "oauth", payments=UNPAYABLE, connect=True) as campus:
+            faults += connect_by_oauth_clients(node, campus)
+            faults += call_by_typescript(node, campus)  # keys in headers are taken as before
     (folder / "campus").mkdir()
     with serve_campus(folder / "campus", payments=UNPAYABLE) as campus:
         if "typescript" in parts:

@@ -84,14 +84,24 @@ class ServedCampus:
         return self.served.url
 
 
+CONNECT = """
+[connect]
+client_documents = false  # theirs are on the internet
+"""
+
+
 @contextmanager
-def serve_campus(folder: Path, *, payments: Mapping[str, str] | None = None, direct_mcp: str = "on") -> Iterator[ServedCampus]:
+def serve_campus(
+    folder: Path, *, payments: Mapping[str, str] | None = None, direct_mcp: str = "on", connect: bool = False
+) -> Iterator[ServedCampus]:
     """Serve a campus from `folder` until the block ends; its feeds are unset by then, so that its list stays.
 
-    With a table of `payments` there is a checkout too. `direct_mcp` is on or off.
+    With a table of `payments` there is a checkout too; with `connect`, clients that speak OAuth only can connect. `direct_mcp` is on
+    or off.
     """
-    own = f'direct_mcp = "{direct_mcp}"\n{CONFIG}'
-    text = own + CHECKOUT + "".join(f"{name} = {json.dumps(value)}\n" for name, value in payments.items()) if payments else own
+    text = f'direct_mcp = "{direct_mcp}"\n{CONFIG}{CONNECT if connect else ""}'
+    if payments:
+        text += CHECKOUT + "".join(f"{name} = {json.dumps(value)}\n" for name, value in payments.items())
     config = write_config(folder, text.format(feeds=SAMPLE), port=1)
     tokens, day = anyio.run(prepare, config)
     with serving(folder, text.format(feeds=NOWHERE)) as served:

@@ -1,13 +1,17 @@
 """From the bare address to a paid tool's answer: what a client asks, what it receives, and what shuts it out again."""
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
 import httpx
 import pytest
+from conformance.served_campus import UNPAYABLE
 from connect.chat_app import CALLBACK, CHALLENGE, HTML, ORIGIN, ChatApp, answer_of, result_of
 from connect.conftest import CONNECT, make_lock
+from fastmcp import FastMCP
 
+from campus import Building, access
 from campus.caller import Key
 from campus.keys.connected_clients import Consent
 from campus.keys.keyring import KeyRing
@@ -156,6 +160,26 @@ async def test_a_client_revokes_itself_without_a_secret(campus: TestCampus, app:
     assert not await app.is_let_in()
 
 
+async def test_the_holder_of_a_key_sees_its_clients_and_disconnects_one_of_its_own(campus: TestCampus, app: ChatApp) -> None:
+    _, token = await key_of(campus)
+    await app.connect(token)
+    keyed = {"Authorization": f"Bearer {token}"}
+    (client,) = (await app.http.get("/keys", headers=keyed)).json()["clients"]
+    assert (client["name"], client["building"], client["returns_to"]) == ("Chat app", "lock", "127.0.0.1:7777")
+    for key, is_let_in in (((await key_of(campus))[1], True), (token, False)):
+        page = await app.http.get("/keys", headers=HTML | {"Authorization": f"Bearer {key}"})
+        assert ("Connected clients" in page.text) is (key == token)
+        asked = {"Authorization": f"Bearer {token}"}
+        form_token = re.search(r'name="form_token" value="(\w+)"', (await app.http.get("/keys", headers=HTML | asked)).text)
+        assert form_token is not None
+        form = {"form_token": form_token[1], "client": client["id"]}
+        answer = await app.http.post("/keys/disconnect", data=form, headers=HTML | {"Authorization": f"Bearer {key}"})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/keys")
+        assert await app.is_let_in() is is_let_in
+    unsigned = await app.http.post("/keys/disconnect", data={"client": client["id"]}, headers=keyed)
+    assert unsigned.status_code == 403
+
+
 async def test_only_the_latest_twenty_clients_of_a_key_stay(campus: TestCampus, app: ChatApp, clock: Clock) -> None:
     key, token = await key_of(campus)
     await app.connect(token)
@@ -169,6 +193,42 @@ async def test_only_the_latest_twenty_clients_of_a_key_stay(campus: TestCampus, 
     assert not await app.is_let_in()
     assert await app.is_let_in(token=pair.access)
     assert len(await campus.service.core.clients.of_lineage(key.lineage)) == 20
+
+
+async def test_a_connected_client_is_offered_no_payment_and_told_to_connect_again(clock: Clock) -> None:
+    pier = FastMCP("Pier")
+    pier.tool(lambda: "open", name="own", meta=access())
+    pier.tool(lambda: "open", name="of_the_gate", meta=access(price="0.01", scope="gate"))
+    pier.tool(lambda: "open", name="sold", meta=access(price="0.01", key="never"))
+    tables = {**CONNECT, "server": {"public_url": ORIGIN, "openapi": "pier"}, "payments": UNPAYABLE}
+    async with (
+        open_campus(pier=Building(pier), clock=clock, tables=tables) as opened,
+        httpx.AsyncClient(transport=httpx.ASGITransport(opened.app), base_url=ORIGIN) as http,
+    ):
+        app = ChatApp(http, building="pier")
+        await app.connect(await opened.key("pier"))
+        assert result_of(await app.ask("tools/call", name="own", arguments={})).get("isError", False) is False
+        for tool, code in (("of_the_gate", "insufficient_scope"), ("sold", "access_required")):
+            refused = result_of(await app.ask("tools/call", name=tool, arguments={}))["structuredContent"]
+            assert refused["code"] == code
+            assert {"accepts", "x402Version"}.isdisjoint(refused)
+            assert "x402" not in str(refused)
+            assert "header" not in str(refused)
+        plain = result_of(await app.ask("tools/call", url=f"{ORIGIN}/pier/mcp", token="", name="sold", arguments={}))
+        assert plain["structuredContent"]["accepts"]
+
+
+async def test_without_documents_clients_register(clock: Clock) -> None:
+    tables = {**CONNECT, "server": {"public_url": ORIGIN, "openapi": "lock"}, "connect": {"client_documents": False}}
+    async with (
+        open_campus(lock=make_lock(), clock=clock, tables=tables) as opened,
+        httpx.AsyncClient(transport=httpx.ASGITransport(opened.app), base_url=ORIGIN) as http,
+    ):
+        metadata = (await http.get("/.well-known/oauth-authorization-server/connect")).json()
+        assert metadata["client_id_metadata_document_supported"] is False
+        named = await ChatApp(http, client_id="https://chat.example/client.json").authorize()
+        assert (named.status_code, "not registered here" in named.text) == (400, True)
+        await ChatApp(http).connect(await opened.key("lock"))
 
 
 async def test_without_a_connect_table_nothing_of_it_is_served(clock: Clock) -> None:
