@@ -9,7 +9,7 @@ from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
 from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
 from campus.layout.events import EventStreams
 from campus.layout.renderer import pretty_json
-from campus.observability import origin_of
+from campus.observability import origin_of, utc_text
 from campus.outbound.http_clients import GuardedClient
 from campus.outbound.mail import Mail
 from campus.pricing import access, free
@@ -70,4 +70,5 @@ __all__ = [
     "route",
     "seal",
     "unseal",
+    "utc_text",
 ]

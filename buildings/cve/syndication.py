@@ -14,6 +14,7 @@ from buildings.cve.batch import spreadsheet_cell
 from buildings.cve.edition import Edition
 from buildings.cve.methodology import NOTICES
 from buildings.cve.models import Brief, Entry, Teaser
+from campus import utc_text
 
 KEV_DAYS = 30
 ATOM = "http://www.w3.org/2005/Atom"
@@ -179,7 +180,7 @@ def _printable(text: str) -> str:
 
 
 def _instant(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return utc_text(moment.astimezone(UTC))
 
 
 def _midnight(day: date) -> datetime:

@@ -1,54 +1,17 @@
-"""The targets of a monitor's alerts: checked by campus.outbound, which refuses private networks, then claimed and confirmed."""
+"""The targets of a monitor's alerts: claimed within the limits of who has no key, confirmed, and deleted with their last monitor."""
 
 from collections.abc import Sequence
 from datetime import datetime
 
-import httpx
 from sqlalchemy import Connection, and_, select, update
 
-from buildings.recorder.problems import host_limit_reached, target_in_use, target_refused
+from buildings.recorder.problems import host_limit_reached, target_in_use
 from buildings.recorder.tables import MONITOR_TARGETS, OUTBOX, OWNERS
-from campus import Entropy, GuardedClient, Problem, TargetRefused, alerts
-from campus.alerts import Address, Channel, ClaimedTarget, Registrant, address_of, delete_target, may_be_asked
+from campus import Entropy, Problem, TargetRefused, alerts
+from campus.alerts import Address, ClaimedTarget, Registrant, delete_target, may_be_asked
 
-UNREACHABLE = (
-    "The host of alert_webhook cannot be found or reached at the moment. Check its name: alerts are lost unless it can be reached."
-)
 CONFIRMATIONS_PER_DAY = 20
 """Confirmation e-mails for one key in a day. Without this limit anyone could make the service send unwanted mail."""
-
-
-def webhook_address(url: str, web: GuardedClient, channels: Sequence[Channel]) -> Address:
-    """The address of a webhook, for the first channel that recognizes it. Problem 422 for a URL that breaks a rule."""
-    try:
-        web.check_url(url)
-    except TargetRefused as refused:
-        raise target_refused(refused) from None
-    found = address_of(url, [one for one in channels if not one.confirms])
-    assert found is not None, "the webhook channel accepts every URL"
-    return found
-
-
-def email_address(text: str, channels: Sequence[Channel]) -> Address:
-    """An e-mail address. Problem 422 for a text that is not one."""
-    found = address_of(text, [one for one in channels if one.confirms])
-    if found is None:
-        raise Problem(422, "invalid_request", "alert_email is not an e-mail address; write it as name@host.example")
-    return found
-
-
-async def check_webhook(address: Address, web: GuardedClient, channels: Sequence[Channel]) -> str | None:
-    """Refuse a webhook to which alerts may not be sent, such as one in a private network, before any connection is made.
-
-    Problem 422 with the broken rule. Returns a warning if the host cannot be found or reached at the moment.
-    """
-    try:
-        await next(one for one in channels if one.kind == address.kind).check(address.text, web)
-    except TargetRefused as refused:
-        raise target_refused(refused) from None
-    except httpx.TransportError:
-        return UNREACHABLE
-    return None
 
 
 def claim_target(connection: Connection, address: Address, by: Registrant, *, now: datetime, entropy: Entropy) -> ClaimedTarget:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, Table, case, literal, select, update
 
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, REPLIES, TARGETS, TICKS
-from campus import Moment, Span
+from campus import Moment, Span, utc_text
 
 MAX_DRIFT = timedelta(seconds=5)
 """The largest difference of the two clocks that is no jump. NTP corrects gradually, and by far less."""
@@ -111,8 +111,7 @@ class RecorderClock:
         direction = "forward" if jump > timedelta(0) else "back"
         pending = "; deadlines are checked by elapsed time until the jump lasts or the clock is corrected" if self._jump is not None else ""
         return [
-            f"the clock jumped {direction} by {abs(jump)} at {at:%Y-%m-%dT%H:%M:%SZ}{pending}; make sure that this machine's time is"
-            " synchronized"
+            f"the clock jumped {direction} by {abs(jump)} at {utc_text(at)}{pending}; make sure that this machine's time is synchronized"
         ]
 
 

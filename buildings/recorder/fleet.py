@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from html import escape
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
@@ -18,7 +18,7 @@ from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.state_machine import UNWATCHED, shown_state, uptime
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, TARGETS
 from campus import Problem, Request, Response, among, in_snapshot
-from campus.alerts import masked_address
+from campus.alerts import masked_address, target_state
 
 MINUTE = timedelta(minutes=1)
 COLOURS = {"alive": "#067647", "late": "#b54708", "dead": "#b42318", "paused": "#475467"}
@@ -109,14 +109,7 @@ def _preview(row: Row[Any] | None) -> Preview | None:
 
 
 def _target_view(row: Row[Any], undelivered: int) -> TargetView:
-    state: Literal["ready", "unconfirmed", "failing", "disabled"] = "ready"
-    reason = None
-    if row.disabled_at is not None:
-        state, reason = "disabled", f"{row.disabled_because}; register a monitor with this target again to use it again"
-    elif row.verified_at is None:
-        state, reason = "unconfirmed", "the link in the e-mail that was sent there was not confirmed"
-    elif row.failing_since is not None:
-        state, reason = "failing", f"{row.last_error}, since {row.failing_since:%Y-%m-%dT%H:%M:%SZ}; it is tried again for 5 days"
+    state, reason = target_state(row, to_enable="register a monitor with this target again")
     return TargetView(kind=row.kind, address=masked_address(row.address), state=state, reason=reason, undelivered=undelivered)
 
 

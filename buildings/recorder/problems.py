@@ -1,11 +1,10 @@
 """The problems that the recorder returns: the meaning of each code, served at /errors/<code>, and the text of each problem."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from math import ceil
+from datetime import datetime
 
 from buildings.recorder.models import Beaten
-from campus import Problem, ProductEntry, TargetRefused
+from campus import Problem, ProductEntry
 
 MONITORS_PER_KEY = 20
 TOO_MANY_BEATS = "too_many_beats"
@@ -95,11 +94,6 @@ def too_many_beats(now: datetime, *, limit: int) -> Problem:
     )
 
 
-def target_refused(refused: TargetRefused) -> Problem:
-    """For a webhook that alerts may not be sent to, with the rule that it breaks."""
-    return Problem(422, "target_refused", f"alert_webhook cannot be used: {refused}", rule=refused.rule)
-
-
 def target_in_use() -> Problem:
     """For a second monitor without a key with the same webhook."""
     return Problem(
@@ -126,21 +120,6 @@ def host_limit_reached(host: str, *, most: int) -> Problem:
         "monitor_limit_reached",
         f"your address has {most} monitors without a key that alert {host}, the maximum: delete one with its secret,"
         " or send a recorder key for 20 monitors",
-    )
-
-
-def too_many_registrations(wait: timedelta, *, limit: int) -> Problem:
-    """For more registrations in a minute than one key, or one address without a key, may send."""
-    seconds = max(ceil(wait.total_seconds()), 1)
-    return Problem(
-        429,
-        "too_many_registrations",
-        f"at most {limit} registrations a minute are accepted from one key, or without a key from one address; try again in {seconds} s",
-        headers={
-            "Retry-After": str(seconds),
-            "RateLimit-Policy": f'"registrations";q={limit};w=60',
-            "RateLimit": f'"registrations";r=0;t={seconds}',
-        },
     )
 
 

@@ -1,18 +1,15 @@
-"""Registering a monitor: the limits per sender and per key, its targets and its row, and the stored answers to repeated requests.
+"""Registering a monitor: the limit per key, its targets and its row, and the stored answers to repeated requests.
 
-Limits, targets and row are one transaction, so that the limits hold for any number of concurrent registrations. For a day the
+Limit, targets and row are one transaction, so that the limit holds for any number of concurrent registrations. For a day the
 same request with the same Idempotency-Key gets the same answer. That answer holds the monitor's secret, so it is encrypted under
 the Idempotency-Key, which is not stored.
 """
 
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 
-import anyio
 from sqlalchemy import Connection, insert, select, update
 from starlette.types import Scope
 
@@ -20,11 +17,11 @@ from buildings.recorder.alert_targets import ask_to_confirm, claim_target
 from buildings.recorder.credentials import MonitorUrls, badge_url, digest_of, new_secret
 from buildings.recorder.models import Registered
 from buildings.recorder.monitors import apply_key_event
-from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached, too_many_registrations
+from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached
 from buildings.recorder.state_machine import Schedule, initial_state
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, REPLIES
 from campus import Entropy, Key, Problem, check_idempotency_key, random_id, seal, unseal
-from campus.alerts import Address, ClaimedTarget, Registrant, TokenBuckets, signing_secret
+from campus.alerts import Address, ClaimedTarget, Registrant, signing_secret
 from twins import RequestDependency
 
 ANSWER_RETENTION = timedelta(hours=24)
@@ -39,37 +36,6 @@ WITHOUT_KEY = (
     "Registered without a key: capsules are not stored, and the monitor is deleted when no beat comes for 30 days after its deadline; an"
     " alert says so the day before."
 )
-CONCURRENT_CHECKS = 4
-"""Concurrent checks of webhooks for one sender, so that hosts that do not answer do not delay other senders."""
-
-
-class RegistrationLimits:
-    """Limits the registrations of one sender to this process, per minute and concurrent."""
-
-    def __init__(self, per_minute: int, *, checked_at_once: int = CONCURRENT_CHECKS) -> None:
-        self._per_minute = per_minute
-        self._buckets = TokenBuckets(per_minute)
-        self._checked_at_once = checked_at_once
-        self._limiters: dict[str, anyio.CapacityLimiter] = {}
-        self._waiting: Counter[str] = Counter()
-
-    def count(self, sender: str, now: datetime) -> None:
-        """Count a registration. Problem 429 `too_many_registrations` beyond the limit."""
-        if not self._buckets.take(sender, now):
-            raise too_many_registrations(self._buckets.next_at(sender, now) - now, limit=self._per_minute)
-
-    @asynccontextmanager
-    async def checking(self, sender: str) -> AsyncIterator[None]:
-        """Wait until fewer webhooks of the sender are being checked."""
-        limiter = self._limiters.setdefault(sender, anyio.CapacityLimiter(self._checked_at_once))
-        self._waiting[sender] += 1
-        try:
-            async with limiter:
-                yield
-        finally:
-            self._waiting[sender] -= 1
-            if not self._waiting[sender]:
-                del self._waiting[sender], self._limiters[sender]
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,11 @@ from buildings.recorder.beat_sql import record_beats
 from buildings.recorder.beats import BEATS_PER_MINUTE, Beat, BeatOutcome, minute_of
 from buildings.recorder.clock import ADOPT_AFTER, MAX_DRIFT, ClockReading, RecorderClock, step_back
 from buildings.recorder.problems import TOO_MANY_BEATS, too_many_beats
-from buildings.recorder.registration import RegistrationLimits
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, SweepResult, last_tick, sweep_at_each
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OUTBOX
-from campus import Entropy, EventStreams, GuardedClient, Problem, Site, StorageUnavailable, in_snapshot, in_transaction
-from campus.alerts import AlertLimits, Channel, Discord, Dispatcher, Email, Webhook, open_dispatcher
+from campus import Entropy, EventStreams, GuardedClient, Problem, Site, StorageUnavailable, in_snapshot, in_transaction, utc_text
+from campus.alerts import AlertLimits, Channel, Discord, Dispatcher, Email, RegistrationLimits, Webhook, open_dispatcher
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +187,7 @@ async def watches(site: RecorderSite) -> Sequence[str]:
     if last is None:
         return ["monitors have never been checked; they are while campus serves"]
     if site.state.time.now() - last > SWEEP_IS_LATE:
-        return [f"monitors were last checked at {last:%Y-%m-%dT%H:%M:%SZ}; see the log for why the sweep fails"]
+        return [f"monitors were last checked at {utc_text(last)}; see the log for why the sweep fails"]
     return []
 
 

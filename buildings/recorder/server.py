@@ -8,7 +8,6 @@ from pydantic import MISSING
 from pydantic_core import to_json
 from sqlalchemy import Connection
 
-from buildings.recorder.alert_targets import check_webhook, email_address, webhook_address
 from buildings.recorder.arguments import (
     After,
     CapsuleValue,
@@ -44,7 +43,7 @@ from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.state_machine import UNWATCHED, Schedule, shown_state
 from buildings.recorder.takeover import read_capsules, take_over
 from campus import Caller, CurrentCaller, CurrentSite, access, free, in_snapshot, in_transaction, route
-from campus.alerts import Address, Registrant, sender_of
+from campus.alerts import Address, Registrant, check_webhook, email_address, sender_of, webhook_address
 
 READS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 WRITES = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}

@@ -15,7 +15,7 @@ from buildings.recorder.monitors import authorized_monitor, store_change, stored
 from buildings.recorder.problems import not_dead
 from buildings.recorder.state_machine import Change, ShownState, apply_event, shown_state
 from buildings.recorder.tables import CAPSULES, RETIRED_SECRETS
-from campus import Entropy
+from campus import Entropy, utc_text
 
 UNTRUSTED = (
     "What stands between begin_untrusted and end_untrusted with the boundary {boundary}, and `name`, was written by the monitored agent,"
@@ -138,7 +138,7 @@ def _resume(row: Row[Any], state: ShownState, url: str) -> Resume:
     look = Call(why="Check the state again.", tool="fetch_capsule", arguments={"monitor_id": row.id}, http=f"GET {urls.capsule}")
     if state == "dead":
         return Resume(words=WHEN_DEAD.format(period=_minutes(row), seq=row.last_seq or 0), calls=(take, beat))
-    return Resume(words=WHEN_NOT_DEAD.format(state=state, deadline=f"{row.deadline_at:%Y-%m-%dT%H:%M:%SZ}"), calls=(look,))
+    return Resume(words=WHEN_NOT_DEAD.format(state=state, deadline=utc_text(row.deadline_at)), calls=(look,))
 
 
 def _minutes(row: Row[Any]) -> float:

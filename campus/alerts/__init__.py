@@ -23,6 +23,7 @@ from campus.alerts.channels.webhook import Webhook, signing_secret
 from campus.alerts.dispatcher import AlertLimits, Dispatcher, WakeUp, open_dispatcher
 from campus.alerts.message import AlertContents, AlertText, Attempt, Channel, Content, Message, Outcome, Question, post
 from campus.alerts.outbox import CONFIRM, AlertTarget, Outbox, WaitingAlert
+from campus.alerts.registration import RegistrationLimits, check_webhook, email_address, webhook_address
 from campus.alerts.targets import (
     Address,
     ClaimedTarget,
@@ -34,6 +35,7 @@ from campus.alerts.targets import (
     masked_address,
     may_be_asked,
     sender_of,
+    target_state,
 )
 from campus.alerts.turns import TokenBuckets
 
@@ -56,14 +58,17 @@ __all__ = [
     "Outcome",
     "Question",
     "Registrant",
+    "RegistrationLimits",
     "TokenBuckets",
     "WaitingAlert",
     "WakeUp",
     "Webhook",
     "address_of",
     "ask_to_confirm",
+    "check_webhook",
     "claim_target",
     "delete_target",
+    "email_address",
     "email_pages",
     "masked_address",
     "may_be_asked",
@@ -71,4 +76,6 @@ __all__ = [
     "post",
     "sender_of",
     "signing_secret",
+    "target_state",
+    "webhook_address",
 ]

@@ -4,14 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 
 from campus.alerts.fair_shares import Health
 from campus.alerts.message import Channel
 from campus.alerts.outbox import CONFIRM, Outbox
+from campus.alerts.turns import LONGEST_FAILING
 from campus.errors import TargetRefused
+from campus.observability import utc_text
 from campus.secrets import Entropy, random_id
 
 SIGNING_BYTES = 32
@@ -57,6 +60,20 @@ def masked_address(address: str) -> str:
     """An address as it may be shown. Of a URL only scheme and host, because the rest may be secret."""
     parts = urlsplit(address)
     return f"{parts.scheme}://{parts.netloc}/…" if parts.scheme in ("http", "https") else address
+
+
+TargetState = Literal["ready", "unconfirmed", "failing", "disabled"]
+
+
+def target_state(row: Row[Any], *, to_enable: str) -> tuple[TargetState, str | None]:
+    """The state of the target in a row, and why alerts do not reach it; `to_enable` says what enables a disabled one again."""
+    if row.disabled_at is not None:
+        return "disabled", f"{row.disabled_because}; {to_enable} to use it again"
+    if row.verified_at is None:
+        return "unconfirmed", "the link in the e-mail that was sent there was not confirmed"
+    if row.failing_since is not None:
+        return "failing", f"{row.last_error}, since {utc_text(row.failing_since)}; it is tried again for {LONGEST_FAILING.days} days"
+    return "ready", None
 
 
 @dataclass(frozen=True)

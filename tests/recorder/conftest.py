@@ -1,6 +1,5 @@
 """The fixtures of the recorder's tests: a recorder in a test campus, a TLS receiver for its webhooks, and a mailbox."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
@@ -8,13 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import anyio
-import anyio.abc
 import httpx
 import pytest
-from aiosmtpd.smtp import SMTP
-from anyio.streams.tls import TLSListener
-from recorder.receivers import Authority, Mailbox, Receiver, make_authority
+from recorder.receivers import Authority, Mailbox, Receiver, make_authority, open_mailbox, open_receiver
 from recorder.recorders import OpenRecorder, Recorder
 
 from buildings.recorder import building
@@ -37,23 +32,14 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture
 async def receiver(authority: Authority) -> AsyncIterator[Receiver]:
     """A real TLS server on this machine."""
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    served = Receiver(listener.extra(anyio.abc.SocketAttribute.local_port))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(TLSListener(listener, authority.server, standard_compatible=False).serve, served.serve)
+    async with open_receiver(authority) as served:
         yield served
-        tasks.cancel_scope.cancel()
-    await listener.aclose()
 
 
 @pytest.fixture
 async def mailbox() -> AsyncIterator[Mailbox]:
-    box = Mailbox()
-    server = await asyncio.get_running_loop().create_server(lambda: SMTP(box, loop=asyncio.get_running_loop()), "127.0.0.1", 0)
-    box.port = server.sockets[0].getsockname()[1]
-    yield box
-    server.close()
-    await server.wait_closed()
+    async with open_mailbox() as box:
+        yield box
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 """The receivers of alerts: an HTTPS server for webhooks with a certificate for localhost, and an SMTP server for e-mail."""
 
+import asyncio
 import json
 import ssl
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes, policy
@@ -13,7 +14,8 @@ from typing import Any
 
 import anyio
 import anyio.abc
-from aiosmtpd.smtp import Envelope
+from aiosmtpd.smtp import SMTP, Envelope
+from anyio.streams.tls import TLSListener
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -99,6 +101,18 @@ class Receiver:
                 await stream.send(("\r\n".join([*lines, "Connection: close", "", ""])).encode() + body)
 
 
+@asynccontextmanager
+async def open_receiver(authority: Authority) -> AsyncIterator[Receiver]:
+    """A receiver on this machine, until the block ends."""
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    served = Receiver(listener.extra(anyio.abc.SocketAttribute.local_port))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(TLSListener(listener, authority.server, standard_compatible=False).serve, served.serve)
+        yield served
+        tasks.cancel_scope.cancel()
+    await listener.aclose()
+
+
 async def _read_request(stream: anyio.abc.ByteStream) -> Received:
     data = b""
     while b"\r\n\r\n" not in data:
@@ -135,3 +149,14 @@ class Mailbox:
         """The path of the last link in the messages for a purpose: confirm or unsubscribe."""
         words = [word for message in self.messages for word in str(message.get_content()).split() if f"/email/{purpose}/" in word]
         return words[-1].removeprefix(ORIGIN)
+
+
+@asynccontextmanager
+async def open_mailbox() -> AsyncIterator[Mailbox]:
+    """A mailbox on this machine, until the block ends."""
+    box, loop = Mailbox(), asyncio.get_running_loop()
+    server = await loop.create_server(lambda: SMTP(box, loop=loop), "127.0.0.1", 0)
+    box.port = server.sockets[0].getsockname()[1]
+    yield box
+    server.close()
+    await server.wait_closed()

@@ -16,7 +16,7 @@ from patience import patience
 from recorder.receivers import Authority, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
-from buildings.recorder.registration import CONCURRENT_CHECKS
+from campus.alerts.registration import CONCURRENT_CHECKS
 from campus.alerts.turns import WAITS
 from campus.outbound.http_clients import GuardedClient, guarded_client
 from campus.outbound.public_hosts import AT_ONCE, GuardedNetwork, Resolver, system_resolver

@@ -1,0 +1,105 @@
+"""The addresses of targets as callers send them: checked, and how often one sender may have addresses checked."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from math import ceil
+
+import anyio
+import httpx
+
+from campus.alerts.message import Channel
+from campus.alerts.targets import Address, address_of
+from campus.alerts.turns import TokenBuckets
+from campus.errors import TargetRefused
+from campus.outbound.http_clients import GuardedClient
+from twins import Problem
+
+UNREACHABLE = (
+    "The host of alert_webhook cannot be found or reached at the moment. Check its name: alerts are lost unless it can be reached."
+)
+CONCURRENT_CHECKS = 4
+"""Concurrent checks of webhooks for one sender, so that hosts that do not answer do not delay other senders."""
+
+
+def webhook_address(url: str, web: GuardedClient, channels: Sequence[Channel]) -> Address:
+    """The address of a webhook, for the first channel that recognizes it. Problem 422 for a URL that breaks a rule."""
+    try:
+        web.check_url(url)
+    except TargetRefused as refused:
+        raise _target_refused(refused) from None
+    found = address_of(url, [one for one in channels if not one.confirms])
+    assert found is not None, "the webhook channel accepts every URL"
+    return found
+
+
+def email_address(text: str, channels: Sequence[Channel]) -> Address:
+    """An e-mail address. Problem 422 for a text that is not one."""
+    found = address_of(text, [one for one in channels if one.confirms])
+    if found is None:
+        raise Problem(422, "invalid_request", "alert_email is not an e-mail address; write it as name@host.example")
+    return found
+
+
+async def check_webhook(address: Address, web: GuardedClient, channels: Sequence[Channel]) -> str | None:
+    """Refuse a webhook to which alerts may not be sent, such as one in a private network, before any connection is made.
+
+    Problem 422 with the broken rule. Returns a warning if the host cannot be found or reached at the moment.
+    """
+    try:
+        await next(one for one in channels if one.kind == address.kind).check(address.text, web)
+    except TargetRefused as refused:
+        raise _target_refused(refused) from None
+    except httpx.TransportError:
+        return UNREACHABLE
+    return None
+
+
+class RegistrationLimits:
+    """Limits the registrations of one sender to this process, per minute and concurrent."""
+
+    def __init__(self, per_minute: int, *, checked_at_once: int = CONCURRENT_CHECKS) -> None:
+        self._per_minute = per_minute
+        self._buckets = TokenBuckets(per_minute)
+        self._checked_at_once = checked_at_once
+        self._limiters: dict[str, anyio.CapacityLimiter] = {}
+        self._waiting: Counter[str] = Counter()
+
+    def count(self, sender: str, now: datetime) -> None:
+        """Count a registration. Problem 429 `too_many_registrations` beyond the limit."""
+        if not self._buckets.take(sender, now):
+            raise _too_many_registrations(self._buckets.next_at(sender, now) - now, limit=self._per_minute)
+
+    @asynccontextmanager
+    async def checking(self, sender: str) -> AsyncIterator[None]:
+        """Wait until fewer webhooks of the sender are being checked."""
+        limiter = self._limiters.setdefault(sender, anyio.CapacityLimiter(self._checked_at_once))
+        self._waiting[sender] += 1
+        try:
+            async with limiter:
+                yield
+        finally:
+            self._waiting[sender] -= 1
+            if not self._waiting[sender]:
+                del self._waiting[sender], self._limiters[sender]
+
+
+def _target_refused(refused: TargetRefused) -> Problem:
+    """For a webhook that alerts may not be sent to, with the rule that it breaks."""
+    return Problem(422, "target_refused", f"alert_webhook cannot be used: {refused}", rule=refused.rule)
+
+
+def _too_many_registrations(wait: timedelta, *, limit: int) -> Problem:
+    """For more registrations in a minute than one key, or one address without a key, may send."""
+    seconds = max(ceil(wait.total_seconds()), 1)
+    return Problem(
+        429,
+        "too_many_registrations",
+        f"at most {limit} registrations a minute are accepted from one key, or without a key from one address; try again in {seconds} s",
+        headers={
+            "Retry-After": str(seconds),
+            "RateLimit-Policy": f'"registrations";q={limit};w=60',
+            "RateLimit": f'"registrations";r=0;t={seconds}',
+        },
+    )
