@@ -51,7 +51,7 @@ class ForecastEntry(Part):
 
     rank: int = Field(description="Rank, 1 is the likeliest to be listed.")
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
-    score: float = Field(description="Score of the forecast, the sum of its factors, to three decimals. It is no probability.")
+    score: float = Field(description="Score of the forecast, the sum of its factors, to three decimals. It is not a probability.")
     factors: ForecastTerms = Field(description="Terms that make up the score.")
     epss: float = Field(description="EPSS: probability that it is exploited in the next 30 days, 0 to 1.")
     epss_percentile: float = Field(description="Share of all scored CVEs with the same or a lower EPSS, 0 to 1.")

@@ -104,6 +104,6 @@ FORECAST_METHODOLOGY = ForecastMethodology(
         "A KEV listing is not exploitation. KEV holds about a tenth of what some vendors call exploited, and lists some CVEs years later.",
         "CVEs that EPSS has not scored, such as those of the last 48 hours, cannot be on the list, and are often what CISA adds first.",
         "The weights were chosen on the data that they were tested on: expect somewhat less of them on new data, and read the record.",
-        "The score is no probability, and scores of different days are not comparable.",
+        "The score is not a probability, and scores of different days are not comparable.",
     ),
 )

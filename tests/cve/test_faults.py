@@ -57,7 +57,7 @@ REASONS = {
     "down": "answered 503",
     "cut off": "did not send a complete answer",
     "truncated": "not a KEV catalog|ends early",
-    "garbled": "not a KEV catalog|damaged|no row",
+    "garbled": "not a KEV catalog|damaged|not of the form",
     "HTML with status 200": "an HTML page",
     "empty": "an empty answer",
     "30 % fewer": "lacks 3?60 of|lacks 600 of",

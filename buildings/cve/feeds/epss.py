@@ -52,7 +52,7 @@ def _instant(text: bytes) -> datetime:
     try:
         instant = datetime.fromisoformat(text.decode())
     except ValueError:
-        raise FeedRefused(FEED, f"the score date {text.decode()!r} is no date") from None
+        raise FeedRefused(FEED, f"the score date {text.decode()!r} is not a date") from None
     if instant.tzinfo is None:
         raise FeedRefused(FEED, f"the score date {text.decode()!r} names no time zone")
     return instant
@@ -80,13 +80,13 @@ def _scores(rows: bytes, blocks: Iterator[bytes]) -> Scores:
     while block is not None:
         found = ROW.findall(block)
         if len(found) != block.count(b"\n") + (not block.endswith(b"\n") and block != b""):
-            raise FeedRefused(FEED, f"this is no row 'CVE-…,number,number': {_odd_row(block)[:GLIMPSE]!r}")
+            raise FeedRefused(FEED, f"a line is not of the form 'CVE-…,number,number': {_odd_row(block)[:GLIMPSE]!r}")
         numbers.extend(int(year) * SEQUENCES + int(sequence) for year, sequence, _, _ in found)
         try:
             epss.extend(float(likely) for _, _, likely, _ in found)
             percentiles.extend(float(share) for _, _, _, share in found)
         except ValueError as error:
-            raise FeedRefused(FEED, f"a row holds no number: {error}") from None
+            raise FeedRefused(FEED, f"a row has something else in the place of a number: {error}") from None
         block = next(blocks, None)
     return _checked(sorted_scores(numbers, epss, percentiles))
 
