@@ -21,6 +21,7 @@ from benchmarks.outages import outage_lines
 from benchmarks.payments import payment_lines
 from benchmarks.stalls import stall_lines
 from benchmarks.uvicorn_parts import part_lines
+from benchmarks.watches import watch_lines
 
 ROUNDS = 9
 SECONDS = 2.0
@@ -38,8 +39,8 @@ def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feed
     seconds
         How long campus and each baseline are loaded in a round, in turns of half a second.
     only
-        What to measure: refresh, nvd, start, payments, recorder, keys, stalls, a part of the name of a comparison, such as "MCP" or
-        "teaser", or uvicorn: what campus's own parts over uvicorn's protocol save, measured only when it is named.
+        What to measure: refresh, nvd, watches, start, payments, recorder, keys, stalls, a part of the name of a comparison, such as
+        "MCP" or "teaser", or uvicorn: what campus's own parts over uvicorn's protocol save, measured only when it is named.
     feeds
         The folder of the real feed files; without them the shipped sample is served and the refresh is skipped.
     """
@@ -56,6 +57,8 @@ def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: s
         yield from refresh_lines(folder, feeds, times=COST_ROUNDS)
     if only in ("", "nvd"):
         yield from nvd_lines(folder / "nvd", feeds, times=COST_ROUNDS)
+    if only in ("", "watches"):
+        yield from watch_lines(folder / "watches", feeds, times=COST_ROUNDS)
     if only in ("", "start"):
         yield from start_lines(folder / "start", feeds, times=START_ROUNDS)
     if only in ("", "payments"):
@@ -69,7 +72,7 @@ def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: s
         yield from stall_lines(folder / "stalls", feeds, times=COST_ROUNDS)
     if only == "uvicorn":
         yield from part_lines(folder / "uvicorn", rounds=rounds, seconds=seconds)
-    if only not in ("refresh", "nvd", "start", "payments", "recorder", "keys", "stalls", "uvicorn"):
+    if only not in ("refresh", "nvd", "watches", "start", "payments", "recorder", "keys", "stalls", "uvicorn"):
         if not only.lower().startswith("mcp"):
             yield from call_lines(folder, feeds, rounds=rounds, seconds=seconds, only=only)
         yield from mcp_lines(folder / "mcp", rounds=rounds, seconds=seconds, only=only)

@@ -125,6 +125,11 @@ class Offer:
         """Whether a call can be paid for, where payments are taken."""
         return self.access.price is not None or self.access.sells is not None
 
+    @property
+    def is_for_keys_alone(self) -> bool:
+        """Whether only a key opens it, such as a tool for what a key owns."""
+        return self.access.key == "opens" and not self.is_sold_per_call
+
     def tier(self, *, per_call: bool) -> str:
         """In a few words: free, key, $0.02 per call; `per_call` says whether payments are taken here."""
         if self.access.key == "optional":

@@ -3,15 +3,25 @@
 from datetime import timedelta
 
 from buildings.cve.arguments import PROBLEMS
-from buildings.cve.checks import feeds_are_reachable, list_is_fresh, nvd_was_read, stored_lists_add_up
+from buildings.cve.checks import (
+    feeds_are_reachable,
+    list_is_fresh,
+    news_are_delivered,
+    nvd_was_read,
+    outbox_adds_up,
+    stored_lists_add_up,
+)
 from buildings.cve.latest import latest, reload
 from buildings.cve.pages import LIST, REPORT, daily_list, forecast, methodology, report, top_three, verdict
 from buildings.cve.reader_feeds import full_feed, public_feed
-from buildings.cve.refresh import grade, nvd, refresh
-from buildings.cve.server import mcp
+from buildings.cve.refresh import grade, nvd, pause_watches, refresh
 from buildings.cve.settings import CveSettings
-from buildings.cve.tables import Tables
-from campus import Building, Check, Job, Page
+from buildings.cve.tables import OUTBOX, Tables
+from buildings.cve.watch_alerts import EMAIL_PAGES, deliver
+from buildings.cve.watch_pages import WATCHES, remove_watch, show_watches, watches_used
+from buildings.cve.watch_tools import mcp
+from campus import Building, Check, Job, Page, Service
+from campus.alerts import email_pages
 
 building = Building(
     mcp,
@@ -22,19 +32,32 @@ building = Building(
         Job(refresh, daily_at=lambda settings: settings.refresh_at, own_process=True),
         Job(nvd, every=timedelta(hours=1), own_process=True),
         Job(grade),
+        Job(pause_watches, every=timedelta(minutes=1)),
         Job(reload, every=timedelta(seconds=5), on="each"),
     ],
-    checks=[Check(list_is_fresh, on="ready"), Check(feeds_are_reachable), Check(nvd_was_read), Check(stored_lists_add_up, on="audit")],
+    services=[Service(deliver)],
+    checks=[
+        Check(list_is_fresh, on="ready"),
+        Check(feeds_are_reachable),
+        Check(nvd_was_read),
+        Check(news_are_delivered),
+        Check(stored_lists_add_up, on="audit"),
+        Check(outbox_adds_up, on="audit"),
+    ],
     problems=PROBLEMS,
     pages=[
         Page(f"GET {LIST}", daily_list, label="CVEs"),
         Page(f"GET {LIST}/next", forecast),
         Page(f"GET|POST {REPORT}", report),
         Page(f"GET {LIST}/methodology", methodology),
+        Page(f"GET|POST {WATCHES}", show_watches),
+        Page(f"POST {WATCHES}/{{watch_id}}/delete", remove_watch),
+        *email_pages(EMAIL_PAGES, OUTBOX, lambda site: site.state.watching.dispatcher),
         Page(f"GET {LIST}/{{cve_id}}", verdict),
         Page("GET /v1/feeds/{name}", public_feed),
         Page("GET /v1/feeds/{secret}/{name}", full_feed),
     ],
     highlight=top_three,
+    usage=watches_used,
     tags=("cve", "vulnerabilities", "kev", "epss", "security"),
 )

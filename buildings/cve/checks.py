@@ -1,4 +1,4 @@
-"""The checks of the CVE building: the list is fresh, the feeds can be reached, and what is stored is consistent."""
+"""The checks of the CVE building: the list is fresh, feeds and watches' targets can be reached, and what is stored is consistent."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -16,7 +16,8 @@ from buildings.cve.nvd_reading import load_progress
 from buildings.cve.ranking import RankedCve, factors_of, ranked
 from buildings.cve.results import DECIMALS, brief_of
 from buildings.cve.store import Stored, all_days, failures, load_brief, load_latest
-from campus import origin_of
+from buildings.cve.tables import OUTBOX
+from campus import origin_of, utc_text
 
 MAX_LIST_AGE_DAYS = 1
 """Yesterday's list is good until today's is due."""
@@ -24,7 +25,7 @@ MAX_LIST_AGE_DAYS = 1
 
 async def list_is_fresh(site: CveSite) -> Sequence[str]:
     """What is wrong with the list that is served: missing, too old, or made from feeds that failed or stopped changing."""
-    found = [f"{failure.feed} failed at {failure.at:%Y-%m-%dT%H:%M:%SZ}: {failure.reason}" for failure in await failures(site.storage)]
+    found = [f"{failure.feed} failed at {utc_text(failure.at)}: {failure.reason}" for failure in await failures(site.storage)]
     edition = site.state.real_edition
     if edition is None:
         return found if site.state.edition else ["no list has been made yet; run the job cve.refresh", *found]
@@ -80,6 +81,18 @@ async def stored_lists_add_up(site: CveSite) -> Sequence[str]:
         else:
             found += _differences(day, brief, *leading)
     return found
+
+
+async def news_are_delivered(site: CveSite) -> Sequence[str]:
+    """Whether the news of watches are delivered to their targets."""
+    count = await OUTBOX.failing_targets(site.storage)
+    return [f"news of watches cannot be delivered to {count} target{'s' * (count > 1)}; they are retried for 5 days"] if count else []
+
+
+async def outbox_adds_up(site: CveSite) -> Sequence[str]:
+    """Whether every target with undelivered news is due at some time."""
+    forgotten = await OUTBOX.forgotten_targets(site.storage)
+    return [f"target {one} has undelivered news and no time for the next try; restore a backup" for one in forgotten]
 
 
 def _recomputed(stored: Stored) -> list[str]:

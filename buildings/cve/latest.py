@@ -26,6 +26,7 @@ from buildings.cve.results import brief_of, feeds_of, fresh_of, teaser_of, verdi
 from buildings.cve.sample import sample_edition
 from buildings.cve.settings import CveSettings
 from buildings.cve.store import Stored, all_days, load_brief, load_latest, newest_version
+from buildings.cve.watch_alerts import Watching
 from campus import Problem, Site, Storage
 
 CACHED_BRIEFS = 32
@@ -150,10 +151,11 @@ class Histories:
 class Latest:
     """The list that one process serves, with its forecast; `reload` fetches a newer one from the database.
 
-    `feeds` keeps the bytes of feeds for readers until the list changes.
+    `feeds` keeps the bytes of feeds for readers until the list changes; `watching` sends the news of watches.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, watching: Watching) -> None:
+        self.watching = watching
         self.edition: Edition | None = None
         self.nvd = NvdRecords()
         self._storage = storage
@@ -286,7 +288,7 @@ CveSite = Site[CveSettings, Latest]
 @asynccontextmanager
 async def latest(site: Site[CveSettings]) -> AsyncIterator[Latest]:
     """The building's state: the newest stored list, or the sample."""
-    shown = Latest(site.storage)
+    shown = Latest(site.storage, Watching(site))
     await shown.reload()
     if shown.edition is None and site.settings.sample:
         await shown.show_sample()

@@ -127,7 +127,8 @@ class Entry(Part):
     nvd_record: NvdRecordState | None = Field(
         default=None,
         description="read: NVD's record of the CVE was read, and UNKNOWN or null means that it does not say. not_read: it was not read "
-        "yet, so severity, patch status and names may be missing here. absent: NVD has none. Null in lists made before this was recorded.",
+        "yet, so severity, patch status and names may be missing here. absent: NVD has none, which only its API shows, not a file. Null in "
+        "lists made before this was recorded.",
     )
     exploit_reference: str | None = Field(
         default=None, description="A page that NVD tags as Exploit; null if there is none or the record was not read."

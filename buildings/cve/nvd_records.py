@@ -112,6 +112,13 @@ class NvdRecords:
                 name = names.get(vendor) or names.setdefault(vendor, vendor.decode())
                 yield (place << PAGE_BITS) + slot, name
 
+    def products(self, numbers: Iterable[int]) -> Iterator[tuple[int, list[tuple[str, str]]]]:
+        """Each of the CVE numbers, with vendor and product of the vulnerable products that its record names, if it was read."""
+        for number in numbers:
+            page = self.pages.get(number >> PAGE_BITS)
+            line = _line(page, number) if page else None
+            yield number, [(vendor, product) for vendor, product, _ in orjson.loads(line)[0]] if line else []
+
     def at(self, day: date) -> "NvdRecords":
         """As far as these records show what NVD said on a past day."""
         return replace(self, as_of=day)

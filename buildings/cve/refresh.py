@@ -1,4 +1,4 @@
-"""The jobs: read KEV, EPSS and NVD, make the day's list and forecast, or keep the last and say why; and grade past lists."""
+"""The jobs: read KEV, EPSS and NVD, make the day's list and forecast, or keep the last and say why; grade past lists; pause watches."""
 
 import logging
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ from buildings.cve.nvd_reading import read_before_list, read_to_the_end
 from buildings.cve.nvd_records import NvdRecords
 from buildings.cve.settings import CveSettings
 from buildings.cve.store import Failure, failures, held_copies, load_brief, note_failure, save
+from buildings.cve.watch_news import ListMatching, follow_owners, list_matching, owners_of
 from campus import JobFailed
 
 log = logging.getLogger(__name__)
@@ -148,13 +149,14 @@ async def renew(site: CveSite, *, day: date | None = None, accept: bool = False,
         edition = await anyio.to_thread.run_sync(lambda: _edition(day, read, last, nvd, made_at=now))
         history = await history_after(site.storage, edition, last)
         outlook = await make_outlook(site.storage, edition, last, history=history)
-        added = history.rows()
+        added, tell = history.rows(), await _matching(site, edition, last)
         if stored := await save(
             site.storage,
             edition,
             copies=read.copies,
             if_served=[*outlook.rows, *([] if is_earlier else added)],
             if_archived=added if is_earlier else (),
+            tell=tell,
         ):
             await grade_lists(site.storage, edition)
             site.state.show(stored, outlook.forecast)
@@ -215,8 +217,22 @@ async def read_nvd(site: CveSite, *, limits: FetchLimits) -> None:
     await site.state.reload()
     edition = site.state.real_edition
     if failed and edition and edition.day == site.now().date():
-        await save(site.storage, replace(edition, made_at=site.now().replace(microsecond=0)), copies={})
+        tell = await _matching(site, edition, edition)
+        await save(site.storage, replace(edition, made_at=site.now().replace(microsecond=0)), copies={}, tell=tell)
         await _tell(site, edition)
+
+
+async def pause_watches(site: CveSite) -> None:
+    """Pause the watches of keys that have ended, and resume those of renewed keys."""
+    owners = await owners_of(site.storage)
+    ends = await site.keys.ends_of(owners) if owners else {}
+    if changed := await follow_owners(site.storage, ends, owners, now=site.now()):
+        log.info("watches followed their keys", extra={"keys": changed})
+
+
+async def _matching(site: CveSite, edition: Edition, last: Edition | None) -> ListMatching:
+    await pause_watches(site)
+    return await list_matching(site.storage, edition, last, now=site.now())
 
 
 async def grade(site: CveSite) -> None:

@@ -36,7 +36,8 @@ mcp = FastMCP(
     "of 25 with its methodology, brief_changes what changed since the list before and why, kev_fresh the week's additions to KEV, "
     "cve_verdict the rank of one CVE and why, cve_history how its EPSS changed, cve_verdicts the verdicts on a list of CVEs or on a "
     "scanner's report, and archived_brief the list of a past day. next_in_kev looks ahead: the 100 CVEs likeliest to be added to KEV "
-    "within 30 days; next_record shows how past lists fared.",
+    "within 30 days; next_record shows how past lists fared. create_watch tells you after each list which CVEs newly "
+    "fit your vendors, products or least score.",
 )
 
 

@@ -2,13 +2,14 @@
 
 import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import uuid4
 
 import anyio.to_thread
 from pydantic import TypeAdapter
+from sqlalchemy import Connection
 from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -100,12 +101,14 @@ async def save(
     copies: Mapping[str, Copy],
     if_served: Sequence[Tables] = (),
     if_archived: Sequence[Tables] = (),
+    tell: Callable[[Connection], object] | None = None,
 ) -> Stored | None:
     """Store a day's list and publish its brief, all in one transaction; returns the list to serve now.
 
     None when a later day's list is already stored: then this one is only archived. A brief that differs from the day's
     published one becomes another edition beside it. `if_served` are further rows to store if it is served, `if_archived` those
-    if it is not. `copies` are of KEV and EPSS, where these were read, for the next conditional requests.
+    if it is not. `tell` tells the watches what is news to them, if it is served. `copies` are of KEV and EPSS, where these were
+    read, for the next conditional requests.
     """
     made = await anyio.to_thread.run_sync(lambda: brief_of(edition, today=edition.day))
     latest = await anyio.to_thread.run_sync(_packed, edition)
@@ -116,6 +119,8 @@ async def save(
             for row in (latest, *if_served):
                 await session.merge(row)
             await _note_copies(session, copies)
+            if tell:
+                await (await session.connection()).run_sync(tell)
             return Stored(version=latest.version, edition=edition, brief=brief)
         for row in if_archived:
             await session.merge(row)

@@ -1,11 +1,12 @@
-"""The CVE building's tables: the latest list, the briefs and forecasts of every day, what grades them, NVD's records, the feeds' states."""
+"""The CVE building's tables: lists, forecasts and what grades them, NVD's records, the feeds' states, watches and their news."""
 
 from datetime import date, datetime
 
 from sqlalchemy import BigInteger
 from sqlmodel import Field, SQLModel
 
-from campus import UtcDateTime, registry
+from campus import Moment, UtcDateTime, registry
+from campus.alerts import AlertTarget, Outbox, WaitingAlert
 
 LATEST = 1
 
@@ -104,6 +105,73 @@ class FeedUrl(Tables, table=True):
     made_at: datetime = Field(sa_type=UtcDateTime)
 
 
+class WatchOwner(Tables, table=True):
+    """The lineage of a key that owns watches: when the key ends, and how many confirmations it requested on one day.
+
+    `paused_at` is when its watches were paused because the key had ended.
+    """
+
+    __tablename__ = "watch_owner"
+
+    lineage: str = Field(primary_key=True)
+    ends_at: datetime = Field(sa_type=Moment)
+    paused_at: datetime | None = Field(default=None, sa_type=Moment)
+    asked_on: int = 0
+    asked: int = 0
+
+
+class Target(AlertTarget, Tables, table=True):
+    """An address that news of watches are sent to."""
+
+
+class WatchRow(Tables, table=True):
+    """One watch: its criteria as JSON, and the CVEs that it knows, packed: those that it told of, and those that are no news to it.
+
+    With `needs_baseline` what fits the list that is served is no news, because the watch is new or has other criteria.
+    `nvd_complete` is whether all of NVD's records were read when it was last matched. `told` counts the CVEs that it told of.
+    """
+
+    __tablename__ = "watch"
+
+    id: str = Field(primary_key=True)
+    lineage: str = Field(foreign_key="watch_owner.lineage", index=True)
+    name: str
+    criteria: bytes
+    least_score: float = Field(index=True)
+    made_at: datetime = Field(sa_type=Moment)
+    webhook_id: str | None = Field(default=None, foreign_key="target.id", index=True)
+    email_id: str | None = Field(default=None, foreign_key="target.id", index=True)
+    known: bytes = b""
+    needs_baseline: bool = True
+    nvd_complete: bool = False
+    told: int = 0
+    last_news_at: datetime | None = Field(default=None, sa_type=Moment)
+
+
+class WatchNews(Tables, table=True):
+    """What newly fitted one watch on one list: how many were found, and their entries as JSON, compressed.
+
+    `number` is the place in the order of all news. It is never used twice, because callers ask for what came after one.
+    """
+
+    __tablename__ = "watch_news"
+    __table_args__ = ({"sqlite_autoincrement": True},)
+
+    number: int | None = Field(default=None, primary_key=True)
+    watch_id: str = Field(foreign_key="watch.id", index=True, ondelete="CASCADE")
+    day: date
+    at: datetime = Field(sa_type=Moment, index=True)
+    found: int
+    entries: bytes
+
+
+class Alert(WaitingAlert, Tables, table=True):
+    """One message to one target that was not delivered yet: news of a watch, or that watches are paused, which names no watch."""
+
+    watch_id: str | None = Field(default=None, foreign_key="watch.id", ondelete="CASCADE", index=True)
+    news: int | None = Field(default=None, foreign_key="watch_news.number", ondelete="CASCADE", index=True)
+
+
 class ArchivedForecast(Tables, table=True):
     """The forecast of one day, kept for ever: its JSON as published, compressed."""
 
@@ -168,3 +236,9 @@ class GradedRecord(Tables, table=True):
     id: int = Field(default=LATEST, primary_key=True)
     version: str
     record: bytes
+
+
+# the tables for SQL: WATCHES.c.lineage is typed as a column, which WatchRow.lineage is not
+_BY_NAME = Tables.metadata.tables
+WATCH_OWNERS, WATCHES, WATCH_NEWS, TARGETS, ALERTS = (_BY_NAME[name] for name in ("watch_owner", "watch", "watch_news", "target", "alert"))
+OUTBOX = Outbox(Target, Alert)

@@ -83,17 +83,20 @@ def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricin
     documents["/v1/openapi.json"] = document(operations, config.server.name, "Every tool of every building.")
     if config.server.openapi in by_name:
         named = next(one for one in opened if one.name == config.server.openapi)
-        short = [by_get(one) for one in operations[named.name] if "GET" in one.methods]
-        documents["/openapi.json"] = document(short, named.server.name, named.server.instructions or "")
+        documents["/openapi.json"] = document(
+            short_form(operations[named.name], offers[named.name]), named.server.name, named.server.instructions or ""
+        )
     elif "openapi" in config.server.model_fields_set and config.server.openapi not in config.buildings:
         names = ", ".join(by_name)
         raise ConfigError(f"[server] openapi = {config.server.openapi!r} is not an open building; the open buildings are: {names}")
     return documents
 
 
-def by_get(operation: Operation) -> Operation:
-    """The operation as it is called by GET alone: /openapi.json describes no other methods."""
-    return replace(operation, route=replace(operation.route, methods=("GET",)))
+def short_form(operations: Iterable[Operation], offers: Mapping[str, Offer]) -> list[Operation]:
+    """What /openapi.json describes of a building: what GET serves. Where calls are sold, without the tools that only a key opens."""
+    sells = any(offer.is_sold_per_call for offer in offers.values())
+    shown = [one for one in operations if "GET" in one.methods and not (sells and offers[one.name].is_for_keys_alone)]
+    return [replace(one, route=replace(one.route, methods=("GET",))) for one in shown]
 
 
 def _components(pricing: Pricing | None) -> dict[str, Any]:

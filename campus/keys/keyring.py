@@ -9,14 +9,15 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 
-from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Credential, Key
 from campus.errors import KeyRefused
 from campus.keys.repository import (
     KeyRecord,
+    ends_of,
     new_row,
     record_of,
     refuse_ended,
@@ -31,7 +32,7 @@ from campus.keys.tables import KeyRow
 from campus.keys.tokens import TokenCache
 from campus.observability import utc_text
 from campus.secrets import Entropy
-from campus.storage import Storage
+from campus.storage import Storage, in_snapshot
 
 OVERLAP = timedelta(hours=24)
 """How long a rotated key stays valid beside the key that replaces it."""
@@ -89,11 +90,11 @@ class KeyRing:
 
     async def end_of(self, lineage: str) -> datetime | None:
         """When the last key of a lineage ends or ended; None when all of them were revoked."""
-        async with self._storage.read() as session:
-            ends = await session.exec(
-                select(func.max(KeyRow.expires_at)).where(KeyRow.lineage == lineage, col(KeyRow.revoked_at).is_(None))
-            )
-            return ends.one()
+        return (await self.ends_of([lineage])).get(lineage)
+
+    async def ends_of(self, lineages: Sequence[str]) -> Mapping[str, datetime]:
+        """When the last key of each lineage ends or ended; lineages all of whose keys were revoked are left out."""
+        return await in_snapshot(self._storage, partial(ends_of, lineages=lineages))
 
     async def named(self, name: str) -> Key:
         """The key that an id or the beginning of a token names."""
@@ -209,6 +210,10 @@ class BuildingKeys:
     async def end_of(self, lineage: str) -> datetime | None:
         """When the last key of a lineage ends or ended; None when all of them were revoked."""
         return await self._ring.end_of(lineage)
+
+    async def ends_of(self, lineages: Sequence[str]) -> Mapping[str, datetime]:
+        """When the last key of each lineage ends or ended; lineages all of whose keys were revoked are left out."""
+        return await self._ring.ends_of(lineages)
 
     async def sell(self, product: str, *, payment: str, renew: str | None = None) -> KeySold:
         """Sell what a paid call buys: a new key of the product, or its term for the key with the id `renew`.

@@ -1,10 +1,11 @@
 """Rows of keys: made, found by an id or the beginning of a token, saved with a log entry, and shown to operators."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from sqlalchemy import Connection
 from sqlmodel import col, func, or_, select, tuple_
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -14,11 +15,13 @@ from campus.keys.tables import KeyEvent, KeyRow
 from campus.keys.tokens import SHOWN_LENGTH, START, digest_of, new_token, prefix_of
 from campus.observability import utc_text
 from campus.secrets import Entropy, random_base62
+from campus.storage import CoreTables, among
 
 ID_LENGTH = 12
 ID_TEXT_LENGTH = len("key_") + ID_LENGTH
 SHORTEST_PREFIX = 4
 
+KEYS = CoreTables.metadata.tables["keys"]
 KeyState = Literal["valid", "expired", "revoked"]
 
 
@@ -131,3 +134,10 @@ def refuse_other_scope(row: KeyRow, *, product: str, scope: str) -> None:
     """KeyRefused when the product has another scope: a renewed key opens what it opened before."""
     if scope != row.scope:
         raise KeyRefused(f"key {row.id} has the scope {row.scope}, and {product} has {scope}; a new key is needed")
+
+
+def ends_of(connection: Connection, lineages: Iterable[str]) -> Mapping[str, datetime]:
+    """When the last key of each lineage ends or ended; lineages all of whose keys were revoked are left out."""
+    valid = select(KEYS.c.lineage, func.max(KEYS.c.expires_at).label("ends_at")).where(KEYS.c.revoked_at.is_(None)).group_by(KEYS.c.lineage)
+    rows = connection.execute(valid.where(among(connection, KEYS.c.lineage, lineages)))
+    return {row.lineage: row.ends_at for row in rows}

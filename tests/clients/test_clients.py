@@ -71,8 +71,11 @@ CALLS = {
     "no counts": Tool("brief_change_counts", "/cve/mcp", "/v1/brief/changes/counts"),
     "no CVE": Tool("cve_verdict", "/cve/mcp", "/v1/cve/{cve_id}", {"cve_id": "CVE-21-4"}),
 }
-OF_ONE_KEY = {"create_feed_url", "list_feed_urls", "revoke_feed_url"}
-"""Their answers differ from call to call: tests/cve/test_feed_urls.py calls them over both frames."""
+OF_ONE_KEY = {
+    *("create_feed_url", "list_feed_urls", "revoke_feed_url"),
+    *("create_watch", "update_watch", "list_watches", "delete_watch", "watch_news"),
+}
+"""Their answers differ from call to call: test_feed_urls.py and test_watches.py in tests/cve call them over both frames."""
 REFUSED_WITH_A_KEY = {
     "a day without a list": (404, "no_data_for_date"),
     "no CVE": (400, "invalid_cve_id"),

@@ -23,7 +23,7 @@ FOR_ALL = (
     ),
     *("/keys", "/errors/not_found", "/nothing"),
 )
-WITH_KEY = ("/keys", "/cve", "/cve/CVE-2021-44228", "/cve/next", "/cve/report", "/recorder")
+WITH_KEY = ("/keys", "/cve", "/cve/CVE-2021-44228", "/cve/next", "/cve/report", "/cve/watches", "/recorder")
 RUN = "async () => (await axe.run(document, {resultTypes: ['violations']})).violations.map((one) => [one.id, one.nodes[0].html])"
 Found = tuple[str, str]
 

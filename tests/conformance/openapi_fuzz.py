@@ -34,6 +34,8 @@ OWN_REFUSALS = {
     "not_dead",
     "target_in_use",
     "target_refused",
+    "no_such_watch",
+    "watch_limit_reached",
 }
 """Problems that a tool itself returns, after the paywall and the argument checks."""
 REACHING, REACHING_WITH_BODY = EXAMPLES // 2, EXAMPLES // 8

@@ -39,6 +39,7 @@ kev_url = "{feeds}/kev.json"
 kev_mirror_url = "{feeds}/kev.json"
 epss_url = "{feeds}/epss.csv"
 nvd_url = "{feeds}/nvd.json"
+watches_per_minute = 1_000_000
 [buildings.recorder]
 registrations_per_minute = 1_000_000  # all of them come from one address
 [web]

@@ -20,11 +20,14 @@ TOOLS = FREE | {
     "archived_brief",
     "create_feed_url",
     "list_feed_urls",
+    "create_watch",
+    "list_watches",
+    "watch_news",
     "next_in_kev",
     "cve_verdicts",
 }
-UNCALLED = {"revoke_feed_url", "brief_changes", "brief_change_counts"}
-"""The first needs the id of an address, the others two lists."""
+UNCALLED = {"revoke_feed_url", "update_watch", "delete_watch", "brief_changes", "brief_change_counts"}
+"""They need an id, the last two need two lists."""
 REFUSALS = {"none": "access_required", "cve": None, "recorder": "insufficient_scope", "expired": "key_expired"}
 """The problem code of a paid tool for each key; None if it answers."""
 
@@ -38,6 +41,7 @@ def call_by_typescript(node: Node, campus: ServedCampus) -> list[str]:
         "cve_history": {"cve_id": "CVE-2021-44228"},
         "cve_verdicts": {"cve_ids": ["CVE-2021-44228"]},
         "archived_brief": {"date": str(campus.day)},
+        "create_watch": {"name": "generated", "least_score": 50},
     }
     for key, code in REFUSALS.items():
         token = "" if key == "none" else getattr(campus.tokens, key)

@@ -14,10 +14,13 @@ from urllib.parse import parse_qs, urlsplit
 import anyio
 import anyio.abc
 import pytest
+from cve.lists import Lists
+from recorder.receivers import Authority, Receiver, make_authority, open_receiver
 
 from buildings.cve import building
 from buildings.cve.feeds.download import FetchLimits, RetryPolicy, SizeLimits
-from campus.testing import Clock, TestCampus, open_campus
+from campus.outbound.http_clients import guarded_client
+from campus.testing import ORIGIN, Clock, TestCampus, open_campus
 
 FEEDS = Path(__file__).parents[3] / "shared" / "feeds"
 DAY = date(2026, 8, 21)
@@ -244,3 +247,36 @@ def limits() -> Callable[..., FetchLimits]:
         )
 
     return made
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """The authority that signed the receiver's certificate."""
+    return make_authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture
+async def receiver(authority: Authority) -> AsyncIterator[Receiver]:
+    """A real TLS server on this machine, which receives webhooks."""
+    async with open_receiver(authority) as served:
+        yield served
+
+
+@pytest.fixture
+def open_lists(
+    publisher: Publisher, make: Make, open_test_campus: OpenTestCampus, authority: Authority
+) -> Callable[..., AbstractAsyncContextManager[Lists]]:
+    """`async with open_lists(storage=…) as lists`: a campus with its first list."""
+
+    @asynccontextmanager
+    async def opened(**more: Any) -> AsyncIterator[Lists]:
+        clock = more.pop("clock", None) or Clock(NOON)
+        web = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client)
+        async with open_test_campus(publisher.url, clock=clock, web=web, **more) as campus:
+            lists = Lists(campus, clock, publisher, make, await campus.key("cve"))
+            publisher.put(EPSS, epss_file(many_scores(100)))
+            lists.publish()
+            await campus.run("refresh", accept=True)
+            yield lists
+
+    return opened
