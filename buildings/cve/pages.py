@@ -84,6 +84,8 @@ async def verdict(request: Request, site: CveSite) -> Response:
     """One CVE: its verdict and history with a key, else what the teaser says of it."""
     cve_id = read_cve_id(request.path_params["cve_id"])
     found, refusal = await _asked(request, site, "cve_verdict", partial(cve_verdict, cve_id, site=site))
+    if refusal is not None and refusal.status not in NOT_ADMITTED:
+        raise refusal
     if found is None:
         teaser = await _free(request, site, "brief_teaser", partial(brief_teaser, site=site))
         entry = next((one for one in teaser.teaser if one.cve_id == cve_id), None)

@@ -69,6 +69,13 @@ async def test_with_a_key_the_list_shows_the_25_with_their_factors_evidence_and_
     assert "check the number" in missing.text
 
 
+async def test_what_the_operator_hides_has_no_page() -> None:
+    hidden = {tool: {"hidden": True} for tool in ("top_cves_today", "cve_verdict")}
+    async with open_campus(cve=building, settings={"sample": True}, tools=hidden) as campus:
+        for path in ("/cve", "/cve/CVE-2021-44228"):
+            assert (await campus.http.get(path, headers=HTML)).status_code == 404
+
+
 async def test_a_cve_is_looked_up_and_what_is_none_is_explained(campus: TestCampus) -> None:
     led = await campus.http.get("/cve", params={"id": " cve-2021-44228 "}, headers=HTML)
     assert (led.status_code, led.headers["location"]) == (303, "/cve/CVE-2021-44228")
