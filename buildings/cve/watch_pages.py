@@ -8,6 +8,7 @@ from sqlalchemy import func, select
 
 from buildings.cve.feed_urls import lineage_in
 from buildings.cve.latest import CveSite
+from buildings.cve.pages import NOT_ADMITTED
 from buildings.cve.tables import WATCHES as WATCH_ROWS
 from buildings.cve.watch_models import MOST_WATCHES, WatchList, WatchMade
 from buildings.cve.watch_news import latest_news
@@ -81,6 +82,8 @@ async def _page(
     try:
         caller = await site.admit(request, "list_watches")
     except Problem as refusal:
+        if refusal.status not in NOT_ADMITTED:
+            raise
         data = {"ok": True, "signed_in": False, "detail": refusal.detail}
         return site.page("no_watches.html", request, data=data, refusal=refusal, signed_in=refusal.code != "access_required")
     shown = WatchList.model_validate(await site.call(request, "list_watches"))

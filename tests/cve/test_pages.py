@@ -70,9 +70,9 @@ async def test_with_a_key_the_list_shows_the_25_with_their_factors_evidence_and_
 
 
 async def test_what_the_operator_hides_has_no_page() -> None:
-    hidden = {tool: {"hidden": True} for tool in ("top_cves_today", "cve_verdict")}
+    hidden = {tool: {"hidden": True} for tool in ("top_cves_today", "cve_verdict", "list_watches")}
     async with open_campus(cve=building, settings={"sample": True}, tools=hidden) as campus:
-        for path in ("/cve", "/cve/CVE-2021-44228"):
+        for path in ("/cve", "/cve/CVE-2021-44228", "/cve/watches"):
             assert (await campus.http.get(path, headers=HTML)).status_code == 404
 
 
