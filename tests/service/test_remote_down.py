@@ -71,6 +71,8 @@ async def test_a_remote_that_is_down_at_start_is_opened_when_it_answers(tmp_path
     port = free_port()
     with serving(tmp_path, OTHERS + CONFIG.format(port=port)) as campus:
         assert asked(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
+        assert asked(f"{campus.url}/tides/mcp/server-card").status_code == 503
+        assert "tides" not in asked(f"{campus.url}/llms.txt").text
         for path in ("/v1/tide?port=Brest", "/v1/tides/anything", "/v1/tides"):
             answer = asked(campus.url + path)
             assert (answer.status_code, answer.json()["code"]) == (503, "upstream_unavailable"), path
@@ -92,6 +94,9 @@ async def test_a_remote_that_is_down_at_start_is_opened_when_it_answers(tmp_path
             assert [one["name"] for one in listed] == ["gateway", "tides"]
             assert "/v1/tide" in asked(f"{campus.url}/tides/openapi.json").json()["paths"]
             assert "/v1/tide" in asked(f"{campus.url}/v1/openapi.json").json()["paths"]
+            assert asked(f"{campus.url}/tides/mcp/server-card").json()["remotes"][0]["url"] == f"{campus.url}/tides/mcp"
+            for document in ("llms.txt", "connect", ".well-known/ai-catalog.json"):
+                assert f"{campus.url}/tides/mcp" in asked(f"{campus.url}/{document}").text
             assert asked(f"{campus.url}/v1/tides").json()["ok"]
             until(lambda: findings(campus) == [], campus)  # findings are cached for a second
 
