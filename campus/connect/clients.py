@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+import anyio
 import httpx
-from anyio import CapacityLimiter
 from mcp.shared.auth import InvalidRedirectUriError, OAuthClientInformationFull
 from pydantic import AnyUrl, BaseModel, Field, ValidationError
 
@@ -33,6 +33,8 @@ DOCUMENT_SECONDS, FAILURE_SECONDS = 600.0, 30.0
 """How long a client's document is used, and how long it is not asked for again after it could not be read."""
 FETCH_SECONDS = 5.0
 FETCHES = 8
+WAIT_SECONDS = 10.0
+"""How long a document waits for its turn to be fetched."""
 MOST_DOCUMENTS = 256
 
 
@@ -144,7 +146,7 @@ class ClientDocuments:
         self._web = web.apart(lookups=FETCHES).within(FETCH_SECONDS)
         self._elapsed = elapsed
         self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._fetches = CapacityLimiter(FETCHES)
+        self._fetches = anyio.Semaphore(FETCHES)
 
     def is_known(self, url: str) -> bool:
         """Whether the document need not be fetched."""
@@ -154,8 +156,15 @@ class ClientDocuments:
     async def client(self, url: str) -> Client:
         """The client whose id is this URL. Raises ClientRefused."""
         if not self.is_known(url):
-            async with self._fetches:
+            try:
+                with anyio.fail_after(WAIT_SECONDS):
+                    await self._fetches.acquire()
+            except TimeoutError:
+                raise ClientRefused("too many documents of clients are being fetched; try again in a minute") from None
+            try:
                 self._keep(url, await self._fetched(url))
+            finally:
+                self._fetches.release()
         found = self._known[url]
         if found.client is None:
             raise ClientRefused(found.refusal)

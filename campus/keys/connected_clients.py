@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import anyio
 from sqlmodel import col, delete, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -27,6 +28,8 @@ RETRY_TIME = timedelta(minutes=2)
 REUSE_NOTICED = timedelta(days=7)
 """How long a used refresh token is kept, so that a later use ends the client."""
 KEPT_AFTER_END = timedelta(days=1)
+READINGS = 2
+"""Statements that look codes and refresh tokens up at once: strangers may send any number of them."""
 CLIENTS_PER_KEY = 20
 TOKENS_PER_CLIENT = 100
 log = logging.getLogger(__name__)
@@ -84,6 +87,7 @@ class ConnectedClients:
         self._entropy = entropy
         self.tokens = tokens
         self._secret: str | None = None
+        self._readings = anyio.Semaphore(READINGS)
 
     async def secret(self) -> str:
         """The secret by which client ids and requests are recognised as this campus's own."""
@@ -122,7 +126,7 @@ class ConnectedClients:
         """What a code or a refresh token was issued for, also if it was used; None for one that is unknown."""
         if not is_client_token(token):
             return None
-        async with self._storage.read() as session:
+        async with self._readings, self._storage.read() as session:
             found = await _with_client(session, token, kind)
         if found is None:
             return None

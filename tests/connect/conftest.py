@@ -1,6 +1,8 @@
 """A campus with [connect] on: two buildings with keys of their own and the gateway; and a client that connects to them."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Literal
 
 import httpx
 import pytest
@@ -27,19 +29,26 @@ def make_lock() -> Building:
     return Building(mcp)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def anyio_backend() -> Literal["asyncio"]:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
 def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def campus(clock: Clock) -> AsyncIterator[TestCampus]:
+    """One for all tests of a module, each of which has keys of its own."""
     async with open_campus(harbour=make_harbour(), lock=make_lock(), gateway=gateway, clock=clock, tables=CONNECT) as opened:
         yield opened
 
 
 @pytest.fixture
-async def app(campus: TestCampus) -> AsyncIterator[ChatApp]:
-    """A client of the lock."""
+async def app(campus: TestCampus, clock: Clock) -> AsyncIterator[ChatApp]:
+    """A client of the lock, whose user tried no key in the last minute."""
+    clock.move(timedelta(minutes=1))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(campus.app), base_url=ORIGIN) as http:
         yield ChatApp(http)
