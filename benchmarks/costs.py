@@ -55,7 +55,7 @@ def refresh_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
 
 
 def growth_of_a_day(folder: Path, feeds: Feeds) -> float:
-    """By how many kB a second list makes the database larger for good: free pages, and what is kept for 30 days, are left out.
+    """By how many kB a second list makes the database larger for good: free space in pages, and what is kept for 30 days, are left out.
 
     Its EPSS has a seventh of what changed in a real week.
     """
@@ -69,10 +69,9 @@ def growth_of_a_day(folder: Path, feeds: Feeds) -> float:
         config.write_text(newest.replace(addressed, epss.as_uri()))
         run_campus("run", "cve.refresh", "--day", str(day), "--config", config)
         with closing(sqlite3.connect(folder / "data" / "cve.db")) as database:
-            database.execute("VACUUM")
-            [[pages, size]] = database.execute("SELECT page_count, page_size FROM pragma_page_count, pragma_page_size")
+            [[used]] = database.execute("SELECT sum(payload) FROM dbstat")
             [[kept_a_month]] = database.execute("SELECT sum(length(numbers)) FROM ranking_order")
-        sizes.append((pages * size - kept_a_month) / 1000)
+        sizes.append((used - kept_a_month) / 1000)
     return sizes[1] - sizes[0]
 
 

@@ -90,7 +90,7 @@ class CveHistory(Answer):
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">'
             f'<title>{escape(title)}</title><g fill="#7a8490" font-family="sans-serif" font-size="11">{labels}</g>'
             f'<path d="M0 {BOTTOM}H{WIDTH}" stroke="#7a8490" stroke-width="0.5"/>'
-            f'<g fill="none" stroke="#3d8bd9" stroke-width="1.6" stroke-linejoin="round">{lines}</g></svg>'
+            f'<g fill="none" stroke="#3d8bd9" stroke-width="1.6" stroke-linejoin="round" stroke-linecap="round">{lines}</g></svg>'
         )
 
     def _daily(self) -> Iterator[tuple[date, EpssPoint | None]]:
@@ -132,8 +132,9 @@ def history_of(
         raise Problem(422, "invalid_window", f"from is {first} and to is {last}: from must not be after to")
     shown = [one for one in points if (first is None or one.day >= first) and (last is None or one.day <= last)]
     if not shown:
-        detail = f"there is no EPSS from {first or points[0].day} to {last or points[-1].day}"
-        raise Problem(404, "no_data_for_date", f"{detail}; the stored days are from {points[0].day} to {points[-1].day}")
+        wanted = f"{f' from {first} on' if first else ''}{f' until {last}' if last else ''}"
+        stored = f"there is EPSS from {points[0].day} to {points[-1].day}, not on every day"
+        raise Problem(404, "no_data_for_date", f"no EPSS is stored{wanted}; {stored}")
     events = kev_events(edition, cve_id, flips)
     if not events and all(one.epss is None for one in points):
         since = f"EPSS has not scored {cve_id} since {points[0].day}, the first day that is stored, and KEV has never listed it"

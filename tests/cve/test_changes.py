@@ -1,11 +1,15 @@
 """What changed between two days' lists: counts, the changes with their reasons, and windows that cannot be compared."""
 
+import json
+import zlib
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
 from sqlmodel import col, delete
 
+from buildings.cve.archive import load_leading
+from buildings.cve.arguments import number_of, spelled
 from buildings.cve.tables import EditionSet
 from campus.testing import Clock
 
@@ -113,6 +117,29 @@ async def test_who_is_overtaken_is_told_so(publisher, open_test_campus, make) ->
         assert [one["reasons"] for one in found["entered"]] == [["listed"]]
         assert [(one["cve_id"], one["rank_after"], one["reasons"]) for one in found["left"]] == [("CVE-2021-1024", 26, ["overtaken"])]
         assert {tuple(one["reasons"]) for one in found["moved"]} == {("overtaken",)}
+
+
+async def test_archives_in_older_forms_are_compared_alike(publisher, open_test_campus, make) -> None:
+    clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        for day, listed in ((21, 1200), (22, 1210)):
+            publisher.put(KEV, make.kev_catalog(make.listings(listed)[3:], released=f"2026-08-{day}T17:00:00.000Z"))
+            publisher.put(EPSS, make.epss_file(make.many_scores(2000), scored=f"2026-08-{day}T12:00:00Z"))
+            await campus.run("refresh", accept=True)
+            clock.move(timedelta(days=1))
+        found = (await campus.call("brief_changes", key="cve")).data
+        assert found["entered"]
+        storage, state = campus.site.storage, campus.site.state
+        (ranks, _), whole = await load_leading(storage, date(2026, 8, 22)), state.edition.ranked
+        numbers = sorted(map(number_of, ranks))
+        assert [ranks[spelled(number)].rank for number in numbers] == whole.only(numbers).ranks.tolist()
+        leading = whole.only(numbers)
+        columns = [], leading.epss.tolist(), leading.percentiles.tolist(), leading.ranks.tolist()
+        for older in (json.dumps(columns).encode(), leading.pack()):
+            async with storage.write() as session:
+                (await session.get(EditionSet, (date(2026, 8, 22), 1))).ranked = zlib.compress(older)
+            state.comparisons.clear()
+            assert (await campus.call("brief_changes", key="cve")).data == found
 
 
 async def test_a_day_whose_ranked_set_was_lost_is_refused_and_costs_nothing(publisher, open_test_campus, make) -> None:

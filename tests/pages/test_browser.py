@@ -137,7 +137,8 @@ def test_hostile_names_texts_and_capsules_execute_nothing_and_break_no_layout(br
             assert answer.status_code == 200, answer.text
             monitors.append(answer.json()["monitor_id"])
             httpx.post(answer.json()["beat_url"], json={"capsule": {text: [text]}}).raise_for_status()
-        paths = ["/", "/docs/api", "/tools/harbour/find", "/recorder", "/cve", "/keys", *(f"/recorder/{one}" for one in monitors)]
+        paths = ["/", "/docs/api", "/tools/harbour/find", "/recorder", "/keys", *(f"/recorder/{one}" for one in monitors)]
+        paths += ["/cve", "/cve/CVE-2021-44228", "/cve/next", "/cve/report", "/cve/methodology"]
         for width in (NARROW, WIDE):
             page.set_viewport_size(width)  # type: ignore[arg-type]
             for path in paths:
