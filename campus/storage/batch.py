@@ -102,12 +102,17 @@ class Batch(Generic[T, R]):
     async def _write_groups(self) -> None:
         try:
             with anyio.CancelScope(shield=True):
+                written = 0
                 while not self._closed or self._groups[0].items:
                     await self._wake.wait()
-                    await anyio.lowlevel.checkpoint()  # tasks that are about to put come first: larger groups cost a tenth less per item
+                    if written > 1:
+                        # tasks that are about to put come first: larger groups cost a tenth less per item; a lone caller need not wait
+                        await anyio.lowlevel.checkpoint()
                     if self._groups[0].items:
                         async with self._lock:
-                            await self._write(self._next_group())
+                            group = self._next_group()
+                            await self._write(group)
+                            written = len(group.items)
         finally:  # also when cancelled from outside, as at the end of the event loop: every awaiter gets a result
             self._closed = True
             for group in self._groups:

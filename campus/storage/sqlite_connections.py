@@ -77,7 +77,7 @@ class TransactionThread:
         self._thread: Thread | None = None
         self._connection: Connection | None = None
 
-    async def run(self, work: Callable[[Connection], R]) -> R:
+    async def run(self, work: Callable[[Connection], R]) -> R:  # type: ignore[return]  # the scope swallows nothing: it is not cancelled
         """Run work in one transaction; a cancellation waits for its end."""
         if self._thread is None:
             self._thread = Thread(target=self._run_all, name="transactions", daemon=True)
@@ -86,8 +86,7 @@ class TransactionThread:
         future: asyncio.Future[R] = loop.create_future()
         self._queue.put(partial(self._run_one, work, loop, future))
         with anyio.CancelScope(shield=True):
-            await asyncio.wait((future,))
-        return future.result()
+            return await future
 
     def close(self) -> None:
         """End the thread after what was handed to it, and close the connection. Blocks."""
