@@ -13,9 +13,7 @@ from typing import Any
 
 import anyio
 import httpx
-from starlette.types import ASGIApp
 
-from campus.addresses import Listen
 from campus.catalog.loader import Installed, LoadedBuilding, error_with_place, installed_buildings
 from campus.catalog.plan import Plan, make_plan
 from campus.catalog.server import OpenBuilding
@@ -25,7 +23,6 @@ from campus.core import Core, open_core, utc_now
 from campus.directory import Directory
 from campus.errors import CampusError, JobFailed, LoadError
 from campus.http.health import Health
-from campus.http.service_routes import admin_app
 from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task, run_in_process
 from campus.jobs.run import SharedJobStore
 from campus.keys.keyring import BuildingKeys, KeyRing
@@ -41,7 +38,6 @@ from campus.storage.migrations import missing_from
 
 log = logging.getLogger(__name__)
 
-LOOPBACK = Listen("localhost", 0)
 LAST_USE_FLUSH = timedelta(seconds=60)
 
 
@@ -242,12 +238,6 @@ async def _state_of(loaded: LoadedBuilding, site: Site[Any, Any], stack: AsyncEx
         raise
     except Exception as error:  # an author's code may raise anything; the error names the building
         raise LoadError(f"building {loaded.name!r} cannot make its state: {error_with_place(error)}") from error
-
-
-def open_admin(campus: Campus) -> ASGIApp:
-    """The ASGI app of the operator's listener, which shows metrics and readiness."""
-    server = campus.plan.config.server
-    return admin_app(campus.counters, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=server.trusted_proxies)
 
 
 @dataclass(frozen=True)

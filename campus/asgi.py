@@ -1,9 +1,10 @@
 """The ASGI app of a campus: every building's MCP endpoint, its tools' HTTP routes, the pages, and buildings that join later."""
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -16,6 +17,7 @@ from mcp import MCPError
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from campus.addresses import Listen
 from campus.alerts import TokenBuckets
 from campus.app import Campus
 from campus.catalog.loader import LoadedBuilding, RemoteServer
@@ -27,7 +29,7 @@ from campus.discovery.routes import LINKS, discovery_entries
 from campus.errors import EXPLAINED_AT, CampusError, Unreachable, upstream_unavailable
 from campus.http.documents import FIVE_MINUTES, Document
 from campus.http.edge import Edge, Router
-from campus.http.service_routes import own_routes, page_entry, pages_app
+from campus.http.service_routes import admin_app, own_routes, page_entry, pages_app
 from campus.layout.renderer import Link
 from campus.pages.keys import ATTEMPTS_PER_MINUTE, SignInLimit
 from campus.pages.routes import own_entries
@@ -39,6 +41,7 @@ from campus.paywall.mcp_payments import PaidCalls
 from campus.paywall.payment_gate import PaymentGate
 from twins import ArgumentChecker, DirectMcp, Operation, RouteTable, Twins, serve_schemas
 
+LOOPBACK = Listen("localhost", 0)
 START, API, KEYS = "/", "/docs/api", "/keys"
 TOOLS = "/v1/"
 """Below it are the tools' routes; pages there share their table, so that one path can have a page's methods and a tool's."""
@@ -71,9 +74,22 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
                     more_urls=[own_url] if own_url else (),
                     port=server.port,
                     probes=campus.health.probes,
+                    problem_page=campus.layout.problem_page,
                     trusted_proxies=server.trusted_proxies,
                 )
                 tasks.cancel_scope.cancel()
+
+
+def open_admin(campus: Campus) -> ASGIApp:
+    """The ASGI app of the operator's listener: metrics, readiness, and with CAMPUS_OPERATOR_PASSWORD the operator's pages."""
+    server, password = campus.plan.config.server, campus.plan.config.operator_password
+    served = partial(admin_app, campus.counters, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=server.trusted_proxies)
+    if password is None:
+        return served()
+    from campus.operator.routes import operators_pages  # 50 ms, spared where nobody can sign in
+
+    layout, pages = operators_pages(campus, password)
+    return served(pages=pages, problem_page=layout.problem_page)
 
 
 class Endpoints:
@@ -91,6 +107,7 @@ class Endpoints:
         self._servers: dict[str, ASGIApp] = {}
         self._twins: dict[str, Twins] = {}
         self._table = RouteTable()
+        self._tool_pages: Mapping[str, str] = {}
         self._router: Router | None = None
         self._growing = anyio.Lock()
 
@@ -132,9 +149,10 @@ class Endpoints:
         entries = [page_entry(page, self._campus.sites[name], layout, self._visitors) for name, page in pages]
         beside_tools = RouteTable(entry for entry in entries if entry.path.startswith(TOOLS))
         table = self._table = RouteTable.merged([*(self._twins[one.name].table for one in plan.opened), beside_tools])
+        self._tool_pages = {its.path: f"/tools/{one.name}/{its.name}" for one in plan.opened for its in one.operations.values()}
         absent = [route for one in plan.closed for route in absent_routes(one, documents=plan.config.server.openapi)]
         exposed = [route for one in plan.opened if "routes" in one.loaded.table.expose for route in custom_routes(one.loaded.server)]
-        own = pages_app([*absent, *own_routes(plan.directory, plan.problems, layout), *exposed], plan.directory, layout)
+        own = pages_app([*absent, *own_routes(plan.directory, plan.problems, layout), *exposed], plan.directory)
         documents = [Document.json(document, cache=FIVE_MINUTES).route(path) for path, document in plan.documents.items()]
         documents += discovery_entries(plan, now=self._campus.core.now)
         layout.links = LINKS
@@ -151,11 +169,17 @@ class Endpoints:
         )
         connect = self.connect.routes(plan, self._servers) if self.connect else ()
         people = RouteTable([*documents, *of_people, *own_pages, *connect], problem_types=EXPLAINED_AT)
+        layout.tool_page = self._tool_page
         layout.navigation = [Link(API, "Tools"), *(Link(page.path, page.label) for _, page in pages if page.label), Link(KEYS, "Keys")]
         if self._router is None:
             self._router = Router(table, dict(self._servers), people, own)
         self._router.replace(table, dict(self._servers), people, own)
         return self._router
+
+    def _tool_page(self, path: str) -> str | None:
+        """The page of the tool whose HTTP route has this path."""
+        found = self._table.find(path)
+        return self._tool_pages.get(found[0].path) if found else None
 
     async def follow(self, loaded: LoadedBuilding, remote: RemoteServer) -> None:
         """Open a closed building as soon as its server answers, then watch the server, until cancelled."""

@@ -139,6 +139,8 @@ class Building:
     `problems` explains the problem codes that its tools raise, `{code: text}`; served at /errors/<code>.
     `highlight` is what the start page shows of it: `async def top_three(site)` returns `site.part("top_three.html", …)`.
     `tags` are up to five words by which catalogs of paid tools list it.
+    `outbox` is its campus.alerts.Outbox, whose deliveries the operator's pages show.
+    `facts` says for the operator how it is doing: `async def facts(site)` returns texts by name, such as {"KEV": "1,463 entries"}.
     `usage` says for /keys what a key uses of it: `async def monitors_used(site, key)` returns a few words, such as "3 of 20 monitors".
     """
 
@@ -155,6 +157,8 @@ class Building:
     highlight: Callable[..., Awaitable[str]] | None = None
     usage: Callable[..., Awaitable[str]] | None = None
     tags: Sequence[str] = ()
+    outbox: Any = None
+    facts: Callable[..., Awaitable[Mapping[str, str]]] | None = None
 
     def __post_init__(self) -> None:
         for name, kind in (("jobs", Job), ("services", Service), ("pages", Page), ("checks", Check)):

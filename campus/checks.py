@@ -10,7 +10,7 @@ import anyio
 from campus.addresses import is_loopback
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
-from campus.config import ServerTable
+from campus.config import OPERATOR_PASSWORD, Config
 from campus.config_tables import WebTable
 from campus.errors import CampusError
 from campus.jobs import Scheduler, ServiceRunner
@@ -55,7 +55,7 @@ async def campus_findings(plan: Plan, databases: Databases, mail: Mail | None, p
     """The findings of `campus check` outside of the buildings, by table of campus.toml. Mail and payments are always listed."""
     found: Findings = {
         "[storage]": databases.findings(),
-        "[server]": server_findings(plan.config.server),
+        "[server]": server_findings(plan.config),
         "[products]": product_findings(plan, takes_payments=payments is not None),
         "[web]": web_findings(plan.config.web),
     }
@@ -65,13 +65,16 @@ async def campus_findings(plan: Plan, databases: Databases, mail: Mail | None, p
     return asked | {table: sentences for table, sentences in found.items() if sentences}
 
 
-def server_findings(server: ServerTable) -> Sequence[str]:
+def server_findings(config: Config) -> Sequence[str]:
     """Settings in [server] that are dangerous or have no effect."""
-    found = []
+    server, found = config.server, []
     if server.public_url is None and not is_loopback(server.host):
         found.append(f"callers from elsewhere are refused by their Host header; set public_url, since host is {server.host}")
     if server.admin and not is_loopback(server.admin.host):
-        found.append(f"admin = {str(server.admin)!r} has no login, and other machines may reach it; keep it behind a firewall")
+        risk = "has no encryption, and no login for metrics; other machines may reach it: keep it behind a firewall"
+        found.append(f"admin = {str(server.admin)!r} {risk}")
+    if server.admin is None and config.operator_password is not None:
+        found.append(f"{OPERATOR_PASSWORD} has no effect: the operator's pages are on the listener admin, which is off; set admin")
     if every := [one for one in server.trusted_proxies if one.endswith("/0")]:
         found.append(f"trusted_proxies has {every[0]}: every caller may claim any address; name your proxies only")
     return found

@@ -38,6 +38,8 @@ from campus.pricing import Price, read_access
 
 NAME = r"^[a-z][a-z0-9_]*$"
 RPC_URL = "CAMPUS_PAYMENTS_RPC_URL"
+OPERATOR_PASSWORD = "CAMPUS_OPERATOR_PASSWORD"  # noqa: S105  # the variable's name, not a password
+SHORTEST_PASSWORD = 12
 FACILITATOR_TOKEN = "CAMPUS_PAYMENTS_FACILITATOR_TOKEN"  # noqa: S105  # the variable's name, not a token
 Exposed = Literal["resources", "prompts", "routes"]
 Grant = Literal["keys"]
@@ -215,6 +217,18 @@ class Config(Table):
         return None if self.connect is None else self.connect.url or f"{self.url}/connect"
 
     @property
+    def operator_password(self) -> str | None:
+        """CAMPUS_OPERATOR_PASSWORD, which opens the operator's pages; without it there are none. ConfigError if it is too short."""
+        password = self.secrets.get(OPERATOR_PASSWORD)
+        if password is None or not password.get_secret_value():
+            return None
+        if (length := len(password.get_secret_value())) < SHORTEST_PASSWORD:
+            raise ConfigError(
+                f"{OPERATOR_PASSWORD} has {length} characters; use {SHORTEST_PASSWORD} or more, such as those of openssl rand -base64 18"
+            )
+        return password.get_secret_value()
+
+    @property
     def facilitator_token(self) -> str | None:
         """CAMPUS_PAYMENTS_FACILITATOR_TOKEN, which the facilitator gets as a bearer token."""
         token = self.secrets.get(FACILITATOR_TOKEN)
@@ -252,9 +266,11 @@ def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     if RPC_URL in secrets and isinstance(payments := data.get("payments"), dict):
         payments["rpc_url"] = secrets[RPC_URL].get_secret_value()
     try:
-        return Config.model_validate({**data, "folder": path.resolve().parent, "secrets": secrets})
+        config = Config.model_validate({**data, "folder": path.resolve().parent, "secrets": secrets})
     except ValidationError as error:
         raise ConfigError(f"{path}: {explain(error, Config)}") from None
+    _ = config.operator_password  # a short one is refused before anything is opened
+    return config
 
 
 def explain(error: ValidationError, model: type[BaseModel], *, under: tuple[str, ...] = ()) -> str:

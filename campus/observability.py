@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
+from math import inf
 from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
@@ -121,6 +122,12 @@ class EventLoopLag:
         """Count one wake-up."""
         self._counts[bisect_left(LAG_BOUNDS, seconds)] += 1
         self._sum += seconds
+
+    def quantile(self, share: float) -> float | None:
+        """The bound, in seconds, below which this share of the wake-ups was late: infinite above the last; None before the first."""
+        total = sum(self._counts)
+        reached = (bound for bound, count in zip((*LAG_BOUNDS, inf), accumulate(self._counts), strict=True) if count >= share * total)
+        return next(reached) if total else None
 
     def collect(self) -> Iterator[Any]:
         """Called by the Prometheus library."""

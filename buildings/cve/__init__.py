@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from buildings.cve.arguments import PROBLEMS
 from buildings.cve.checks import (
+    feed_facts,
     feeds_are_reachable,
     list_is_fresh,
     news_are_delivered,
@@ -60,4 +61,6 @@ building = Building(
     highlight=top_three,
     usage=watches_used,
     tags=("cve", "vulnerabilities", "kev", "epss", "security"),
+    outbox=OUTBOX,
+    facts=feed_facts,
 )

@@ -1,4 +1,4 @@
-"""The checks of the CVE building: the list is fresh, feeds and watches' targets can be reached, and what is stored is consistent."""
+"""The checks of the CVE building: the list is fresh, feeds and targets can be reached, what is stored adds up; and facts of feeds."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -38,6 +38,22 @@ async def list_is_fresh(site: CveSite) -> Sequence[str]:
     if days > MAX_LIST_AGE_DAYS:
         found.insert(0, f"the list is of {edition.day}, {days} days ago; run the job cve.refresh")
     return found
+
+
+async def feed_facts(site: CveSite) -> Mapping[str, str]:
+    """The list that is served and the feeds that it was made from, in words for the operator."""
+    edition, progress = site.state.edition, await load_progress(site.storage)
+    if edition is None:
+        return {"list": "none yet"}
+    issues, position = edition.facts.issues, progress.position
+    reading = f", {position.start:,} of {position.total:,} read" if position and position.phase != "changes" and position.total else ""
+    held = f"; held because {issues.kev_held_because}" if issues.kev_held_because else ""
+    return {
+        "list": f"{'the sample' if edition.is_sample else edition.day}, made {edition.made_at:%Y-%m-%d %H:%M} UTC",
+        "KEV": f"issued {issues.kev.issued:%Y-%m-%d %H:%M} UTC, {len(edition.facts.kev):,} entries{held}",
+        "EPSS": f"issued {issues.epss.issued:%Y-%m-%d %H:%M} UTC, {len(edition.ranked):,} CVEs ranked",
+        "NVD": f"{progress.entries:,} records{reading}",
+    }
 
 
 async def nvd_was_read(site: CveSite) -> Sequence[str]:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from buildings.recorder.fleet import badge
 from buildings.recorder.hooks import hook
 from buildings.recorder.jobs import follow_keys, tidy
-from buildings.recorder.pages import FLEET, act, events, fleet, monitor, monitors_used
+from buildings.recorder.pages import FLEET, act, events, fleet, monitor, monitor_facts, monitors_used
 from buildings.recorder.problems import PROBLEMS
 from buildings.recorder.runtime import clock_is_steady, open_runtime, outbox_adds_up, targets_are_reached, watch, watches
 from buildings.recorder.server import mcp
@@ -37,4 +37,6 @@ building = Building(
     problems=PROBLEMS,
     usage=monitors_used,
     tags=("monitoring", "heartbeat", "dead man switch", "agents", "alerts"),
+    outbox=OUTBOX,
+    facts=monitor_facts,
 )

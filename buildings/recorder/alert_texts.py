@@ -16,7 +16,9 @@ from campus.alerts import CONFIRM, AlertContents, AlertText, Content, Question
 
 WATCHED_AFTER_EXPIRY = timedelta(days=7)
 """How long the monitors of an expired key still send alerts to webhooks."""
-EventType = Literal["monitor.dead", "monitor.failed", "monitor.recovered", "monitor.expiring", "recorder.blind", "monitor.digest"]
+EventType = Literal[
+    "monitor.dead", "monitor.failed", "monitor.recovered", "monitor.expiring", "monitor.test", "recorder.blind", "monitor.digest"
+]
 PREVIEWED_BYTES = 1_000
 """How much of a capsule is read for its preview."""
 SEVERITIES: dict[str, Literal["problem", "recovery"]] = {
@@ -71,12 +73,13 @@ class Event(Part):
 
     type: EventType = Field(
         description="monitor.dead: the deadline passed. monitor.failed: a beat reported a failure. monitor.recovered: beats arrive again."
-        " monitor.expiring: a monitor without a key had no beat for a month and will be deleted. recorder.blind: see `since` and `until`."
+        " monitor.expiring: a monitor without a key had no beat for a month and will be deleted. monitor.test: somebody asked for a test"
+        " alert, and nothing happened. recorder.blind: see `since` and `until`."
     )
     timestamp: datetime = Field(description="When the recorder noticed it (UTC).")
     monitor: MonitorPart | None = Field(description="The monitor; null for recorder.blind.")
     state: Literal["alive", "dead"] | None = Field(description="The new state of the monitor; null if it did not change.")
-    reason: str = Field(description="timeout; fail or an exit code; beat or takeover; silent; for recorder.blind, why it was down.")
+    reason: str = Field(description="timeout; fail or an exit code; beat or takeover; silent; test; for recorder.blind, why it was down.")
     since: datetime = Field(description="When the downtime began (UTC): the deadline that passed, or the beat that reported the failure.")
     until: datetime | None = Field(description="When the downtime ended (UTC); null while it lasts.")
     downtime_seconds: float | None = Field(description="Duration of the downtime; null while it lasts.")
@@ -101,6 +104,7 @@ TYPES: dict[str, EventType] = {
     "failed": "monitor.failed",
     "recovered": "monitor.recovered",
     "expiring": "monitor.expiring",
+    "test": "monitor.test",
     "blind": "recorder.blind",
 }
 
@@ -134,6 +138,8 @@ def notice_of(alert: MonitorAlert) -> str | None:
         return "Beats that were sent in this time may be lost. Deadlines were extended, so that no monitor is reported dead because of it."
     if alert.kind == "expiring":
         return "It will be deleted tomorrow: no key owns it, and no beat came for 30 days after its deadline. Send a heartbeat to keep it."
+    if alert.kind == "test":
+        return "This is a test, sent on request: nothing happened, and the monitor's state is unchanged. Alerts reach you here."
     if alert.key_ends_at is None or alert.at < alert.key_ends_at:
         return None
     end = alert.key_ends_at + WATCHED_AFTER_EXPIRY
@@ -215,6 +221,8 @@ def headline(event: Event) -> str:
             return f"{name} has recovered after {span(event.downtime_seconds or 0)}: {how}"
         case "monitor.expiring":
             return f"{name} will be deleted: no beat since its deadline, {moment(event.since)}"
+        case "monitor.test":
+            return f"Test alert of {name}: nothing happened"
         case _:
             return f"The monitor service itself was down from {moment(event.since)} to {moment(event.until or event.since)}"
 

@@ -2,18 +2,22 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, insert, literal, select
+from sqlalchemy import Connection, Row, insert, literal, select
 
-from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, MONITORS, OUTBOX, TARGETS
+from buildings.recorder.problems import earlier_test_waits
+from buildings.recorder.tables import ALERTS, DELIVERIES, MONITOR_TARGETS, MONITORS, OUTBOX, TARGETS
 from campus import Moment, among
+
+TEST = "test"
+"""The kind of an alert that was asked for: nothing happened."""
 
 
 class Notice(NamedTuple):
     """An alert to each of `targets`, or to the monitor's own targets if None. `since` is when the downtime began, `until` when it ended.
 
-    `kind` is a state_machine.Kind, `expiring` for a monitor that will be deleted, or `blind` for an outage of the recorder itself.
+    `kind` is a state_machine.Kind, `expiring` for a monitor that will be deleted, `test`, or `blind` for an outage of the recorder.
     """
 
     monitor_id: str | None
@@ -50,6 +54,23 @@ def targets_of(connection: Connection, monitor_ids: Collection[str]) -> Mapping[
     for monitor_id, target_id in connection.execute(chosen):
         found.setdefault(monitor_id, []).append(target_id)
     return found
+
+
+def raise_test(connection: Connection, row: Row[Any], *, now: datetime) -> int:
+    """Store a test alert to each target of a monitor; returns how many. Problem 409 while an earlier test alert waits for one of them."""
+    waiting = select(ALERTS.c.id).where(ALERTS.c.monitor_id == row.id, ALERTS.c.kind == TEST).limit(1)
+    if connection.scalar(waiting) is not None:
+        raise earlier_test_waits()
+    raise_alerts(connection, [Notice(row.id, row.epoch, TEST, now, now, None, TEST, row.last_beat_at)], now=now)
+    return len(targets_of(connection, [row.id])[row.id])
+
+
+def delivered_to(connection: Connection, monitor_id: str, *, limit: int) -> Sequence[Row[Any]]:
+    """The latest alerts of a monitor that were delivered, with the kind and address of their targets, the latest first."""
+    joined = DELIVERIES.join(TARGETS, TARGETS.c.id == DELIVERIES.c.target_id)
+    shown = select(DELIVERIES, TARGETS.c.kind.label("channel"), TARGETS.c.address).select_from(joined)
+    mine = shown.where(DELIVERIES.c.monitor_id == monitor_id).order_by(DELIVERIES.c.delivered_at.desc(), DELIVERIES.c.id.desc())
+    return connection.execute(mine.limit(limit)).all()
 
 
 def raise_deaths(connection: Connection, ids: Sequence[str], *, now: datetime) -> None:

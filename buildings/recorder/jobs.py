@@ -12,7 +12,7 @@ from buildings.recorder.alerts import Notice, raise_alerts
 from buildings.recorder.monitors import apply_key_event, delete_all
 from buildings.recorder.registration import ANSWER_RETENTION
 from buildings.recorder.runtime import RecorderSite
-from buildings.recorder.tables import ALERTS, MONITORS, OWNERS, REPLIES, TARGETS
+from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS, OWNERS, REPLIES, TARGETS
 from campus import among, in_snapshot, in_transaction
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ INACTIVE_AFTER = timedelta(days=30)
 NOTICE_BEFORE_DELETION = timedelta(hours=20)
 """The least time from the notice to the deletion, so that the next day's job deletes."""
 ALERT_RETENTION = timedelta(days=30)
-"""How long an undelivered alert is stored."""
+"""How long an alert is stored: undelivered, and for the timeline after it was delivered."""
 MONITORS_PER_TRANSACTION = 200
 
 
@@ -109,6 +109,7 @@ def _is_waiting() -> ColumnElement[bool]:
 def _delete_expired(connection: Connection, now: datetime) -> None:
     connection.execute(REPLIES.delete().where(REPLIES.c.at <= now - ANSWER_RETENTION))
     connection.execute(ALERTS.delete().where(ALERTS.c.at <= now - ALERT_RETENTION))
+    connection.execute(DELIVERIES.delete().where(DELIVERIES.c.delivered_at <= now - ALERT_RETENTION))
     used = select(TARGETS.c.owner).where(TARGETS.c.owner.is_not(None))
     connection.execute(
         OWNERS.delete().where(OWNERS.c.monitors == 0, OWNERS.c.lineage.not_in(used), OWNERS.c.asked_on < now.date().toordinal())

@@ -210,6 +210,14 @@ class Watched(Answer):
     deadline_at: datetime | None = Field(description="When it is reported dead if no beat arrives (UTC); null while it is paused.")
 
 
+class Tested(Answer):
+    """A test alert that is on its way."""
+
+    monitor_id: str = Field(description="Id of the monitor.")
+    targets: int = Field(description="Number of alert targets that it is sent to. Those that did not confirm receive nothing.")
+    note: str = Field(description="How to see whether it arrived.")
+
+
 class Deleted(Answer):
     """A deleted monitor."""
 

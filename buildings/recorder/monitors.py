@@ -11,7 +11,7 @@ from buildings.recorder.alerts import targets_of
 from buildings.recorder.credentials import NO_DIGEST, Credentials, digest_matches, digest_of
 from buildings.recorder.problems import monitor_not_found
 from buildings.recorder.state_machine import Change, Event, MonitorState, Schedule, apply_event
-from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
+from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
 
 
 def authorized_monitor(connection: Connection, credentials: Credentials, *, key_only: bool = False) -> Row[Any]:
@@ -51,10 +51,10 @@ def delete(connection: Connection, credentials: Credentials) -> None:
 
 
 def delete_all(connection: Connection, rows: Sequence[Row[Any]]) -> None:
-    """Delete monitors with their capsules, retired secrets, undelivered alerts, and targets that no other monitor uses."""
+    """Delete monitors with their capsules, retired secrets, alerts, and targets that no other monitor uses."""
     targets = targets_of(connection, [row.id for row in rows])
     for row in rows:
-        for table in (CAPSULES, RETIRED_SECRETS, ALERTS, MONITOR_TARGETS):
+        for table in (CAPSULES, RETIRED_SECRETS, ALERTS, DELIVERIES, MONITOR_TARGETS):
             connection.execute(table.delete().where(table.c.monitor_id == row.id))
         connection.execute(MONITORS.delete().where(MONITORS.c.id == row.id))
         if row.owner is not None:

@@ -3,24 +3,31 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from difflib import SequenceMatcher
+from functools import partial
 from itertools import takewhile
+from typing import Any, NamedTuple
 
 import anyio.to_thread
 from pydantic_core import to_json
-from sqlalchemy import select
+from sqlalchemy import Connection, Row, case, func, select
 
-from buildings.recorder.models import CapsuleAnswer, CapsuleView, Fleet, Registered, Taken
+from buildings.recorder.alerts import delivered_to
+from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entry, Fleet, Registered, Taken
 from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
-from buildings.recorder.tables import OWNERS
+from buildings.recorder.state_machine import DOWN
+from buildings.recorder.tables import MONITORS, OWNERS
 from campus import Key, Problem, Request, Response, in_snapshot, pretty_json
+from campus.alerts import masked_address
 
 FLEET = "/recorder"
 ACTIONS: Mapping[str, str] = {
     "pause": "pause_monitor",
     "resume": "resume_monitor",
     "takeover": "takeover",
+    "test": "send_test_alert",
     "delete": "delete_monitor",
 }
 FIELDS = ("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email")
@@ -30,6 +37,14 @@ LONGEST_DIFFERENCE = 400
 """Lines of two capsules that are compared, from the first that differs; a comparison takes time by the square of their number."""
 CONTEXT = 3
 SEVERAL = 100
+SHOWN_ALERTS = 20
+ALERTS_IN_WORDS = {
+    "dead": "alert that it is dead",
+    "failed": "alert that it failed",
+    "recovered": "alert that it recovered",
+    "test": "test alert",
+    "blind": "alert about an outage of the recorder",
+}
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,14 @@ class Difference:
     before: CapsuleView
     after: CapsuleView
     lines: Sequence[tuple[str, str]]
+
+
+class Moment(NamedTuple):
+    """An entry of a monitor's timeline; `tone` is good, bad or quiet."""
+
+    at: datetime
+    tone: str
+    text: str
 
 
 async def fleet(request: Request, site: RecorderSite) -> Response:
@@ -100,7 +123,7 @@ async def monitor(request: Request, site: RecorderSite) -> Response:
 
 
 async def act(request: Request, site: RecorderSite) -> Response:
-    """A button of a monitor: pause, resume, take over, delete."""
+    """A button of a monitor: pause, resume, take over, send a test alert, delete."""
     monitor_id, action = request.path_params["monitor_id"], request.path_params["action"]
     tool = ACTIONS.get(action)
     if tool is None:
@@ -113,6 +136,8 @@ async def act(request: Request, site: RecorderSite) -> Response:
     if action == "takeover":
         made = Taken.model_validate(answer)
         return site.page("secret.html", request, data=made, title="Taken over", made=made, name=made.name)
+    if action == "test":
+        return Response(status_code=303, headers={"Location": f"{FLEET}/{monitor_id}?sent=test"})
     return Response(status_code=303, headers={"Location": FLEET if action == "delete" else f"{FLEET}/{monitor_id}"})
 
 
@@ -123,6 +148,7 @@ async def _monitor_page(request: Request, site: RecorderSite, refused: Problem |
         raise Problem(404, "monitor_not_found", "no monitor of your key has this id; see /recorder")
     capsules = await _capsules_of(request, site, monitor_id)
     texts, changes = await anyio.to_thread.run_sync(_compared, capsules)
+    delivered = await in_snapshot(site.storage, partial(delivered_to, monitor_id=monitor_id, limit=SHOWN_ALERTS))
     return site.page(
         "monitor.html",
         request,
@@ -132,8 +158,29 @@ async def _monitor_page(request: Request, site: RecorderSite, refused: Problem |
         seen=fingerprint_of(shown).hex(),
         capsules=list(zip(capsules, texts, strict=True)),
         differences=changes,
+        moments=timeline(entry, delivered),
+        is_sent=request.query_params.get("sent") == "test",
         refused=refused,
     )
+
+
+def timeline(entry: Entry, delivered: Sequence[Row[Any]]) -> list[Moment]:
+    """The last beats and the delivered alerts of a monitor, the latest first; its registration if no beat is left out."""
+    moments = [Moment(one.at, *_beat_in_words(one)) for one in entry.last_beats]
+    for one in delivered:
+        seconds, to = (one.delivered_at - one.at).total_seconds(), f"{one.channel} {masked_address(one.address)}"
+        what = ALERTS_IN_WORDS.get(one.kind, one.kind)
+        moments.append(Moment(one.delivered_at, "quiet", f"{what}: delivered to {to} after {max(seconds, 0):.1f} s ({one.message_id})"))
+    if entry.beats <= len(entry.last_beats):
+        moments.append(Moment(entry.registered_at, "quiet", "registered"))
+    return sorted(moments, key=lambda one: one.at, reverse=True)
+
+
+def _beat_in_words(beat: BeatView) -> tuple[str, str]:
+    """The tone of a beat, and what it reported."""
+    tone = "good" if beat.status in ("ok", 0) else "quiet" if beat.status == "start" else "bad"
+    words = {"ok": "beat", "start": "run started", "fail": "failure reported"}.get(str(beat.status), f"exit code {beat.status}")
+    return tone, words if beat.run_seconds is None else f"{words} after {beat.run_seconds:.1f} s"
 
 
 async def _fleet_of(request: Request, site: RecorderSite) -> Fleet:
@@ -212,3 +259,16 @@ async def monitors_used(site: RecorderSite, key: Key) -> str:
     chosen = select(OWNERS.c.monitors).where(OWNERS.c.lineage == key.lineage)
     count = await in_snapshot(site.storage, lambda connection: connection.scalar(chosen))
     return f"{count or 0} of {MONITORS_PER_KEY} monitors"
+
+
+async def monitor_facts(site: RecorderSite) -> Mapping[str, str]:
+    """How many monitors there are, how many belong to keys, and how many are dead, for the operator."""
+
+    def counted(connection: Connection) -> tuple[int, int, int]:
+        owned, down = MONITORS.c.owner.is_not(None), MONITORS.c.mode.in_(sorted(DOWN))
+        counts = select(func.count(), func.count(case((owned, 1))), func.count(case((down, 1)))).select_from(MONITORS)
+        number, of_keys, dead = connection.execute(counts).one()
+        return number, of_keys, dead
+
+    number, of_keys, dead = await in_snapshot(site.storage, counted)
+    return {"monitors": f"{number:,}, {of_keys:,} of them owned by keys, {dead:,} dead"}

@@ -1,7 +1,8 @@
 """The problems that the recorder returns: the meaning of each code, served at /errors/<code>, and the text of each problem."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from math import ceil
 
 from buildings.recorder.models import Beaten
 from campus import Problem, ProductEntry
@@ -15,6 +16,8 @@ PROBLEMS: Mapping[str, str] = {
     "stale_seq": "A capsule with a higher seq was stored before; this capsule was not stored.",
     "seq_reused": "A different capsule with this seq was stored before. Give each capsule a seq above the last one.",
     "not_dead": "Only a monitor whose state is dead can be taken over.",
+    "test_alert_waits": "The monitor's test alert before is not delivered yet. fleet_status says why.",
+    "too_many_test_alerts": "The monitor sent too many test alerts in a minute. Try again after the time in Retry-After.",
     "target_in_use": "Without a key, each alert target can have one monitor, and this target has one already.",
     "monitor_limit_reached": "The key, or without a key the address at this host, has the maximum number of monitors. Delete one first.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
@@ -117,6 +120,26 @@ def host_limit_reached(host: str, *, most: int) -> Problem:
         "monitor_limit_reached",
         f"your address has {most} monitors without a key that alert {host}, the maximum: delete one with its secret,"
         " or send a recorder key for 20 monitors",
+    )
+
+
+def earlier_test_waits() -> Problem:
+    """For a second test alert while the first one is not delivered."""
+    return Problem(
+        409,
+        "test_alert_waits",
+        "the test alert before is not delivered yet: nothing was sent. fleet_status says of each target why alerts do not reach it",
+    )
+
+
+def too_many_test_alerts(wait: timedelta, *, limit: int) -> Problem:
+    """For more test alerts of one monitor than are allowed in a minute."""
+    seconds = max(ceil(wait.total_seconds()), 1)
+    return Problem(
+        429,
+        "too_many_test_alerts",
+        f"a monitor sends at most {limit} test alerts a minute; try again in {seconds} s",
+        headers={"Retry-After": str(seconds)},
     )
 
 

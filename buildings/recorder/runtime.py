@@ -20,7 +20,7 @@ from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, SweepResult, last_tick, sweep_at_each
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OUTBOX
 from campus import Entropy, EventStreams, GuardedClient, Problem, Site, StorageUnavailable, in_snapshot, in_transaction, utc_text
-from campus.alerts import AlertLimits, Channel, Discord, Dispatcher, Email, RegistrationLimits, Webhook, open_dispatcher
+from campus.alerts import AlertLimits, Channel, Discord, Dispatcher, Email, RegistrationLimits, TokenBuckets, Webhook, open_dispatcher
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,7 @@ LONGEST_WAIT = 1.0
 """Most seconds between two sweeps, and between two readings of the outbox, which other processes change too."""
 SHORTEST_WAIT = 0.05
 """Fewest seconds between two sweeps, even if many deadlines pass one after the other."""
+TEST_ALERTS_PER_MINUTE = 3
 SWEEP_IS_LATE = timedelta(seconds=30)
 
 
@@ -36,7 +37,7 @@ class Runtime:
     """`beat` returns the outcome of a beat once it is on disk, `sweep` the outcome of a sweep. The database has one writer for both.
 
     `checks` is the client that checks webhooks at registration. It resolves names in its own threads, so that a name server that
-    does not answer delays no alerts. `streams` are the open event streams of each key.
+    does not answer delays no alerts. `streams` are the open event streams of each key, `test_alerts` the test alerts of each monitor.
     """
 
     beat: Callable[[Beat], Awaitable[BeatOutcome]]
@@ -47,6 +48,7 @@ class Runtime:
     dispatcher: Dispatcher
     entropy: Entropy = secrets.token_bytes
     streams: EventStreams = field(default_factory=EventStreams)
+    test_alerts: TokenBuckets = field(default_factory=lambda: TokenBuckets(TEST_ALERTS_PER_MINUTE))
 
 
 class LimitedBeats:

@@ -1,4 +1,4 @@
-"""The MCP server of the recorder: its eight tools with their HTTP routes, prices and descriptions."""
+"""The MCP server of the recorder: its nine tools with their HTTP routes, prices and descriptions."""
 
 from functools import partial
 from typing import cast
@@ -8,6 +8,7 @@ from pydantic import MISSING
 from pydantic_core import to_json
 from sqlalchemy import Connection
 
+from buildings.recorder.alerts import raise_test
 from buildings.recorder.arguments import (
     After,
     CapsuleValue,
@@ -28,9 +29,9 @@ from buildings.recorder.arguments import (
 from buildings.recorder.beats import Beat, BeatOutcome, Unstored, capsule_json
 from buildings.recorder.credentials import Credentials, digest_of, lineage_of
 from buildings.recorder.fleet import read_fleet
-from buildings.recorder.models import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Taken, Watched
-from buildings.recorder.monitors import delete, pause_or_resume
-from buildings.recorder.problems import capsule_not_stored, key_needed_for_email, neither_target, no_mail_here
+from buildings.recorder.models import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Taken, Tested, Watched
+from buildings.recorder.monitors import authorized_monitor, delete, pause_or_resume
+from buildings.recorder.problems import capsule_not_stored, key_needed_for_email, neither_target, no_mail_here, too_many_test_alerts
 from buildings.recorder.registration import (
     CurrentIdempotencyKey,
     IdempotentRequest,
@@ -39,7 +40,7 @@ from buildings.recorder.registration import (
     register,
     stored_answer,
 )
-from buildings.recorder.runtime import RecorderSite
+from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
 from buildings.recorder.state_machine import UNWATCHED, Schedule, shown_state
 from buildings.recorder.takeover import read_capsules, take_over
 from campus import Caller, CurrentCaller, CurrentSite, access, free, in_snapshot, in_transaction, route
@@ -281,6 +282,35 @@ async def _pause_or_resume(credentials: Credentials, site: RecorderSite, *, paus
         paused=is_unwatched,
         deadline_at=None if is_unwatched else state.deadline_at,
     )
+
+
+@mcp.tool(
+    title="Send a test alert",
+    annotations=WRITES,
+    meta=route("POST /v1/recorder/monitors/{monitor_id}/test") | access(key="optional"),
+)
+async def send_test_alert(
+    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+) -> Tested:
+    """Send a test alert to every alert target of a monitor, to see that alerts arrive. The monitor's state stays as it is.
+
+    Use it after register_monitor, and after a change at the receiving side. Pass the monitor's secret, or call with the key that
+    owns it. The alert has the type monitor.test. At most three a minute. Next: look for it at the target; with a key, the entry of
+    fleet_status says how many alerts are undelivered, and why.
+    """
+    credentials, now = Credentials(monitor_id, lineage_of(caller), secret), site.state.time.now()
+
+    def work(connection: Connection) -> int:
+        row = authorized_monitor(connection, credentials)
+        targets = raise_test(connection, row, now=now)
+        if not (limits := site.state.test_alerts).take(row.id, now):  # undoes it, too
+            raise too_many_test_alerts(limits.next_at(row.id, now) - now, limit=TEST_ALERTS_PER_MINUTE)
+        return targets
+
+    targets = await in_transaction(site.storage, work)
+    site.state.dispatcher.wake()
+    note = "It is sent within seconds. If it does not arrive, fleet_status says why; without a key, check the address and register again."
+    return Tested(monitor_id=monitor_id, targets=targets, note=note)
 
 
 @mcp.tool(

@@ -1,4 +1,4 @@
-"""The tables of the recorder: monitors, capsules, owners, targets with their undelivered alerts, and the time of the last sweep."""
+"""The tables of the recorder: monitors, capsules, owners, targets with their alerts, and the time of the last sweep."""
 
 from datetime import datetime, timedelta
 
@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, Index, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
 from campus import Moment, Span, registry
-from campus.alerts import AlertTarget, Outbox, WaitingAlert
+from campus.alerts import AlertTarget, DeliveredAlert, Outbox, WaitingAlert
 
 ONLY = 1
 
@@ -125,6 +125,13 @@ class Alert(WaitingAlert, Tables, table=True):
     last_beat_at: datetime | None = Field(default=None, sa_type=Moment)
 
 
+class Delivery(DeliveredAlert, Tables, table=True):
+    """One alert of a monitor with an owner, after it was delivered to one of its targets."""
+
+    monitor_id: str | None = Field(default=None, foreign_key="monitor.id", ondelete="CASCADE", index=True)
+    reason: str
+
+
 class Tick(Tables, table=True):
     """When the recorder was last known to be running: one row."""
 
@@ -149,5 +156,5 @@ class Reply(Tables, table=True):
 _BY_NAME = Tables.metadata.tables
 OWNERS, TARGETS, MONITORS, CAPSULES = _BY_NAME["owner"], _BY_NAME["target"], _BY_NAME["monitor"], _BY_NAME["capsule"]
 RETIRED_SECRETS, ALERTS, TICKS, REPLIES = _BY_NAME["retired_secret"], _BY_NAME["alert"], _BY_NAME["tick"], _BY_NAME["reply"]
-MONITOR_TARGETS = _BY_NAME["monitor_target"]
-OUTBOX = Outbox(Target, Alert)
+MONITOR_TARGETS, DELIVERIES = _BY_NAME["monitor_target"], _BY_NAME["delivery"]
+OUTBOX = Outbox(Target, Alert, Delivery)

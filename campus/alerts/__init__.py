@@ -22,7 +22,7 @@ from campus.alerts.channels.email import Email, email_pages
 from campus.alerts.channels.webhook import Webhook, signing_secret
 from campus.alerts.dispatcher import AlertLimits, Dispatcher, WakeUp, open_dispatcher
 from campus.alerts.message import AlertContents, AlertText, Attempt, Channel, Content, Message, Outcome, Question, post
-from campus.alerts.outbox import CONFIRM, AlertTarget, Outbox, WaitingAlert
+from campus.alerts.outbox import CONFIRM, AlertTarget, DeliveredAlert, Outbox, WaitingAlert, masked_address
 from campus.alerts.registration import RegistrationLimits, check_webhook, email_address, webhook_address
 from campus.alerts.targets import (
     Address,
@@ -32,7 +32,6 @@ from campus.alerts.targets import (
     ask_to_confirm,
     claim_target,
     delete_target,
-    masked_address,
     may_be_asked,
     sender_of,
     target_state,
@@ -50,6 +49,7 @@ __all__ = [
     "Channel",
     "ClaimedTarget",
     "Content",
+    "DeliveredAlert",
     "Discord",
     "Dispatcher",
     "Email",

@@ -2,7 +2,7 @@
 
 A message is one alert, or a digest of all that wait for a target. The alerts for one target are sent one message at a time, in
 their order. More than five that wait become one digest. The id of a message is on disk before it is sent, so that a crash at any
-moment leads to another try under the same id. Delivered alerts are deleted, failed ones are tried again later.
+moment leads to another try under the same id. Delivered alerts leave the outbox, failed ones are tried again later.
 """
 
 from collections.abc import Mapping, Sequence
@@ -232,7 +232,9 @@ def store_results(connection: Connection, results: Sequence[Delivered | Failed],
     """Store a batch of results. One target is sent at most `most` messages a minute."""
     statements = _statements_of(outbox)
     if delivered := [one for one in results if isinstance(one, Delivered)]:
-        connection.execute(statements.delete, [{"target": one.lane.target_id, "message": one.message_id} for one in delivered])
+        sent = [{"target": one.lane.target_id, "message": one.message_id, "now": one.at} for one in delivered]
+        outbox.keep(connection, sent)
+        connection.execute(statements.delete, sent)
         connection.execute(statements.close, [_closed(one, most=most) for one in delivered])
         for one in delivered:
             if one.reopens:

@@ -5,8 +5,10 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
-from sqlalchemy import ColumnElement, Connection, Index, Table, and_, case, func, insert, literal, select, text, update
+from sqlalchemy import ColumnElement, Connection, Index, Table, and_, bindparam, case, exists, func, insert, literal, select, text, update
 from sqlalchemy.orm import declared_attr
 from sqlmodel import Field, SQLModel
 
@@ -14,8 +16,16 @@ from campus.storage import Moment, Storage, among, in_snapshot, is_postgres
 
 CONFIRM = "confirm"
 """The kind of an alert that asks a target's owner for confirmation. An unconfirmed target is sent nothing else."""
+MOST_KEPT = 200
+"""How many delivered alerts of one target are kept."""
 EARLY_RETRY = timedelta(seconds=30)
 """A failing target is tried again this soon after a new alert for it, even if the retry policy says later."""
+
+
+def masked_address(address: str) -> str:
+    """An address as it may be shown. Of a URL only scheme and host, because the rest may be secret."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc}/…" if parts.scheme in ("http", "https") else address
 
 
 class AlertTarget(SQLModel):
@@ -86,12 +96,58 @@ class WaitingAlert(SQLModel):
     message_id: str | None = None
 
 
-class Outbox:
-    """The two tables of a building's alerts, from its models: `Outbox(Target, Alert)`."""
+class DeliveredAlert(SQLModel):
+    """One alert that was delivered to a target with an owner: `class Delivery(DeliveredAlert, Tables, table=True)`.
 
-    def __init__(self, target: type[SQLModel], alert: type[SQLModel]) -> None:
+    The building may add columns of its alerts; they are copied. The newest `MOST_KEPT` of each target are kept.
+    """
+
+    __tablename__ = "delivery"
+
+    @declared_attr.directive
+    def __table_args__(cls) -> tuple[object, ...]:  # noqa: N805
+        return (Index("ix_delivery_target_id", "target_id", "id"),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    target_id: str = Field(foreign_key="target.id", ondelete="CASCADE")
+    kind: str
+    at: datetime = Field(sa_type=Moment)
+    message_id: str
+    delivered_at: datetime = Field(sa_type=Moment)
+
+
+class TroubledTarget(NamedTuple):
+    """A target that fails or is disabled, for the operator. `address` is masked; `waiting` counts its alerts."""
+
+    id: str
+    kind: str
+    address: str
+    failing_since: datetime | None
+    disabled_at: datetime | None
+    attempts: int
+    reason: str
+    next_try_at: datetime | None
+    waiting: int
+
+
+class DeliveryState(NamedTuple):
+    """How many targets there are, fail, are disabled and are not confirmed; how many alerts wait, and since when the oldest does."""
+
+    targets: int
+    failing: int
+    disabled: int
+    unconfirmed: int
+    waiting: int
+    oldest_at: datetime | None
+
+
+class Outbox:
+    """The tables of a building's alerts, from its models: `Outbox(Target, Alert)`; with `Delivery` it keeps delivered alerts."""
+
+    def __init__(self, target: type[SQLModel], alert: type[SQLModel], delivery: type[SQLModel] | None = None) -> None:
         tables: Mapping[str, Table] = target.metadata.tables
         self.targets, self.alerts = tables[str(target.__tablename__)], tables[str(alert.__tablename__)]
+        self.deliveries = None if delivery is None else tables[str(delivery.__tablename__)]
 
     def raise_alerts(self, connection: Connection, rows: Sequence[Mapping[str, object]], *, now: datetime) -> None:
         """Store alerts, a row each with `target_id`, `kind`, `at` and the building's own columns, and wake their targets."""
@@ -121,6 +177,47 @@ class Outbox:
         failing = target.failing_since.is_not(None) & target.disabled_at.is_(None)
         counted = select(func.count()).select_from(self.targets).where(failing)
         return await in_snapshot(storage, lambda connection: connection.scalar(counted)) or 0
+
+    async def state(self, storage: Storage) -> DeliveryState:
+        """How deliveries are doing, in numbers."""
+        target, alert = self.targets.c, self.alerts.c
+        disabled = target.disabled_at.is_not(None)
+        conditions = (~disabled & target.failing_since.is_not(None), disabled, ~disabled & target.verified_at.is_(None))
+        counted = select(func.count(), *(func.count(case((condition, 1))) for condition in conditions)).select_from(self.targets)
+        waiting = select(func.count(), func.min(alert.at)).select_from(self.alerts)
+
+        def read(connection: Connection) -> DeliveryState:
+            number, failing, off, unconfirmed = map(int, connection.execute(counted).one())
+            alerts, oldest_at = connection.execute(waiting).one()
+            return DeliveryState(number, failing, off, unconfirmed, alerts, oldest_at)
+
+        return await in_snapshot(storage, read)
+
+    async def troubled_targets(self, storage: Storage, *, limit: int) -> Sequence[TroubledTarget]:
+        """Targets that fail, the longest failing first, then those that are disabled, the latest first."""
+        target, alert = self.targets.c, self.alerts.c
+        waiting = select(func.count()).where(alert.target_id == target.id).scalar_subquery()
+        reason = func.coalesce(target.disabled_because, target.last_error, "")
+        shown = (target.failing_since, target.disabled_at, target.attempts, reason, target.next_try_at, waiting)
+        troubled = target.disabled_at.is_not(None) | target.failing_since.is_not(None)
+        order = (target.disabled_at.is_not(None), target.disabled_at.desc(), target.failing_since, target.id)
+        statement = select(target.id, target.kind, target.address, *shown).where(troubled).order_by(*order).limit(limit)
+        rows = await in_snapshot(storage, lambda connection: connection.execute(statement).all())
+        return [TroubledTarget(row[0], row[1], masked_address(row[2]), *row[3:]) for row in rows]
+
+    def keep(self, connection: Connection, delivered: Sequence[Mapping[str, object]]) -> None:
+        """Copy delivered alerts, by `target`, `message` and `now`, into the history of targets with an owner, and drop its oldest."""
+        if self.deliveries is None:
+            return
+        kept, alert, target = self.deliveries, self.alerts, self.targets.c
+        copied = [column.name for column in kept.c if column.name in alert.c and column.name != "id"]
+        chosen = (alert.c.target_id == bindparam("target"), alert.c.message_id == bindparam("message"), alert.c.kind != CONFIRM)
+        owned = exists().where(target.id == alert.c.target_id, target.owner.is_not(None))
+        values = (*(alert.c[name] for name in copied), bindparam("now", type_=Moment()))
+        connection.execute(insert(kept).from_select([*copied, "delivered_at"], select(*values).where(*chosen, owned)), delivered)
+        older = kept.alias()
+        last = select(older.c.id).where(older.c.target_id == bindparam("target")).order_by(older.c.id.desc()).offset(MOST_KEPT).limit(1)
+        connection.execute(kept.delete().where(kept.c.target_id == bindparam("target"), kept.c.id <= last.scalar_subquery()), delivered)
 
     async def forgotten_targets(self, storage: Storage) -> Sequence[str]:
         """Targets with waiting alerts that are never due: none, unless the stored data is damaged."""

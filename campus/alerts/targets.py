@@ -56,12 +56,6 @@ def address_of(text: str, channels: Sequence[Channel]) -> Address | None:
     return Address(channel.kind, text, channel.host_of(text), confirms=channel.confirms) if channel else None
 
 
-def masked_address(address: str) -> str:
-    """An address as it may be shown. Of a URL only scheme and host, because the rest may be secret."""
-    parts = urlsplit(address)
-    return f"{parts.scheme}://{parts.netloc}/…" if parts.scheme in ("http", "https") else address
-
-
 TargetState = Literal["ready", "unconfirmed", "failing", "disabled"]
 
 

@@ -1,4 +1,4 @@
-"""campus ledger …: list, sum, export and reconcile payments with the chain, also while the server runs."""
+"""campus ledger …: list, sum, count, export and reconcile payments with the chain, also while the server runs."""
 
 import csv
 import json
@@ -102,6 +102,16 @@ def totals(revenue: Sequence[Revenue]) -> Iterator[str]:
 
 
 @app.command
+def states(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """Count and sum the payments by state, own wallets included; `unproven` ones count as settled, and the chain does not show them."""
+    found = ask(config, lambda accounts: accounts.states())
+    show(
+        [{"state": one.state, "payments": one.payments, "usd": one.usd, "oldest_at": utc_text(one.oldest_at)} for one in found],
+        as_json=as_json,
+    )
+
+
+@app.command
 def funnel(*, since: Since = None, until: Until = None, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Show by UTC day and tool how often terms were shown (402), how often they were paid, and by how many addresses.
 
@@ -172,7 +182,7 @@ def reconcile(
 async def _reconcile(config: Config, since: date | None) -> tuple[Sequence[Resolution], Findings]:
     day = since or (utc_now() - LOOKED_BACK).date()
     async with _payments(config) as payments:
-        return await payments.reconciler.resolve(), await payments.audit.run(datetime.combine(day, time(), UTC))
+        return await payments.reconcile(datetime.combine(day, time(), UTC))
 
 
 @app.command
@@ -186,7 +196,7 @@ def accept_unproven(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False
         async with _payments(read_config(config)) as payments:
             return [
                 _finding(one.id, one.state, "accepted", one.transaction, one.reason, payer=one.payer, amount=one.amount, at=one.reserved_at)
-                for one in await payments.unproven.accept()
+                for one in await payments.accept_unproven()
             ]
 
     show(anyio.run(accepted), as_json=as_json)

@@ -14,8 +14,8 @@ import anyio
 from anyio.abc import TaskGroup
 from cyclopts import App, CycloptsError, Parameter
 
-from campus.app import Campus, assemble, open_admin, open_servers
-from campus.asgi import open_app
+from campus.app import Campus, assemble, open_servers
+from campus.asgi import open_admin, open_app
 from campus.building import Job
 from campus.catalog.loader import find, installed_buildings
 from campus.catalog.plan import make_plan

@@ -138,7 +138,7 @@ class Connect:
             )
 
     def _route(self, methods: tuple[str, ...], path: str, answer: Callable[[Request], Awaitable[Response]]) -> RouteEntry:
-        return own_page(methods, path, answer, self._layout)
+        return own_page(methods, path, answer)
 
 
 def connectable(plan: Plan) -> Iterator[Connectable]:

@@ -14,6 +14,7 @@ from campus.http.hosts import Hosts, Proxies
 from campus.http.limits import BODY_BYTES, BODY_SECONDS, CALLS, LimitedBody, body_problem, has_body, too_many_calls
 from campus.http.response import (
     OutgoingResponse,
+    PageResponse,
     SecurityHeaders,
     caller_of,
     loggable_route_of,
@@ -24,6 +25,8 @@ from campus.http.response import (
     trace_id_of,
     with_cors,
 )
+from campus.layout.accept import page_form
+from campus.layout.renderer import ProblemPage
 from twins import Problem, RouteTable
 
 log = logging.getLogger(__name__)
@@ -54,6 +57,7 @@ class Edge:
         body_seconds: float = BODY_SECONDS,
         calls: int = CALLS,
         cross_origin: bool = True,
+        problem_page: ProblemPage | None = None,
         trusted_proxies: Collection[str] = LOOPBACK_PROXIES,
         new_id: Callable[[], str] | None = None,
         clock: Callable[[], float] = perf_counter,
@@ -63,7 +67,8 @@ class Edge:
         `more_urls` are addresses of further hosts that are served.
 
         `cross_origin` lets web pages of any origin read the responses; without it browsers allow that to the app's own pages only.
-        X-Forwarded-For is read when a connection comes from an address or network of `trusted_proxies`.
+        With a `problem_page` a browser receives every problem as a page. X-Forwarded-For is read when a connection comes from an
+        address or network of `trusted_proxies`.
         """
         self._app = app
         self._cors_app = with_cors(app) if cross_origin else app
@@ -75,6 +80,7 @@ class Edge:
         self._body_seconds = body_seconds
         self._calls_limit = calls
         self._calls = 0
+        self._problem_page = problem_page
         self._proxies = Proxies(trusted_proxies)
         self._new_id = new_id or random_ids()
         self._clock = clock
@@ -89,7 +95,10 @@ class Edge:
         has_origin = b"origin" in headers
         sent_id = headers.get(b"x-request-id")
         scope["request_id"] = request_id = request_id_of(sent_id, self._new_id) if sent_id else self._new_id()
-        response = OutgoingResponse(send, self._cors_headers if has_origin else self._headers, request_id)
+        response_headers = self._cors_headers if has_origin else self._headers
+        response = OutgoingResponse(send, response_headers, request_id)
+        if self._problem_page is not None and (form := page_form(headers.get(b"accept"))) is not None:
+            response = PageResponse(send, response_headers, request_id, page=self._problem_page, form=form, scope=scope)
         is_logged = access.isEnabledFor(logging.INFO)
         started_at = self._clock() if is_logged else 0.0
         self._calls += 1

@@ -74,8 +74,12 @@ class Health:
             await self._send(send, findings, {name: list(found) for name, found in findings.items()})
 
     async def _send(self, send: Send, findings: Findings, checks: Mapping[str, object]) -> None:
-        ready = not any(found for name, found in findings.items() if self._is_needed(name))
+        ready = self.is_ready(findings)
         await send_json(send, {"ok": ready, "checks": checks}, status=200 if ready else 503)
+
+    def is_ready(self, findings: Findings) -> bool:
+        """Whether calls can be answered."""
+        return not any(found for name, found in findings.items() if self._is_needed(name))
 
     def _is_needed(self, name: str) -> bool:
         return self._needed is None or name in self._needed or name == FAILED_CHECKS

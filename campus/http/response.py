@@ -1,5 +1,6 @@
-"""How a response leaves: its request id, security headers and CORS; the problems of the edge itself; and what the log says of a call."""
+"""How a response leaves: its request id, security headers and CORS; problems, as pages for browsers; and what the log says of a call."""
 
+import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -12,6 +13,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Scope, Send
 
 from campus.errors import EXPLAINED_AT
+from campus.layout.accept import Form
+from campus.layout.renderer import ProblemPage, problem_headers
 from twins import Answer, Problem, problem_answer, send_answer
 
 Header = tuple[bytes, bytes]
@@ -58,6 +61,10 @@ CACHED_RESPONSES = 1_000
 SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 LOGGED_SEGMENTS = 2
+PROBLEM = (b"content-type", b"application/problem+json")
+REPLACED = frozenset({b"content-type", b"content-length", b"content-security-policy", b"cache-control", b"vary"})
+"""Headers of a problem that its page has too, with other values."""
+log = logging.getLogger(__name__)
 
 
 def with_cors(app: ASGIApp) -> ASGIApp:
@@ -132,16 +139,67 @@ class OutgoingResponse:
     async def refuse(self, problem: Problem) -> None:
         """Answer with a problem in the app's place; if the app's response has begun, only stop it."""
         self.refused = True
-        refusal, self._send = OutgoingResponse(self._send, self._headers, self.request_id), _drop
+        refusal, self._send = self._anew(), _drop
         if not self.status:
             self.status = problem.status
             await send_problem(refusal.send, problem, self.request_id)
+
+    def _anew(self) -> "OutgoingResponse":
+        """A response to the same request, of which nothing was sent."""
+        return OutgoingResponse(self._send, self._headers, self.request_id)
 
     def _started(self, message: Message) -> Message:
         """A copy of the first message with all headers: apps send the same message again and again."""
         self.status = message["status"]
         headers = self._headers.added_to(message.get("headers", ()))
         return {**message, "headers": [*headers, (b"x-request-id", self.request_id.encode("ascii"))]}
+
+
+class PageResponse(OutgoingResponse):
+    """The response to a caller who prefers HTML or Markdown: a problem is sent as a page with the same status and headers."""
+
+    __slots__ = ("_body", "_form", "_page", "_scope", "_start")
+
+    def __init__(self, send: Send, headers: SecurityHeaders, request_id: str, *, page: ProblemPage, form: Form, scope: Scope) -> None:
+        super().__init__(send, headers, request_id)
+        self._page = page
+        self._form = form
+        self._scope = scope
+        self._start: Message | None = None
+        self._body = b""
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """ASGI's send for the app; a problem is held back until its body is complete."""
+        if message["type"] == "http.response.start" and PROBLEM in message.get("headers", ()):
+            self._start = message
+            return _drop(message)
+        return super().send(message) if self._start is None else self._complete(message)
+
+    async def _complete(self, message: Message) -> None:
+        self._body += message.get("body", b"")
+        if message.get("more_body") or self._start is None:
+            return
+        start, self._start = self._start, None
+        body, headers = self._body, list(start["headers"])
+        if (page := self._rendered(headers)) is not None:
+            kept = [header for header in headers if header[0] not in REPLACED]
+            body, headers = page, [*kept, *problem_headers(page, self._form)]
+        await super().send({**start, "headers": headers})
+        await super().send({"type": "http.response.body", "body": body})
+
+    def _rendered(self, headers: Iterable[Header]) -> bytes | None:
+        """The page; None for an answer without a body, to HEAD, and if it cannot be made: then the problem is sent as it is."""
+        if not self._body:
+            return None
+        try:
+            retry_after = dict(headers).get(b"retry-after", b"").decode("latin-1")
+            return self._page(self._scope, orjson.loads(self._body), self._form, retry_after)
+        except Exception:  # the border: an error about an error would leave the caller with neither
+            log.exception("page of a problem not rendered", extra={"request_id": self.request_id})
+            return None
+
+    def _anew(self) -> OutgoingResponse:
+        return PageResponse(self._send, self._headers, self.request_id, page=self._page, form=self._form, scope=self._scope)
 
 
 async def _drop(message: Message) -> None: ...

@@ -19,19 +19,17 @@ from campus.http.edge import Edge
 from campus.http.health import Health
 from campus.http.response import send_problem
 from campus.layout.forms import checked_form
-from campus.layout.renderer import Layout
+from campus.layout.renderer import Layout, ProblemPage
 from campus.observability import Counters
 from campus.site import ROUTE, SITE, VISITORS, Site, VisitorService
-from twins import Problem, RouteEntry
+from twins import Problem, RouteEntry, RouteTable
 
 PROBLEM_JSON = "application/problem+json"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def problem_response(problem: Problem, request: Request, layout: Layout | None = None) -> Response:
-    """A problem over HTTP: a page for browsers if there is a layout, else JSON."""
-    if layout and (page := layout.problem(problem, request)):
-        return page
+def problem_response(problem: Problem, request: Request) -> Response:
+    """A problem over HTTP. The edge makes a page of it for browsers."""
     body = problem.body(types=EXPLAINED_AT, request_id=request.scope.get("request_id"))
     return JSONResponse(body, problem.status, headers=problem.headers, media_type=PROBLEM_JSON)
 
@@ -77,13 +75,11 @@ def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: Visit
             await checked_form(request, layout.cookies)
         return await page.answer(request, site)
 
-    return own_page(page.methods, page.path, answer, layout, name=f"the page {page.path} of {site.name}")
+    return own_page(page.methods, page.path, answer, name=f"the page {page.path} of {site.name}")
 
 
-def own_page(
-    methods: Sequence[str], path: str, answer: Callable[[Request], Awaitable[Response]], layout: Layout, *, name: str | None = None
-) -> RouteEntry:
-    """A page for the table of routes; what it refuses is a page too, or JSON for callers that are no browsers."""
+def own_page(methods: Sequence[str], path: str, answer: Callable[[Request], Awaitable[Response]], *, name: str | None = None) -> RouteEntry:
+    """A page for the table of routes; what it raises is answered as a problem."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -91,21 +87,21 @@ def own_page(
         try:
             response = await answer(request)
         except Problem as problem:
-            response = problem_response(problem, request, layout)
+            response = problem_response(problem, request)
         await response(scope, receive, send)
 
     served = (*methods, "HEAD") if "GET" in methods else tuple(methods)
     return RouteEntry(served, path, app, name or f"campus's page {path}")
 
 
-def pages_app(routes: Sequence[BaseRoute], directory: Directory, layout: Layout) -> ASGIApp:
+def pages_app(routes: Sequence[BaseRoute], directory: Directory) -> ASGIApp:
     """All pages as one app. An unknown address is answered with a 404 that says where to look; other errors go on to the edge."""
 
     async def answer_error(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):
             error = not_found(directory) if error.status_code == 404 else _from_starlette(error)
         assert isinstance(error, Problem)
-        return problem_response(error, request, layout)
+        return problem_response(error, request)
 
     router = Router(routes=list(routes), redirect_slashes=False)
     app = ExceptionMiddleware(router, handlers={Problem: answer_error, HTTPException: answer_error})
@@ -129,20 +125,36 @@ def _from_starlette(error: HTTPException) -> Problem:
     return Problem(error.status_code, code, error.detail, headers=dict(error.headers or {}))
 
 
-def admin_app(counters: Counters, health: Health, *, listen: Listen, trusted_proxies: tuple[str, ...]) -> ASGIApp:
-    """The app of the operator's own listener: metrics, and every sentence that the readiness checks found.
+def admin_app(
+    counters: Counters,
+    health: Health,
+    *,
+    listen: Listen,
+    trusted_proxies: tuple[str, ...],
+    pages: RouteTable | None = None,
+    problem_page: ProblemPage | None = None,
+) -> ASGIApp:
+    """The app of the operator's own listener: metrics, every sentence that the readiness checks found, and the operator's `pages`.
 
-    There is no login. It answers to its own address and to loopback names, and no page of another origin reads it.
+    The first two need no login. It answers to its own address and to loopback names, and no page of another origin reads it.
     """
-    pages = AdminPages({"/metrics": metrics_page(counters), **health.operator_probes})
-    return Edge(pages, public_url=f"http://{listen}", port=listen.port, trusted_proxies=trusted_proxies, cross_origin=False)
+    probes = {"/metrics": metrics_page(counters), **health.operator_probes}
+    return Edge(
+        AdminPages(probes, pages or RouteTable()),
+        public_url=f"http://{listen}",
+        port=listen.port,
+        trusted_proxies=trusted_proxies,
+        cross_origin=False,
+        problem_page=problem_page,
+    )
 
 
 class AdminPages:
-    """The operator's pages, each by its exact path."""
+    """The operator's pages: those for programs, each by its exact path, and those for people."""
 
-    def __init__(self, pages: Mapping[str, ASGIApp]) -> None:
+    def __init__(self, pages: Mapping[str, ASGIApp], people: RouteTable) -> None:
         self._pages = pages
+        self._people = people
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with the page, or with a 404 that names the pages."""
@@ -150,6 +162,10 @@ class AdminPages:
         if page := self._pages.get(path):
             scope[ROUTE] = path
             await page(scope, receive, send)
+            return
+        if found := self._people.find(path):
+            endpoint, scope["path_params"] = found
+            await endpoint(scope, receive, send)
             return
         problem = Problem(404, "not_found", f"there is no page at this path; the pages are: {', '.join(sorted(self._pages))}")
         await send_problem(send, problem, scope.get("request_id"))

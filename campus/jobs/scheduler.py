@@ -7,6 +7,7 @@ import random
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Runs tasks when they are due: `run()` until cancelled, `run_now(name)` by hand.
+    """Runs tasks when they are due: `run()` until cancelled, which `ask(name)` has start one early; `run_now(name)` by hand.
 
     `storage` is campus's own. `now` is the clock, `pace` how often it is looked at, in seconds; `chance` returns a number in 0..1 and
     spreads retries. `holder` is this process's name for others.
@@ -50,10 +51,16 @@ class Scheduler:
         self._runner = Runner(holder or process_name(), now, chance, pace)
         self._records: dict[str, JobRecord] = {}
         self._running: set[str] = set()
+        self._asked: set[str] = set()
         self._rest_until: datetime | None = None
         self._read_at: datetime | None = None
         self._looks_since: datetime | None = None
         self._errors: dict[str, str] = {}
+
+    @property
+    def name(self) -> str:
+        """The name by which other processes know this one."""
+        return self._runner.holder
 
     async def run(self) -> None:
         """Run what is due, until cancelled; then running jobs are cancelled and their leases released."""
@@ -67,9 +74,7 @@ class Scheduler:
 
         A run with options does not replace the scheduled one, which is due as before.
         """
-        task = self._tasks.get(name)
-        if task is None:
-            raise JobRefused(f"there is no job {name!r}; the jobs are: {', '.join(sorted(self._tasks)) or 'none'}")
+        task = self._named(name)
         store = self._stores[task.on]
         claim = await self._runner.claim(task, store, lambda *_: True)
         if claim is None:
@@ -77,6 +82,16 @@ class Scheduler:
             raise JobRefused(f"{name} is being run by {holder}; try again when it has ended")
         if error := await self._runner.run(task, store, claim, options):
             raise error
+
+    async def ask(self, name: str) -> None:
+        """Have `run` start a job at once, due or not; JobRefused when it is unknown or runs already, here or elsewhere."""
+        task = self._named(name)
+        await self.read_records()
+        record = self._record(task)
+        if name in self._running | self._asked or record.is_leased(self._now()):
+            raise JobRefused(f"{name} is being run by {record.holder or self._runner.holder}; try again when it has ended")
+        self._asked.add(name)
+        self._rest_until = None
 
     async def read_records(self) -> None:
         """Read the records, which `status` and `findings` then describe; `run` does so at least every 30 s."""
@@ -88,7 +103,8 @@ class Scheduler:
     def status(self) -> Sequence[JobStatus]:
         """The status of each job, as of the last read."""
         now = self._now()
-        return [status_of(task, self._record(task), now=now, since=self._looks_since) for task in self._tasks.values()]
+        found = [status_of(task, self._record(task), now=now, since=self._looks_since) for task in self._tasks.values()]
+        return [replace(one, running=True) if one.name in self._asked else one for one in found]
 
     def findings(self) -> Sequence[str]:
         """What is wrong with the jobs, a sentence each, as of the last read."""
@@ -107,7 +123,7 @@ class Scheduler:
             await self.read_records()
             idle = [task for task in self._tasks.values() if task.name not in self._running]
             for task in idle:
-                if self._is_due(task, self._record(task), now):
+                if task.name in self._asked or self._is_due(task, self._record(task), now):
                     self._running.add(task.name)
                     tasks.start_soon(self._run_if_due, task)
             coming = [due for task in idle if (due := due_at(task.schedule, self._record(task), now)) is not None and due > now]
@@ -115,14 +131,15 @@ class Scheduler:
 
     async def _run_if_due(self, task: Task) -> None:
         """Claim the job, if it is still due then: another process may have been quicker."""
-        store = self._stores[task.on]
+        store, asked = self._stores[task.on], task.name in self._asked
         try:
             with self._noting(f"{task.name} cannot be started"):
-                claim = await self._runner.claim(task, store, lambda record, now: self._is_due(task, record, now))
+                claim = await self._runner.claim(task, store, lambda record, now: asked or self._is_due(task, record, now))
                 if claim is not None and (error := await self._runner.run(task, store, claim, {})):
                     _log_failure(task, error)
         finally:
             self._running.discard(task.name)
+            self._asked.discard(task.name)
             self._rest_until = None
 
     @contextmanager
@@ -140,6 +157,11 @@ class Scheduler:
     def _is_due(self, task: Task, record: JobRecord, now: datetime) -> bool:
         due = due_at(task.schedule, record, now)
         return due is not None and due <= now and not record.is_leased(now)
+
+    def _named(self, name: str) -> Task:
+        if (task := self._tasks.get(name)) is None:
+            raise JobRefused(f"there is no job {name!r}; the jobs are: {', '.join(sorted(self._tasks)) or 'none'}")
+        return task
 
     def _record(self, task: Task) -> JobRecord:
         return self._records.get(task.name, JobRecord())

@@ -28,6 +28,9 @@ class Daily:
     hour: int
     minute: int
 
+    def __str__(self) -> str:
+        return f"daily at {self.hour:02}:{self.minute:02} UTC"
+
     @classmethod
     def parse(cls, text: str) -> "Daily":
         """Read "13:00"; anything else raises ValueError."""
@@ -51,6 +54,18 @@ class Periodic:
     """Every so often, counted from start to start."""
 
     period: timedelta
+
+    def __str__(self) -> str:
+        for unit, length in (
+            ("day", DAY),
+            ("hour", timedelta(hours=1)),
+            ("minute", timedelta(minutes=1)),
+            ("second", timedelta(seconds=1)),
+        ):
+            if self.period % length == timedelta(0):
+                count = self.period // length
+                return f"every {unit}" if count == 1 else f"every {count} {unit}s"
+        return f"every {self.period.total_seconds():g} seconds"
 
     def __post_init__(self) -> None:
         if self.period <= timedelta(0):
@@ -104,9 +119,13 @@ class Task:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """A job's status. `due_at` is when the next run begins, None for a job by hand; `overdue`: it is more than 5 minutes late."""
+    """A job's status. `schedule` says in words when it runs.
+
+    `due_at` is when the next run begins, None for a job by hand; `overdue`: it is more than 5 minutes late.
+    """
 
     name: str
+    schedule: str
     last_started: datetime | None
     last_success: datetime | None
     last_error: str | None
@@ -132,6 +151,7 @@ def status_of(task: Task, record: JobRecord, *, now: datetime, since: datetime |
     due, running = due_at(task.schedule, record, now), record.is_leased(now)
     return JobStatus(
         name=task.name,
+        schedule="by hand" if task.schedule is None else str(task.schedule),
         last_started=record.last_started,
         last_success=record.last_success,
         last_error=record.last_error,

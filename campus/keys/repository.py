@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, case
+from sqlalchemy import select as select_columns
 from sqlmodel import col, func, or_, select, tuple_
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -15,7 +16,7 @@ from campus.keys.tables import KeyEvent, KeyRow
 from campus.keys.tokens import SHOWN_LENGTH, START, digest_of, new_token, prefix_of
 from campus.observability import utc_text
 from campus.secrets import Entropy, random_base62
-from campus.storage import CoreTables, among
+from campus.storage import CoreTables, Storage, among
 
 ID_LENGTH = 12
 ID_TEXT_LENGTH = len("key_") + ID_LENGTH
@@ -40,6 +41,15 @@ class KeyRecord:
     revoked_at: datetime | None
     replaced_by: str | None
     last_used_at: datetime | None
+
+
+class KeyCounts(NamedTuple):
+    """How many keys are valid, how many of these end soon, and how many are expired or revoked."""
+
+    valid: int
+    ending: int
+    expired: int
+    revoked: int
 
 
 def record_of(row: KeyRow, *, now: datetime) -> KeyRecord:
@@ -96,6 +106,27 @@ async def rows_by_age(session: AsyncSession, *, after: KeyRecord | None, limit: 
     if after is not None:
         statement = statement.where(tuple_(*order) > tuple_(after.key.issued_at, after.key.id))
     return await session.exec(statement)
+
+
+async def newest_rows(session: AsyncSession, *, before: str | None, limit: int, like: str) -> Iterable[KeyRow]:
+    """The newest rows, or those older than the key with the id `before`, whose id, beginning, product or note contain a text."""
+    order = col(KeyRow.issued_at), col(KeyRow.id)
+    statement = select(KeyRow).order_by(*(column.desc() for column in order)).limit(limit)
+    if like:
+        texts = (KeyRow.id, KeyRow.prefix, KeyRow.product, KeyRow.note)
+        statement = statement.where(or_(*(col(text).icontains(like.removeprefix(START), autoescape=True) for text in texts)))
+    if before is not None and (last := await session.get(KeyRow, before)) is not None:
+        statement = statement.where(tuple_(*order) < tuple_(last.issued_at, last.id))
+    return await session.exec(statement)
+
+
+async def count_keys(storage: Storage, *, now: datetime, within: timedelta) -> KeyCounts:
+    """How many keys are in each state; those that are ending end within a time."""
+    live, ends = col(KeyRow.revoked_at).is_(None), col(KeyRow.expires_at)
+    conditions = (live & (ends > now), live & (ends > now) & (ends <= now + within), live & (ends <= now), ~live)
+    statement = select_columns(*(func.count(case((condition, 1))) for condition in conditions))
+    async with storage.read() as session:
+        return KeyCounts(*map(int, (await (await session.connection()).execute(statement)).one()))
 
 
 async def row_named(session: AsyncSession, name: str) -> KeyRow:

@@ -21,6 +21,14 @@ def form_for(request: Request, offered: Sequence[Form]) -> Form:
     return chosen_form(request.headers.get("accept", "")[:LONGEST_ACCEPT], tuple(offered))
 
 
+def page_form(accept: bytes | None) -> Form | None:
+    """HTML or Markdown for an Accept header that names it and prefers it to JSON; None for any other, such as that of a program."""
+    if accept is None or b"text/" not in accept:
+        return None
+    form = chosen_form(accept.decode("latin-1")[:LONGEST_ACCEPT], ("json", "html", "markdown"))
+    return None if form == "json" else form
+
+
 @lru_cache(maxsize=256)
 def chosen_form(accept: str, offered: tuple[Form, ...]) -> Form:
     """The offered form with the highest q. Of equal ones, a named one wins over one that */* covers, then the first of the header.

@@ -5,6 +5,7 @@ that only forms use. It is not stored on the server.
 """
 
 import hmac
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from campus.errors import form_expired
 from twins import Problem
 
 FIELD = "form_token"
+LOCAL_PATH = re.compile(r"/(?:[A-Za-z0-9_.~-][A-Za-z0-9_.~/-]*)?")
 FORM_TYPE = "application/x-www-form-urlencoded"
 SECRET_LENGTH = 32
 MAX_FIELDS = 200
@@ -25,20 +27,25 @@ MAX_FIELDS = 200
 class Cookies:
     """The names and attributes of the two cookies; `secure` when visitors reach the service by https.
 
-    With https the prefix __Host- makes browsers refuse such a cookie from any other host, subdomains included.
+    With https the prefix __Host- makes browsers refuse such a cookie from any other host, subdomains included. The operator's have
+    names of their own, since browsers send a host's cookies to all its ports.
     """
 
     secure: bool
+    operator: bool = False
 
     @property
     def session(self) -> str:
         """The cookie of a signed-in visitor."""
-        return "__Host-campus_session" if self.secure else "campus_session"
+        return self._named("session")
 
     @property
     def form(self) -> str:
         """The cookie that the tokens of other visitors' forms are derived from."""
-        return "__Host-campus_form" if self.secure else "campus_form"
+        return self._named("form")
+
+    def _named(self, name: str) -> str:
+        return f"{'__Host-' if self.secure else ''}campus_{'operator_' if self.operator else ''}{name}"
 
     def put(self, response: Response, name: str, value: str, *, seconds: int | None = None) -> None:
         """Set one of the two: out of reach of scripts, never sent with requests that other sites make."""
@@ -81,3 +88,8 @@ async def checked_form(request: Request, cookies: Cookies) -> Mapping[str, str]:
     if not any(hmac.compare_digest(token_of(secret).encode(), sent.encode()) for secret in cookies.secrets_of(request)):
         raise form_expired()
     return fields
+
+
+def local_path(path: str) -> str:
+    """A path of this service to return to after signing in; anything else, such as another site, is empty."""
+    return path if LOCAL_PATH.fullmatch(path) and ".." not in path else ""

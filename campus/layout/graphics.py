@@ -1,4 +1,4 @@
-"""Small graphics as SVG that the server draws: a sparkline of a series, and a bar of parts. Without script and without inline style."""
+"""Small graphics as SVG that the server draws: a sparkline, columns, and a bar of parts. Without script and without inline style."""
 
 from collections.abc import Sequence
 
@@ -10,6 +10,11 @@ SPARKLINE = Markup(
     '<polyline points="{points}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="2"/></svg>'
 )
 BAR = Markup('<svg class="bar" viewBox="0 0 100 10" width="120" height="10" preserveAspectRatio="none" role="img" aria-label="{label}">')
+COLUMNS_WIDTH, COLUMNS_HEIGHT = 360.0, 60.0
+COLUMNS = Markup(
+    '<svg class="columns" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img" aria-label="{label}">'
+)
+COLUMN = Markup('<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="1"/>')
 PART = Markup('<rect class="part-{number}" x="{x:.2f}" y="0" width="{width:.2f}" height="10"/>')
 
 
@@ -29,6 +34,16 @@ def sparkline(values: Sequence[float | None], label: str, *, least: float | None
         places = [(MARGIN, places[0][1]), (WIDTH - MARGIN, places[0][1])]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     return SPARKLINE.format(width=WIDTH, height=HEIGHT, label=label, points=points, x=places[-1][0], y=places[-1][1])
+
+
+def columns(values: Sequence[float], label: str) -> Markup:
+    """A column for each value, the oldest first, none below 0. `label` says in words what they show."""
+    high, width = max([*values, 0.0]) or 1.0, COLUMNS_WIDTH / max(len(values), 1)
+    drawn = [COLUMNS.format(width=COLUMNS_WIDTH, height=COLUMNS_HEIGHT, label=label)]
+    for index, value in enumerate(values):
+        height = max(value / high * COLUMNS_HEIGHT, 1.0)  # a day without anything is a line at the bottom
+        drawn.append(COLUMN.format(x=index * width + 1, y=COLUMNS_HEIGHT - height, width=max(width - 2, 1.0), height=height))
+    return Markup("").join([*drawn, Markup("</svg>")])
 
 
 def bar(parts: Sequence[float], label: str, *, most: float = 100.0) -> Markup:

@@ -1,4 +1,4 @@
-"""Renders pages: a building's templates inside campus's layout, as HTML, Markdown or JSON, with the headers that go with each."""
+"""Renders pages: a building's templates inside campus's layout, as HTML, Markdown or JSON, with the headers of each; and problems."""
 
 import inspect
 import json
@@ -16,14 +16,14 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
-from campus.errors import EXPLAINED_AT
 from campus.layout.accept import Form, form_for
 from campus.layout.assets import Asset, read_assets
 from campus.layout.forms import FIELD, Cookies, new_secret, token_of
-from campus.layout.graphics import bar, sparkline
+from campus.layout.graphics import bar, columns, sparkline
 from campus.layout.markdown import markdown_of
-from twins import Problem, etag_of
+from twins import etag_of
 
 TEMPLATES = Path(__file__).parent / "templates"
 CONTENT_POLICY = (
@@ -31,6 +31,8 @@ CONTENT_POLICY = (
     " frame-ancestors 'none'"
 )
 PRIVATE = "private, no-store"
+ProblemPage = Callable[[Scope, Mapping[str, Any], Form, str], bytes | None]
+"""Renders a problem for a person: the request's scope, the problem's members, the form, its Retry-After; see Layout.problem_page."""
 SENT_AS: Mapping[Form, str] = {
     "html": "text/html; charset=utf-8",
     "markdown": "text/markdown; charset=utf-8",
@@ -81,9 +83,11 @@ class Layout:
     """The Link header of every page: where machines find the documents."""
     operator: bool = False
     """True for the pages of the operator's listener."""
+    tool_page: Callable[[str], str | None] = lambda path: None
+    """The page of the tool that is served at a path; None if none is."""
 
     def __post_init__(self) -> None:
-        self.cookies = Cookies(secure=self.url.startswith("https://"))
+        self.cookies = Cookies(secure=self.url.startswith("https://"), operator=self.operator)
         self._environment = Environment(
             loader=PrefixLoader({"campus": FileSystemLoader(TEMPLATES)}),
             autoescape=True,
@@ -96,6 +100,7 @@ class Layout:
             asset=lambda name: self.assets[name].path,
             bar=bar,
             campus=self,
+            columns=columns,
             form_field=FIELD,
             form_token=lambda: _current.get().form_token(),
             sparkline=sparkline,
@@ -110,14 +115,32 @@ class Layout:
         loader = ChoiceLoader([PrefixLoader({"campus": FileSystemLoader(TEMPLATES)}), own])
         return Pages(self, self._environment.overlay(loader=loader))
 
-    def problem(self, problem: Problem, request: Request) -> Response | None:
-        """A problem as a page, for callers who prefer HTML or Markdown; None for the others, who receive it as JSON."""
-        if form_for(request, ("json", "html", "markdown")) == "json":
+    def cookies_of(self, request: Request | None) -> Cookies:
+        """The cookies of a visitor. The operator's listener has no public address: the scheme of the request decides."""
+        if not self.operator or request is None:
+            return self.cookies
+        return Cookies(secure=request.url.scheme == "https", operator=True)
+
+    def problem_page(self, scope: Scope, problem: Mapping[str, Any], form: Form, retry_after: str) -> bytes | None:
+        """A problem as a page, with what a person can do about it; None for an agent that asked a tool for Markdown, which reads JSON."""
+        tool = self.tool_page(scope["path"])
+        if form == "markdown" and tool:
             return None
-        body = problem.body(types=EXPLAINED_AT, request_id=request.scope.get("request_id"))
-        response = self.own.page("error.html", request, status=problem.status, problem=body, headers=problem.headers)
-        response.headers["Cache-Control"] = "no-store"
-        return response
+        keys = [{**one, "name": one["product"]} for one in problem.get("unlock") or () if "product" in one]
+        variables = {"problem": problem, "keys": keys, "retry_after": retry_after, "tool": tool}
+        html = self.own.rendered("error.html", Request(scope), **variables)
+        return (markdown_of(html) if form == "markdown" else html).encode()
+
+
+def problem_headers(page: bytes, form: Form) -> list[tuple[bytes, bytes]]:
+    """The headers of a problem's page that the problem itself does not have."""
+    return [
+        (b"content-type", SENT_AS[form].encode()),
+        (b"content-length", b"%d" % len(page)),
+        (b"content-security-policy", CONTENT_POLICY.encode()),
+        (b"cache-control", b"no-store"),
+        (b"vary", b"Accept"),
+    ]
 
 
 class Pages:
@@ -142,7 +165,8 @@ class Pages:
         """The response for the Accept header of the request; see Site.page."""
         offered: tuple[Form, ...] = ("html", "markdown") if data is None else ("json", "html", "markdown")
         form = form_for(request, offered)
-        rendering = Rendering(request, self.layout.cookies)
+        cookies = self.layout.cookies_of(request)
+        rendering = Rendering(request, cookies)
         body = to_json(data) if form == "json" else self._rendered(template, form, rendering, variables)
         response = Response(body, status, headers={"Vary": "Accept", **(headers or {})}, media_type=SENT_AS[form])
         if form == "html":
@@ -150,11 +174,15 @@ class Pages:
         is_private = rendering.secret is not None or SIGNED_IN in request.scope or request.method not in ("GET", "HEAD")
         if is_private or "cache-control" not in response.headers:
             response.headers["Cache-Control"] = PRIVATE if is_private else "no-cache"
-        if rendering.secret is not None and rendering.secret not in self.layout.cookies.secrets_of(request):
-            self.layout.cookies.put(response, self.layout.cookies.form, rendering.secret)
+        if rendering.secret is not None and rendering.secret not in cookies.secrets_of(request):
+            cookies.put(response, cookies.form, rendering.secret)
         if self.layout.links:
             response.headers["Link"] = self.layout.links
         return response if is_private or status != 200 else _unless_known(response, request)
+
+    def rendered(self, template: str, request: Request, /, **variables: Any) -> str:
+        """A template as HTML, without a form."""
+        return self._run(template, Rendering(request, self.layout.cookies), variables)
 
     def part(self, template: str, /, **variables: Any) -> Markup:
         """A template as a part of another page; see Site.part."""

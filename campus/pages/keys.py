@@ -3,7 +3,6 @@
 The key itself is sent once, in the body of a form, and is in no address, page, log or cookie.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +16,7 @@ from campus.caller import Key
 from campus.directory import Directory
 from campus.keys.connected_clients import ConnectedClients
 from campus.keys.sessions import Sessions
-from campus.layout.forms import checked_form
+from campus.layout.forms import checked_form, local_path
 from campus.layout.renderer import Pages
 from campus.pages.visitors import Visitors
 from campus.paywall.admission import ALL
@@ -25,7 +24,6 @@ from twins import Problem
 
 PATH = "/keys"
 ATTEMPTS_PER_MINUTE = 10
-LOCAL_PATH = re.compile(r"/(?:[A-Za-z0-9_.~-][A-Za-z0-9_.~/-]*)?")
 WHY_NOT = {
     "unknown": "This key is unknown; check that it was copied completely.",
     "expired": "This key has expired.",
@@ -67,14 +65,14 @@ class KeyPages:
         if credential.state == "valid" and credential.key is not None:
             return await self._key_page(request, credential.key)
         why = WHY_NOT.get(credential.state, "")
-        return self._sign_in_page(request, why, next_path=_local(request.query_params.get("next", "")))
+        return self._sign_in_page(request, why, next_path=local_path(request.query_params.get("next", "")))
 
     async def sign_in(self, request: Request) -> Response:
         """Open a session for the key in the form. The session's id is new, whatever cookie was sent: nobody can choose it beforehand."""
         form = await checked_form(request, self.pages.layout.cookies)
         self.limit.check(request)
         now = self.now()
-        next_path, found = _local(form.get("next", "")), await self.visitors.keys.find(form.get("key", "").strip())
+        next_path, found = local_path(form.get("next", "")), await self.visitors.keys.find(form.get("key", "").strip())
         if found.state != "valid" or found.key is None:
             return self._sign_in_page(request, WHY_NOT[found.state], next_path=next_path, status=403)
         cookies = self.pages.layout.cookies
@@ -129,8 +127,3 @@ class KeyPages:
             seller=self.directory.seller(),
             by_cookie=self.pages.layout.cookies.session in request.cookies,
         )
-
-
-def _local(path: str) -> str:
-    """A path of this service to return to after signing in; anything else, such as another site, is empty."""
-    return path if LOCAL_PATH.fullmatch(path) and ".." not in path else ""

@@ -39,13 +39,13 @@ def own_entries(
     tools = ToolPages(templates, directory, visitors)
     keys = KeyPages(templates, directory, visitors, visitors.sessions, clients, sign_ins, now)
     entries = [
-        own_page(["GET"], API, tools.api, layout),
-        own_page(["GET"], "/tools/{building}/{tool}", tools.tool, layout),
-        own_page(["POST"], "/tools/{building}/{tool}", tools.call, layout),
-        own_page(["GET"], PATH, keys.show, layout),
-        own_page(["POST"], PATH, keys.sign_in, layout),
-        own_page(["POST"], f"{PATH}/sign-out", keys.sign_out, layout),
-        own_page(["POST"], f"{PATH}/disconnect", keys.disconnect, layout),
+        own_page(["GET"], API, tools.api),
+        own_page(["GET"], "/tools/{building}/{tool}", tools.tool),
+        own_page(["POST"], "/tools/{building}/{tool}", tools.call),
+        own_page(["GET"], PATH, keys.show),
+        own_page(["POST"], PATH, keys.sign_in),
+        own_page(["POST"], f"{PATH}/sign-out", keys.sign_out),
+        own_page(["POST"], f"{PATH}/disconnect", keys.disconnect),
         *(asset.route for asset in layout.assets.values()),
     ]
 
@@ -55,4 +55,4 @@ def own_entries(
             raise not_found(directory)
         return RedirectResponse(API, status_code=303)
 
-    return [*entries, own_page(["GET"], start, to_api, layout)] if start else entries
+    return [*entries, own_page(["GET"], start, to_api)] if start else entries

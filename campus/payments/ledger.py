@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, case, func, or_
 from sqlalchemy import select as select_columns
@@ -154,6 +154,20 @@ class Funnel:
         return round(self.paid / self.shown, 4) if self.shown else None
 
 
+class StateTotal(NamedTuple):
+    """The payments in one state: how many, their sum in the token's smallest unit, and when the oldest was reserved."""
+
+    state: str
+    payments: int
+    amount: int
+    oldest_at: datetime
+
+    @property
+    def usd(self) -> str:
+        """US dollars."""
+        return str(Price(self.amount))
+
+
 class Accounts:
     """Reads the ledger. Payments from `own_wallets`, which are the operator's, do not count as revenue."""
 
@@ -215,6 +229,14 @@ class Accounts:
         )
         rows = await self._rows(query)
         return tuple(Funnel(str(day), building, tool, int(shown), paid, payers) for day, building, tool, shown, paid, payers in rows)
+
+    async def states(self) -> Sequence[StateTotal]:
+        """The payments by state, own wallets included; `unproven` are those that count as settled and that the chain does not show."""
+        row = PaymentRow
+        state = case((col(row.unproven_since).is_not(None), "unproven"), else_=col(row.state)).label("shown_state")
+        columns: Any = (state, func.count(), func.sum(col(row.amount)), func.min(col(row.reserved_at)))
+        rows = await self._rows(select_columns(*columns).group_by("shown_state").order_by("shown_state"))
+        return tuple(StateTotal(name, count, int(amount), at) for name, count, amount, at in rows)
 
     async def _rows(self, query: Select[Any]) -> list[Any]:
         async with self._storage.read() as session:

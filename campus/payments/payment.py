@@ -2,10 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, Literal, Protocol
 
 from campus.jobs import Task
+from campus.payments.tables import PaymentRow
 from twins import Problem
 
 
@@ -180,6 +182,18 @@ class PaymentService(Protocol):
 
     async def findings(self) -> Sequence[str]:
         """The last failure of the facilitator and of the chain's node, unless each has worked since; and charges without a proof."""
+        ...
+
+    async def overdue(self) -> Sequence[PaymentRow]:
+        """The unproven and reversed payments that the operator has to look into, the oldest first."""
+        ...
+
+    async def accept_unproven(self) -> Sequence[PaymentRow]:
+        """Accept them all as they are; returns them."""
+        ...
+
+    async def reconcile(self, since: datetime) -> tuple[Sequence[Any], Any]:
+        """Resolve payments in doubt, and compare the ledger with the chain since then: Resolutions, and the audit's Findings."""
         ...
 
     async def check(self) -> Sequence[str]:

@@ -18,8 +18,8 @@ from fastmcp.client.transports import StreamableHttpTransport
 from pydantic import SecretStr
 from starlette.types import ASGIApp
 
-from campus.app import Campus, assemble, open_admin
-from campus.asgi import open_app
+from campus.app import Campus, assemble
+from campus.asgi import open_admin, open_app
 from campus.building import Building
 from campus.config import Config
 from campus.outbound.http_clients import GuardedClient

@@ -1,10 +1,10 @@
-"""axe-core's rules on every page, in light and dark, at 360 and 1,280 pixels, in a headless Chromium."""
+"""axe-core's rules on every page, the operator's too, in light and dark, at 360 and 1,280 pixels, in a headless Chromium."""
 
 from collections.abc import Iterator, Sequence
 
 import httpx
 from conformance.node import Node
-from conformance.served_campus import ServedCampus
+from conformance.served_campus import OPERATOR_PASSWORD, ServedCampus
 from pages.browsers import NARROW, WIDE, open_browser
 from playwright.sync_api import Browser, BrowserContext
 
@@ -23,6 +23,7 @@ FOR_ALL = (
     ),
     *("/keys", "/errors/not_found", "/nothing"),
 )
+OF_OPERATOR = ("/sign-in", "/", "/jobs", "/keys", "/payments", "/alerts", "/buildings", "/nothing")
 WITH_KEY = ("/keys", "/cve", "/cve/CVE-2021-44228", "/cve/next", "/cve/report", "/cve/watches", "/recorder")
 RUN = "async () => (await axe.run(document, {resultTypes: ['violations']})).violations.map((one) => [one.id, one.nodes[0].html])"
 Found = tuple[str, str]
@@ -42,6 +43,11 @@ def check_accessibility(node: Node, campus: ServedCampus) -> list[str]:
                 found = _violations(context, f"{campus.url}{path}", axe)
                 faults += [f"accessibility: {path}: {rule}: {html[:200]}" for rule, html in found]
             context.close()
+        for context in _operators(browser, campus):
+            for path in OF_OPERATOR:
+                found = _violations(context, f"{campus.served.admin}{path}", axe)
+                faults += [f"accessibility: the operator's {path}: {rule}: {html[:200]}" for rule, html in found]
+            context.close()
     return list(dict.fromkeys(faults))
 
 
@@ -58,6 +64,18 @@ def _contexts(browser: Browser, campus: ServedCampus, with_key: Sequence[str]) -
             page.get_by_role("button", name="Sign in").click()
             page.close()
             yield signed_in, with_key
+
+
+def _operators(browser: Browser, campus: ServedCampus) -> Iterator[BrowserContext]:
+    for scheme in ("light", "dark"):
+        for viewport in (NARROW, WIDE):
+            context = browser.new_context(viewport=viewport, color_scheme=scheme, bypass_csp=True)  # type: ignore[arg-type]
+            page = context.new_page()
+            page.goto(f"{campus.served.admin}/sign-in")
+            page.locator("#field-password").fill(OPERATOR_PASSWORD)
+            page.get_by_role("button", name="Sign in").click()
+            page.close()
+            yield context
 
 
 def _violations(context: BrowserContext, url: str, axe: str) -> list[Found]:

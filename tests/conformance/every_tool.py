@@ -65,6 +65,7 @@ CALLS = (
     Call("heartbeat", {"status": 0}, MONITOR),
     Call("pause_monitor", {}, {"monitor_id": "monitor_id"}),
     Call("resume_monitor", {}, {"monitor_id": "monitor_id"}),
+    Call("send_test_alert", {}, {"monitor_id": "monitor_id"}),
     Call("fetch_capsule", {}, {"monitor_id": "monitor_id", "s": "secret"}),
     Call("fleet_status", {"limit": 20}),
     Call("heartbeat_get", {"status": "fail"}, MONITOR),

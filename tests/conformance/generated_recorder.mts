@@ -21,6 +21,7 @@ await read("heartbeat", client.POST("/v1/recorder/beat/{monitor_id}/{secret}", {
 await read("heartbeat_get", client.GET("/v1/recorder/beat/{monitor_id}/{secret}", { params: { ...beat, query: { capsule: "a text", seq: 2 } } }));
 await read("pause_monitor", client.POST("/v1/recorder/monitors/{monitor_id}/pause", { params: { path } }));
 await read("resume_monitor", client.POST("/v1/recorder/monitors/{monitor_id}/resume", { params: { path } }));
+await read("send_test_alert", client.POST("/v1/recorder/monitors/{monitor_id}/test", { params: { path } }));
 await read("fetch_capsule", client.GET("/v1/recorder/capsule/{monitor_id}", { params: { path, query: { s: secret } } }));
 await read("fleet_status", client.GET("/v1/recorder/fleet", { params: { query: { limit: 20 } } }));
 await read("heartbeat_get", client.GET("/v1/recorder/beat/{monitor_id}/{secret}", { params: { ...beat, query: { status: "fail" } } }));

@@ -28,7 +28,8 @@ LATIN = st.text(st.characters(min_codepoint=33, max_codepoint=255, exclude_chara
 HEADERS = st.fixed_dictionaries(
     {},
     optional={
-        "Accept": st.sampled_from(["*/*", "text/html", "application/problem+json", "application/json;q=0"]) | LATIN,
+        # not text/html: browsers receive problems as pages, which the documents for programs do not describe
+        "Accept": st.sampled_from(["*/*", "text/plain", "application/problem+json", "application/json;q=0"]) | LATIN,
         "Accept-Encoding": st.sampled_from(["gzip", "identity", "br;q=1"]) | LATIN,
         "Accept-Language": LATIN,
         "Cookie": LATIN,

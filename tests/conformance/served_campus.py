@@ -16,6 +16,7 @@ from campus.testing import Clock
 
 SAMPLE = (Path(__file__).parents[2] / "buildings" / "cve" / "sample").as_uri()
 NOWHERE = "file:///nowhere"
+OPERATOR_PASSWORD = "conformance-operator"
 LONG_AGO = timedelta(days=60)
 CONFIG = """
 openapi = "cve"
@@ -105,7 +106,7 @@ def serve_campus(
         text += CHECKOUT + "".join(f"{name} = {json.dumps(value)}\n" for name, value in payments.items())
     config = write_config(folder, text.format(feeds=SAMPLE), port=1)
     tokens, day = anyio.run(prepare, config)
-    with serving(folder, text.format(feeds=NOWHERE)) as served:
+    with serving(folder, text.format(feeds=NOWHERE), environ={"CAMPUS_OPERATOR_PASSWORD": OPERATOR_PASSWORD}) as served:
         yield ServedCampus(served, tokens, day)
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Literal
 
 import httpx
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.anyio
 HTML = {"Accept": "text/html"}
 KEV, EPSS = "/kev.json", "/epss.csv.gz"
 OUTSIDE = {f"CVE-2025-{20_000 + n}": round(0.4 - n / 3000, 5) for n in range(900)}
+SAMPLE = Path(__file__).parents[2] / "buildings" / "cve" / "sample"
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +209,21 @@ async def test_a_pasted_report_is_annotated_for_a_key(publisher, open_test_campu
         assert without.status_code == 403, "another site cannot paste"
         keyless = await campus.http.post("/cve/report", data={"form_token": token, "report": "CVE-2026-7001"}, headers=HTML)
         assert "<table" not in keyless.text
+
+
+async def test_the_pages_of_a_made_list_are_the_same_on_each_database(storage_url: str) -> None:
+    feeds = {"kev_url": "kev.json", "kev_mirror_url": "kev.json", "epss_url": "epss.csv", "nvd_url": "nvd.json"}
+    settings = {name: (SAMPLE / file).as_uri() for name, file in feeds.items()}
+    async with open_campus(cve=building, settings=settings, storage=storage_url) as campus:
+        await campus.run("refresh", accept=True)
+        await campus.run("reload")
+        headers = HTML | {"Authorization": f"Bearer {await campus.key('cve')}"}
+        brief = await brief_of(campus)
+        page = await campus.http.get("/cve", headers=headers)
+        assert (page.status_code, harm_in(page.text)) == (200, [])
+        assert all(f'href="/cve/{entry.cve_id}"' in page.text for entry in brief.entries)
+        past = await campus.http.get("/cve", params={"day": str(brief.day)}, headers=headers)
+        assert brief.entries[0].cve_id in past.text
+        one = await campus.http.get(f"/cve/{brief.entries[0].cve_id}", headers=headers)
+        assert (one.status_code, "Rank 1 of" in one.text) == (200, True)
+        assert brief.entries[5].cve_id not in (await campus.http.get("/cve", headers=HTML)).text

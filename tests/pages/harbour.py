@@ -58,12 +58,16 @@ def make_harbour(name: str = "Harbour") -> Building:
     async def hook(request: Request, site: Site[Any, Any]) -> Response:
         return Response("hooked", media_type="text/plain")
 
+    async def sink(request: Request, site: Site[Any, Any]) -> Response:
+        raise RuntimeError("secret-of-the-sinking")
+
     async def highlight(site: Site[Any, Any]) -> str:
         return site.part("highlight.html", said=ALL_AT_ONCE)
 
     pages = [
         Page("GET|POST /log", log, label=ALL_AT_ONCE),
         Page("GET /paid", paid),
+        Page("GET /sink", sink),
         Page("POST /hook", hook, cross_site=True),
     ]
     return Building(mcp, pages=pages, highlight=highlight)

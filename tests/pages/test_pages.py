@@ -106,6 +106,43 @@ async def test_what_is_refused_is_a_page_for_a_browser_and_a_problem_for_the_res
     assert problem.json()["code"] in page.text
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "says"),
+    [
+        ("GET", "/v1/harbour/secret_berth", 402, 'href="/keys?next=/tools/harbour/secret_berth"'),
+        ("GET", "/v1/harbour/secret_berth?x=<script>", 402, "<strong>harbour</strong>: $19 for 30 days"),
+        ("GET", "/v1/harbour/find", 422, 'href="/tools/harbour/find"'),
+        ("GET", "/v1/harbour/find?ship=%3Cscript%3E&%3Cscript%3E=1", 422, "&lt;script&gt;"),
+        ("PUT", "/v1/harbour/find", 405, 'href="/tools/harbour/find"'),
+        ("GET", "/harbour/mcp", 405, "MCP client"),
+        ("GET", "/v1/harbour/nothing/at/all", 404, 'href="/docs/api"'),
+        ("POST", "/v1/harbour/moor", 413, "That is too large"),
+        ("GET", "/sink", 500, "report it to the operator"),
+    ],
+)
+async def test_what_a_tool_or_the_edge_refuses_is_a_page_that_says_what_to_do_and_unchanged_for_programs(
+    campus: TestCampus, method: str, path: str, status: int, says: str
+) -> None:
+    content = b"x" * 1_048_577 if status == 413 else None
+    page, problem, listed = [
+        await campus.http.request(method, path, headers={"Accept": accept, "X-Request-Id": "quoted"}, content=content)
+        for accept in (BROWSER["Accept"], "*/*", "application/json, text/html;q=0.9")
+    ]
+    assert page.status_code == problem.status_code == problem.json()["status"] == status
+    assert (listed.content, listed.headers["content-type"]) == (problem.content, "application/problem+json")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert (page.headers["cache-control"], "accept" in page.headers["vary"].lower()) == ("no-store", True)
+    assert "style-src 'self'" in page.headers["content-security-policy"]
+    assert "style-src" not in problem.headers["content-security-policy"]
+    for name in ("allow", "www-authenticate", "retry-after", "x-request-id"):
+        assert page.headers.get(name) == problem.headers.get(name)
+    assert harm_in(page.text) == []
+    assert says in page.text
+    assert problem.json()["code"] in page.text
+    assert "quoted" in page.text
+    assert "secret-of-the-sinking" not in page.text
+
+
 async def test_a_form_is_accepted_only_with_the_token_of_the_same_browser(campus: TestCampus) -> None:
     page = await campus.http.get("/log", headers=BROWSER)
     cookie = page.headers["set-cookie"]

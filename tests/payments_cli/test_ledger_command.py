@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from campus.payments.tables import LedgerRow
+from campus.payments.tables import LedgerRow, PaymentRow
 
 BASE = "eip155:8453"
 ALICE, BOB, OWN = "0x" + "aa" * 20, "0x" + "bb" * 20, "0x" + "cc" * 20
+NOON = datetime(2026, 8, 20, 12, tzinfo=UTC)
 FORMULA = "=HYPERLINK(1), he said"
 
 
@@ -90,6 +91,23 @@ def test_the_funnel_leaves_own_wallets_out(ledger: Ledger) -> None:
     assert "0.25" in ledger("funnel").out
 
 
+def test_states_count_and_sum_payments_with_the_unproven_ones_apart(ledger: Ledger, write: Callable[..., None]) -> None:
+    write(reserved("pay_1", "settled"), reserved("pay_2", "settled", unproven_since=NOON), reserved("pay_3", "released"))
+    found = json.loads(ledger("states", "--json").out)
+    assert [(one["state"], one["payments"], one["usd"]) for one in found] == [
+        ("released", 1, "0.02"),
+        ("settled", 1, "0.02"),
+        ("unproven", 1, "0.02"),
+    ]
+    assert found[0]["oldest_at"] == "2026-08-20T12:00:00Z"
+
+
+def reserved(name: str, state: str, **more: Any) -> PaymentRow:
+    whose = {"network": BASE, "asset": "0xa", "payer": ALICE, "nonce": name, "amount": 20_000, "pay_to": "0x1", "valid_before": 1}
+    what = {"payment": b"1", "resource": b"2", "building": "cve", "tool": "cve_verdict", "frame": "http", "holder": "x"}
+    return PaymentRow(id=name, state=state, lease_until=NOON, reserved_at=NOON, **whose, **what, **more)
+
+
 @pytest.mark.usefixtures("full")
 def test_an_export_holds_every_entry_and_column_and_the_same_in_both_formats(ledger: Ledger) -> None:
     as_json = json.loads(ledger("export", "--format", "json").out)
@@ -113,7 +131,7 @@ def test_a_reason_written_by_somebody_else_is_not_a_spreadsheet_formula(ledger: 
 
 
 def test_an_empty_ledger_is_no_error(ledger: Ledger) -> None:
-    for question in ("list", "sum", "funnel"):
+    for question in ("list", "sum", "states", "funnel"):
         assert (ledger(question).code, ledger(question).out) == (0, "nothing to show\n")
         assert json.loads(ledger(question, "--json").out) == []
     assert json.loads(ledger("export", "--format", "json").out) == []

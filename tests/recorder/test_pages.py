@@ -1,9 +1,10 @@
 """The fleet's pages: what they show of monitors, their buttons, and that each key sees its own fleet only."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 import httpx
@@ -12,9 +13,13 @@ from pages.hostile import ALL_AT_ONCE, harm_in
 from patience import patience
 from recorder.receivers import Receiver
 from recorder.recorders import OpenRecorder, Recorder
+from sqlalchemy import insert, select
 from starlette.types import Message
 
+from buildings.recorder.jobs import tidy
 from buildings.recorder.pages import changed_lines
+from buildings.recorder.tables import DELIVERIES
+from campus import in_snapshot, in_transaction
 
 pytestmark = pytest.mark.anyio
 HTML = {"Accept": "text/html"}
@@ -86,6 +91,90 @@ async def test_a_key_sees_and_changes_no_monitor_of_another(open_recorder: OpenR
             assert (await press(recorder, f"{at}/{action}", other)).status_code == 404
         assert (await press(recorder, f"{at}/delete", mine, page="/recorder", form_token="0" * 64)).status_code == 403
         assert (await page_of(recorder, at, mine)).status_code == 200
+
+
+async def test_a_test_alert_reaches_the_target_and_the_timeline_and_changes_nothing(
+    open_recorder: OpenRecorder, receiver: Receiver, storage_url: str
+) -> None:
+    async with open_recorder(storage=storage_url) as recorder:
+        key = await recorder.campus.key("recorder")
+        monitor = await recorder.register(receiver.url(), key=key, name=NAME)
+        at = f"/recorder/{monitor['monitor_id']}"
+        sent = await press(recorder, f"{at}/test", key, page=at)
+        assert "A test alert is on its way" in (await page_of(recorder, sent.headers["location"], key)).text
+        again = await press(recorder, f"{at}/test", key, page=at)
+        assert (again.status_code, "is not delivered yet" in again.text) == (409, True)
+        await recorder.deliver()
+        assert receiver.types == ["monitor.test"]
+        assert receiver.requests[0].json["monitor"] == {"id": monitor["monitor_id"], "name": NAME}
+        assert receiver.requests[0].json["state"] is None
+        shown = (await page_of(recorder, at, key)).text
+        assert f"test alert: delivered to webhook https://localhost:{receiver.port}/… after" in shown
+        assert ">alive<" in shown
+        for _ in range(2):
+            await press(recorder, f"{at}/test", key, page=at)
+            await recorder.deliver()
+        limited = await press(recorder, f"{at}/test", key, page=at)
+        assert (limited.status_code, "at most 3 test alerts a minute" in limited.text) == (429, True)
+        assert len(receiver.requests) == 3
+
+
+async def test_delivered_alerts_stay_in_the_timeline_for_a_month_and_no_longer_than_their_monitor(
+    open_recorder: OpenRecorder, receiver: Receiver, storage_url: str
+) -> None:
+    async with open_recorder(storage=storage_url) as recorder:
+        key = await recorder.campus.key("recorder")
+        monitor = await recorder.register(receiver.url(), key=key, period_minutes=1, grace_minutes=0)
+        free = await recorder.register(receiver.url("/free"), period_minutes=1, grace_minutes=0)
+        at = f"/recorder/{monitor['monitor_id']}"
+        await recorder.pass_time(seconds=61)
+        await recorder.sweep()
+        receiver.answer(500, 200)
+        await recorder.deliver()
+        await recorder.pass_time(seconds=30)
+        await recorder.deliver()
+        assert sorted(receiver.types) == ["monitor.dead"] * 3
+        shown = (await page_of(recorder, at, key)).text
+        assert re.search(r"alert that it is dead: delivered to webhook https://localhost:\d+/… after \d+\.\d s \(msg_\w+\)", shown)
+        assert [one.monitor_id for one in await kept(recorder)] == [monitor["monitor_id"]], "of a monitor without a key nothing is kept"
+        await recorder.call("delete_monitor", monitor_id=free["monitor_id"], secret=free["secret"])
+        await recorder.pass_time(days=29)
+        await tidy(recorder.campus.site)
+        assert "alert that it is dead" in (await page_of(recorder, at, key)).text
+        await recorder.pass_time(days=1)
+        await tidy(recorder.campus.site)
+        assert await kept(recorder) == []
+        await recorder.beat(monitor)
+        await recorder.deliver()
+        assert len(await kept(recorder)) == 1
+        await recorder.call("delete_monitor", monitor_id=monitor["monitor_id"], secret=monitor["secret"])
+        assert await kept(recorder) == []
+
+
+async def kept(recorder: Recorder) -> Sequence[Any]:
+    return await in_snapshot(recorder.campus.site.storage, lambda connection: connection.execute(select(DELIVERIES)).all())
+
+
+async def test_of_each_target_the_newest_two_hundred_delivered_alerts_are_kept(
+    open_recorder: OpenRecorder, receiver: Receiver, storage_url: str
+) -> None:
+    async with open_recorder(storage=storage_url) as recorder:
+        key = await recorder.campus.key("recorder")
+        monitors = [await recorder.register(receiver.url(path), key=key) for path in ("/one", "/two")]
+        targets = {one.address.rpartition("/")[2]: one.id for one in await recorder.targets()}
+        at, storage = recorder.clock(), recorder.campus.site.storage
+        rows = [
+            {"target_id": targets[name], "kind": "dead", "at": at, "message_id": f"msg_{number}", "delivered_at": at}
+            | {"monitor_id": monitor["monitor_id"], "reason": "timeout"}
+            for name, monitor in zip(("one", "two"), monitors, strict=True)
+            for number in range(205)
+        ]
+        await in_transaction(storage, lambda connection: connection.execute(insert(DELIVERIES), rows))
+        await recorder.beat(monitors[0], status="fail")
+        await recorder.deliver()
+        found = [one for one in await kept(recorder) if one.target_id == targets["one"]]
+        assert (len(found), sorted(found, key=lambda one: one.id)[-1].kind) == (200, "failed")
+        assert len(await kept(recorder)) == 405
 
 
 async def test_without_a_key_the_page_says_what_a_key_shows_and_another_scope_is_told(open_recorder: OpenRecorder) -> None:

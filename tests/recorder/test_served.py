@@ -3,8 +3,10 @@
 import json
 import re
 import shutil
+import signal
+import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +114,29 @@ async def test_the_cron_command_retries_while_the_service_restarts(tmp_path: Pat
             assert await command.wait() == 0
         again.terminate()
         again.wait(patience(20))
+
+
+def test_a_key_has_eight_streams_of_events_which_end_when_the_server_stops(tmp_path: Path) -> None:
+    without_mail = re.sub(r"\[mail\].*?(?=\[products)", "", CONFIG.format(storage="sqlite:data", mail_port=0), flags=re.DOTALL)
+    with serving(tmp_path, without_mail) as campus, ExitStack() as open_streams:
+        headers = {"Authorization": f"Bearer {campus.key('recorder')}"}
+        client = open_streams.enter_context(httpx.Client(base_url=campus.url, headers=headers, timeout=LONGEST_SECONDS, verify=False))
+        streams = [open_streams.enter_context(client.stream("GET", "/recorder/events")) for _ in range(8)]
+        lines = [stream.iter_lines() for stream in streams]
+        for each in lines:
+            assert next(line for line in each if line.startswith("event")) == "event: ready"
+        refused = client.get("/recorder/events")
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
+        streams[0].close()
+        deadline = time.monotonic() + LONGEST_SECONDS
+        while time.monotonic() < deadline:
+            with client.stream("GET", "/recorder/events") as again:
+                if again.status_code == 200:
+                    break
+            time.sleep(0.1)
+        assert again.status_code == 200, "a stream that its reader left makes room"
+        campus.process.send_signal(signal.SIGTERM)
+        for each in lines[1:]:
+            assert not [line for line in each if line.startswith("event")]
+        assert campus.process.wait(LONGEST_SECONDS) == 0
+    assert "Traceback" not in campus.log

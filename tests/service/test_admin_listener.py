@@ -121,7 +121,7 @@ def test_check_warns_of_a_listener_that_others_reach_and_of_proxies_that_are_eve
     risky = 'admin = "0.0.0.0:9100"\ntrusted_proxies = ["0.0.0.0/0"]\n'
     answer = run("check", "--config", str(write_config(tmp_path, risky + GATEWAY, port=8000)))
     assert answer.code == 1
-    assert "admin = '0.0.0.0:9100' has no login" in answer.out
+    assert "admin = '0.0.0.0:9100' has no encryption, and no login for metrics" in answer.out
     assert "every caller may claim any address" in answer.out
     safe = 'admin = "[::1]:9100"\ntrusted_proxies = ["10.0.0.0/8"]\n'
     assert run("check", "--config", str(write_config(tmp_path, safe + GATEWAY, port=8000))).out == "all is well\n"

@@ -31,7 +31,7 @@ async def test_another_method_is_a_problem_with_those_that_are_allowed(shop: Bui
     assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
 
 
-@pytest.mark.parametrize("accept", ["*/*", "text/html", "text/event-stream"])
+@pytest.mark.parametrize("accept", ["*/*", "application/json, text/html", "text/event-stream"])
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 async def test_an_mcp_endpoint_says_to_who_does_not_speak_mcp_what_it_is(shop: Building, method: str, accept: str) -> None:
     async with open_campus(shop=shop) as campus:

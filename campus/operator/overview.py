@@ -1,0 +1,198 @@
+"""The operator's first page: what is wrong at the moment, and the state of jobs, keys, payments, alerts, buildings and the process."""
+
+import platform
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from functools import partial
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import Response
+
+from campus.alerts import Outbox
+from campus.app import Campus
+from campus.checks import Findings
+from campus.jobs import JobStatus, describe_error
+from campus.keys.repository import KeyCounts, count_keys
+from campus.layout.renderer import Pages
+from campus.payments.ledger import Accounts, StateTotal
+
+ENDING_SOON = timedelta(days=7)
+SECTION_SECONDS = 8.0
+"""How long one part of a page may take to be read: a database that hangs must not hide the rest."""
+PLACES = {"jobs": "/jobs", "payments": "/payments"}
+"""The page on which a failed check is dealt with; that of a building is /buildings."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: its value, or why it could not be read."""
+
+    value: Any = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What the first page shows. Each section is read by itself, so that one that fails leaves the others standing."""
+
+    findings: Section
+    jobs: Section
+    keys: Section
+    payments: Section
+    alerts: Section
+    facts: Section
+
+
+async def read_sections(**readers: Callable[[], Awaitable[object]]) -> dict[str, Section]:
+    """Read all sections at once."""
+    found: dict[str, Section] = {}
+
+    async def read(name: str, reader: Callable[[], Awaitable[object]]) -> None:
+        found[name] = Section(reason=f"it was not read within {SECTION_SECONDS:g} s; see what the database is doing")
+        with anyio.move_on_after(SECTION_SECONDS):
+            try:
+                found[name] = Section(await reader())
+            except Exception as error:  # the border: whatever one section raises is shown in its place
+                found[name] = Section(reason=describe_error(error))
+
+    async with anyio.create_task_group() as tasks:
+        for name, reader in readers.items():
+            tasks.start_soon(read, name, reader)
+    return found
+
+
+def rendered(pages: Pages, template: str, request: Request, refused: str = "", /, **variables: Any) -> Response:
+    """One of the operator's pages; with the sentence of a refusal it is a 409."""
+    return pages.page(template, request, status=409 if refused else 200, refused=refused, **variables)
+
+
+class OverviewPage:
+    """Reads and renders the first page."""
+
+    def __init__(self, campus: Campus, pages: Pages) -> None:
+        self._campus = campus
+        self._pages = pages
+        self._started_at = campus.core.now()
+
+    async def show(self, request: Request, form: Mapping[str, str], checked: Findings | None = None) -> Response:
+        """The page; with the findings of `campus check` if it was asked for."""
+        overview = await self.read()
+        findings: Findings = overview.findings.value or {}
+        return self._pages.page(
+            "overview.html",
+            request,
+            overview=overview,
+            troubles=[(name, sentence, PLACES.get(name, "/buildings")) for name, found in findings.items() for sentence in found],
+            is_ready=self._campus.health.is_ready(findings),
+            checked=checked,
+            process=self.process(),
+        )
+
+    async def check(self, request: Request, form: Mapping[str, str]) -> Response:
+        """Run the checks of `campus check`, which also ask feeds, facilitator, node and mail server."""
+        return await self.show(request, form, await self._campus.ask("check"))
+
+    async def read(self) -> Overview:
+        """Every section, read at once."""
+        campus, accounts = self._campus, Accounts(self._campus.core.storage)
+
+        async def states() -> Sequence[StateTotal]:
+            return await accounts.states()
+
+        readers: dict[str, Callable[[], Awaitable[object]]] = {
+            "findings": campus.health.findings,
+            "jobs": partial(jobs_of, campus),
+            "keys": partial(key_counts, campus),
+            "payments": states,
+            "alerts": partial(alert_states, campus),
+            "facts": partial(facts_of, campus),
+        }
+        return Overview(**await read_sections(**readers))
+
+    async def fingerprint(self) -> bytes:
+        """A digest of what the page shows, apart from what changes all the time."""
+        overview = await self.read()
+        shown = {field.name: getattr(overview, field.name) for field in fields(overview)}
+        jobs = [(one.name, one.running, one.failures, one.overdue) for one in shown.pop("jobs").value or ()]
+        return sha256(repr([jobs, shown]).encode()).digest()
+
+    def process(self) -> dict[str, str]:
+        """This process, in words."""
+        now, lag = self._campus.core.now(), self._campus.counters.event_loop_lag
+        return {
+            "Version": f"campus {campus_version()}, Python {platform.python_version()}",
+            "Process": f"{self._campus.scheduler.name}, running for {in_words(now - self._started_at)}",
+            "Public address": self._campus.plan.config.url,
+            "Database": self._campus.core.databases.describe("campus"),
+            "Event-loop lag": f"median {_lag(lag.quantile(0.5))}, 99th percentile {_lag(lag.quantile(0.99))}, since the start",
+        }
+
+
+async def jobs_of(campus: Campus) -> Sequence[JobStatus]:
+    """The status of each job, read now."""
+    await campus.scheduler.read_records()
+    return campus.scheduler.status()
+
+
+async def key_counts(campus: Campus) -> KeyCounts:
+    """How many keys are in each state."""
+    return await count_keys(campus.core.storage, now=campus.core.now(), within=ENDING_SOON)
+
+
+async def alert_states(campus: Campus) -> dict[str, Any]:
+    """How deliveries are doing, by building."""
+    return {name: await outbox.state(campus.sites[name].storage) for name, outbox in outboxes_of(campus).items()}
+
+
+def outboxes_of(campus: Campus) -> dict[str, Outbox]:
+    """The outbox of each building that has one."""
+    found = {one.name: one.loaded.building.outbox for one in campus.plan.opened}
+    return {name: outbox for name, outbox in found.items() if isinstance(outbox, Outbox)}
+
+
+async def facts_of(campus: Campus) -> dict[str, Mapping[str, str]]:
+    """What each building says of itself; why not, if it cannot."""
+    found: dict[str, Mapping[str, str]] = {}
+    for one in campus.plan.opened:
+        if (facts := one.loaded.building.facts) is not None:
+            try:
+                found[one.name] = await facts(campus.sites[one.name])
+            except Exception as error:  # a building's code may raise anything; the others are shown
+                found[one.name] = {"not read": describe_error(error)}
+    return found
+
+
+def campus_version() -> str:
+    """The version of the installed distribution."""
+    try:
+        return version("campus")
+    except PackageNotFoundError:
+        return "that is not installed"
+
+
+def in_words(span: timedelta) -> str:
+    """A length of time: 3 days 4 h, 2 h 5 min, 40 s."""
+    minutes, seconds = divmod(int(span.total_seconds()), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} day{'s' * (days > 1)} {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{max(seconds, 0)} s"
+
+
+def from_now(moment: datetime | None, now: datetime) -> str:
+    """How far away a time is: `in 5 min` or `5 min ago`; nothing for None."""
+    if moment is None:
+        return ""
+    return f"in {in_words(moment - now)}" if moment > now else f"{in_words(now - moment)} ago"
+
+
+def _lag(seconds: float | None) -> str:
+    if seconds is None:
+        return "not measured yet"
+    return f"below {seconds * 1000:g} ms" if seconds < float("inf") else "above 2.5 s"

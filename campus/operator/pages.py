@@ -1,0 +1,132 @@
+"""The operator's pages of jobs, keys, alerts and buildings. What they do, the command line does by the same methods."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from campus.app import Campus
+from campus.errors import CampusError
+from campus.keys.repository import KeyRecord
+from campus.keys.tokens import SHOWN_LENGTH, START
+from campus.layout.renderer import Pages
+from campus.operator.configuration import environment_names, shown_configuration
+from campus.operator.overview import (
+    ENDING_SOON,
+    alert_states,
+    facts_of,
+    from_now,
+    jobs_of,
+    key_counts,
+    outboxes_of,
+    read_sections,
+    rendered,
+)
+from campus.operator.sign_in import NO_STORE
+
+KEYS_PER_PAGE = 50
+TARGETS_SHOWN = 100
+LONGEST_NOTE, LONGEST_SEARCH = 200, 60
+
+
+@dataclass(frozen=True)
+class OperatorPages:
+    """The pages of jobs, keys, alerts and buildings. Each handler receives the request and the fields of its form."""
+
+    campus: Campus
+    pages: Pages
+
+    async def jobs(self, request: Request, form: Mapping[str, str], refused: str = "") -> Response:
+        """Every job: when it ran, whether it failed and why, when it runs next; and a button that runs it."""
+        found = await read_sections(jobs=lambda: jobs_of(self.campus))
+        now = self.campus.core.now()
+        when = {one.name: from_now(one.due_at, now) for one in found["jobs"].value or ()}
+        services = self.campus.services.findings()
+        return self._page("jobs.html", request, refused, jobs=found["jobs"], when=when, services=services)
+
+    async def run_job(self, request: Request, form: Mapping[str, str]) -> Response:
+        """Have the scheduler run a job, as `campus run` does."""
+        name = request.path_params["name"]
+        try:
+            await self.campus.scheduler.ask(name)
+        except CampusError as error:
+            return await self.jobs(request, {}, str(error))
+        return _see_other(f"/jobs#{name}")
+
+    async def keys(self, request: Request, form: Mapping[str, str], refused: str = "") -> Response:
+        """The newest keys, or those that a text finds; a form that issues one. The text is in no address: it may be a whole key."""
+        asked = form if "like" in form else request.query_params
+        like, before = asked.get("like", "").strip()[:LONGEST_SEARCH], asked.get("before") or None
+        if like.startswith(START):
+            like = like[: len(START) + SHOWN_LENGTH]
+
+        async def newest() -> Sequence[KeyRecord]:
+            return await self.campus.keys.newest(before=before, like=like, limit=KEYS_PER_PAGE + 1)
+
+        found = await read_sections(keys=newest, counts=lambda: key_counts(self.campus))
+        records = found["keys"].value or ()
+        return self._page(
+            "keys.html",
+            request,
+            refused,
+            keys=found["keys"],
+            records=records[:KEYS_PER_PAGE],
+            next=records[KEYS_PER_PAGE - 1].key.id if len(records) > KEYS_PER_PAGE else None,
+            counts=found["counts"],
+            like=like,
+            before=before,
+            given=form,
+            ends_soon=self.campus.core.now() + ENDING_SOON,
+            products=self.campus.plan.config.products,
+        )
+
+    async def issue_key(self, request: Request, form: Mapping[str, str]) -> Response:
+        """Issue a key, as `campus key issue` does; it is on the page that answers, and nowhere else."""
+        try:
+            key, token = await self.campus.keys.issue(form.get("product", ""), note=form.get("note", "").strip()[:LONGEST_NOTE])
+        except CampusError as error:
+            return await self.keys(request, form, str(error))
+        return self._page("key_issued.html", request, key=key, token=token)
+
+    async def revoke_key(self, request: Request, form: Mapping[str, str]) -> Response:
+        """Revoke a key, as `campus key revoke` does."""
+        try:
+            key = await self.campus.keys.revoke(request.path_params["key"])
+        except CampusError as error:
+            return await self.keys(request, {}, str(error))
+        return _see_other(f"/keys?like={key.id}")
+
+    async def alerts(self, request: Request, form: Mapping[str, str]) -> Response:
+        """By building: how many alerts wait, and the targets that they do not reach, with the reason."""
+        outboxes = outboxes_of(self.campus)
+
+        async def targets() -> object:
+            storages = {name: self.campus.sites[name].storage for name in outboxes}
+            return {name: await one.troubled_targets(storages[name], limit=TARGETS_SHOWN) for name, one in outboxes.items()}
+
+        found = await read_sections(states=lambda: alert_states(self.campus), targets=targets)
+        return self._page("alerts.html", request, **found, has_mail=self.campus.mail is not None)
+
+    async def buildings(self, request: Request, form: Mapping[str, str]) -> Response:
+        """Every building with its state, and the configuration without its secrets."""
+        plan = self.campus.plan
+        found = await read_sections(facts=lambda: facts_of(self.campus), findings=self.campus.health.findings)
+        loaded = list(plan.loaded)
+        return self._page(
+            "buildings.html",
+            request,
+            **found,
+            loaded=loaded,
+            entries={entry.name: entry for entry in plan.directory.buildings()},
+            configuration=shown_configuration(plan.config, loaded),
+            environment=environment_names(plan.config),
+        )
+
+    def _page(self, template: str, request: Request, refused: str = "", /, **variables: Any) -> Response:
+        return rendered(self.pages, template, request, refused, **variables)
+
+
+def _see_other(path: str) -> Response:
+    return RedirectResponse(path, status_code=303, headers=NO_STORE)

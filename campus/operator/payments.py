@@ -1,0 +1,122 @@
+"""The operator's page of payments: by state, income, how often terms are paid, unproven ones, and what the chain says of them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from typing import Any
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import Response
+
+from campus.app import Campus
+from campus.errors import CampusError
+from campus.layout.renderer import Pages
+from campus.operator.overview import read_sections, rendered
+from campus.payments.ledger import Accounts, Funnel, Period, Revenue
+from campus.payments.payment import PaymentService
+from campus.pricing import Price
+
+ENTRIES_SHOWN = 30
+DAYS_SHOWN = 30
+FUNNEL_DAYS = 7
+RECONCILE_SECONDS = 60.0
+RECONCILED_BACK = timedelta(days=30)
+
+
+@dataclass(frozen=True)
+class Income:
+    """What one network's payments earned in the last 30 days: US dollars by day, the oldest first, and in all."""
+
+    network: str
+    days: Sequence[float]
+    usd: str
+    payments: int
+
+
+@dataclass(frozen=True)
+class PaymentPages:
+    """The page of payments, and its buttons."""
+
+    campus: Campus
+    pages: Pages
+
+    async def show(self, request: Request, form: Mapping[str, str], refused: str = "", **shown: Any) -> Response:
+        """Payments by state, income by day, how often terms are paid, unproven payments, and the newest entries of the ledger."""
+        config, service = self.campus.plan.config.payments, self.campus.payments
+        accounts = Accounts(self.campus.core.storage, own_wallets=config.own_wallets if config else ())
+        today = self.campus.core.now().date()
+
+        async def income() -> Sequence[Income]:
+            return income_of(await accounts.revenue(Period(today - timedelta(days=DAYS_SHOWN - 1), today)), today)
+
+        async def funnel() -> Sequence[Funnel]:
+            return funnel_of(await accounts.funnel(Period(today - timedelta(days=FUNNEL_DAYS - 1), today)))
+
+        async def entries() -> object:
+            return tuple(reversed(await accounts.last(ENTRIES_SHOWN, Period())))
+
+        async def overdue() -> object:
+            return await service.overdue() if service else ()
+
+        async def findings() -> object:
+            return await service.findings() if service else ()
+
+        sections = await read_sections(
+            states=accounts.states, income=income, funnel=funnel, entries=entries, overdue=overdue, findings=findings
+        )
+        more = {"price": Price, "takes_payments": service is not None, "reconciled": None, "accepted": None, **shown}
+        return rendered(self.pages, "payments.html", request, refused, **sections, **more)
+
+    async def accept_unproven(self, request: Request, form: Mapping[str, str]) -> Response:
+        """Accept the unproven payments, as `campus ledger accept-unproven` does."""
+        try:
+            accepted = await self._payment_service().accept_unproven()
+        except CampusError as error:
+            return await self.show(request, {}, str(error))
+        return await self.show(request, {}, accepted=accepted)
+
+    async def reconcile(self, request: Request, form: Mapping[str, str]) -> Response:
+        """Resolve payments in doubt and compare the ledger with the chain, as `campus ledger reconcile` does."""
+        since = datetime.combine((self.campus.core.now() - RECONCILED_BACK).date(), time(), self.campus.core.now().tzinfo)
+        try:
+            with anyio.fail_after(RECONCILE_SECONDS):
+                resolutions, found = await self._payment_service().reconcile(since)
+        except TimeoutError:
+            return await self.show(
+                request, {}, f"the node did not answer in {RECONCILE_SECONDS:g} s; run `campus ledger reconcile`, which has more time"
+            )
+        except CampusError as error:
+            return await self.show(request, {}, str(error))
+        return await self.show(request, {}, reconciled=(resolutions, found))
+
+    def _payment_service(self) -> PaymentService:
+        if self.campus.payments is None:
+            raise CampusError("campus.toml has no table [payments], so there are no payments; add it, or uncomment its lines")
+        return self.campus.payments
+
+
+def income_of(revenue: Sequence[Revenue], today: date) -> list[Income]:
+    """Income by network, since money of a test network is not real."""
+    found = []
+    for network in sorted({one.network for one in revenue}):
+        amounts, payments = Counter[str](), 0
+        for one in revenue:
+            if one.network == network:
+                amounts[one.day] += one.amount
+                payments += one.payments
+        days = [float(str(Price(amounts[f"{today - timedelta(days=back)}"]))) for back in range(DAYS_SHOWN - 1, -1, -1)]
+        found.append(Income(network, days, str(Price(sum(amounts.values()))), payments))
+    return found
+
+
+def funnel_of(days: Sequence[Funnel]) -> list[Funnel]:
+    """The days of each tool added up, the most shown first. A payer counts once a day."""
+    tools = sorted({(one.building, one.tool) for one in days})
+    found = []
+    for building, tool in tools:
+        of_it = [one for one in days if (one.building, one.tool) == (building, tool)]
+        sums = (sum(one.shown for one in of_it), sum(one.paid for one in of_it), sum(one.payers for one in of_it))
+        found.append(Funnel("", building, tool, *sums))
+    return sorted(found, key=lambda one: one.shown, reverse=True)

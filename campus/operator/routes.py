@@ -1,0 +1,93 @@
+"""The routes of the operator's pages, each behind the sign-in, and their stream of events."""
+
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from campus.alerts import TokenBuckets
+from campus.app import Campus
+from campus.http.service_routes import own_page
+from campus.layout.events import EventStreams
+from campus.layout.renderer import Layout, Link
+from campus.operator.overview import OverviewPage, jobs_of
+from campus.operator.pages import OperatorPages
+from campus.operator.payments import PaymentPages
+from campus.operator.sign_in import PATH, SIGN_OUT, OperatorSessions, SignIn
+from campus.pages.keys import ATTEMPTS_PER_MINUTE, SignInLimit
+from twins import Problem, RouteEntry, RouteTable
+
+TEMPLATES = Path(__file__).parent / "templates"
+NAVIGATION = (
+    Link("/", "Overview"),
+    Link("/jobs", "Jobs"),
+    Link("/keys", "Keys"),
+    Link("/payments", "Payments"),
+    Link("/alerts", "Alerts"),
+    Link("/buildings", "Buildings"),
+)
+LOOK_SECONDS = 2.0
+
+
+def operators_pages(campus: Campus, password: str) -> tuple[Layout, RouteTable]:
+    """The operator's pages of one campus, with their layout."""
+    config, now = campus.plan.config, campus.core.now
+    layout = Layout(config.server.name, f"http://{config.server.admin or 'localhost'}", navigation=NAVIGATION, operator=True)
+    templates = layout.pages_of([TEMPLATES])
+    limit = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), now)
+    sign_in = SignIn(templates, OperatorSessions(password, now=now), limit=limit)
+    overview, pages, payments = OverviewPage(campus, templates), OperatorPages(campus, templates), PaymentPages(campus, templates)
+    behind = sign_in.guarded
+    entries = [
+        own_page(["GET"], PATH, sign_in.show),
+        own_page(["POST"], PATH, sign_in.sign_in),
+        own_page(["POST"], SIGN_OUT, behind(sign_in.sign_out)),
+        own_page(["GET"], "/", behind(overview.show)),
+        own_page(["POST"], "/check", behind(overview.check)),
+        own_page(["GET"], "/jobs", behind(pages.jobs)),
+        own_page(["POST"], "/jobs/{name}/run", behind(pages.run_job)),
+        own_page(["GET"], "/keys", behind(pages.keys)),
+        own_page(["POST"], "/keys", behind(pages.issue_key)),
+        own_page(["POST"], "/keys/search", behind(pages.keys)),
+        own_page(["POST"], "/keys/{key}/revoke", behind(pages.revoke_key)),
+        own_page(["GET"], "/payments", behind(payments.show)),
+        own_page(["POST"], "/payments/accept", behind(payments.accept_unproven)),
+        own_page(["POST"], "/payments/reconcile", behind(payments.reconcile)),
+        own_page(["GET"], "/alerts", behind(pages.alerts)),
+        own_page(["GET"], "/buildings", behind(pages.buildings)),
+        *stream_entries(campus, sign_in, overview),
+        *(asset.route for asset in layout.assets.values()),
+    ]
+    return layout, RouteTable(entries)
+
+
+def stream_entries(campus: Campus, sign_in: SignIn, overview: OverviewPage) -> list[RouteEntry]:
+    """The streams by which the first page and that of the jobs update themselves, as long as the session lasts."""
+    streams = EventStreams(look_seconds=LOOK_SECONDS)
+
+    async def jobs() -> bytes:
+        # to the minute: some jobs run every few seconds, and a page that is replaced all the time cannot be clicked
+        found = [
+            (one.name, one.running, one.failures, f"{one.last_success:%H:%M}" if one.last_success else "") for one in await jobs_of(campus)
+        ]
+        return sha256(repr(found).encode()).digest()
+
+    def stream(fingerprint: Callable[[], Awaitable[bytes]]) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            session = sign_in.session_of(request)
+            sign_in.check(session)
+
+            async def seen() -> bytes:
+                sign_in.check(session)
+                try:
+                    return await fingerprint()
+                except Exception as error:  # such as a database that cannot be read at the moment
+                    raise Problem(503, "storage_unavailable", "not read") from error
+
+            return streams.response(request, session, seen, stopping=campus.stopping)
+
+        return answer
+
+    return [own_page(["GET"], "/events", stream(overview.fingerprint)), own_page(["GET"], "/jobs/events", stream(jobs))]

@@ -1,0 +1,125 @@
+"""Signing in as the operator: the password, sessions in this process's memory, and the guard in front of each of the operator's pages."""
+
+import hmac
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from campus.layout.forms import checked_form, local_path
+from campus.layout.renderer import SIGNED_IN, Pages
+from campus.pages.keys import SignInLimit
+from twins import Problem
+
+PATH, SIGN_OUT = "/sign-in", "/sign-out"
+LONGEST_SESSION = timedelta(hours=12)
+MOST_SESSIONS = 100
+NO_STORE = {"Cache-Control": "private, no-store"}
+Answer = Callable[[Request, Mapping[str, str]], Awaitable[Response]]
+"""A page: it receives the fields of the form that was sent, none for GET."""
+log = logging.getLogger(__name__)
+
+
+class OperatorSessions:
+    """The sessions of this process, by the digest of their ids. They need no database, and end with the process, as the password does.
+
+    A session ends after twelve hours. Beyond `MOST_SESSIONS` the oldest ends.
+    """
+
+    def __init__(self, password: str, *, now: Callable[[], datetime]) -> None:
+        self._password = _digest_of(password)
+        self._now = now
+        self._ends_at: dict[bytes, datetime] = {}
+
+    def accepts(self, password: str) -> bool:
+        """Whether this is the password, in constant time."""
+        return hmac.compare_digest(_digest_of(password), self._password)
+
+    def open(self) -> str:
+        """The id of a new session."""
+        session_id, now = secrets.token_urlsafe(24), self._now()
+        live = [(digest, ends_at) for digest, ends_at in self._ends_at.items() if now < ends_at]
+        self._ends_at = {**dict(live[-MOST_SESSIONS + 1 :]), _digest_of(session_id): now + LONGEST_SESSION}
+        return session_id
+
+    def is_open(self, session_id: str) -> bool:
+        """Whether a session with this id is open."""
+        ends_at = self._ends_at.get(_digest_of(session_id))
+        return ends_at is not None and self._now() < ends_at <= self._now() + LONGEST_SESSION
+
+    def close(self, session_id: str) -> None:
+        """End a session; one that is over changes nothing."""
+        self._ends_at.pop(_digest_of(session_id), None)
+
+
+class SignIn:
+    """The page that signs in, and the guard in front of all others."""
+
+    def __init__(self, pages: Pages, sessions: OperatorSessions, *, limit: SignInLimit) -> None:
+        self._pages = pages
+        self._sessions = sessions
+        self._limit = limit
+
+    def guarded(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        """The page for the operator alone: others are led to sign in. A form is refused unless it carries the operator's token."""
+
+        async def guarded(request: Request) -> Response:
+            request.scope[SIGNED_IN] = True
+            reads = request.method in ("GET", "HEAD")
+            if not self._sessions.is_open(self.session_of(request)):
+                asked = f"?next={request.url.path}" if reads and request.url.path != "/" else ""
+                return RedirectResponse(f"{PATH}{asked}", status_code=303, headers=NO_STORE)
+            form = {} if reads else await checked_form(request, self._pages.layout.cookies_of(request))
+            return await answer(request, form)
+
+        return guarded
+
+    def session_of(self, request: Request) -> str:
+        """The id of the session that the request's cookie claims."""
+        return request.cookies.get(self._pages.layout.cookies_of(request).session, "")
+
+    def check(self, session_id: str) -> None:
+        """Problem 401 once a session is over."""
+        if not self._sessions.is_open(session_id):
+            raise Problem(401, "sign_in_required", "Sign in as the operator first.")
+
+    async def show(self, request: Request) -> Response:
+        """The form, or the overview for an operator who is signed in."""
+        if self._sessions.is_open(self.session_of(request)):
+            return RedirectResponse("/", status_code=303, headers=NO_STORE)
+        return self._page(request, next_path=local_path(request.query_params.get("next", "")))
+
+    async def sign_in(self, request: Request) -> Response:
+        """Open a session for the right password. Its id is new, whatever cookie was sent: nobody can choose it beforehand."""
+        cookies = self._pages.layout.cookies_of(request)
+        form = await checked_form(request, cookies)
+        self._limit.check(request)
+        address, next_path = request.client.host if request.client else "", local_path(form.get("next", ""))
+        if not self._sessions.accepts(form.get("password", "")):
+            log.warning("operator's password refused", extra={"client": address})
+            return self._page(request, next_path=next_path, is_wrong=True)
+        self._sessions.close(self.session_of(request))
+        response = RedirectResponse(next_path or "/", status_code=303, headers=NO_STORE)
+        cookies.put(response, cookies.session, self._sessions.open(), seconds=int(LONGEST_SESSION.total_seconds()))
+        cookies.remove(response, cookies.form)
+        log.info("operator signed in", extra={"client": address})
+        return response
+
+    async def sign_out(self, request: Request, form: Mapping[str, str]) -> Response:
+        """End the session."""
+        cookies = self._pages.layout.cookies_of(request)
+        self._sessions.close(self.session_of(request))
+        response = RedirectResponse(PATH, status_code=303, headers=NO_STORE)
+        cookies.remove(response, cookies.session)
+        return response
+
+    def _page(self, request: Request, *, next_path: str, is_wrong: bool = False) -> Response:
+        return self._pages.page("sign_in.html", request, status=403 if is_wrong else 200, next_path=next_path, is_wrong=is_wrong)
+
+
+def _digest_of(text: str) -> bytes:
+    return sha256(text.encode()).digest()
