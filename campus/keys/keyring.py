@@ -19,7 +19,6 @@ from campus.keys.repository import (
     KeyRecord,
     ends_of,
     new_row,
-    newest_rows,
     record_of,
     refuse_ended,
     refuse_other_scope,
@@ -107,12 +106,6 @@ class KeyRing:
         now = self._now()
         async with self._storage.read() as session:
             return tuple(record_of(row, now=now) for row in await rows_by_age(session, after=after, limit=limit))
-
-    async def newest(self, *, before: str | None = None, like: str = "", limit: int) -> Sequence[KeyRecord]:
-        """The newest keys, or those older than the key `before`; only keys whose id, beginning, product or note contain `like`."""
-        async with self._storage.read() as session:
-            rows = await newest_rows(session, before=before, limit=limit, like=like)
-            return tuple(record_of(row, now=self._now()) for row in rows)
 
     async def issue(self, product: str, *, note: str = "", by: str = "operator") -> tuple[Key, str]:
         """Make a key of the product, valid from now; also returns its token, which cannot be shown again."""

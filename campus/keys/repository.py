@@ -1,6 +1,6 @@
 """Rows of keys: made, found by an id or the beginning of a token, saved with a log entry, and shown to operators."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
@@ -108,16 +108,17 @@ async def rows_by_age(session: AsyncSession, *, after: KeyRecord | None, limit: 
     return await session.exec(statement)
 
 
-async def newest_rows(session: AsyncSession, *, before: str | None, limit: int, like: str) -> Iterable[KeyRow]:
-    """The newest rows, or those older than the key with the id `before`, whose id, beginning, product or note contain a text."""
+async def newest_keys(storage: Storage, *, before: str | None, limit: int, like: str, now: datetime) -> Sequence[KeyRecord]:
+    """The newest keys, or those older than the key `before`; only those whose id, beginning, product or note contain `like`."""
     order = col(KeyRow.issued_at), col(KeyRow.id)
     statement = select(KeyRow).order_by(*(column.desc() for column in order)).limit(limit)
     if like:
         texts = (KeyRow.id, KeyRow.prefix, KeyRow.product, KeyRow.note)
         statement = statement.where(or_(*(col(text).icontains(like.removeprefix(START), autoescape=True) for text in texts)))
-    if before is not None and (last := await session.get(KeyRow, before)) is not None:
-        statement = statement.where(tuple_(*order) < tuple_(last.issued_at, last.id))
-    return await session.exec(statement)
+    async with storage.read() as session:
+        if before is not None and (last := await session.get(KeyRow, before)) is not None:
+            statement = statement.where(tuple_(*order) < tuple_(last.issued_at, last.id))
+        return [record_of(row, now=now) for row in await session.exec(statement)]
 
 
 async def count_keys(storage: Storage, *, now: datetime, within: timedelta) -> KeyCounts:

@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from campus.app import Campus
 from campus.errors import CampusError
-from campus.keys.repository import KeyRecord
+from campus.keys.repository import KeyRecord, newest_keys
 from campus.keys.tokens import SHOWN_LENGTH, START
 from campus.layout.renderer import Pages
 from campus.operator.configuration import environment_names, shown_configuration
@@ -63,7 +63,8 @@ class OperatorPages:
             like = like[: len(START) + SHOWN_LENGTH]
 
         async def newest() -> Sequence[KeyRecord]:
-            return await self.campus.keys.newest(before=before, like=like, limit=KEYS_PER_PAGE + 1)
+            core = self.campus.core
+            return await newest_keys(core.storage, before=before, limit=KEYS_PER_PAGE + 1, like=like, now=core.now())
 
         found = await read_sections(keys=newest, counts=lambda: key_counts(self.campus))
         records = found["keys"].value or ()
