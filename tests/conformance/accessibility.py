@@ -13,6 +13,8 @@ FOR_ALL = (
     *(
         "/",
         "/docs/api",
+        "/connect",
+        "/v1/cve",
         "/tools/cve/cve_verdict",
         "/tools/recorder/register_monitor",
         "/cve",
