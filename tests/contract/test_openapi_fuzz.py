@@ -39,7 +39,7 @@ def document(campus: ServedCampus) -> dict[str, Any]:
 
 def schema_of(document: dict[str, Any]) -> OpenApiSchema:
     schema = schemathesis.openapi.from_dict(document)
-    schema.config.generation.update(with_security_parameters=False)
+    schema.config.generation.update(with_security_parameters=False, allow_x00=False)
     return schema
 
 
