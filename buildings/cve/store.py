@@ -10,7 +10,7 @@ from uuid import uuid4
 import anyio.to_thread
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
-from sqlmodel import col, func, select
+from sqlmodel import col, delete, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from buildings.cve.archive import LISTINGS, edition_set
@@ -116,7 +116,9 @@ async def save(
         brief = await _publish(session, edition, made)
         shown = (await session.exec(select(col(LatestList.day)))).first()
         if shown is None or shown <= edition.day:
-            for row in (latest, *if_served):
+            await session.exec(delete(LatestList))  # merge would read the 10 MB of the list before
+            session.add(latest)
+            for row in if_served:
                 await session.merge(row)
             await _note_copies(session, copies)
             if tell:
