@@ -18,7 +18,7 @@ from pydantic_core import from_json, to_json
 
 from buildings.recorder.beats import Beat, capsule_json
 from buildings.recorder.credentials import Credentials, digest_of
-from buildings.recorder.monitors import pause_or_resume
+from buildings.recorder.monitors import pause_unless_dead
 from buildings.recorder.problems import monitor_not_found
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.state_machine import Status
@@ -31,7 +31,7 @@ STATUSES: Mapping[str, Status] = {"SessionStart": "start", "StopFailure": "fail"
 WITH_CAPSULE = frozenset(("SessionStart", "Stop", "StopFailure", "AfterAgent"))
 """Events whose texts are stored. Those of other events would replace the last words of a turn."""
 END = "SessionEnd"
-"""A session that its user ended is not dead: its monitor is paused until the next beat."""
+"""A session that ended as it should is not dead: its monitor is paused until the next beat. After a failure it stays dead."""
 COMPACTED = "compact"
 """The source of a SessionStart in the middle of a session."""
 SHORT, LONG = 500, 4_000
@@ -84,6 +84,10 @@ async def hook(request: Request, site: RecorderSite) -> Response:
 
 async def _record(event: HostEvent, monitor_id: str, secret: str, site: RecorderSite) -> None:
     now = site.state.time.now()
+    if event.name == END:
+        work = partial(pause_unless_dead, credentials=Credentials(monitor_id, None, secret), now=now)
+        await in_transaction(site.storage, work)
+        return
     beat = Beat(monitor_id, digest_of(secret), now, event.status)
     if event.name in WITH_CAPSULE and event.texts:
         session = to_json({"hook": {"session_id": event.texts.get("session_id", "")}})
@@ -92,9 +96,6 @@ async def _record(event: HostEvent, monitor_id: str, secret: str, site: Recorder
     outcome = await site.state.beat(beat)
     if outcome.alert is not None:
         site.state.dispatcher.wake()
-    if event.name == END:
-        work = partial(pause_or_resume, credentials=Credentials(monitor_id, None, secret), event="pause", now=now)
-        await in_transaction(site.storage, work)
 
 
 def event_of(body: bytes, status: str | None = None) -> HostEvent:

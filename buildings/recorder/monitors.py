@@ -10,7 +10,7 @@ from buildings.recorder.alert_targets import release_targets
 from buildings.recorder.alerts import targets_of
 from buildings.recorder.credentials import NO_DIGEST, Credentials, digest_matches, digest_of
 from buildings.recorder.problems import monitor_not_found
-from buildings.recorder.state_machine import Change, Event, MonitorState, Schedule, apply_event
+from buildings.recorder.state_machine import Change, Event, MonitorState, Schedule, apply_event, shown_state
 from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
 
 
@@ -43,6 +43,13 @@ def pause_or_resume(connection: Connection, credentials: Credentials, event: Eve
     """Pause or resume a monitor; returns its new state."""
     row = authorized_monitor(connection, credentials)
     return store_change(connection, row, apply_event(stored_state(row), event, stored_schedule(row), now))
+
+
+def pause_unless_dead(connection: Connection, credentials: Credentials, *, now: datetime) -> None:
+    """Pause a monitor whose agent has ended as it should; one that is dead stays dead."""
+    row = authorized_monitor(connection, credentials)
+    if shown_state(stored_state(row), now) != "dead":
+        store_change(connection, row, apply_event(stored_state(row), "pause", stored_schedule(row), now))
 
 
 def delete(connection: Connection, credentials: Credentials) -> None:

@@ -75,6 +75,7 @@ async def test_events_report_what_they_mean_and_a_session_that_ends_is_paused(re
     for event, query, mode, said in (
         ("SessionStart", "", "up", {"source": "startup"}),
         ("StopFailure", "", "failed", {"error": "rate_limit"}),
+        ("SessionEnd", "", "failed", {"reason": "other"}),
         ("Stop", "", "up", {}),
         ("Stop", "?status=3", "failed", {}),
         ("Stop", "?status=900", "up", {}),
