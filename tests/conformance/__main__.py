@@ -1,7 +1,7 @@
 """The conformance checks that need minutes or Node.js: direct MCP answers, the protocol's suite, stock and generated clients, fuzzing.
 
 PYTHONPATH=tests python -m conformance [direct] [mcp] [inspector] [typescript] [payments] [crawler] [generated] [openapi]
-[accessibility] [connect] [readiness] [oauth]
+[accessibility] [connect] [readiness] [oauth] [hosts]
 """
 
 import sys
@@ -17,6 +17,7 @@ from conformance.crawling import read_as_crawler
 from conformance.direct_mcp import compare_by_inspector, compare_direct_answers
 from conformance.generated import PACKAGES as GENERATOR
 from conformance.generated import call_by_generated_clients
+from conformance.hosts import run_hosts
 from conformance.mcp_suite import run_suites
 from conformance.node import INSPECTOR, PROTOCOL, Node
 from conformance.oauth_clients import PACKAGES as OAUTH_CLIENTS
@@ -38,10 +39,11 @@ PACKAGES = {
     "accessibility": RULES,
     "connect": STOCK_CLIENTS,
     "oauth": OAUTH_CLIENTS,
+    "hosts": STOCK_CLIENTS,
 }
 PARTS = (
     *("direct", "mcp", "inspector", "typescript", "payments", "crawler", "generated", "openapi", "accessibility"),
-    *("connect", "readiness", "oauth"),
+    *("connect", "readiness", "oauth", "hosts"),
 )
 
 
@@ -104,6 +106,8 @@ def run(folder: Path, parts: list[str]) -> list[str]:
             faults += connect_by_stock_clients(node, campus)
         if "readiness" in parts:
             faults += check_readiness(campus)
+        if "hosts" in parts:
+            faults += run_hosts(node, campus, folder / "home")
     return faults
 
 

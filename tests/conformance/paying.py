@@ -39,6 +39,8 @@ TYPESCRIPT = ("x402-fetch", "x402-axios", "@x402/fetch", "@x402/axios", IDENTIFI
 PYTHON = ("httpx", "requests", "x402.mcp")
 PRICES = {"/v1/brief/today": 20_000, "/v1/kev/fresh": 10_000, "/v1/cve/CVE-2021-44228": 5_000, "/v1/archive/{day}": 50_000}
 """In millionths of a dollar, in the order in which the calls are made."""
+SHOP, KEY_PRICE = "/v1/checkout/keys", 19_000_000
+"""Where the clients in TypeScript buy a key at last, and what it costs."""
 TOOLS = {"top_cves_today": {}, "kev_fresh": {}, "cve_verdict": {"cve_id": "CVE-2021-44228"}, "archived_brief": {"date": "{day}"}}
 """The same calls over MCP, in the same order."""
 DOLLAR = 1_000_000
@@ -48,12 +50,12 @@ CALL_SECONDS = 90
 
 @dataclass(frozen=True)
 class Paid:
-    """The outcome of one call for the client; `transaction` is its receipt's."""
+    """The outcome of one call for the client: the day of the answer or what was done to the key, and its receipt's transaction."""
 
     client: str
     path: str
     status: int | None
-    day: str | None
+    says: str | None
     transaction: str | None
     thrown: str | None = None
 
@@ -69,7 +71,7 @@ def pay_by_stock_clients(node: Node, folder: Path) -> list[str]:
         portal.wrap_async_context_manager(open_facilitator(chain)) as facilitator,
     ):
         for wallet in wallets.values():
-            portal.call(chain.mint, wallet.address, DOLLAR)
+            portal.call(chain.mint, wallet.address, 20 * DOLLAR)
         with serve_campus(folder, payments=facilitator.table(payee)) as campus:
             paid = [
                 *by_typescript(node, campus, wallets),
@@ -93,16 +95,17 @@ def judged(client: str, paid: list[Paid], charged: Mapping[str, int], ledger: li
     """A line of the table for each call, and the differences between client, chain and ledger in sentences."""
     settled = {entry["transaction"]: entry["amount"] for entry in ledger if entry["event"] == "settled"}
     calls = [one for one in paid if one.client == client]
-    for one, price in zip(calls, PRICES.values(), strict=False):
+    prices = [*PRICES.values(), *([KEY_PRICE] if client in TYPESCRIPT else [])]
+    for one, price in zip(calls, prices, strict=False):
         on_chain, in_ledger = charged.get(one.transaction or ""), settled.get(one.transaction)
         print(
             f"  {client:32} {one.path:26} ${price / DOLLAR:<6} status {one.status}  chain {on_chain}  ledger {in_ledger}  {one.transaction}"
         )
-        if (one.status, on_chain, in_ledger) != (200, price, price) or one.day is None:
+        if (one.status, on_chain, in_ledger) != (200, price, price) or one.says is None:
             why = one.thrown or "no error"
             yield f"{client} at {one.path}: status {one.status}, on the chain {on_chain}, in the ledger {in_ledger}; {why}"
-    if len(calls) != len(PRICES) or sum(charged.values()) != sum(PRICES.values()):
-        yield f"{client} made {len(calls)} calls and was charged {sum(charged.values())} instead of {sum(PRICES.values())}"
+    if len(calls) != len(prices) or sum(charged.values()) != sum(prices):
+        yield f"{client} made {len(calls)} calls and was charged {sum(charged.values())} instead of {sum(prices)}"
 
 
 def addresses(campus: ServedCampus) -> list[str]:
@@ -111,13 +114,13 @@ def addresses(campus: ServedCampus) -> list[str]:
 
 def by_typescript(node: Node, campus: ServedCampus, wallets: Mapping[str, Wallet]) -> list[Paid]:
     shutil.copy(SCRIPT, node.folder)
-    given = {client: {"key": wallets[client].key, "urls": addresses(campus)} for client in TYPESCRIPT}
+    given = {client: {"key": wallets[client].key, "urls": addresses(campus), "shop": campus.url + SHOP} for client in TYPESCRIPT}
     ran = node.run(node.folder / SCRIPT.name, json.dumps(given), seconds=RUN_SECONDS)
     if ran.returncode != 0:
         print(ran.stdout, ran.stderr)
         return []
     return [
-        paid(one["client"], one["url"], campus, one.get("status"), one.get("day"), one.get("receipt"), one.get("thrown"))
+        paid(one["client"], one["url"], campus, one.get("status"), one.get("says"), one.get("receipt"), one.get("thrown"))
         for one in json.loads(ran.stdout)
     ]
 
@@ -174,7 +177,7 @@ def by_x402_mcp(portal: Any, campus: ServedCampus, wallet: Wallet) -> list[Paid]
 
 
 def paid(
-    client: str, url: str, campus: ServedCampus, status: int | None, day: str | None, receipt: str | None, thrown: str | None = None
+    client: str, url: str, campus: ServedCampus, status: int | None, says: str | None, receipt: str | None, thrown: str | None = None
 ) -> Paid:
     transaction = json.loads(b64decode(receipt))["transaction"] if receipt else None
-    return Paid(client, url.removeprefix(campus.url), status, day, transaction, thrown)
+    return Paid(client, url.removeprefix(campus.url), status, says, transaction, thrown)

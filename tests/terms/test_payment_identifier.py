@@ -1,22 +1,29 @@
 """x402's extension payment-identifier: a client that knows nothing else finds a lost answer again, and may buy a secret by it."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from eth_account import Account
 from terms.paid_campus import DAY, DOLLAR, PATH, PaidCampus, open_paid_campus
 from terms.test_shared_keys import BUY, FRAMES, WEAK, second_payer
+from x402 import x402Client
 from x402.extensions.payment_identifier import (
     append_payment_identifier_to_extensions,
     generate_payment_id,
     is_payment_identifier_required,
     validate_payment_identifier,
 )
+from x402.http.clients.httpx import x402_httpx_transport
+from x402.mechanisms.evm.exact import register_exact_evm_client
 
 from campus.testing import ORIGIN
 from campus.testing.payments import PAYMENT, Payer, headers_of, terms_of
 
 pytestmark = pytest.mark.anyio
+DOCUMENT = Path(__file__).parents[2] / "docs" / "x402-clients.md"
 MALFORMED = ("a1B2c3D4e5F6g7!", "fV3k9Zq0tLx7Rw2uBn5s d8A", "x" * 129, 7, True, {"id": "x"}, ["fV3k9Zq0tLx7Rw2uBn5sYd8A"])
 
 
@@ -96,7 +103,7 @@ async def test_an_identifier_that_others_could_guess_or_that_is_none_buys_nothin
         assert (await paid_campus.earned(), paid_campus.facilitator.calls) == (0, [])
 
 
-async def test_the_declaration_is_x402s_and_a_client_that_sends_it_back_unchanged_sends_no_identifier() -> None:
+async def test_the_declaration_is_x402s_and_the_documented_client_fills_it_in() -> None:
     async with open_paid_campus() as paid_campus:
         terms = await paid_campus.terms()
         declared = terms["extensions"]["payment-identifier"]
@@ -110,3 +117,10 @@ async def test_the_declaration_is_x402s_and_a_client_that_sends_it_back_unchange
             assert (await paid_campus.offer("http", payment))[0] == 200
         assert (await paid_campus.offer("http", paid_campus.payer.payload(terms)))[0] == 200
         assert await paid_campus.earned() == 40_000
+        names: dict[str, Any] = {"client": register_exact_evm_client(x402Client(), Account.from_key(paid_campus.payer.wallet.key))}
+        exec(re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[0], names)
+        transport = x402_httpx_transport(names["client"], httpx.ASGITransport(paid_campus.campus.app))
+        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as as_documented:
+            first, again = [await as_documented.get(PATH) for _ in range(2)]
+        assert (first.status_code, first.headers["payment-response"]) == (200, again.headers["payment-response"])
+        assert await paid_campus.earned() == 60_000
