@@ -169,7 +169,7 @@ async def test_the_wrapper_passes_signals_on_and_ends_as_the_command_ends(open_r
         environ = {**ENVIRON, "CAMPUS_BEAT_URL": monitor["beat_url"].replace(ORIGIN, url)}
         for script, sent, ended in (
             ("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done", signal.SIGTERM, 7),
-            ("trap '' HUP; echo ready; exec sleep 30", signal.SIGINT, -signal.SIGINT),
+            ("echo ready; exec sleep 30", signal.SIGUSR1, -signal.SIGUSR1),
             ("echo ready; kill -KILL $$", None, -signal.SIGKILL),
         ):
             async with await anyio.open_process([*BEAT, "--", "sh", "-c", script], stdout=PIPE, env=environ) as process:
