@@ -77,7 +77,7 @@ def test_the_entry_point_names_it() -> None:
 async def test_the_shipped_campus_toml_opens_it_once_its_lines_are_uncommented(tmp_path: Path) -> None:
     shipped = (Path(__file__).parents[2] / "campus.toml").read_text()
     filled = re.sub(r"(?m)^# (\[|\w+ = )", r"\1", shipped).replace("0x…", PAYMENTS["pay_to"]).replace("https://…", "https://node.example")
-    filled = filled.replace("MCPv1; …", "MCPv1; k=ed25519; p=AAAA")
+    filled = filled.replace("MCPv1; …", "MCPv1; k=ed25519; p=AAAA").replace("glama_claim_…", "glama_claim_x")
     path = tmp_path / "campus.toml"
     path.write_text(filled)
     directory = await open_servers(read_config(path, {}))
