@@ -162,7 +162,7 @@ def test_an_operator_finds_what_is_wrong_runs_the_refresh_and_issues_a_key(brows
         expect(refresh).to_contain_text("the first should have 1,000")
         assert served.command("run", "cve.refresh", "--accept").returncode == 0
         page.evaluate("window.notReloaded = true")
-        page.get_by_role("button", name="Run cve.refresh now").click()
+        page.get_by_role("button", name="Run now: cve.refresh").click()
         expect(refresh).to_contain_text("well", timeout=patience(30) * 1000)
         page.get_by_role("link", name="Keys").click()
         page.get_by_label("Note").fill(HOSTILE[0])

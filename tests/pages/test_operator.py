@@ -244,7 +244,7 @@ async def test_a_key_is_issued_shown_once_found_and_revoked(campus: TestCampus, 
         await campus.service.keys.issue("recorder")
     first, found = await admin.get("/keys"), await press(admin, "/keys/search", page="/keys", like=token)
     assert token[:30] not in first.text + found.text
-    (key_id,) = re.findall(r"Revoke (key_\w{12})", found.text)
+    (key_id,) = re.findall(r"Revoke it: (key_\w{12})", found.text)
     assert key_id not in first.text
     assert first.text.count(">valid<") == 50
     (older,) = re.findall(r'href="(/keys\?before=key_\w{12})', first.text)
