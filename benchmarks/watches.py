@@ -1,19 +1,17 @@
-"""What a list costs for the watches of its readers: CPU of matching 1,000 and 10,000 watches with two real lists, half a year apart."""
+"""What a list costs for the watches of its readers: CPU of matching 1,000 and 10,000 watches with a real list and what is new on it."""
 
 import random
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from time import process_time
 
-import anyio
 from sqlalchemy import Connection, insert
 
 from benchmarks.costs import BUILDINGS
-from benchmarks.feeds import DAY, FILES, Feeds
-from benchmarks.figures import Line, line_of_costs, line_of_skipped
+from benchmarks.feeds import DAY, Feeds
 from benchmarks.processes import run_campus
 from buildings.cve.arguments import number_of, spelled
 from buildings.cve.edition import Edition
@@ -21,14 +19,13 @@ from buildings.cve.enrichment import Affected, NvdRecord
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.nvd_records import packed
 from buildings.cve.store import load_latest
-from buildings.cve.tables import WATCH_OWNERS, WATCHES, Tables
+from buildings.cve.tables import ALERTS, WATCH_NEWS, WATCH_OWNERS, WATCHES, Tables
 from buildings.cve.watch_matching import CRITERIA, Criteria, scores_of
 from buildings.cve.watch_news import list_matching
 from campus import Storage, in_transaction
 from campus.storage import Databases
 
 HALF_A_YEAR_BEFORE = date(2026, 1, 30)
-EARLIER = {"kev_url": "known_exploited_vulnerabilities-2026.01.29.json", "epss_url": "epss_scores-2026-01-30.ORIGINAL.csv.gz"}
 COUNTS = (1_000, 10_000)
 PER_OWNER = 20
 LOW_SCORES = 0.2
@@ -38,59 +35,46 @@ MATCHING_GOAL = 1.5
 
 @dataclass(frozen=True)
 class Costs:
-    """CPU seconds of the first list after the watches were made, and of the list half a year later; and how many had news."""
+    """CPU seconds of the first list after the watches were made, of half a year's news at once, and of a list without news.
+
+    `told` is how many watches had news.
+    """
 
     first: float
-    later: float
+    at_once: float
+    usual: float
     told: int
 
 
-def watch_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
-    """The cost of matching, each time on a new database."""
-    needed = [*EARLIER.values(), *FILES.values()]
-    if lacking := [name for name in needed if not (feeds.folder / name).is_file()]:
-        yield line_of_skipped("a list matched with watches", reason=f"there is no {feeds.folder / lacking[0]}")
-        return
-    for count in COUNTS:
-        costs = [anyio.run(measured, folder / f"{count}-{number}", feeds, count) for number in range(times)]
-        goal = MATCHING_GOAL if count == COUNTS[-1] else None
-        what = f"a list half a year later matched with {count:,} watches, of which {costs[0].told:,} have news: CPU"
-        yield line_of_costs(what, unit="s", costs=[one.later for one in costs], goal=goal)
-        yield line_of_costs(f"the first list matched with {count:,} new watches: CPU", unit="s", costs=[one.first for one in costs])
-
-
-async def measured(folder: Path, feeds: Feeds, count: int) -> Costs:
-    """Match two real lists with this many watches."""
-    earlier, later = made(folder / "earlier", feeds, HALF_A_YEAR_BEFORE, EARLIER), made(folder / "later", feeds, DAY, {})
-    first, second = await edition_in(earlier), await edition_in(later)
-    async with Databases.open(f"sqlite:{later}") as databases:
+async def measured(data: Path, count: int) -> Costs:
+    """Match a list without the last half year's additions to KEV, and then the whole one, with this many watches."""
+    async with Databases.open(f"sqlite:{data}") as databases:
         storage = await databases.storage_of("cve", Tables)
-        await in_transaction(storage, lambda connection: fill(connection, second, count))
-        costs = [await match(storage, first, None), await match(storage, second, first)]
-    return Costs(costs[0][0], *costs[1])
+        whole = await edition_in(storage)
+        kev = {cve_id: entry for cve_id, entry in whole.facts.kev.items() if entry.date_added <= HALF_A_YEAR_BEFORE}
+        earlier = replace(whole, facts=replace(whole.facts, kev=kev))
+        await in_transaction(storage, lambda connection: fill(connection, whole, count))
+        first, _ = await match(storage, earlier, None)
+        at_once, told = await match(storage, whole, earlier)
+        usual, _ = await match(storage, whole, whole)
+        return Costs(first, at_once, usual, told)
 
 
-def made(folder: Path, feeds: Feeds, day: date, files: dict[str, str]) -> Path:
-    """The folder of the data of a campus that made the list of a day."""
-    folder.mkdir(parents=True)
+def made(folder: Path, feeds: Feeds) -> Path:
+    """The folder of the data of a campus that made a list of the real feeds."""
     config = feeds.config(folder, BUILDINGS.format(feeds=feeds.settings))
-    text = config.read_text()
-    for key, name in files.items():
-        text = text.replace((feeds.folder / FILES[key]).as_uri(), (feeds.folder / name).as_uri())
-    config.write_text(text)
-    run_campus("run", "cve.refresh", "--day", str(day), "--config", config)
+    run_campus("run", "cve.refresh", "--day", str(DAY), "--config", config)
     return folder / "data"
 
 
-async def edition_in(data: Path) -> Edition:
-    """The stored list, with a record of NVD's for each CVE that a watch may be about: products as many as NVD names."""
-    async with Databases.open(f"sqlite:{data}") as databases:
-        stored = await load_latest(await databases.storage_of("cve", Tables))
-    assert stored is not None, f"no list was made in {data}"
+async def edition_in(storage: Storage) -> Edition:
+    """The stored list, with a record of NVD's for each CVE that a watch may be about: every one names a product of KEV's."""
+    stored = await load_latest(storage)
+    assert stored is not None, "a list was made before"
     edition, chance = stored.edition, random.Random(1)
-    names = sorted({(one.vendor.lower(), one.product.lower()) for one in edition.facts.kev.values()})
+    names = [(one.vendor.lower(), one.product.lower()) for one in edition.facts.kev.values()]
     records = [
-        NvdRecord(spelled(number), "Analyzed", edition.day, affected=tuple(Affected(*name, "*") for name in chance.sample(names, 3)))
+        NvdRecord(spelled(number), "Analyzed", edition.day, affected=(Affected(*chance.choice(names), "*"),))
         for number in scores_of(edition, 1)
     ]
     return replace(edition, nvd=packed(records, issue=edition.facts.issues.kev))
@@ -99,6 +83,8 @@ async def edition_in(data: Path) -> Edition:
 def fill(connection: Connection, edition: Edition, count: int) -> None:
     """Insert watches as users make them: a few vendors and products of KEV, and some CVEs."""
     chance, listings = random.Random(2), list(edition.facts.kev.values())
+    for table in (ALERTS, WATCH_NEWS, WATCHES, WATCH_OWNERS):
+        connection.execute(table.delete())
     ids, ends_at = sorted(edition.facts.kev, key=number_of), datetime.now(UTC) + timedelta(days=30)
     owners = [f"owner_{number}" for number in range(count // PER_OWNER)]
     connection.execute(insert(WATCH_OWNERS), [{"lineage": one, "ends_at": ends_at, "asked_on": 0, "asked": 0} for one in owners])
