@@ -12,7 +12,7 @@ BAZAAR = "bazaar"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 LARGEST = 1_500
 """In bytes, of one schema: the terms are sent in a header, and many proxies accept no more than 4 or 8 KB of headers."""
-LARGEST_EXTENSION, LARGEST_OF_A_SALE = 1_850, 1_500
+LARGEST_EXTENSION, LARGEST_OF_A_SALE = 1_750, 1_500
 LARGEST_OVER_MCP = 1_000
 """In bytes, of the whole extension; the output gets the bytes that the input leaves. Less where products are sold, since those terms list
 every price; and over MCP, where a model reads every word of it."""

@@ -96,7 +96,7 @@ async def test_a_crawler_finds_the_arguments_and_the_answer_of_every_tool(tmp_pa
                 jsonschema.validate(shown, answers)
                 jsonschema.validate(shown, output_schema)
                 assert len(header) <= LARGEST_HEADER, path
-        assert len(tools) == 8
+        assert len(tools) == 9
 
 
 async def test_the_list_that_is_shown_has_a_real_entry(tmp_path: Path) -> None:
