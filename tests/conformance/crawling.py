@@ -35,7 +35,7 @@ def read_as_crawler(node: Node, campus: ServedCampus) -> list[str]:
     found = json.loads(ran.stdout)
     print("\n@agentcash/discovery")
     for route in found["routes"]:
-        print(f"  {route['path']:24} {route['mode']:12} {route['price'] or ''} {' '.join(route['protocols'])}")
+        print(f"  {route['path']:24} {route['mode'] or 'no call':12} {route['price'] or ''} {' '.join(route['protocols'])}")
     return list(faults_of(found))
 
 

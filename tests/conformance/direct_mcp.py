@@ -39,12 +39,21 @@ PAYMENTS = {
 """Payments whose terms are shown and that cannot be made."""
 KEYLESS = {"none": None}
 DAY = "2026-01-30"
+NOT_REPEATABLE = frozenset(
+    (
+        *("register_monitor", "takeover", "pause_monitor", "resume_monitor", "delete_monitor", "heartbeat", "heartbeat_get"),
+        *("create_feed_url", "create_watch", "update_watch", "delete_watch"),
+    )
+)
+"""Tools whose second answer to one call differs from the first; they are called with what they refuse."""
+TAKES_NOTHING = "create_feed_url"
+"""The one of them that needs no argument."""
 NEAREST: Mapping[str, Sequence[tuple[str, Any]]] = {
     "cve": (
         *(("brief_teaser", {"x": 1}), ("top_cves_today", None), ("cve_verdict", {"cve_id": "cve-2021-44228"}), ("cve_verdict", {})),
         *(("cve_verdict", {"cve_id": value}) for value in ("nonsense", 5, None, "CVE-1999-0001", "CVE-2021-44228\u0000", True)),
         *(("cve_verdict", {"cve_id": "CVE-2021-44228", "more": 1}), ("archived_brief", {"date": DAY}), ("archived_brief", {"date": 0})),
-        *(("archived_brief", {"date": "never"}), ("no_such_tool", {}), ("", {})),
+        *(("archived_brief", {"date": "never"}), ("no_such_tool", {}), ("", {}), (TAKES_NOTHING, {"label": 5})),
     ),
     "recorder": (
         *(("heartbeat", {"monitor_id": "x", "secret": "y", "seq": value}) for value in (1, True, 2**70, "1", 1.5, -1)),
@@ -56,10 +65,6 @@ NEAREST: Mapping[str, Sequence[tuple[str, Any]]] = {
     "odd": ODD_CALLS,
 }
 """Further calls of each building: wrong, on the border, and hostile."""
-NOT_REPEATABLE = frozenset(
-    ("register_monitor", "takeover", "pause_monitor", "resume_monitor", "delete_monitor", "heartbeat", "heartbeat_get")
-)
-"""Tools whose second answer to one call differs from the first; they are called with what they refuse."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ def requests_of(pair: Pair, building: str) -> Iterator[Request]:
     """The corpus of one building: every tool by every caller in every version, and everything unusual about one of its calls."""
     opened = next(one for one in pair.own.service.plan.opened if one.name == building)
     known = [(call.tool, dict(call.given)) for call in EVERY_TOOL if call.tool in opened.tools and call.tool not in NOT_REPEATABLE]
-    everything = [*known, *((name, {}) for name in opened.tools), *NEAREST.get(building, ())]
+    everything = [*known, *((name, {}) for name in opened.tools if name != TAKES_NOTHING), *NEAREST.get(building, ())]
     callers = pair.tokens if building != "odd" else KEYLESS
     if building == "wiki":  # with a key its tools would look for Wikipedia
         everything, callers = [*((name, {}) for name in opened.tools), *NEAREST["wiki"]], {**KEYLESS, "unknown": "campus_x"}
