@@ -1,4 +1,4 @@
-"""Feeds for readers: the teaser, KEV's additions and the brief as JSON Feed 1.1, Atom and CSV. Pure."""
+"""Feeds for feed readers: the teaser, KEV's additions and the brief as JSON Feed 1.1, Atom and CSV. Pure."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ BRIEF_COLUMNS = (
 
 @dataclass(frozen=True)
 class Item:
-    """One item of a feed. Its id stays the same for as long as it says the same."""
+    """One item of a feed. Its id changes only when its content changes."""
 
     id: str
     title: str
@@ -42,7 +42,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Syndication:
-    """A feed: `home` is the address of what it is about, `address` its own."""
+    """A feed: `home` is the URL of what the feed describes, `address` the URL of the feed itself."""
 
     title: str
     about: str
@@ -97,7 +97,7 @@ def teaser_feed(teaser: Teaser, *, made_at: datetime, url: str, address: str) ->
     items = [
         Item(
             id=f"{url}/v1/brief/teaser#{teaser.day}-{entry.cve_id}",
-            title=f"{entry.cve_id}: {entry.vendor} {entry.product} (rank {entry.rank} of {teaser.day})",
+            title=f"{entry.cve_id}: {entry.vendor} {entry.product} (rank {entry.rank} on {teaser.day})",
             text=f"Rank {entry.rank} of the CVEs to fix first on {teaser.day}. Severity: {entry.severity}. {teaser.full_list}",
             url=NVD_PAGE.format(cve_id=entry.cve_id),
             published=made_at,

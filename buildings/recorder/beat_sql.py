@@ -1,12 +1,13 @@
-"""The SQL of beats: all waiting beats in one transaction, the plain ones in one statement, the others loaded, applied and stored.
+"""The SQL of beats: stores all waiting beats in one transaction; a plain beat's new deadline is computed here, by one statement.
 
-Nearly all beats are plain: they say ok and bring no capsule, and their monitor is up, times no run and is within its rate. Then
-only the deadline moves, as state_machine.TRANSITIONS has it for `up` and `ok`: RECORD_BEATS does that for many monitors in one
-statement. It changes no row that is not up. Every other beat is applied in Python, by beats.apply_beat. For a plain beat both
-lead to the same row: tests/recorder/test_bulk_beats.py compares them.
+A beat is plain if its status is ok, it has no capsule, its monitor is up, no run is in progress and the rate limit is not
+reached. Nearly all are. Then only times and counters change, as state_machine.apply_event does for `up` and `ok`:
+RECORD_BEATS does that for many monitors at once, and changes no row that is not up. Every other beat is loaded, applied in
+Python by beats.apply_beat, and stored. For a plain beat both ways store the same row: tests/recorder/test_bulk_beats.py
+compares them.
 
-Plain SQL and plain numbers: each beat pays for every microsecond here. On SQLite this runs in a thread and uses nothing but its
-arguments.
+The SQL is literal and its values are integers, because every beat pays for each microsecond spent here. On SQLite this runs
+in a thread and uses nothing but its arguments.
 """
 
 import json
@@ -39,7 +40,7 @@ from campus import among, is_postgres
 
 PLAIN_STATUSES = frozenset(("ok", 0))
 BEATS_PER_STATEMENT = 64
-"""On SQLite each number of beats has its own SQL text, which stays prepared."""
+"""On SQLite the SQL text depends on the number of beats; each text stays prepared."""
 MICROSECONDS_A_MINUTE = 60_000_000
 BEAT_COLUMNS = {"id": "text", "digest": "bytea", "at": "bigint", "next_in": "bigint", "entry": "bytea", "minute": "integer"}
 RECORD_BEATS = """
@@ -67,7 +68,7 @@ BeatRow = tuple[str, bytes, int, int | None, bytes, int]
 def record_beats(connection: Connection, beats: Sequence[Beat]) -> list[BeatOutcome | Exception]:
     """Record beats, those of one monitor in their order of arrival; returns what each did, or the problem it is refused with."""
     plain = record_plain_beats(connection, beats, limit=BEATS_PER_MINUTE)
-    # of several beats of a monitor the first was recorded as plain
+    # of several beats of one monitor only the first can have been recorded as plain
     results: list[BeatOutcome | Exception | None] = [_plain_outcome(plain.pop(beat.monitor_id, None)) for beat in beats]
     if others := [index for index, result in enumerate(results) if result is None]:
         for index, result in zip(others, record_one_by_one(connection, [beats[index] for index in others]), strict=True):
@@ -102,7 +103,7 @@ def record_one_by_one(connection: Connection, beats: Sequence[Beat]) -> list[Bea
 def record_plain_beats(connection: Connection, beats: Sequence[Beat], *, limit: int) -> dict[str, int]:
     """Record the plain beats, at most `limit` per monitor and minute; returns the new deadline of each changed monitor.
 
-    Of a monitor's beats only the first is recorded here, so that the others come after it.
+    Only the first beat of each monitor is looked at here; the others must come after it.
     """
     first = {beat.monitor_id: beat for beat in reversed(beats)}
     rows = [_beat_row(beat) for beat in first.values() if beat.status in PLAIN_STATUSES and beat.capsule is None]
@@ -146,7 +147,7 @@ LOAD = (
     f"SELECT {', '.join(f'm.{name}' for name in (*REGISTERED, *STATE, *COUNTED))}, o.ends_at"  # noqa: S608  # names of columns
     " FROM monitor m LEFT JOIN owner o ON o.lineage = m.owner WHERE m.id "
 )
-IN_JSON = "IN (SELECT value FROM json_each(?))"  # a fixed text
+IN_JSON = "IN (SELECT value FROM json_each(?))"  # does not depend on the ids, so it stays prepared
 WITH_SEQ = "SELECT m.id, c.body FROM monitor m JOIN capsule c ON c.monitor_id = m.id AND c.seq = m.last_seq WHERE m.id "
 NEWEST_CAPSULE = "SELECT m.id, c.body FROM monitor m JOIN capsule c ON c.monitor_id = m.id AND c.number = m.capsules - 1 WHERE "
 NEWEST = f"{NEWEST_CAPSULE}m.id "

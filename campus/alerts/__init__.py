@@ -1,6 +1,6 @@
-"""Alerts: an outbox in a building's own database, a dispatcher that sends what it holds, and channels to webhooks, Discord and e-mail.
+"""Alerts: an outbox in a building's own database, a dispatcher that sends the alerts in it, and channels to webhooks, Discord and e-mail.
 
-A building adds two tables to its own registry, says what its alerts say, and runs the dispatcher as a service:
+A building adds two tables to its own registry, composes the text of its alerts, and runs the dispatcher as a service:
 
     class Target(AlertTarget, Tables, table=True): ...
     class Alert(WaitingAlert, Tables, table=True):
@@ -12,9 +12,9 @@ A building adds two tables to its own registry, says what its alerts say, and ru
         def compose(self, alerts): ...                # returns Content
 
 An alert is raised in the transaction of the change that it reports: `OUTBOX.raise_alerts(connection, rows, now=now)`; then
-`dispatcher.wake()`. Each target receives it at least once, always under the same id. Alerts that wait become a digest. A target
-that fails is retried for days and then disabled. No caller's target delays the alerts of others. tests/alerts/floods is a whole
-building.
+`dispatcher.wake()`. Each target receives it at least once, always under the same id. More than five waiting alerts are sent
+as one digest. A target that fails is retried for days and then disabled. A slow target of one caller does not delay the
+alerts of others. tests/alerts/floods is a whole building.
 """
 
 from campus.alerts.channels.discord import Discord

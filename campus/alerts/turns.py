@@ -1,6 +1,6 @@
 """When a message may be sent: the waits between retries, the rate limits, and which targets come next. Pure; one `Turns` per process.
 
-Without a key anyone may name any host. So messages to a host are limited per minute, in all and for each sender. A host that has
+Without a key anyone may name any host. So messages to a host are limited per minute, in total and per sender. A host that has
 never accepted a message of a sender gets a few first tries, and then one message at a time, by the retry policy.
 """
 
@@ -21,9 +21,9 @@ LONGEST_HOLD = timedelta(hours=24)
 """The longest pause that a target may ask for."""
 MINUTE = timedelta(minutes=1)
 LONGEST_WAIT = timedelta(minutes=5)
-"""The longest wait in the queue. Those before may have left it by then."""
+"""The longest wait before a sender asks again; those ahead in the queue may have left by then."""
 MAX_NAMES = 20_000
-"""Buckets in memory. Beyond that the least recently used one is dropped; it is full again when it is next used."""
+"""Buckets in memory. Beyond that the least recently used bucket is dropped; at its next use it starts full."""
 FIRST_TRIES = 5
 """How many first messages of a sender may fail at a host before it gets only one message at a time."""
 SENDERS_PER_HOST = 5
@@ -46,7 +46,7 @@ class NextStep:
 
 
 def step_after(outcome: Outcome, *, attempts: int, failing_since: datetime | None, now: datetime, chance: float) -> NextStep:
-    """The next step after a failed try, the one numbered `attempts`; `chance` in 0..1 spreads the wait."""
+    """The next step after a failed try; `attempts` counts this one too; `chance` in 0..1 spreads the wait."""
     if outcome.result == "gone":
         return NextStep(None, disabled_because=outcome.reason)
     if failing_since is not None and now - failing_since >= LONGEST_FAILING:
@@ -61,7 +61,7 @@ def step_after(outcome: Outcome, *, attempts: int, failing_since: datetime | Non
 
 @dataclass(slots=True)
 class _Bucket:
-    """The tokens that were left at a time, and when the last in the queue may ask again."""
+    """The tokens that were left at the time `at`; `tail` is when the last one in the queue may ask again."""
 
     tokens: float
     at: datetime
@@ -193,7 +193,7 @@ class Pace:
         state = self._unanswered.get(pair)
         if lane.answered or state is None or state.failures < FIRST_TRIES:
             return None
-        longest = now + _wait(state)  # so that a clock that was set back prolongs no wait
+        longest = now + _wait(state)  # so that no wait gets longer when the clock is set back
         return min(state.until, longest) if now < state.until else None
 
     def _note_failure(self, lane: Lane, pair: str, now: datetime) -> None:
@@ -237,7 +237,7 @@ class Turns:
         return self.under_way.free(health) < self.under_way.shares.of(health) / 2
 
     def give_back(self, lanes: Iterable[Lane]) -> None:
-        """Undo the count of lanes to which nothing was sent."""
+        """Stop counting lanes that were chosen but got no message."""
         for lane in lanes:
             self.under_way.end(lane)
 

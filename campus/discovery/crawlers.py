@@ -14,7 +14,7 @@ AI_CRAWLERS = (
     *("Amazonbot", "Applebot-Extended", "Bytespider", "CCBot", "ChatGPT-User", "Claude-SearchBot", "Claude-User", "Claude-Web"),
     *("ClaudeBot", "GPTBot", "Google-Extended", "Meta-ExternalAgent", "OAI-SearchBot", "PerplexityBot", "anthropic-ai", "cohere-ai"),
 )
-"""Robots that obey a group of their own name rather than that of every robot."""
+"""Robots that obey the group with their own name, if there is one, and then ignore `*`."""
 PRIVATE_PATHS = ("/keys", "/connect/")
 """Pages about one visitor."""
 SKILL = "call-its-tools"
@@ -25,11 +25,13 @@ EXPIRES_AFTER_MONTHS = 6
 
 
 def robots_txt(config: Config) -> str:
-    """The same rules for every robot, those of AI companies by name; and what may be done with what they read."""
+    """One group of rules for all robots, which also names those of AI companies, and a Content-Signal: how the content may be used."""
     table = config.discovery
     signals = {"search": table.indexed, "ai-input": table.indexed, "ai-train": table.indexed and table.ai_training}
     said = ", ".join(f"{name}={'yes' if allowed else 'no'}" for name, allowed in signals.items())
-    rules = [*(f"Disallow: {path}" for path in PRIVATE_PATHS), "Allow: /"] if table.indexed else ["Disallow: /"]  # old readers: first match
+    rules = (
+        [*(f"Disallow: {path}" for path in PRIVATE_PATHS), "Allow: /"] if table.indexed else ["Disallow: /"]
+    )  # old readers apply the first rule that matches
     agents = [f"User-agent: {name}" for name in ("*", *AI_CRAWLERS)]
     sitemap = ["", f"Sitemap: {config.url}/sitemap.xml"] if table.indexed else []
     return _lines([*agents, f"Content-Signal: {said}", *rules, *sitemap])
@@ -43,7 +45,7 @@ def sitemap_xml(url: str, paths: Sequence[str]) -> str:
 
 
 def pages_in(directory: Directory, labelled: Sequence[str], *, has_start: bool) -> list[str]:
-    """The paths of a sitemap: the start page, the list of tools, the buildings' pages of the navigation, each server and each tool."""
+    """The paths of a sitemap: start page, list of tools, the buildings' pages that are in the navigation, each server, each tool."""
     entries = directory.buildings()
     tools = [f"/tools/{one.name}/{tool.name}" for one in entries for tool in one.tools]
     return [*(["/"] if has_start else []), "/docs/api", *labelled, *(f"/v1/{one.name}" for one in entries), *tools]
@@ -57,7 +59,7 @@ def llms_txt(directory: Directory, *, connect: str | None) -> str:
         f"# {_plain(directory.name)}",
         "",
         f"> {sum(len(one.tools) for one in entries)} tools on {len(entries)} MCP servers, {free} of them free. Each tool also answers over"
-        " HTTP. There are no accounts: a key or, where it is offered, a payment per call opens the others.",
+        " HTTP. There are no accounts: the others need a key or, where offered, a payment per call.",
         "",
         "Every address below returns Markdown with `Accept: text/markdown`. A tool that is called without access answers 402 and says what"
         " opens it, at which price, and where to buy it.",
@@ -115,7 +117,7 @@ def skill_md(directory: Directory, *, connect: str | None) -> str:
 
 
 def skills_index(directory: Directory, skill: str) -> dict[str, Any]:
-    """The index of skills, with a digest of the one."""
+    """The index of skills: it lists the one skill with its digest."""
     digest = f"sha256:{sha256(skill.encode()).hexdigest()}"
     entry = {"name": SKILL, "type": "skill-md", "description": skill_description(directory), "url": SKILL_PATH, "digest": digest}
     return {"$schema": SKILLS_SCHEMA, "skills": [entry]}
@@ -138,7 +140,7 @@ def api_catalog(directory: Directory) -> dict[str, Any]:
 
 
 def security_txt(config: Config, contact: str, now: datetime) -> str:
-    """Where to report a vulnerability (RFC 9116). It expires at the first of a month, half a year from now, so that it changes monthly."""
+    """Where to report a vulnerability (RFC 9116). It expires on the first day of a month, so that it changes monthly."""
     months = now.year * 12 + now.month - 1 + EXPIRES_AFTER_MONTHS
     expires = datetime(months // 12, months % 12 + 1, 1, tzinfo=UTC)
     canonical = f"{config.url}/.well-known/security.txt"

@@ -27,7 +27,7 @@ class OpenedSession:
 class Sessions:
     """The sessions in campus's own database. Only the digest of an id is stored.
 
-    Nothing is cached: a session of a revoked or expired key, and one that was closed, is over at once, in every process.
+    Nothing is cached: a session ends at once in every process when it is closed, or when its key is revoked or expires.
     """
 
     def __init__(self, storage: Storage, *, now: Callable[[], datetime]) -> None:
@@ -35,7 +35,7 @@ class Sessions:
         self._now = now
 
     async def open(self, key: Key, *, instead_of: str | None = None) -> OpenedSession:
-        """A session for the key's holder, under an id that was never used; the session `instead_of` is closed."""
+        """Open a session for the key's holder with a new id, and close the session with the id `instead_of`."""
         now, session_id = self._now(), secrets.token_urlsafe(24)
         ends_at = min(now + LONGEST_SESSION, key.expires_at)
         row = SessionRow(digest=_digest_of(session_id), key_id=key.id, lineage=key.lineage, opened_at=now, ends_at=ends_at)
@@ -46,7 +46,7 @@ class Sessions:
         return OpenedSession(session_id, ends_at)
 
     async def find(self, session_id: str) -> Credential:
-        """The key of a session: valid, or expired or revoked since it was opened; absent if there is no such session."""
+        """The key of a session: valid, or expired or revoked since it was opened; absent if the session does not exist or has ended."""
         if len(session_id) != ID_LENGTH:
             return ABSENT
         now = self._now()
@@ -61,7 +61,7 @@ class Sessions:
         return Credential("expired" if key.has_ended(now) else "valid", key)
 
     async def close(self, session_id: str) -> None:
-        """End a session; one that is over changes nothing."""
+        """End a session; does nothing if it has already ended."""
         async with self._storage.write() as session:
             await session.exec(delete(SessionRow).where(col(SessionRow.digest) == _digest_of(session_id)))
 

@@ -1,4 +1,4 @@
-"""Payment per call, for HTTP and MCP: the terms for a caller that no key admits, and the processing of a payment that was sent."""
+"""Payment per call, for HTTP and MCP: terms for a caller without a key that opens the tool, and what becomes of a payment."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -37,10 +37,11 @@ class PaymentGate:
         method: str,
         idempotency_key: str | None,
     ) -> PaidAnswer:
-        """The answer that a call without a payment bought before. Raises the refusal, with the payment terms, if it bought none.
+        """The answer that the same call bought earlier; this time it came without a payment. If it bought none, the terms are raised.
 
-        It is found by its Idempotency-Key and network address. From another address, the same key receives the terms; a payment by the
-        same wallet then finds the answer and is not charged. `arguments` are None if they cannot be read; `shown` are those in the terms.
+        It is found by its Idempotency-Key and network address. A caller at another address who sends the same key gets the terms. If
+        the same wallet then pays, it gets the stored answer and is not charged. `arguments` are None if they cannot be read; `shown`
+        are the arguments that the terms name.
         """
         weakness = None if idempotency_key is None else weakness_of(idempotency_key)
         if idempotency_key is not None and weakness is None and arguments is not None and self.pricing.names_purchase(offer, arguments):

@@ -1,4 +1,4 @@
-"""Parses the EPSS scores of one day, FIRST's CSV; a malformed file is refused whole."""
+"""Parses FIRST's CSV file with the EPSS scores of one day; a malformed file is refused as a whole."""
 
 import re
 from array import array
@@ -44,7 +44,8 @@ def parse_epss(sent: bytes, max_bytes: int = MAX_UNPACKED_BYTES) -> EpssDay:
     header, _, rows = rest.partition(b"\n")
     found = ABOUT.fullmatch(about.rstrip(b"\r"))
     if not found or header.rstrip(b"\r") != COLUMNS:
-        raise FeedRefused(FEED, f"not EPSS scores ('#model_version:…,score_date:…' and '{COLUMNS.decode()}'), but {glimpse(first)}")
+        wanted = f"'#model_version:…,score_date:…' and '{COLUMNS.decode()}'"
+        raise FeedRefused(FEED, f"not EPSS scores: the file should begin with {wanted}, and begins with {glimpse(first)}")
     return EpssDay(found[1].decode(), _instant(found[2]), _scores(rows, blocks))
 
 
@@ -59,7 +60,7 @@ def _instant(text: bytes) -> datetime:
 
 
 def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes cut at line ends; the first block holds at least two lines where there are two."""
+    """The same bytes cut at line ends; the first block has at least two lines if the file has two."""
     pending = b""
     started = False
     for chunk in chunks:
@@ -86,7 +87,7 @@ def _scores(rows: bytes, blocks: Iterator[bytes]) -> Scores:
             epss.extend(float(likely) for _, _, likely, _ in found)
             percentiles.extend(float(share) for _, _, _, share in found)
         except ValueError as error:
-            raise FeedRefused(FEED, f"a row has something else in the place of a number: {error}") from None
+            raise FeedRefused(FEED, f"a row has a value that is not a number: {error}") from None
         block = next(blocks, None)
     return _checked(sorted_scores(numbers, epss, percentiles))
 
@@ -116,7 +117,7 @@ def check_scores(day: EpssDay) -> None:
         raise FeedRefused(FEED, f"all {len(scores.epss):,} scores or percentiles are the same")
     if sum(scores.percentiles) < sum(scores.epss):
         raise FeedRefused(FEED, "its percentiles are lower than its scores: the two columns are swapped")
-    # Of each score the first and the last row: all rows as pairs would take half a second.
+    # Only the first and the last row of each score are compared, because comparing all rows takes half a second.
     for step in (1, -1):
         pairs = sorted(dict(zip(scores.epss[::step], scores.percentiles[::step], strict=True)).items())
         if any(lower[1] > higher[1] for lower, higher in pairwise(pairs)):
