@@ -120,7 +120,7 @@ def test_no_row_is_lost_where_blocks_meet(rows: int, packed: bool) -> None:
         (HEAD + b"CVE-1999-0001,0.5\n", "not of the form 'CVE-…,number,number': b'CVE-1999-0001,0.5'"),
         (HEAD + b"CVE-1999-0001,0.5,1\n\nCVE-1999-0002,0.5,1\n", "not of the form 'CVE-"),
         (HEAD + b"CVE-1999-0001,nan,1\n", "not of the form 'CVE-"),
-        (HEAD + b"CVE-1999-0001,1-1,1\n", "in the place of a number"),
+        (HEAD + b"CVE-1999-0001,1-1,1\n", "not a number"),
         (HEAD + b"CVE-1999-0001,1.5,1\n", "a score is not between 0 and 1"),
         (HEAD + b"CVE-1999-0001,0.5,-0.1\n", "a percentile is not between 0 and 1"),
         (HEAD + b"CVE-1999-0001,0.5,1\nCVE-1999-0001,0.5,1\n", "CVE-1999-0001 has two rows"),
