@@ -12,15 +12,26 @@ OF_VARIANTS = ("storage", "jobs", "keys", "twins", "terms", "service", "clients"
 """Folders whose subject is what differs between databases, or between HTTP and MCP."""
 REPEATED = (
     "cve/test_faults.py",
+    "cve/test_feeds.py",
     "cve/test_forecast.py",
+    "cve/test_history.py",
+    "cve/test_kev.py",
+    "cve/test_nvd.py",
     "cve/test_ranking.py",
     "cve/test_replay.py",
-    "cve/test_kev.py",
+    "cve/test_watches.py",
+    "payments/test_cve_prices.py",
+    "payments/test_lies.py",
+    "payments/test_recovery.py",
+    "payments/test_settlement.py",
+    "recorder/test_clock_jumps.py",
+    "recorder/test_strangers.py",
+    "terms/test_fair_queue.py",
     "test_architecture.py",
     "service/test_mcp_oracle.py",
     "pages/test_browser.py",
 )
-"""Files that go over whole feeds again and again, over the source, or over requests that other files send."""
+"""Files that go over whole feeds again and again, over the source, or over what the tests beside them call too."""
 
 
 def is_traced(item: pytest.Item) -> bool:

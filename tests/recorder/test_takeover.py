@@ -139,4 +139,5 @@ async def test_an_agent_that_knows_only_the_descriptions_finds_its_way(open_reco
             "pause_monitor": True,
             "resume_monitor": True,
             "delete_monitor": True,
+            "send_test_alert": True,
         }

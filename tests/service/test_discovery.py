@@ -265,7 +265,7 @@ async def test_a_building_a_problem_and_the_start_page_are_markdown_for_who_pref
     for path, status, heading in (
         ("/", 200, "# Tools for agents"),
         ("/v1/cve", 200, "# Daily CVE"),
-        ("/nothing", 404, "# there is nothing"),
+        ("/nothing", 404, "# There is nothing here"),
     ):
         answer = await campus.http.get(path, headers={"Accept": "text/markdown"})
         assert (answer.status_code, answer.headers["content-type"]) == (status, "text/markdown; charset=utf-8")
