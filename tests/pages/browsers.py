@@ -44,6 +44,7 @@ def open_page(browser: Browser, **options: Any) -> Iterator[Page]:
 
 
 def sideways(page: Page) -> int:
-    """By how many pixels the page is wider than the window."""
-    found: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    """By how many pixels the page is wider than the window, or a table wider than the page that is to be readable without scrolling."""
+    shown = "[document.documentElement, ...document.querySelectorAll('.stacked')]"
+    found: int = page.evaluate(f"Math.max(...{shown}.map(one => one.scrollWidth - one.clientWidth))")
     return max(found, 0)
