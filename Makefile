@@ -35,7 +35,7 @@ bench: $(STAMP)           ## the figures that matter, as ratios from one run
 faults: $(STAMP)          ## kill -9 and outages at length
 	$(BIN)/python -m pytest tests/faults/*.py -q -s $(ARGS)
 
-conformance: $(STAMP)     ## the protocol's suite and Inspector, stock clients that connect and pay, crawlers, generated clients, Schemathesis in full, accessibility; needs npm and chromium
+conformance: $(STAMP) $(MCP1_STAMP)   ## the protocol's suite and Inspector, stock clients that connect and pay, crawlers, generated clients, Schemathesis in full, accessibility; needs npm and chromium
 	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)
 
 venv: $(STAMP)            ## prepare .venv and stop

@@ -48,22 +48,18 @@ def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], 
         explained = explanation_of(request.path_params["code"], problems)
         return layout.own.page("explanation.html", request, data=explained, explained=explained)
 
+    async def refuse_registration(request: Request) -> Response:
+        """404 like any unknown address; to a client that wants to register for a login in words that it shows to its user."""
+        if request.method != "POST":
+            raise not_found(directory)
+        sentence = "There is no login at this address. Send the header Authorization: Bearer KEY, or no key for free tools."
+        return JSONResponse({"error": "invalid_request", "error_description": sentence}, 404)
+
     return [
         Route("/v1/{building}", describe),
         Route("/errors/{code}", explain),
-        Route("/register", refuse_registration, methods=["POST"]),
+        Route("/register", refuse_registration, methods=["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]),
     ]
-
-
-async def refuse_registration(request: Request) -> Response:
-    """400 with a sentence that clients which look for OAuth show to their user."""
-    return JSONResponse(
-        {
-            "error": "invalid_request",
-            "error_description": "No OAuth here. Send the header Authorization: Bearer KEY, or no key for free tools.",
-        },
-        400,
-    )
 
 
 def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: VisitorService) -> RouteEntry:

@@ -37,7 +37,7 @@ PACKAGES = {
     "crawler": CRAWLER,
     "generated": GENERATOR,
     "accessibility": RULES,
-    "connect": STOCK_CLIENTS,
+    "connect": (*STOCK_CLIENTS, *PROTOCOL),
     "oauth": OAUTH_CLIENTS,
     "hosts": STOCK_CLIENTS,
 }
@@ -73,6 +73,17 @@ def run_against_both_ways(node: Node, folder: Path, parts: list[str]) -> list[st
     return faults
 
 
+def connect_with_and_without_a_login(node: Node, folder: Path) -> list[str]:
+    """Clients that send a key in a header, against a campus with `[connect]` and one without."""
+    for name in ("key", "login"):
+        (folder / name).mkdir()
+    with (
+        serve_campus(folder / "key", payments=UNPAYABLE) as campus,
+        serve_campus(folder / "login", payments=UNPAYABLE, connect=True) as connected,
+    ):
+        return connect_by_stock_clients(node, campus, connected)
+
+
 def run(folder: Path, parts: list[str]) -> list[str]:
     """What is wrong, in sentences."""
     faults: list[str] = []
@@ -90,6 +101,8 @@ def run(folder: Path, parts: list[str]) -> list[str]:
         with serve_campus(folder / "oauth", payments=UNPAYABLE, connect=True) as campus:
             faults += connect_by_oauth_clients(node, campus)
             faults += call_by_typescript(node, campus)  # keys in headers are taken as before
+    if "connect" in parts:
+        faults += connect_with_and_without_a_login(node, folder)
     (folder / "campus").mkdir()
     with serve_campus(folder / "campus", payments=UNPAYABLE) as campus:
         if "typescript" in parts:
@@ -102,8 +115,6 @@ def run(folder: Path, parts: list[str]) -> list[str]:
             faults += fuzz(campus)
         if "accessibility" in parts:
             faults += check_accessibility(node, campus)
-        if "connect" in parts:
-            faults += connect_by_stock_clients(node, campus)
         if "readiness" in parts:
             faults += check_readiness(campus)
         if "hosts" in parts:

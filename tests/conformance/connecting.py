@@ -1,27 +1,35 @@
-"""Runs the texts of how_to_connect with the very clients: each lists the servers' tools, with a key and without one."""
+"""Runs the texts of how_to_connect with the very clients: each lists the servers' tools, with a key and without one.
+
+With a key it does so with `[connect]` on and off, and so do the SDKs: whatever each asks of OAuth is answered with 404.
+"""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import httpx
+from clients.test_clients import MCP1
+from clients.test_clients import SCRIPT as BY_MCP1
 from conformance.node import Node
 from conformance.recording import QuietServer, Recorder, recording
 from conformance.served_campus import ServedCampus
+from conformance.typescript import SCRIPT as BY_TYPESCRIPT
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
 PACKAGES = ("@anthropic-ai/claude-code@2.1.197", "@openai/codex@0.169.0", "@google/gemini-cli@0.61.0", "mcp-remote@0.15.1")
 LIBRARIES = ("langchain-mcp-adapters", "pydantic-ai-slim[openai,mcp]", "openai-agents", "openai")
+TOOL = "top_cves_today"
 PROGRAMS = ("openai-responses", "langchain", "pydantic-ai", "openai-agents")
 DRIVER = Path(__file__).with_name("run_program.py")
 WAYS = ("without_key", "with_key")
@@ -68,35 +76,52 @@ class Trial:
         return ran.stdout + ran.stderr
 
 
-def connect_by_stock_clients(node: Node, campus: ServedCampus) -> list[str]:
-    """Run every text that a program here can run, print a table, return the faults."""
+Check = Callable[[Trial, Recorder], Iterator[str]]
+
+
+def connect_by_stock_clients(node: Node, campus: ServedCampus, connected: ServedCampus) -> list[str]:
+    """Run every text that a program here can run, print a table, return the faults.
+
+    Those with a key, and SDKs that send one, run a second time against `connected`, which has a table `[connect]`. It would send
+    Claude Desktop to its login: all texts are `campus`'s.
+    """
     folder = node.folder / "connecting"
     folder.mkdir()
     python = installed_libraries(folder)
     clients = {one["id"]: one for one in httpx.get(f"{campus.url}/v1/gateway/how_to_connect").json()["clients"]}
     faults: list[str] = []
-    print("\nhow_to_connect: texts run by their clients")
-    with recording(campus.url) as recorder:
-        for client, check in checks(python).items():
-            for way in WAYS:
-                setup = clients[client][way]
-                text = setup["text"].replace(campus.url, recorder.url)
-                home = folder / f"{client}-{way}"
-                home.mkdir()
-                trial = Trial(client, setup["where"], text, campus.tokens.campus_pass if way == "with_key" else None, home, node)
-                found = list(faults_of(trial, check, recorder))
-                outcome = "; ".join(found) or ("ok" if recorder.asked else "not run")
-                print(f"  {client:18} {way:12} {len(recorder.asked):3} requests  {outcome}")
-                faults += [f"{client}, {way}: {fault}" for fault in found]
-        marked = {name for name, one in clients.items() if one["checked"] == "run"}
-        if python and marked - set(checks(python)):
-            faults.append(f"marked as run, but not run here: {', '.join(sorted(marked - set(checks(python))))}")
+    for state, served, ways in (("off", campus, WAYS), ("on", connected, WAYS[1:])):
+        print(f"\nhow_to_connect: texts run by their clients, with [connect] {state}")
+        with recording(served.url) as recorder:
+            for client, check in checks(python).items():
+                for way in ways:
+                    setup = clients[client][way]
+                    text = setup["text"].replace(campus.url, recorder.url)
+                    home = folder / f"{client}-{way}-{state}"
+                    home.mkdir()
+                    key = served.tokens.campus_pass if way == "with_key" else None
+                    trial = Trial(client, setup["where"], text, key, home, node)
+                    faults += [f"{client}, {way}, [connect] {state}: {fault}" for fault in tried(trial, check, recorder, way)]
+            for client, check in SDKS.items():
+                trial = Trial(client, "", f"{recorder.url}/cve/mcp", served.tokens.campus_pass, folder, node)
+                faults += [f"{client}, [connect] {state}: {fault}" for fault in tried(trial, check, recorder, "with_key")]
+    marked = {name for name, one in clients.items() if one["checked"] == "run"}
+    if python and marked - set(checks(python)):
+        faults.append(f"marked as run, but not run here: {', '.join(sorted(marked - set(checks(python))))}")
     return faults
 
 
-def checks(python: Path | None) -> Mapping[str, Callable[[Trial, Recorder], Iterator[str]]]:
+def tried(trial: Trial, check: Check, recorder: Recorder, way: str) -> list[str]:
+    """What is wrong with one client; its line of the table is printed."""
+    found = list(faults_of(trial, check, recorder))
+    outcome = "; ".join(found) or ("ok" if recorder.asked else "not run")
+    print(f"  {trial.client:18} {way:12} {len(recorder.asked):3} requests, {len(recorder.oauth()):2} of them OAuth's  {outcome}")
+    return found
+
+
+def checks(python: Path | None) -> Mapping[str, Check]:
     """What runs here: the commands and the bridge, and the programs where their libraries could be installed."""
-    found: dict[str, Callable[[Trial, Recorder], Iterator[str]]] = {
+    found: dict[str, Check] = {
         "claude-code": listed_as_connected("claude mcp list"),
         "gemini-cli": listed_as_connected("gemini mcp list"),
         "codex": configured_in_codex,
@@ -105,13 +130,13 @@ def checks(python: Path | None) -> Mapping[str, Callable[[Trial, Recorder], Iter
     return found | ({name: program(python) for name in PROGRAMS} if python else {})
 
 
-def faults_of(trial: Trial, check: Callable[[Trial, Recorder], Iterator[str]], recorder: Recorder) -> Iterator[str]:
+def faults_of(trial: Trial, check: Check, recorder: Recorder) -> Iterator[str]:
     recorder.asked.clear()
     try:
         yield from check(trial, recorder)
     except (RuntimeError, OSError, ValueError, LookupError, subprocess.TimeoutExpired) as error:
         yield str(error)
-    if served := recorder.oauth():
+    if served := [one for one in recorder.oauth() if one.status != 404]:
         yield f"an address of OAuth was answered: {served[0]}"
 
 
@@ -124,7 +149,7 @@ def keys_that_were_sent(trial: Trial, recorder: Recorder) -> Iterator[str]:
             yield f"{path} received {', '.join(sorted(kinds)) or 'nothing'}"
 
 
-def listed_as_connected(command: str) -> Callable[[Trial, Recorder], Iterator[str]]:
+def listed_as_connected(command: str) -> Check:
     """The client connects to each server and says so."""
 
     def check(trial: Trial, recorder: Recorder) -> Iterator[str]:
@@ -153,11 +178,16 @@ def keys_in_files(trial: Trial) -> Iterator[str]:
 
 
 def configured_in_codex(trial: Trial, recorder: Recorder) -> Iterator[str]:
-    """Codex connects only together with a model: what it stored is compared."""
+    """What it stored is compared, and a session, whose model is not found, connects."""
     trial.run(trial.text)
     stored = json.loads(trial.run("codex mcp get cve --json 2>/dev/null"))["transport"]
     if (stored["url"], stored.get("bearer_token_env_var")) != (f"{recorder.url}/cve/mcp", "CAMPUS_KEY" if trial.key else None):
         yield f"Codex stored {stored}"
+    settings = f'name="none",base_url="{recorder.url}/no-model",request_max_retries=0,stream_max_retries=0'
+    trial.run(
+        f"codex exec --skip-git-repo-check -m none -c model_provider=none -c 'model_providers.none={{{settings}}}' 'Say nothing.' || true"
+    )
+    yield from keys_that_were_sent(trial, recorder)
     yield from keys_in_files(trial)
 
 
@@ -179,7 +209,7 @@ def bridged(trial: Trial, recorder: Recorder) -> Iterator[str]:
     yield from keys_that_were_sent(trial, recorder)
 
 
-def program(python: Path) -> Callable[[Trial, Recorder], Iterator[str]]:
+def program(python: Path) -> Check:
     """The program runs with its library and lists the tools."""
 
     def check(trial: Trial, recorder: Recorder) -> Iterator[str]:
@@ -191,6 +221,51 @@ def program(python: Path) -> Callable[[Trial, Recorder], Iterator[str]]:
         yield from keys_that_were_sent(trial, recorder)
 
     return check
+
+
+def sdk(call: Callable[[Trial], Sequence[bool]]) -> Check:
+    """The library calls a paid tool with the key in its header; `call` returns which calls were refused."""
+
+    def check(trial: Trial, recorder: Recorder) -> Iterator[str]:
+        refused = call(trial)
+        if any(refused) or not refused:
+            yield f"{sum(refused)} of {len(refused)} calls of {TOOL} were refused"
+        if recorder.keys("/cve/mcp") != {f"Bearer {trial.key}"}:
+            yield "not every request had the key, and nothing else, in its header"
+
+    return check
+
+
+def by_fastmcp(trial: Trial) -> Sequence[bool]:
+    """In both generations of the protocol."""
+
+    async def refused(mode: Literal["auto", "legacy"]) -> bool:
+        transport = StreamableHttpTransport(trial.text, headers={"Authorization": f"Bearer {trial.key}"})
+        async with Client(transport, mode=mode) as client:
+            return (await client.call_tool(TOOL, raise_on_error=False)).is_error
+
+    return [anyio.run(refused, mode) for mode in ("auto", "legacy")]
+
+
+def by_mcp1(trial: Trial) -> Sequence[bool]:
+    """mcp 1.x, in its own virtual environment."""
+    given = json.dumps([{"url": trial.text, "key": trial.key, "calls": [[TOOL, {}]]}])
+    ran = subprocess.run([MCP1, BY_MCP1], input=given, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
+    if ran.returncode != 0:
+        raise RuntimeError(ran.stderr[-1500:])
+    return [result["is_error"] for visit in json.loads(ran.stdout) for result in visit["results"]]
+
+
+def by_typescript(trial: Trial) -> Sequence[bool]:
+    """Both SDKs, the second in both generations of the protocol."""
+    shutil.copy(BY_TYPESCRIPT, trial.node.folder)
+    ran = trial.node.run(trial.node.folder / BY_TYPESCRIPT.name, trial.text, trial.key or "", "{}", seconds=RUN_SECONDS)
+    if ran.returncode != 0:
+        raise RuntimeError(ran.stderr[-1500:])
+    return [call.get("is_error", True) for call in json.loads(ran.stdout) if call["tool"] == TOOL]
+
+
+SDKS = {"fastmcp": sdk(by_fastmcp), "mcp 1.x": sdk(by_mcp1), "TypeScript SDKs": sdk(by_typescript)}
 
 
 @contextmanager

@@ -11,6 +11,8 @@ import httpx
 
 HOP = {"connection", "content-length", "content-encoding", "transfer-encoding", "keep-alive", "date", "server"}
 ANSWER_SECONDS = 60
+ENDPOINTS = {"/register", "/authorize", "/token", "/revoke"}
+"""Where clients expect OAuth if no document names its addresses."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,8 @@ class Recorder:
         return {one.authorization for one in self.asked if one.path == path and one.method == "POST"}
 
     def oauth(self) -> list[Asked]:
-        """Requests for OAuth's addresses that were not answered with 404, or at /register with 400."""
-        looked = [one for one in self.asked if ".well-known/o" in one.path or one.path == "/register"]
-        return [one for one in looked if one.status not in (404, 405) and (one.path, one.status) != ("/register", 400)]
+        """Requests for addresses of OAuth."""
+        return [one for one in self.asked if ".well-known/o" in one.path or one.path in ENDPOINTS]
 
 
 class QuietServer(ThreadingHTTPServer):

@@ -116,8 +116,9 @@ def texts_of(folder: Path) -> list[str]:
     return [file.read_text(encoding="utf-8") for file in folder.rglob("*.py")]
 
 
-async def test_clients_that_look_for_oauth_learn_that_a_key_is_sent_instead(shop: Building) -> None:
+async def test_clients_that_look_for_a_login_learn_that_a_key_is_sent_instead(shop: Building) -> None:
     async with open_campus(shop=shop) as campus:
         answer = await campus.http.post("/register", json={})
-    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
+        assert [(await campus.http.request(method, "/register")).status_code for method in ("GET", "HEAD", "OPTIONS")] == [404, 404, 404]
+    assert (answer.status_code, answer.json()["error"]) == (404, "invalid_request")
     assert "Authorization: Bearer KEY" in answer.json()["error_description"]
