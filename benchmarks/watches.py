@@ -2,16 +2,18 @@
 
 import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from time import process_time
 
+import anyio
 from sqlalchemy import Connection, insert
 
 from benchmarks.costs import BUILDINGS
-from benchmarks.feeds import DAY, Feeds
+from benchmarks.feeds import DAY, FILES, Feeds
+from benchmarks.figures import Line, line_of_costs, line_of_skipped
 from benchmarks.processes import run_campus
 from buildings.cve.arguments import number_of, spelled
 from buildings.cve.edition import Edition
@@ -44,6 +46,21 @@ class Costs:
     at_once: float
     usual: float
     told: int
+
+
+def watch_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
+    """The costs of matching; each time the watches are made anew."""
+    if lacking := [name for name in FILES.values() if not (feeds.folder / name).is_file()]:
+        yield line_of_skipped("a list matched with watches", reason=f"there is no {feeds.folder / lacking[0]}")
+        return
+    data = made(folder, feeds)
+    for count in COUNTS:
+        costs = [anyio.run(measured, data, count) for _ in range(times)]
+        usual, goal = [one.usual for one in costs], MATCHING_GOAL if count == COUNTS[-1] else None
+        yield line_of_costs(f"a list without news matched with {count:,} watches: CPU", unit="s", costs=usual, goal=goal)
+        yield line_of_costs(f"the first list matched with {count:,} new watches: CPU", unit="s", costs=[one.first for one in costs])
+        what = f"half a year's additions to KEV at once, news to {costs[0].told:,} of {count:,} watches: CPU"
+        yield line_of_costs(what, unit="s", costs=[one.at_once for one in costs])
 
 
 async def measured(data: Path, count: int) -> Costs:
