@@ -2,18 +2,22 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import chain
 from typing import Any
 
 import anyio
 
 from campus.addresses import is_loopback
+from campus.catalog.loader import secret_variables
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
-from campus.config import OPERATOR_PASSWORD, Config
+from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, Config
 from campus.config_tables import WebTable
+from campus.core import PASSWORD as DATABASE_PASSWORD
 from campus.errors import CampusError
 from campus.jobs import Scheduler, ServiceRunner
+from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail
 from campus.payments.payment import PaymentService
 from campus.paywall.admission import ALL
@@ -26,6 +30,11 @@ log = logging.getLogger(__name__)
 
 WRITE_SECONDS = 6.0
 """Longer than a database waits for another process, so that the database's own error is reported."""
+
+SECRETS = (DATABASE_PASSWORD, FACILITATOR_TOKEN, MAIL_PASSWORD, OPERATOR_PASSWORD, RPC_URL)
+"""The variables of campus's own secrets."""
+LIKENESS = 0.8
+"""From this ratio of difflib on, a name is taken for a misspelt one."""
 
 Findings = dict[str, Sequence[str]]
 """By building, a sentence for each problem found."""
@@ -58,6 +67,7 @@ async def campus_findings(plan: Plan, databases: Databases, mail: Mail | None, p
         "[server]": server_findings(plan.config),
         "[products]": product_findings(plan, takes_payments=payments is not None),
         "[web]": web_findings(plan.config.web),
+        "environment": environment_findings(plan),
     }
     asked: Findings = {"[mail]": await mail.check()} if mail else {}
     if payments:
@@ -106,6 +116,17 @@ def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
             " or open [buildings.checkout]"
         )
     return found
+
+
+def environment_findings(plan: Plan) -> Sequence[str]:
+    """Variables that are named like a secret of this campus and are read by nothing: a secret with a misspelt name would be missed."""
+    config = plan.config
+    secrets = {variable for one in plan.loaded for variable in secret_variables(one.name, one.building.settings).values()}
+    known = sorted({*SECRETS, *secrets})
+    named = tuple(f"CAMPUS_{table}_".upper() for table in (*type(config).model_fields, *config.buildings, "database", "operator"))
+    unread = sorted(config.secrets.keys() - set(known))
+    strange = [one for one in unread if one.startswith(named) or get_close_matches(one, known, 1, LIKENESS)]
+    return [f"nothing reads the variable {one}; the variables for secrets are: {', '.join(known)}" for one in strange]
 
 
 def free_write_findings(opened: OpenBuilding) -> Sequence[str]:

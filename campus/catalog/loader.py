@@ -189,7 +189,7 @@ def error_with_place(error: Exception) -> str:
 
 def read_settings(name: str, model: type[Settings], keys: Mapping[str, Any], secrets: Mapping[str, SecretStr]) -> Settings:
     """A building's settings: keys from its table, secrets from the environment."""
-    secret_fields = {field: f"CAMPUS_{name}_{field}".upper() for field in model.model_fields if is_secret(model, field)}
+    secret_fields = secret_variables(name, model)
     if written := secret_fields.keys() & keys.keys():
         field = min(written)
         raise ConfigError(f"{field} in [buildings.{name}] is a secret: put it into the environment as {secret_fields[field]}")
@@ -205,6 +205,11 @@ def read_settings(name: str, model: type[Settings], keys: Mapping[str, Any], sec
                 f"unknown key {error.errors()[0]['loc'][0]!r} in [buildings.{name}]; the keys are: {', '.join(there)}"
             ) from None
         raise ConfigError(explain(error, model, under=("buildings", name))) from None
+
+
+def secret_variables(name: str, model: type[Settings]) -> Mapping[str, str]:
+    """The variables of the environment that hold a building's secrets, by the field of its settings."""
+    return {field: f"CAMPUS_{name}_{field}".upper() for field in model.model_fields if is_secret(model, field)}
 
 
 def is_secret(model: type[Settings], field: str) -> bool:

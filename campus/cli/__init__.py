@@ -18,6 +18,7 @@ def commands() -> App:
     app.update(running.app)
     # loaded on use, so that `campus serve` starts without their imports
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys.")
+    app.command("campus.cli.new:app", name="new", help="Write the files of a new building.")
     app.command(
         "campus.cli.ledger:app",
         name="ledger",

@@ -142,6 +142,20 @@ def test_check_warns_of_an_address_that_callers_cannot_use(tmp_path: Path, run: 
     assert "public_url" in json.loads(answer.out)[0]["problem"]
 
 
+def test_check_finds_a_secret_under_a_name_that_nothing_reads(tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = str(write_config(tmp_path, CONFIG, port=8000))
+    for others in ("CAMPUS_KEY", "CAMPUS_URL", "CAMPUS_HOOK_URL", "CAMPUS_BEAT_URL"):  # those of callers, on the same machine
+        monkeypatch.setenv(others, "x")
+    assert run("check", "--config", config).out == "all is well\n"
+    monkeypatch.setenv("CAMPUS_MAIL_PASWORD", "misspelt")
+    monkeypatch.setenv("CAMPUS_SHOP_URL", "of a building without secrets")
+    answer = run("check", "--json", "--config", config)
+    assert [row["building"] for row in json.loads(answer.out)] == ["environment", "environment"]
+    assert "nothing reads the variable CAMPUS_MAIL_PASWORD; the variables for secrets are: CAMPUS_DATABASE_PASSWORD, " in answer.out
+    assert "CAMPUS_SHOP_URL" in answer.out
+    assert "misspelt" not in answer.out
+
+
 def test_check_finds_products_without_a_place_to_buy_them(tmp_path: Path, run: Command) -> None:
     public = 'public_url = "https://campus.example"\n' + CONFIG
     answer = run("check", "--json", "--config", str(write_config(tmp_path, public, port=8000)))

@@ -1,0 +1,63 @@
+"""What `campus new building` writes works as it is: its own tests pass, and its migration makes its tables."""
+
+import re
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from commands import command_of
+
+from campus.config import read_config
+from campus.testing import open_campus
+
+pytestmark = pytest.mark.anyio
+ROOT = Path(__file__).parents[2]
+TESTED = [*(ROOT / "campus/cli/new_building").rglob("*.py"), ROOT / "tests/alerts/floods/__init__.py"]
+
+
+async def test_a_new_building_works_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "rivers"
+    answer = command_of(capsys)("new", "building", "river_levels", "--folder", str(folder))
+    assert answer.code == 0, answer.err
+    assert f"serve --config {folder}/campus.toml" in answer.out
+    assert not [path for path in folder.rglob("*") if "example" in path.name or (path.is_file() and "example" in path.read_text().lower())]
+    monkeypatch.syspath_prepend(str(folder))
+    project = tomllib.loads((folder / "pyproject.toml").read_text())
+    module, _, attribute = project["project"]["entry-points"]["campus.buildings"]["river_levels"].partition(":")
+    building = getattr(import_module(module), attribute)
+    assert "river_levels" in read_config(folder / "campus.toml", {}).buildings
+    its_tests = import_module("test_river_levels")
+    for frame in ("http", "mcp"):
+        await its_tests.test_the_newest_number_is_free_and_the_others_need_a_key(frame)
+    await its_tests.test_the_page_shows_the_numbers()
+    async with open_campus(river_levels=building) as campus:
+        assert not (await campus.service.ask("check"))["river_levels"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("River-Levels", "'River-Levels' cannot name a building; use at most 48 lower-case letters"),
+        ("cve", "the name 'cve' is taken"),
+        ("keys", "the name 'keys' is taken"),
+        ("class", "the name 'class' is taken"),
+        ("rivers", "exists already; name another folder with --folder"),
+    ],
+)
+def test_a_name_or_folder_that_is_taken_is_refused_and_nothing_is_written(
+    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    answer = command_of(capsys)("new", "building", name, "--folder", str(tmp_path))
+    assert answer.code == 2
+    assert answer.err.startswith("campus: ")
+    assert said in answer.err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_each_line_of_python_in_the_guide_is_from_a_building_that_is_tested() -> None:
+    code = [path.read_text() for path in TESTED]
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/buildings.md").read_text(), re.DOTALL)
+    assert blocks
+    assert [block for block in blocks if not any(block in text for text in code)] == []
