@@ -29,8 +29,8 @@ class Backend(Protocol):
         """What to call the database of this name in a sentence."""
         ...
 
-    async def version_of(self, name: str) -> str | None:
-        """The newest migration that was run on it; changes nothing. None where there are no tables."""
+    async def versions_of(self, names: Sequence[str]) -> Mapping[str, str | None]:
+        """The newest migration that was run on each; changes nothing. None where there are no tables."""
         ...
 
     async def upgrade(self, name: str, history: History) -> None:
@@ -57,6 +57,7 @@ class Databases:
         self._backend = backend
         self._stack = stack
         self._opened: dict[str, Database] = {}
+        self._versions: dict[str, str | None] = {}
 
     @staticmethod
     @asynccontextmanager
@@ -81,9 +82,13 @@ class Databases:
 
         With `migrated` also if it is not at the newest step.
         """
-        for name, tables in building_tables.items():
-            history = history_of(tables)
-            version = await self._version(name, history)
+        histories = {name: history_of(tables) for name, tables in building_tables.items()}
+        for name, history in histories.items():
+            _refuse_unusable(name, history)
+        await self._ask(*histories)
+        for name, history in histories.items():
+            version = self._versions[name]
+            self._refuse_unknown(name, version, history)
             if migrated and version != history.head:
                 raise StorageError(
                     f"{self._backend.describe(name)} is at step {version}, and the installed version of {name} needs step {history.head}:"
@@ -92,9 +97,9 @@ class Databases:
 
     async def refuse_lost(self, name: str, *, others: Iterable[str]) -> None:
         """Raises StorageError if a database has no tables while others have some: it was lost, and is no new one. Changes nothing."""
-        if await self._backend.version_of(name) is not None:
+        if not await self.is_empty(name):
             return
-        if full := [other for other in others if await self._backend.version_of(other) is not None]:
+        if full := [other for other in others if not await self.is_empty(other)]:
             raise StorageError(
                 f"{self._backend.describe(name)} is missing or empty, while there is data of {', '.join(full)}: restore all of it from"
                 " one backup, or move that data away to begin with nothing"
@@ -102,7 +107,9 @@ class Databases:
 
     async def is_empty(self, name: str) -> bool:
         """Whether a database has no tables; changes nothing."""
-        return await self._backend.version_of(name) is None
+        if name not in self._versions:
+            await self._ask(name)
+        return self._versions[name] is None
 
     def describe(self, name: str) -> str:
         """What to call the database of this name in a sentence."""
@@ -129,20 +136,29 @@ class Databases:
         return await self._backend.backup(target)
 
     async def _migrate(self, name: str, history: History) -> None:
-        version = await self._version(name, history)
+        _refuse_unusable(name, history)
+        if name not in self._versions:
+            await self._ask(name)
+        version = self._versions.pop(name)  # it may change from here on
+        self._refuse_unknown(name, version, history)
         if version != history.head:
             await self._backend.upgrade(name, history)
             log.info("migrated", extra={"building": name, "from_step": version, "to_step": history.head})
 
-    async def _version(self, name: str, history: History) -> str | None:
-        if not NAME.fullmatch(name):
-            raise StorageError(f"{name!r} cannot name a database: use at most 48 lower-case letters, digits and _, a letter first")
-        if not history.steps:
-            raise StorageError(f'{name} has tables and no migrations; write the first: campus migration {name} "first tables"')
-        version = await self._backend.version_of(name)
+    async def _ask(self, *names: str) -> None:
+        """Remember at which steps the databases are, all asked at once, until they are opened."""
+        self._versions |= await self._backend.versions_of(names)
+
+    def _refuse_unknown(self, name: str, version: str | None, history: History) -> None:
         if version is not None and version not in history.steps:
             raise StorageError(f"{self._backend.describe(name)} is at step {version}, {_advice(name, version, history)}")
-        return version
+
+
+def _refuse_unusable(name: str, history: History) -> None:
+    if not NAME.fullmatch(name):
+        raise StorageError(f"{name!r} cannot name a database: use at most 48 lower-case letters, digits and _, a letter first")
+    if not history.steps:
+        raise StorageError(f'{name} has tables and no migrations; write the first: campus migration {name} "first tables"')
 
 
 def _advice(name: str, version: str, history: History) -> str:

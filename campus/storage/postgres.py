@@ -1,6 +1,6 @@
 """PostgreSQL: opens the connections, with one database for all and one schema per building."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import anyio
 from anyio.to_thread import run_sync
-from sqlalchemy import URL, Connection, event, make_url, text
+from sqlalchemy import URL, Connection, column, event, make_url, select, table, text
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
@@ -24,6 +24,7 @@ READERS = 4
 """With the writer that is five connections per building and process: PostgreSQL's 100 are enough for four buildings in five processes."""
 IDLE_SECONDS = 300
 """How long a process that hangs within a transaction can keep the building's lock."""
+WITH_TABLES = text("SELECT schemaname FROM pg_tables WHERE tablename = 'alembic_version' AND schemaname = ANY(:names)")
 
 
 class PostgresConnections:
@@ -68,10 +69,10 @@ class PostgresBackend:
         """What to call a building's schema in a sentence."""
         return f"the schema {name} of the database {self._url.database}"
 
-    async def version_of(self, name: str) -> str | None:
-        """The newest step that was run on the schema; None when none was."""
-        with translate_errors(self.describe(name), connecting=True):
-            return await self._connected(name, _version_of)
+    async def versions_of(self, names: Sequence[str]) -> Mapping[str, str | None]:
+        """The newest step that was run on each schema, asked over one connection; None when none was."""
+        with translate_errors(self.describe(names[0]), connecting=True):
+            return await self._connected(names[0], partial(self._versions_of, names=names))
 
     async def upgrade(self, name: str, history: History) -> None:
         """Run the steps that are due, creating the schema when it is missing; of several processes one does it, the others wait."""
@@ -91,6 +92,13 @@ class PostgresBackend:
         """Raises StorageError, which names the command pg_dump."""
         command = f"pg_dump --format=custom --file={target}.dump {self._url.database}"
         raise StorageError(f"campus backs up SQLite only; for PostgreSQL run: {command}")
+
+    def _versions_of(self, connection: Connection, *, names: Sequence[str]) -> Mapping[str, str | None]:
+        found: dict[str, str | None] = dict.fromkeys(names)
+        for name in connection.scalars(WITH_TABLES, {"names": list(names)}).all():
+            with translate_errors(self.describe(name)):
+                found[name] = connection.scalar(select(column("version_num")).select_from(table("alembic_version", schema=name)))
+        return found
 
     async def _connected(self, name: str, work: Callable[[Connection], R]) -> R:
         engine = _engine(self._url, name, poolclass=NullPool)
@@ -139,10 +147,3 @@ def _upgrade(connection: Connection, *, name: str, history: History) -> None:
     connection.exec_driver_sql(_lock_of(name))
     connection.exec_driver_sql(f'CREATE SCHEMA IF NOT EXISTS "{name}"')
     upgrade(connection, history)
-
-
-def _version_of(connection: Connection) -> str | None:
-    if connection.scalar(text("SELECT to_regclass('alembic_version')")) is None:
-        return None
-    version: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
-    return version

@@ -3,7 +3,7 @@
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -32,10 +32,13 @@ class SqliteBackend:
         """What to call a building's database in a sentence."""
         return f"the database {self._path(name)}"
 
-    async def version_of(self, name: str) -> str | None:
-        """The newest step that was run on the file; nothing is created or changed. None for a missing or empty file."""
-        with translate_errors(self.describe(name)):
-            return await run_sync(_version_of, self._path(name))
+    async def versions_of(self, names: Sequence[str]) -> Mapping[str, str | None]:
+        """The newest step that was run on each file; nothing is created or changed. None for a missing or empty file."""
+        found = {}
+        for name in names:
+            with translate_errors(self.describe(name)):
+                found[name] = await run_sync(_version_of, self._path(name))
+        return found
 
     async def upgrade(self, name: str, history: History) -> None:
         """Run the steps that are due, creating the file when it is missing."""

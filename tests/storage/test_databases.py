@@ -8,7 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 from patience import patience
-from sqlalchemy import Connection
+from sqlalchemy import Connection, event
+from sqlalchemy.pool import Pool
 from sqlmodel import SQLModel, select
 
 from campus.errors import StorageError, StorageUnavailable
@@ -186,6 +187,46 @@ async def test_an_error_about_an_unreachable_server_has_no_password(tmp_path: Pa
 async def test_a_missing_database_is_refused(postgres_url: str) -> None:
     said = await refusal(postgres_url.replace("/postgres?", "/nowhere?"))
     assert said == "the schema bank of the database nowhere does not exist: create it with createdb"
+
+
+async def test_a_schema_that_this_user_may_not_read_is_named_among_all_that_are_asked_for(postgres: Postgres) -> None:
+    name = postgres.create_database()
+    async with (
+        opened(postgres.url(name), "bank", Tables),
+        opened(postgres.url(name), "shop", Tables) as databases,
+        (await databases.storage_of("shop", Tables)).write() as session,
+    ):
+        for statement in (
+            "CREATE ROLE reader LOGIN",
+            "GRANT USAGE ON SCHEMA bank TO reader",
+            "GRANT SELECT ON bank.alembic_version TO reader",
+        ):
+            await (await session.connection()).exec_driver_sql(statement)
+    async with Databases.open(postgres.url(name).replace("postgres@", "reader@")) as databases:
+        await databases.check({"bank": Tables})
+        with pytest.raises(StorageError, match=f"the schema shop of the database {name} does not allow this user to do so: grant it"):
+            await databases.check({"bank": Tables, "shop": Tables})
+    postgres.drop_database(name)
+
+
+async def test_one_connection_asks_all_schemas_at_which_step_they_are(postgres: Postgres) -> None:
+    """An opening has four questions: whether a database is too new, whether it was lost, whether it is empty, which steps are due."""
+    name = postgres.create_database()
+    async with opened(postgres.url(name), "bank", Tables), opened(postgres.url(name), "shop", Tables):
+        pass
+    connected: list[object] = []
+    event.listen(Pool, "connect", note := lambda *connection: connected.append(connection))
+    try:
+        async with Databases.open(postgres.url(name)) as databases:
+            await databases.check({"bank": Tables, "shop": Tables})
+            await databases.refuse_lost("bank", others=["shop"])
+            assert not await databases.is_empty("shop")
+            for one in ("bank", "shop"):
+                await databases.storage_of(one, Tables)
+    finally:
+        event.remove(Pool, "connect", note)
+    assert len(connected) == 1
+    postgres.drop_database(name)
 
 
 async def test_a_name_that_is_no_identifier_is_refused(storage_url: str) -> None:
