@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Literal
@@ -21,9 +23,10 @@ import hypothesis
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from patience import patience
+from sqlalchemy import Connection, event, text
 from tracing import import_packages, is_traced, untraced
 
-from campus.storage import sqlite
+from campus.storage import alembic_runner, sqlite
 from campus.storage.migrations import History
 
 REPOSITORY = Path(__file__).parents[1]
@@ -48,6 +51,8 @@ SERVER = {
     "checkpoint_timeout": "1h",
 }
 """What is written survives the end of a connection, not that of the server; and no process works beside the connections."""
+Sent = tuple[str, Any]
+"""A statement and its parameters."""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -100,6 +105,56 @@ def migrated_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sqlite, "_upgrade", copied)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def migrated_schemas() -> Iterator[None]:
+    """A new PostgreSQL schema with steps of this repository is made by the statements that made the first, in one message."""
+    made: dict[History, Sequence[Sent]] = {}
+    upgrade = alembic_runner.upgrade
+
+    def repeated(connection: Connection, history: History) -> None:
+        if (
+            connection.dialect.name != "postgresql"
+            or not history.folder.is_relative_to(REPOSITORY)
+            or connection.scalar(text("SELECT to_regclass('alembic_version')")) is not None
+        ):
+            upgrade(connection, history)
+        elif history in made:
+            repeat(connection, made[history])
+        else:
+            with statements_of(connection) as sent:
+                upgrade(connection, history)
+            made[history] = sent
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(alembic_runner, "upgrade", repeated)
+        yield
+
+
+@contextmanager
+def statements_of(connection: Connection) -> Iterator[list[Sent]]:
+    """What the block sends, in order, without what only reads."""
+    sent: list[Sent] = []
+
+    def note(_: object, __: object, statement: str, parameters: Any, *___: object) -> None:
+        if not statement.lstrip().startswith("SELECT"):
+            sent.append((statement, parameters))
+
+    event.listen(connection, "before_cursor_execute", note)
+    yield sent
+    event.remove(connection, "before_cursor_execute", note)
+
+
+def repeat(connection: Connection, sent: Sequence[Sent]) -> None:
+    """Send statements again, those without parameters in one message."""
+    for with_parameters, group in groupby(sent, lambda one: bool(one[1])):
+        if with_parameters:
+            for statement, parameters in group:
+                connection.exec_driver_sql(statement, parameters)
+        else:
+            script = ";\n".join(statement for statement, _ in group)
+            connection.connection.dbapi_connection.run_async(partial(asyncpg.Connection.execute, query=script))
 
 
 @dataclass
