@@ -1,16 +1,17 @@
 """The list that this process serves, and the results made from it, reused until the list or the day changes."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from typing import TypeVar
 
 import anyio.to_thread
 
 from buildings.cve.archive import load_leading
 from buildings.cve.arguments import number_of
 from buildings.cve.batch import Verdicts, verdicts_of
-from buildings.cve.changes import ArchivedDay, Changes, changes_of
+from buildings.cve.changes import ArchivedDay, ChangeCounts, Changes, changes_of, counts_of
 from buildings.cve.edition import Edition
 from buildings.cve.epss_history import Point
 from buildings.cve.epss_store import load_points, points_of_sample
@@ -36,6 +37,8 @@ LOADS_OF_HISTORY = 3
 """A history is read again with a newer list if that was stored in between."""
 RETRY_SECONDS = 300
 Course = tuple[float | None, ...]
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +65,17 @@ class Comparisons:
 
     def __init__(self, storage: Storage, archived: Callable[[date], Awaitable[Brief | None]]) -> None:
         self._storage, self._archived = storage, archived
-        self._changes: dict[tuple[date, int, date, int], Changes] = {}
+        self.clear()
 
     def clear(self) -> None:
-        """Forget them. What is being computed now is not kept."""
-        self._changes = {}
+        """Forget them. What is being loaded or computed now is not kept."""
+        self._days: list[Sequence[date]] = []
+        self._counts: dict[tuple[date, int, date, int, str], ChangeCounts] = {}
+        self._changes: dict[tuple[date, int, date, int], Changes] = {}
 
     async def window(self, from_day: date | None, to_day: date | None, *, start: date) -> tuple[Brief, Brief]:
         """The briefs of two days from `start` on: by default the newest and the one before. Problem 422 or 404 if there are none."""
-        days = [day for day in await all_days(self._storage) if day >= start]
+        days = [day for day in await self._archived_days() if day >= start]
         after = to_day or (days[-1] if days else None)
         before = from_day or max((day for day in days if after and day < after), default=None)
         if before and after and before >= after:
@@ -85,23 +90,40 @@ class Comparisons:
         assert new, "the day is in the archive"
         return old, new
 
+    def counts(self, before: Brief, after: Brief, *, full_list: str) -> ChangeCounts:
+        """The numbers of changes between two archived briefs."""
+        kept, of_both = self._counts, (before.day, before.edition, after.day, after.edition, full_list)
+        if (found := kept.get(of_both)) is None:
+            found = _keep(kept, of_both, counts_of(before, after, full_list=full_list))
+        return found
+
     async def changes(self, before: Brief, after: Brief) -> Changes:
         """The changes between two archived briefs; raises Problem 404 if the ranked set of one of the days was lost."""
         kept, of_both = self._changes, (before.day, before.edition, after.day, after.edition)
-        if (found := kept.get(of_both)) is not None:
-            return found
-        old, new = await self._archived_day(before), await self._archived_day(after)
-        found = await anyio.to_thread.run_sync(changes_of, old, new)
-        if len(kept) >= CACHED_CHANGES:
-            del kept[next(iter(kept))]
-        kept[of_both] = found
+        if (found := kept.get(of_both)) is None:
+            old, new = await self._archived_day(before), await self._archived_day(after)
+            found = _keep(kept, of_both, await anyio.to_thread.run_sync(changes_of, old, new))
         return found
+
+    async def _archived_days(self) -> Sequence[date]:
+        kept = self._days
+        if not kept:
+            kept.append(await all_days(self._storage))
+        return kept[-1]
 
     async def _archived_day(self, brief: Brief) -> ArchivedDay:
         if (leading := await load_leading(self._storage, brief.day)) is None:
             detail = f"the archive has the list of the date {brief.day}, but not the ranked set behind it; name another day"
             raise Problem(404, "no_data_for_date", detail)
         return ArchivedDay(brief, *leading)
+
+
+def _keep(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
+    """Keep the value, instead of the oldest one if there are many."""
+    if len(kept) >= CACHED_CHANGES:
+        del kept[next(iter(kept))]
+    kept[key] = value
+    return value
 
 
 class Histories:

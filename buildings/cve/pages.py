@@ -46,7 +46,7 @@ async def daily_list(request: Request, site: CveSite) -> Response:
     """The teaser, and with a key the 25 of today or of a past day with what changed. `?id=` leads to the page of a CVE."""
     if wanted := request.query_params.get("id", "").strip():
         return Response(status_code=303, headers={"Location": f"{LIST}/{read_cve_id(wanted)}"})
-    teaser = await _free(request, site, "brief_teaser", partial(brief_teaser, site=site))
+    teaser = await _answer(request, site, "brief_teaser", partial(brief_teaser, site=site))
     day = request.query_params.get("day", "").strip()
     if day:
         brief, refusal = await _asked(request, site, "archived_brief", partial(archived_brief, read_day(day), site=site))
@@ -87,7 +87,7 @@ async def verdict(request: Request, site: CveSite) -> Response:
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
     if found is None:
-        teaser = await _free(request, site, "brief_teaser", partial(brief_teaser, site=site))
+        teaser = await _answer(request, site, "brief_teaser", partial(brief_teaser, site=site))
         entry = next((one for one in teaser.teaser if one.cve_id == cve_id), None)
         data = {"ok": True, "cve_id": cve_id, "day": teaser.day, "teaser": entry}
         return site.page("cve_closed.html", request, data=data, cve_id=cve_id, entry=entry, teaser=teaser, refusal=refusal)
@@ -97,8 +97,8 @@ async def verdict(request: Request, site: CveSite) -> Response:
 
 async def forecast(request: Request, site: CveSite) -> Response:
     """The forecast: its first three names, with a key all 100, today's or those of a past day; and the record of all."""
-    teaser = await _free(request, site, "next_teaser", partial(next_teaser, site=site))
-    record = await _free(request, site, "next_record", partial(next_record, site=site))
+    teaser = await _answer(request, site, "next_teaser", partial(next_teaser, site=site))
+    record = await _answer(request, site, "next_record", partial(next_record, site=site))
     day = request.query_params.get("day", "").strip()
     wanted = partial(next_in_kev, read_day(day) if day else None, site=site)
     listed, refusal = await _asked(request, site, "next_in_kev", wanted)
@@ -148,8 +148,8 @@ async def methodology(request: Request, site: CveSite) -> Response:
     return site.page("methodology.html", request, data=data, brief=METHODOLOGY, forecast=FORECAST_METHODOLOGY, notices=NOTICES)
 
 
-async def _free(request: Request, site: CveSite, tool: str, ask: Callable[[], Awaitable[ResultT]]) -> ResultT:
-    """What a free tool returns. Raises its refusal if the operator sells it and the visitor has no access."""
+async def _answer(request: Request, site: CveSite, tool: str, ask: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    """What a tool returns that may be free. Raises its refusal if the operator sells it and the visitor has no access."""
     if not is_free(site, tool):
         await site.admit(request, tool)
     return await ask()
@@ -160,7 +160,6 @@ async def _asked(
 ) -> tuple[ResultT | None, Problem | None]:
     """What `ask` returns if the visitor may call the tool, else the refusal."""
     try:
-        await site.admit(request, tool)
-        return await ask(), None
+        return await _answer(request, site, tool, ask), None
     except Problem as refusal:
         return None, refusal

@@ -11,7 +11,7 @@ from pydantic import Field
 from buildings.cve import feed_urls
 from buildings.cve.arguments import ChangesFrom, ChangesTo, CveId, CveIds, Day, ForecastDay, HistoryFrom, HistoryTo, Report
 from buildings.cve.batch import Verdicts
-from buildings.cve.changes import ChangeCounts, Changes, counts_of
+from buildings.cve.changes import ChangeCounts, Changes
 from buildings.cve.feed_urls import FeedId, FeedList, FeedMade, FeedRevoked, Label, lineage_in, make_feed_url
 from buildings.cve.forecast_models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast_store import forecast_days, load_forecast
@@ -151,7 +151,7 @@ async def brief_change_counts(from_day: ChangesFrom = None, to_day: ChangesTo = 
     before. `full_list` says how to get the changes with their reasons, and at what price.
     """
     before, after = await site.state.comparisons.window(from_day, to_day, start=site.settings.archive_start)
-    return counts_of(before, after, full_list=_ways_to(site, "brief_changes", what="Every change with its reasons"))
+    return site.state.comparisons.counts(before, after, full_list=_ways_to(site, "brief_changes", what="Every change with its reasons"))
 
 
 @mcp.tool(

@@ -168,16 +168,17 @@ class Pages:
         cookies = self.layout.cookies_of(request)
         rendering = Rendering(request, cookies)
         body = to_json(data) if form == "json" else self._rendered(template, form, rendering, variables)
-        response = Response(body, status, headers={"Vary": "Accept", **(headers or {})}, media_type=SENT_AS[form])
-        if form == "html":
-            response.headers["Content-Security-Policy"] = CONTENT_POLICY
         is_private = rendering.secret is not None or SIGNED_IN in request.scope or request.method not in ("GET", "HEAD")
-        if is_private or "cache-control" not in response.headers:
-            response.headers["Cache-Control"] = PRIVATE if is_private else "no-cache"
+        all_headers = {"vary": "Accept", "cache-control": "no-cache", **{name.lower(): value for name, value in (headers or {}).items()}}
+        if form == "html":
+            all_headers["content-security-policy"] = CONTENT_POLICY
+        if is_private:
+            all_headers["cache-control"] = PRIVATE
+        if self.layout.links:
+            all_headers["link"] = self.layout.links
+        response = Response(body, status, headers=all_headers, media_type=SENT_AS[form])
         if rendering.secret is not None and rendering.secret not in cookies.secrets_of(request):
             cookies.put(response, cookies.form, rendering.secret)
-        if self.layout.links:
-            response.headers["Link"] = self.layout.links
         return response if is_private or status != 200 else _unless_known(response, request)
 
     def rendered(self, template: str, request: Request, /, **variables: Any) -> str:
@@ -196,7 +197,7 @@ class Pages:
         return made
 
     def _rendered(self, template: str, form: Form, rendering: Rendering, variables: Mapping[str, Any]) -> bytes:
-        key: StoredKey = (template, rendering.request.url.path if rendering.request else "", form)
+        key: StoredKey = (template, rendering.request.scope["path"] if rendering.request else "", form)
         if (stored := self._find(key, variables)) is not None:
             assert isinstance(stored, bytes)
             return stored
@@ -239,9 +240,11 @@ def _unless_known(response: Response, request: Request) -> Response:
 
 
 def _is_same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(_is_same, one, other))
-    return one is other or (type(one) is type(other) and isinstance(one, str | int | float | date) and one == other)
+    return type(one) is type(other) and isinstance(one, str | int | float | date) and one == other
 
 
 def _is_settled(value: Any) -> bool:
@@ -259,7 +262,7 @@ def _is_settled(value: Any) -> bool:
 
 def _path() -> str:
     request = _current.get().request
-    return request.url.path if request else ""
+    return request.scope["path"] if request else ""
 
 
 def moment(value: datetime | None) -> str:
