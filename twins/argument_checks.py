@@ -1,10 +1,12 @@
 """Checks the arguments of one tool before it is called, and names everything that is wrong with them in one problem.
 
-`true` and `false` where the input schema takes a number are found here: Python and pydantic treat them as 1 and 0.
+What Python and pydantic take for a number where the input schema has one is found here: `true` and `false`, which they treat as 1 and
+0, and texts such as "NaN", "Infinity" and "1e999", which would pass every check that is a comparison.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from math import isfinite
 from typing import Any
 
 from fastmcp import FastMCP
@@ -19,12 +21,12 @@ from twins.parameter_decoding import TYPE_NAMES, Schema, alternatives_of, resolv
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, unknown_field
 from twins.tool_errors import field_errors, invalid_arguments
 
-NOT_A_NUMBER = "should be a number, not true or false"
+NOT_A_NUMBER, NOT_FINITE = "should be a number, not true or false", "should be a finite number"
 NUMERIC = frozenset(("integer", "number"))
-SUSPECTS = frozenset((bool, dict, list))
-"""The types of values that are a boolean, or may contain one."""
-ANY_TYPE = frozenset(("boolean",))
-"""An alternative that names no type accepts booleans, among everything else."""
+SUSPECTS = frozenset((bool, str, dict, list))
+"""The types of values that are a false number, or may contain one."""
+ANY_TYPE = frozenset(("boolean", "string"))
+"""An alternative that names no type accepts booleans and texts, among everything else."""
 TYPE_KEYWORDS = ("type", "enum", "const", "properties", "additionalProperties", "items", "prefixItems")
 Steps = tuple[str | int, ...]
 
@@ -35,9 +37,9 @@ class ArgumentChecker:
     def __init__(self, server: FastMCP[Any], operation: Operation) -> None:
         self.operation = operation
         self._server = server
-        self._booleans = MisplacedBooleans(operation)
+        self._false_numbers = FalseNumbers(operation)
         self._is_proxied = is_proxied(operation.tool)
-        self._has_own_rules = bool(self._booleans) or self._is_proxied
+        self._has_own_rules = bool(self._false_numbers) or self._is_proxied
 
     @cached_property
     def direct(self) -> DirectTool | None:
@@ -45,13 +47,13 @@ class ArgumentChecker:
         tool = self.operation.tool
         return DirectTool(self._server, tool) if type(tool) is FunctionTool and allows_direct_calls(self._server) else None
 
-    def has_misplaced_booleans(self, arguments: Mapping[str, Any]) -> bool:
-        """True if a boolean was sent where the tool takes a number, which its validator would accept."""
-        return self._has_own_rules and not SUSPECTS.isdisjoint(map(type, arguments.values())) and bool(self._booleans.find(arguments))
+    def has_false_numbers(self, arguments: Mapping[str, Any]) -> bool:
+        """True if something was sent where the tool takes a number that is none, which its validator would accept."""
+        return self._has_own_rules and not SUSPECTS.isdisjoint(map(type, arguments.values())) and bool(self._false_numbers.find(arguments))
 
     def precheck(self, arguments: Mapping[str, Any], method: str | None = None) -> None:
         """Raises Problem 422 for what a validator would accept, and for what another server would reject in its own words."""
-        if self._booleans.find(arguments) or (self._is_proxied and self._wrong_names(arguments, method)):
+        if self._false_numbers.find(arguments) or (self._is_proxied and self._wrong_names(arguments, method)):
             raise self.invalid(arguments, method)
 
     def check(self, arguments: dict[str, Any], method: str | None = None) -> dict[str, Any]:
@@ -104,8 +106,9 @@ class ArgumentChecker:
     def invalid(self, arguments: Mapping[str, Any], method: str | None = None, *, found: Iterable[FieldError] = ()) -> Problem:
         """Problem 422 with everything that is wrong: what was `found` before, and what these arguments show."""
         errors = list(found)
-        paths = self._booleans.find(arguments)
-        errors += (FieldError(self._pointer(path, method), "number_type", NOT_A_NUMBER) for path in paths)
+        for path, is_text in self._false_numbers.find(arguments):
+            wrong = ("finite_number", NOT_FINITE) if is_text else ("number_type", NOT_A_NUMBER)
+            errors.append(FieldError(self._pointer(path, method), *wrong))
         named = {error.pointer for error in errors}
         errors += (error for error in self._validation_errors(dict(arguments), method) if error.pointer not in named)
         return invalid_request(errors, known=self.operation.accepted_names(method))
@@ -137,7 +140,7 @@ class ArgumentChecker:
         return pointer_to(*self.operation.place_of(str(name), method), *steps)
 
 
-class MisplacedBooleans:
+class FalseNumbers:
     """The search in the arguments of one operation. It is false if the operation takes no numbers."""
 
     def __init__(self, operation: Operation) -> None:
@@ -147,42 +150,54 @@ class MisplacedBooleans:
     def __bool__(self) -> bool:
         return bool(self._schemas)
 
-    def find(self, arguments: Mapping[str, Any]) -> list[Steps]:
-        """The paths of all booleans that were sent where a number belongs."""
-        found: list[Steps] = []
+    def find(self, arguments: Mapping[str, Any]) -> list[tuple[Steps, bool]]:
+        """The path of each boolean and text that was sent for a number and is none, and whether it is a text."""
+        found: list[tuple[Steps, bool]] = []
         for name, value in arguments.items():
-            if type(value) in SUSPECTS and name in self._schemas and (type(value) is bool or _contains_boolean(value)):
-                found += ((name, *steps) for steps in _misplaced(value, self._schemas[name], self._root))
+            if type(value) in SUSPECTS and name in self._schemas and _contains_suspect([value]):
+                found += (((name, *steps), is_text) for steps, is_text in _false_numbers(value, self._schemas[name], self._root))
         return found
 
 
-def _contains_boolean(value: Any) -> bool:
-    """True if a boolean is anywhere in an object or a list. A long list of plain values costs one pass in C."""
-    waiting = [value]
+def _contains_suspect(values: list[Any]) -> bool:
+    """True if a boolean, or a text that spells no finite number, is anywhere in a list. One of plain numbers costs one pass in C."""
+    waiting = [values]
     while waiting:
-        node = waiting.pop()
+        node: Any = waiting.pop()
         members = list(node.values()) if type(node) is dict else node
         kinds = set(map(type, members))
-        if bool in kinds:
+        if bool in kinds or (str in kinds and any(type(member) is str and _is_not_finite(member) for member in members)):
             return True
         if not kinds.isdisjoint((dict, list)):
             waiting += (member for member in members if type(member) in (dict, list))
     return False
 
 
-def _misplaced(value: Any, schema: Schema, root: Schema) -> Iterator[Steps]:
-    """The paths to booleans in a value where its schema takes numbers and no booleans."""
+def _is_not_finite(text: str) -> bool:
+    """True for what Python and pydantic read as NaN or an infinity."""
+    try:
+        return not isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _false_numbers(value: Any, schema: Schema, root: Schema) -> Iterator[tuple[Steps, bool]]:
+    """The paths to booleans in a value where its schema takes numbers and no booleans, and to texts likewise; True for a text."""
     arms = list(alternatives_of(schema, root))
-    if isinstance(value, bool):
+    if isinstance(value, bool | str):
         kinds = frozenset[str]().union(*map(_types_of, arms))
-        if not kinds.isdisjoint(NUMERIC) and "boolean" not in kinds:
-            yield ()
+        if isinstance(value, str):
+            is_false = "number" in kinds and "string" not in kinds and _is_not_finite(value)
+        else:
+            is_false = not kinds.isdisjoint(NUMERIC) and "boolean" not in kinds
+        if is_false:
+            yield (), isinstance(value, str)
         return
     members: Iterator[tuple[str | int, Any]]
     members = iter(value.items()) if isinstance(value, dict) else iter(enumerate(value)) if isinstance(value, list) else iter(())
     for step, member in members:
         if below := [part for arm in arms for part in _member_schemas(arm, step)]:
-            yield from ((step, *steps) for steps in _misplaced(member, {"anyOf": below}, root))
+            yield from (((step, *steps), is_text) for steps, is_text in _false_numbers(member, {"anyOf": below}, root))
 
 
 def _member_schemas(arm: Schema, step: str | int) -> list[Schema]:

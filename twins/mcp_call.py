@@ -135,8 +135,8 @@ class DirectMcpTool:
         raise ClientDisconnectedError
 
     def _validated(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        if self._checker.has_misplaced_booleans(arguments):
-            raise ServerAnswers("a boolean is sent as a number")
+        if self._checker.has_false_numbers(arguments):
+            raise ServerAnswers("what is sent as a number is none")
         try:
             return self._direct.validate(arguments)
         except (ValidationError, ToolError, Problem):

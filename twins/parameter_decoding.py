@@ -7,6 +7,7 @@ passed on unchanged, for the validator to reject.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isinf
 from typing import Any
 
 from pydantic_core import from_json
@@ -50,7 +51,8 @@ class ParameterDecoder:
             value = from_json(text.encode(), allow_inf_nan=False)
         except ValueError:
             return text
-        return text if self.types.isdisjoint(ACCEPTED_AS[type(value)]) else value
+        is_infinite = type(value) is float and isinf(value)  # 1e999: the number was too large for its type
+        return text if is_infinite or self.types.isdisjoint(ACCEPTED_AS[type(value)]) else value
 
 
 def decoder_of(schema: Schema, root: Schema) -> ParameterDecoder:

@@ -170,7 +170,7 @@ async def test_many_errors_are_cut_short() -> None:
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_no_tool_that_ships_takes_true_for_a_number(frame: Any) -> None:
+async def test_no_tool_that_ships_takes_true_or_nan_for_a_number(frame: Any) -> None:
     given = {"name": "a", "alert_webhook": "https://localhost/x"}
     async with open_campus(frame=frame, recorder=recorder, tables={"web": {"allowed_hosts": ["localhost"]}}) as campus:
         for argument in ("period_minutes", "grace_minutes"):
@@ -182,3 +182,7 @@ async def test_no_tool_that_ships_takes_true_for_a_number(frame: Any) -> None:
             assert (reply.status, reply.code) == (422, "invalid_request")
         reply = await campus.call("fleet_status", key="recorder", limit=True)
         assert (reply.status, reply.code) == (422, "invalid_request")
+        reply = await campus.call("register_monitor", **given, period_minutes="NaN")
+        assert (reply.status, reply.code) == (422, "invalid_request")
+        argument = "body member" if frame == "http" else "argument"
+        assert reply.data["detail"] == f"{argument} period_minutes should be a finite number"

@@ -1,4 +1,4 @@
-"""`true` and `false` are rejected where a tool takes a number, in direct calls and through the server."""
+"""`true`, `false` and texts such as NaN are rejected where a tool takes a number, in direct calls and through the server."""
 
 import datetime
 import enum
@@ -12,7 +12,7 @@ from fastmcp.server.middleware import Middleware, MiddlewareContext
 from pydantic import BaseModel, Field
 
 from twins import Twins, route
-from twins.argument_checks import MisplacedBooleans
+from twins.argument_checks import FalseNumbers
 
 pytestmark = pytest.mark.anyio
 
@@ -63,7 +63,7 @@ def server(*middleware: Middleware) -> FastMCP[Any]:
         return "counted"
 
     @mcp.tool(meta=route("GET /many"))
-    async def many(tree: Tree | None = None, whole: int = 0) -> str:
+    async def many(tree: Tree | None = None, whole: int = 0, share: float = 0.5) -> str:
         """Count from a query."""
         return "counted"
 
@@ -95,6 +95,10 @@ TAKEN = [
     ("whole", 1),
     ("whole", "1"),
     ("broken", 1),
+    ("broken", "1e5"),
+    ("text_or_number", "NaN"),
+    ("anything", "NaN"),
+    ("things", ["inf", 1]),
 ]
 
 
@@ -111,6 +115,34 @@ async def test_a_boolean_is_not_a_number(fronts: Any, mcp: FastMCP[Any], name: s
     said = answer.json()["detail"]
     assert said.count(f"body member {name}") == 1
     assert "should be a number, not true or false" in said or "should be a list" in said
+
+
+INFINITE = ["NaN", " nan ", "-inf", "Infinity", "+INFINITY", "1e999", "-1E+400"]
+
+
+@pytest.mark.parametrize("text", INFINITE)
+async def test_a_text_that_spells_no_finite_number_is_none(fronts: Any, mcp: FastMCP[Any], text: str) -> None:
+    for name, value in (
+        ("broken", text),
+        ("pair", ["a", text]),
+        ("table", {"a": 1.0, "b": text}),
+        ("tree", {"left": {"size": text}}),
+        ("trees", [{"size": 1}, {"size": text}]),
+    ):
+        async with fronts(mcp) as each:
+            answer = await each.http.post("/count", json={name: value})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request"), name
+        assert "should be a finite number" in answer.json()["detail"]
+        assert text not in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("text", INFINITE)
+async def test_a_number_of_the_query_is_finite(fronts: Any, mcp: FastMCP[Any], text: str) -> None:
+    async with fronts(mcp) as each:
+        answer = await each.http.get("/many", params={"share": text})
+        assert (answer.status_code, answer.json()["detail"]) == (422, "query parameter share should be a finite number")
+        for share in ("1e3", "0.5"):
+            assert (await each.http.get("/many", params={"share": share})).status_code == 200
 
 
 @pytest.mark.parametrize(("name", "value"), TAKEN)
@@ -146,4 +178,4 @@ async def test_an_operation_without_numbers_is_not_searched() -> None:
         return text
 
     (operation,) = (await Twins.open(mcp)).operations
-    assert not MisplacedBooleans(operation)
+    assert not FalseNumbers(operation)
