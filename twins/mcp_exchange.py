@@ -208,18 +208,20 @@ class HangUpWatch:
     Most calls that wait are over within WATCH_AFTER, and pay for a timer only. Without a `scope` the call runs to its end.
     """
 
-    __slots__ = ("_exchange", "_scope", "_task", "_timer")
+    __slots__ = ("_exchange", "_is_over", "_is_sending", "_scope", "_task", "_timer")
 
     def __init__(self, exchange: Exchange, scope: anyio.CancelScope | None) -> None:
         self._exchange = exchange
         self._scope = scope
+        self._is_over = self._is_sending = False
         self._task: asyncio.Task[None] | None = None
         self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER, self._begin)
 
     def stop(self) -> None:
-        """The call is over."""
+        """The call is over. What is being sent is sent to its end: the answer waits for it."""
+        self._is_over = True
         self._timer.cancel()
-        if self._task is not None:
+        if self._task is not None and not self._is_sending:
             self._task.cancel()
 
     def _begin(self) -> None:
@@ -230,17 +232,24 @@ class HangUpWatch:
         exchange = self._exchange
         try:
             if not exchange.message.is_modern:
-                await exchange.ping()  # mcp begins this version's streams at once
-            while True:
+                await self._ping()  # mcp begins this version's streams at once
+            while not self._is_over:
                 with anyio.move_on_after(exchange.ping_seconds):
                     if (await exchange.receive())["type"] == "http.disconnect":
                         break
                     continue
-                await exchange.ping()
+                await self._ping()
         except Exception:  # whatever the server raises here means that nobody can be answered
             logger.debug("the connection of a call failed", exc_info=True)
-        if self._scope is not None:
+        if self._scope is not None and not self._is_over:
             self._scope.cancel()
+
+    async def _ping(self) -> None:
+        self._is_sending = True
+        try:
+            await self._exchange.ping()
+        finally:
+            self._is_sending = False
 
 
 def _json(members: Mapping[str, Any]) -> bytes:

@@ -23,7 +23,7 @@ from fastmcp.server.middleware import Middleware
 from mcp_oracle import ANSWERED_BY, LEGACY, MODERN, Request, request_of
 from mcp_types import InputRequiredResult
 from pydantic import BaseModel, PlainSerializer
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from wikipedia_mcp.server import create_server
 
 from twins import ArgumentChecker, Begun, DirectMcp, attach, operations_of
@@ -207,6 +207,33 @@ async def test_a_silent_tool_keeps_its_stream_alive(version: str) -> None:
         comments = answer.text.split("event: message", 1)[0]
         assert comments.count(": ping") >= 3
         assert '"structuredContent":{"result":7}' in answer.text
+
+
+async def test_a_comment_that_is_being_sent_when_the_tool_returns_is_sent_to_its_end() -> None:
+    mcp: FastMCP[Any] = FastMCP("Slow")
+    sending, sent = anyio.Event(), list[str]()
+
+    @mcp.tool
+    async def slow() -> int:
+        await sending.wait()
+        return 7
+
+    app = attach(mcp, stateless=True, direct_mcp="explain")
+
+    async def slowly(scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent_slowly(message: Message) -> None:
+            if scope["type"] == "http":
+                sent.append(message["type"])
+                sending.set()
+                await anyio.sleep(0.05)  # as a server does whose client reads slowly
+            await send(message)
+
+        await app(scope, receive, sent_slowly)
+
+    async with listening(slowly) as base:
+        answer = await post(base, call_of("slow", LEGACY))
+    assert '"structuredContent":{"result":7}' in answer.text
+    assert sent.count("http.response.start") == 1
 
 
 async def test_what_changes_at_run_time_is_seen_at_once() -> None:
