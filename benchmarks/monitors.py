@@ -9,10 +9,10 @@ from pathlib import Path
 
 import anyio
 
-from buildings.recorder.beats import BEATS_IN_HISTORY, ENTRY, EPOCH, MICROSECOND
+from buildings.recorder.beats import BEATS_IN_HISTORY, ENTRY
 from buildings.recorder.credentials import digest_of
 from buildings.recorder.tables import Tables
-from campus.storage import CoreTables, Databases
+from campus.storage import EPOCH, MICROSECOND, CoreTables, Databases
 
 MONITORS = 5_000
 """Beats go round them: each accepts 120 a minute, so that these are enough for 10,000 a second."""

@@ -15,11 +15,26 @@ from campus.outbound.mail import Mail
 from campus.pricing import access, free
 from campus.secrets import HOW_TO_MAKE_A_KEY, Entropy, check_idempotency_key, random_base62, random_id, seal, unseal
 from campus.site import CurrentCaller, CurrentSite, Site
-from campus.storage import Json, Moment, Span, Storage, UtcDateTime, among, in_snapshot, in_transaction, is_postgres, registry
+from campus.storage import (
+    EPOCH,
+    MICROSECOND,
+    Json,
+    Moment,
+    Span,
+    Storage,
+    UtcDateTime,
+    among,
+    in_snapshot,
+    in_transaction,
+    is_postgres,
+    registry,
+)
 from twins import Problem, Unstorable, route
 
 __all__ = [
+    "EPOCH",
     "HOW_TO_MAKE_A_KEY",
+    "MICROSECOND",
     "Building",
     "BuildingEntry",
     "Caller",

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, insert, literal, select
+from sqlalchemy import Connection, Row, and_, insert, literal, select
 
-from buildings.recorder.problems import earlier_test_waits
+from buildings.recorder.problems import earlier_test_waits, no_target_ready
 from buildings.recorder.tables import ALERTS, DELIVERIES, MONITOR_TARGETS, MONITORS, OUTBOX, TARGETS
 from campus import Moment, among
 
@@ -57,12 +57,21 @@ def targets_of(connection: Connection, monitor_ids: Collection[str]) -> Mapping[
 
 
 def raise_test(connection: Connection, row: Row[Any], *, now: datetime) -> int:
-    """Store a test alert to each target of a monitor; returns how many. Problem 409 while an earlier test alert waits for one of them."""
-    waiting = select(ALERTS.c.id).where(ALERTS.c.monitor_id == row.id, ALERTS.c.kind == TEST).limit(1)
+    """Store a test alert to each target of a monitor that takes alerts; returns how many.
+
+    Problem 409 if there is none, or while an earlier test alert waits for one of them.
+    """
+    takes_alerts = and_(TARGETS.c.disabled_at.is_(None), TARGETS.c.verified_at.is_not(None))
+    linked = MONITOR_TARGETS.join(TARGETS, TARGETS.c.id == MONITOR_TARGETS.c.target_id)
+    chosen = select(TARGETS.c.id).select_from(linked).where(MONITOR_TARGETS.c.monitor_id == row.id, takes_alerts)
+    ready = connection.scalars(chosen.order_by(MONITOR_TARGETS.c.place)).all()
+    if not ready:
+        raise no_target_ready()
+    waiting = select(ALERTS.c.id).where(ALERTS.c.monitor_id == row.id, ALERTS.c.kind == TEST, ALERTS.c.target_id.in_(ready)).limit(1)
     if connection.scalar(waiting) is not None:
         raise earlier_test_waits()
-    raise_alerts(connection, [Notice(row.id, row.epoch, TEST, now, now, None, TEST, row.last_beat_at)], now=now)
-    return len(targets_of(connection, [row.id])[row.id])
+    raise_alerts(connection, [Notice(row.id, row.epoch, TEST, now, now, None, TEST, row.last_beat_at, ready)], now=now)
+    return len(ready)
 
 
 def delivered_to(connection: Connection, monitor_id: str, *, limit: int) -> Sequence[Row[Any]]:

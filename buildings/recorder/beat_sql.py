@@ -22,8 +22,6 @@ from sqlalchemy import Connection, select
 from buildings.recorder.alerts import raise_alerts
 from buildings.recorder.beats import (
     BEATS_PER_MINUTE,
-    EPOCH,
-    MICROSECOND,
     NULL,
     OLDER_BYTES,
     Beat,
@@ -36,7 +34,7 @@ from buildings.recorder.beats import (
 from buildings.recorder.problems import monitor_not_found, taken_over
 from buildings.recorder.state_machine import MonitorState, Schedule
 from buildings.recorder.tables import RETIRED_SECRETS
-from campus import among, is_postgres
+from campus import EPOCH, MICROSECOND, among, is_postgres
 
 PLAIN_STATUSES = frozenset(("ok", 0))
 BEATS_PER_STATEMENT = 64

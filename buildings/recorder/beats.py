@@ -11,7 +11,7 @@ import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -20,16 +20,13 @@ from buildings.recorder.alerts import Notice
 from buildings.recorder.credentials import digest_matches
 from buildings.recorder.problems import seq_reused, stale_seq, too_many_beats
 from buildings.recorder.state_machine import Kind, MonitorState, Schedule, ShownState, Status, Word, apply_event, event_of, shown_state
-from campus import Unstorable
+from campus import EPOCH, MICROSECOND, Unstorable
 
 BEATS_PER_MINUTE = 120
 MAX_CAPSULE_BYTES = 32_768
 CAPSULES_PER_MONITOR = 5
 PREVIEW_CHARACTERS = 200
 NULL = b"null"
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
-"""number * MICROSECOND costs a third of timedelta(microseconds=number)."""
 BEATS_IN_HISTORY = 20
 MILLISECOND = timedelta(milliseconds=1)
 WORDS: dict[int, Word] = {-1: "ok", -2: "start", -3: "fail"}

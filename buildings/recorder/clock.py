@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Table, case, literal, select, update
 
-from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, REPLIES, TARGETS, TICKS
+from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITORS, REPLIES, TARGETS, TICKS
 from campus import Moment, Span, utc_text
 
 MAX_DRIFT = timedelta(seconds=5)
@@ -35,13 +35,19 @@ RECORDED: Columns = (
     (MONITORS, ("since", "alive_at", "last_beat_at", "registered_at")),
     (TARGETS, ("verified_at", "asked_at", "tried_at", "answered_at", "disabled_at")),
     (ALERTS, ("at", "since", "until")),
+    (DELIVERIES, ("at", "delivered_at")),
     (CAPSULES, ("at",)),
     (REPLIES, ("at",)),
 )
 """Times at which something happened: they stay, except future ones, which a clock that was ahead has written."""
-EXPIRING: Columns = ((ALERTS, ("at", "since", "until")), (CAPSULES, ("at",)), (REPLIES, ("at",)))
-"""Times that move when the clock is set forward, so that nothing is deleted for an age that it does not have: undelivered alerts, the
-capsules that they show, and stored answers."""
+EXPIRING: Columns = (
+    (ALERTS, ("at", "since", "until")),
+    (DELIVERIES, ("at", "delivered_at")),
+    (CAPSULES, ("at",)),
+    (REPLIES, ("at",)),
+)
+"""Times that move when the clock is set forward, so that nothing is deleted for an age that it does not have: alerts, the capsules that
+they show, and stored answers."""
 
 
 class ClockReading(NamedTuple):

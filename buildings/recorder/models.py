@@ -214,7 +214,7 @@ class Tested(Answer):
     """A test alert that is on its way."""
 
     monitor_id: str = Field(description="Id of the monitor.")
-    targets: int = Field(description="Number of alert targets that it is sent to. Those that did not confirm receive nothing.")
+    targets: int = Field(description="Number of alert targets that it is sent to: those that are confirmed and not disabled.")
     note: str = Field(description="How to see whether it arrived.")
 
 

@@ -17,6 +17,7 @@ PROBLEMS: Mapping[str, str] = {
     "seq_reused": "A different capsule with this seq was stored before. Give each capsule a seq above the last one.",
     "not_dead": "Only a monitor whose state is dead can be taken over.",
     "test_alert_waits": "The monitor's test alert before is not delivered yet. fleet_status says why.",
+    "no_target_ready": "Each alert target of the monitor is disabled or not confirmed. fleet_status says why.",
     "too_many_test_alerts": "The monitor sent too many test alerts in a minute. Try again after the time in Retry-After.",
     "target_in_use": "Without a key, each alert target can have one monitor, and this target has one already.",
     "monitor_limit_reached": "The key, or without a key the address at this host, has the maximum number of monitors. Delete one first.",
@@ -129,6 +130,15 @@ def earlier_test_waits() -> Problem:
         409,
         "test_alert_waits",
         "the test alert before is not delivered yet: nothing was sent. fleet_status says of each target why alerts do not reach it",
+    )
+
+
+def no_target_ready() -> Problem:
+    """For a test alert of a monitor none of whose targets takes alerts."""
+    return Problem(
+        409,
+        "no_target_ready",
+        "no alert target of this monitor takes alerts: each is disabled or not confirmed, and nothing was sent. fleet_status says why",
     )
 
 

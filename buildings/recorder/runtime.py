@@ -142,7 +142,7 @@ async def _sweep_forever(site: RecorderSite) -> None:
     while True:
         wait = LONGEST_WAIT
         try:
-            swept = await _sweep(site)
+            swept = await sweep_now(site)
             if swept.next_deadline is not None:
                 wait = (swept.next_deadline - site.state.time.now()).total_seconds()
         except StorageUnavailable as error:  # the next sweep comes in a second
@@ -152,12 +152,8 @@ async def _sweep_forever(site: RecorderSite) -> None:
         await anyio.sleep(min(max(wait, SHORTEST_WAIT), LONGEST_WAIT))
 
 
-async def sweep_now(site: RecorderSite) -> int:
-    """Handle an outage, then mark every monitor past its deadline as dead; returns how many."""
-    return (await _sweep(site)).died
-
-
-async def _sweep(site: RecorderSite) -> SweepResult:
+async def sweep_now(site: RecorderSite) -> SweepResult:
+    """Handle an outage, then mark every monitor past its deadline as dead."""
     died = 0
     with site.state.dispatcher.wake_up.held():
         while True:
@@ -176,11 +172,6 @@ async def _sweep(site: RecorderSite) -> SweepResult:
         log.info("monitors dead", extra={"count": died})
         site.count("deaths", died)
     return swept._replace(died=died)
-
-
-async def deliver_now(site: RecorderSite) -> int:
-    """Deliver all alerts that are due; returns the number of messages."""
-    return await site.state.dispatcher.deliver_due()
 
 
 async def watches(site: RecorderSite) -> Sequence[str]:

@@ -292,7 +292,7 @@ async def _pause_or_resume(credentials: Credentials, site: RecorderSite, *, paus
 async def send_test_alert(
     monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Tested:
-    """Send a test alert to every alert target of a monitor, to see that alerts arrive. The monitor's state stays as it is.
+    """Send a test alert to every target of a monitor that takes alerts, to see that they arrive. The monitor's state stays as it is.
 
     Use it after register_monitor, and after a change at the receiving side. Pass the monitor's secret, or call with the key that
     owns it. The alert has the type monitor.test. At most three a minute. Next: look for it at the target; with a key, the entry of

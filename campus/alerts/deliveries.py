@@ -33,7 +33,7 @@ from campus.alerts.message import AlertContents, Message
 from campus.alerts.outbox import CONFIRM, Outbox
 from campus.alerts.turns import NextStep, Turns
 from campus.secrets import Entropy, random_id
-from campus.storage import Lease, Moment, among
+from campus.storage import MICROSECOND, Lease, Moment, among
 
 MOST_SENT_SINGLY = 5
 """Up to this many waiting alerts are sent one by one; more become a digest."""
@@ -48,7 +48,6 @@ LONGEST_ROUNDS = 20
 LEAST_WAIT = timedelta(milliseconds=50)
 BURST = timedelta(minutes=1)
 """In this time one target is sent a limited number of messages; further alerts wait and become a digest."""
-MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)

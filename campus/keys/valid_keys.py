@@ -21,8 +21,7 @@ from sqlalchemy import TextClause, text
 
 from campus.caller import Key
 from campus.errors import StorageError
-from campus.storage import Storage, in_snapshot
-from campus.storage.tables import EPOCH, MICROSECOND
+from campus.storage import EPOCH, MICROSECOND, Storage, in_snapshot
 
 CURRENT_SECONDS = 5.0
 FOLLOW_SECONDS = 1.0

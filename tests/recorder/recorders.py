@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 from sqlalchemy import Connection, select, update
 
-from buildings.recorder.runtime import deliver_now, sweep_now
+from buildings.recorder.runtime import sweep_now
 from buildings.recorder.sweep import keep_time
-from buildings.recorder.tables import ALERTS, MONITORS, TARGETS, TICKS
+from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS, TARGETS, TICKS
 from campus import in_snapshot, in_transaction
 from campus.testing import ORIGIN, Clock, Reply, TestCampus
 
@@ -49,10 +49,11 @@ class Recorder:
         await in_transaction(self.campus.site.storage, lambda connection: _write_tick(connection, self.clock()))
 
     async def sweep(self) -> int:
-        return await sweep_now(self.campus.site)
+        return (await sweep_now(self.campus.site)).died
 
     async def deliver(self) -> int:
-        return await deliver_now(self.campus.site)
+        sent: int = await self.campus.site.state.dispatcher.deliver_due()
+        return sent
 
     async def alerts(self, monitor: Mapping[str, Any]) -> list[tuple[str, int]]:
         """The kinds and epochs of the undelivered alerts, in their order."""
@@ -68,6 +69,10 @@ class Recorder:
 
     async def targets(self) -> Sequence[Any]:
         return await in_snapshot(self.campus.site.storage, lambda connection: connection.execute(select(TARGETS)).all())
+
+    async def deliveries(self) -> Sequence[Any]:
+        """The delivered alerts that are kept."""
+        return await in_snapshot(self.campus.site.storage, lambda connection: connection.execute(select(DELIVERIES)).all())
 
 
 def _write_tick(connection: Connection, now: datetime) -> None:

@@ -108,7 +108,7 @@ async def test_a_clock_that_is_a_year_ahead_for_a_minute_leaves_no_deadline_ther
 
 
 async def test_messages_delivered_while_the_clock_was_ahead_delay_no_later_ones(on_each_database: Recorder, receiver: Receiver) -> None:
-    monitor = await on_each_database.register(receiver.url())
+    monitor = await on_each_database.register(receiver.url(), key="recorder")
     await watch(on_each_database, seconds=5)
     on_each_database.clock.step(YEAR)
     await watch(on_each_database, seconds=20)
@@ -124,6 +124,7 @@ async def test_messages_delivered_while_the_clock_was_ahead_delay_no_later_ones(
     assert await kinds(on_each_database, monitor) == []
     (target,) = await on_each_database.targets()
     assert target.answered_at <= on_each_database.clock()
+    assert all(max(one.at, one.delivered_at) <= on_each_database.clock() for one in await on_each_database.deliveries())
 
 
 async def test_of_two_processes_the_one_whose_clock_is_wrong_goes_by_elapsed_time(open_recorder: OpenRecorder, storage_url: str) -> None:
@@ -226,13 +227,14 @@ async def test_nothing_is_deleted_within_an_hour_of_a_jump(on_each_database: Rec
     assert await on_each_database.row(silent) is None
 
 
-async def test_a_clock_that_is_set_forward_ages_no_undelivered_alert_and_no_stored_answer(
-    on_each_database: Recorder, receiver: Receiver
-) -> None:
+async def test_a_clock_that_is_set_forward_ages_no_alert_and_no_stored_answer(on_each_database: Recorder, receiver: Receiver) -> None:
     """As on a machine that starts with an old time and then gets the right one."""
     body, headers = {"name": "a", "alert_webhook": receiver.url()}, {"Idempotency-Key": "Zk3vQ8xN1rT6yB2mW9cL4hJ7"}
     http = on_each_database.campus.http
     first = (await http.post("/v1/recorder/monitors", json=body, headers=headers)).json()
+    owned = await on_each_database.register(receiver.url("/owned"), key="recorder")
+    await on_each_database.beat(owned, status="fail")
+    await on_each_database.deliver()
     receiver.answer(500)
     await on_each_database.beat(first, status="fail")
     await watch(on_each_database, seconds=5)
@@ -242,7 +244,8 @@ async def test_a_clock_that_is_set_forward_ages_no_undelivered_alert_and_no_stor
     assert await kinds(on_each_database, first) == ["failed"]
     receiver.answer(200)
     await on_each_database.deliver()
-    (sent,) = [one.json for one in receiver.requests if one.json["type"] == "monitor.failed"]
+    assert [one.monitor_id for one in await on_each_database.deliveries()] == [owned["monitor_id"]]
+    (sent,) = [one.json for one in receiver.requests if one.json["monitor"]["id"] == first["monitor_id"]]
     for time in ("timestamp", "since"):
         assert on_each_database.clock() - datetime.fromisoformat(sent[time]) < timedelta(hours=2)
     again = await http.post("/v1/recorder/monitors", json=body, headers=headers)

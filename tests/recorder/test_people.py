@@ -63,6 +63,29 @@ async def test_unsubscribing_ends_alerts_until_the_address_is_confirmed_anew(ope
         assert "Confirm" in mailbox.messages[-1]["Subject"]
 
 
+async def test_a_test_alert_is_sent_where_alerts_arrive_and_waits_for_no_other_address(
+    open_recorder: OpenRecorder, mailbox: Mailbox, receiver: Receiver
+) -> None:
+    async with open_recorder(mailbox=mailbox) as recorder:
+        key = await recorder.campus.key("recorder")
+        monitor = await recorder.register(receiver.url(), alert_email=ME, key=key)
+        await recorder.deliver()
+
+        async def tested() -> tuple[int, object]:
+            reply = await recorder.call("send_test_alert", monitor_id=monitor["monitor_id"], key=key)
+            await recorder.pass_time(minutes=1)
+            await recorder.deliver()
+            return reply.status, reply.data.get("targets", reply.code)
+
+        assert [await tested() for _ in range(2)] == [(200, 1), (200, 1)], "the mailbox is not confirmed"
+        await recorder.campus.http.post(mailbox.link("confirm"))
+        receiver.answer(410)
+        assert [await tested() for _ in range(2)] == [(200, 2), (200, 1)], "the webhook is gone"
+        await recorder.campus.http.post(mailbox.link("unsubscribe"))
+        assert await tested() == (409, "no_target_ready")
+        assert receiver.types == ["monitor.test"] * 3
+
+
 async def test_a_link_that_was_not_sent_leads_nowhere(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
         await recorder.register(None, alert_email=ME, key="recorder")
