@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,7 +33,8 @@ from campus.http.edge import Edge, Router
 from campus.http.service_routes import admin_app, own_routes, page_entry, pages_app
 from campus.layout.renderer import Link
 from campus.pages.keys import ATTEMPTS_PER_MINUTE, SignInLimit
-from campus.pages.routes import own_entries
+from campus.pages.keys import PATH as KEYS
+from campus.pages.routes import API, own_entries
 from campus.pages.visitors import Visitors
 from campus.paywall.admission import Paywall
 from campus.paywall.http import gate
@@ -42,7 +44,7 @@ from campus.paywall.payment_gate import PaymentGate
 from twins import ArgumentChecker, DirectMcp, Operation, RouteTable, Twins, serve_schemas
 
 LOOPBACK = Listen("localhost", 0)
-START, API, KEYS = "/", "/docs/api", "/keys"
+START = "/"
 TOOLS = "/v1/"
 """Below it are the tools' routes; pages there share their table, so that one path can have a page's methods and a tool's."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
@@ -121,6 +123,7 @@ class Endpoints:
         put_first(opened.server, PaywallMiddleware(mcp_gate))
         async with open_mcp(opened, mcp_gate, direct_mcp=campus.plan.config.server.direct_mcp) as app:
             guarded = gate(campus.sites[opened.name], opened.offers, self._paywall, payment_gate)
+            before = self._servers.get(opened.mcp_path)
             self._twins[opened.name] = Twins.of(
                 opened.server,
                 opened.operations.values(),
@@ -131,7 +134,12 @@ class Endpoints:
             )
             self._servers[opened.mcp_path] = app
             self._visitors.buildings[opened.name] = opened
-            yield
+            try:
+                yield
+            finally:
+                del self._twins[opened.name], self._visitors.buildings[opened.name], self._servers[opened.mcp_path]
+                if before is not None:
+                    self._servers[opened.mcp_path] = before
 
     @asynccontextmanager
     async def closed(self, loaded: LoadedBuilding) -> AsyncIterator[None]:
@@ -204,19 +212,24 @@ class Endpoints:
                 remote.rejection = _logged(loaded.name, error)
 
     async def _add(self, late: OpenBuilding, stack: AsyncExitStack) -> str | None:
-        """Serve the building from now on; returns the reason if its tools conflict with the others."""
-        before = self._campus
-        try:
-            plan = before.plan.with_opened(late)
-            self._campus = replace(before, plan=replace(plan, directory=before.plan.directory))
-            await stack.enter_async_context(self.opened(late))
-            before.plan.directory.take(plan.directory)  # the sites hold this object
-            self.routed()
-        except Exception as error:  # another server's tools must not end this one
-            self._campus = before
-            return _logged(late.name, error)
-        log.info("building opened", extra={"building": late.name})
-        return None
+        """Serve the building from now on, until the stack closes; returns the reason if it cannot be served, and leaves nothing of it."""
+        before, entries = self._campus, copy(self._campus.plan.directory)
+        async with AsyncExitStack() as attempt:
+            try:
+                plan = before.plan.with_opened(late)
+                self._campus = replace(before, plan=replace(plan, directory=before.plan.directory))
+                await attempt.enter_async_context(self.opened(late))
+                before.plan.directory.take(plan.directory)  # the sites hold this object
+                self.routed()
+                stack.push_async_exit(attempt.pop_all())
+                log.info("building opened", extra={"building": late.name})
+                return None
+            except Exception as error:  # another server's tools must not end this one
+                reason = _logged(late.name, error)
+        self._campus = before
+        before.plan.directory.take(entries)
+        self.routed()
+        return reason
 
 
 def _logged(building: str, error: Exception) -> str:

@@ -5,16 +5,23 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from commands import command_of
-from fastmcp import Client
+from fastmcp import Client, FastMCP
 from patience import patience
 from serving import Served, asked, free_port, serving, write_config
 
+from campus import Building, Page, Request, Response, Site, free
+from campus.asgi import Endpoints
+from campus.catalog.plan import plan_of
+from campus.http.edge import Edge
+from campus.testing import open_campus
 from tests.service.test_remote_building import CONFIG, REMOTE, remote
 
 pytestmark = pytest.mark.anyio
@@ -135,6 +142,49 @@ def test_a_late_building_whose_routes_are_taken_is_reported_and_stops_nothing(tm
     with serving(tmp_path, text) as campus, remote(port):
         until(lambda: "give one of them a different route" in " ".join(findings(campus)), campus)
         assert asked(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
+
+
+class Unlisted(Page):
+    """A page that cannot be listed in the navigation."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "label":
+            raise RuntimeError("no label today")
+        return super().__getattribute__(name)
+
+
+async def test_a_late_building_that_fails_halfway_leaves_nothing_behind_and_may_come_again() -> None:
+    async def board(request: Request, site: Site[Any, Any]) -> Response:
+        return Response("high")
+
+    def building(name: str) -> Building:
+        mcp: FastMCP[Any] = FastMCP(name)
+
+        @mcp.tool(annotations={"readOnlyHint": True}, meta=free())
+        async def tide() -> str:
+            """Tell the tide."""
+            return name
+
+        return Building(mcp)
+
+    async with open_campus(harbour=building("Harbour"), quay=building("Quay")) as campus, AsyncExitStack() as stack:
+        service = campus.service
+        harbour, quay = service.plan.opened
+        without = replace(service, plan=plan_of(service.plan.config, [harbour], [quay.loaded]))
+        endpoints = Endpoints(without)
+        await stack.enter_async_context(endpoints.opened(harbour))
+        await stack.enter_async_context(endpoints.closed(quay.loaded))
+        app = Edge(endpoints.routed(), public_url="http://campus.test", port=80)
+        http = await stack.enter_async_context(httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://campus.test"))
+        broken = replace(quay.loaded, building=replace(quay.loaded.building, pages=[Unlisted("GET /board", board)]))
+        assert "its tools cannot be served (RuntimeError)" in str(await endpoints._add(replace(quay, loaded=broken), stack))
+        assert [one.name for one in without.plan.directory.buildings()] == ["harbour"]
+        for path in ("/v1/quay/tide", "/v1/quay", "/tools/quay/tide", "/board"):
+            assert (await http.get(path)).status_code in (404, 503), path
+        assert (await http.get("/v1/harbour/tide")).json() == {"result": "Harbour"}
+        assert await endpoints._add(quay, stack) is None
+        assert (await http.get("/v1/quay/tide")).json() == {"result": "Quay"}
+        assert (await http.get("/v1/quay")).status_code == 200
 
 
 def listing(schema: str) -> str:
