@@ -20,6 +20,7 @@ from twins.attach import Twins, attach, operations_of
 from twins.call import Call, Gate
 from twins.direct_call import RequestDependency
 from twins.fastmcp_internals import serve_schemas
+from twins.formats import spreadsheet_text
 from twins.json_reader import Unstorable, read_json, require_storable, unstorable_reason
 from twins.mcp_call import McpCall, McpGate, McpResult, with_meta
 from twins.mcp_endpoint import DirectMcp
@@ -72,6 +73,7 @@ __all__ = [
     "route",
     "send_answer",
     "serve_schemas",
+    "spreadsheet_text",
     "unstorable_reason",
     "with_meta",
 ]

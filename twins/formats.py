@@ -7,7 +7,8 @@ A tool's result model names its formats and the methods that write them:
 
         def as_csv(self) -> str: ...
 
-JSON stays the format of every answer that the gate sees, that is stored and that MCP sends: another format is written from it last.
+Texts go into CSV by `spreadsheet_text`. JSON stays the format of every answer that the gate sees, that is stored and that MCP sends:
+another format is written from it last.
 """
 
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ from starlette.types import Scope
 
 from twins.responses import JSON_HEADER, Answer
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How texts begin that a spreadsheet runs."""
 JSON_RANGES = ("application/json", "application/*", "*/*")
 VARY = (b"vary", b"Accept")
 
@@ -76,3 +79,8 @@ def _quality(media_range: str) -> float:
             except ValueError:
                 return 0.0
     return 1.0
+
+
+def spreadsheet_text(text: str) -> str:
+    """A text for CSV: with an apostrophe before it if a spreadsheet would run it as a formula."""
+    return f"'{text}" if text.startswith(FORMULA) else text

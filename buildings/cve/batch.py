@@ -17,6 +17,7 @@ from buildings.cve.nvd_records import NvdRecordState
 from buildings.cve.ranking import RankedCve, factors_of
 from buildings.cve.reports import SHOWN_MALFORMED, FoundIds
 from buildings.cve.results import DECIMALS, cause_of_miss
+from twins import spreadsheet_text
 
 CSV_COLUMNS = (
     *("rank", "cve_id", "score", "kev", "kev_date_added", "patch_by", "days_left", "ransomware", "epss", "epss_percentile"),
@@ -154,11 +155,11 @@ def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> Batc
 
 
 def spreadsheet_cell(value: object) -> object:
-    """A value for CSV; a text that a spreadsheet would run as a formula is quoted by an apostrophe."""
+    """A value for CSV: yes, no, nothing for null, and no text as a formula."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return f"'{value}"
+    if isinstance(value, str):
+        return spreadsheet_text(value)
     return "" if value is None else value
 
 

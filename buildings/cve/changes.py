@@ -45,11 +45,16 @@ class Change(Part):
     )
 
 
-class ChangeCounts(Answer):
-    """How many CVEs of the list changed between two days."""
+class Comparison(Answer):
+    """Base of what is said of two days."""
 
     before: date = Field(description="Earlier day.")
     after: date = Field(description="Later day.")
+
+
+class ChangeCounts(Comparison):
+    """How many CVEs of the list changed between two days."""
+
     entered: int = Field(description="Number of CVEs that are on the later list only.")
     left: int = Field(description="Number of CVEs that are on the earlier list only.")
     moved: int = Field(description="Number of CVEs that are on both lists with another rank.")
@@ -57,11 +62,9 @@ class ChangeCounts(Answer):
     full_list: str = Field(description="How to get the changes themselves, and their price.")
 
 
-class Changes(Answer):
+class Changes(Comparison):
     """What changed between the lists of two days."""
 
-    before: date = Field(description="Earlier day.")
-    after: date = Field(description="Later day.")
     same_epss_model: bool = Field(description="False if EPSS changed its model between the days: its rises and falls may be due to that.")
     entered: tuple[Change, ...] = Field(description="CVEs that are on the later list only, by their rank there.")
     left: tuple[Change, ...] = Field(description="CVEs that are on the earlier list only, by their rank there.")

@@ -2,12 +2,12 @@
 
 from datetime import datetime
 from hashlib import sha256
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 from sqlmodel import col, func, select
 
-from buildings.cve.models import Part
+from buildings.cve.models import Part, Result
 from buildings.cve.tables import FeedUrl
 from campus import Caller, Entropy, Problem, Storage, random_base62, random_id
 
@@ -34,25 +34,22 @@ class FeedEntry(Part):
     made_at: datetime = Field(description="When it was made (UTC).")
 
 
-class FeedMade(FeedEntry):
+class FeedMade(FeedEntry, Result):
     """A new feed's addresses. They are not shown again."""
 
-    ok: Literal[True] = Field(description="Always true: a refused call returns an error instead.")
     urls: FeedUrls = Field(description="Addresses to subscribe to. Store them: they are not shown again.")
 
 
-class FeedList(Part):
+class FeedList(Result):
     """The feeds' addresses that a key owns."""
 
-    ok: Literal[True] = Field(description="Always true: a refused call returns an error instead.")
     count: int = Field(description="Number of addresses.")
     feeds: tuple[FeedEntry, ...] = Field(description="The addresses, the oldest first, without their secrets.")
 
 
-class FeedRevoked(Part):
+class FeedRevoked(Result):
     """A feed's address that is not valid any more."""
 
-    ok: Literal[True] = Field(description="Always true: a refused call returns an error instead.")
     feed_id: str = Field(description="Id of the revoked address.")
 
 

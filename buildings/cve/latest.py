@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 import anyio.to_thread
@@ -35,6 +36,8 @@ CACHED_CHANGES = 8
 CACHED_COURSES = 1_000
 LOADS_OF_HISTORY = 3
 """A history is read again with a newer list if that was stored in between."""
+VERDICTS_AT_ONCE = 50
+"""Verdicts take 20 µs each; more are made in a worker thread, so that no other call waits for them."""
 RETRY_SECONDS = 300
 Course = tuple[float | None, ...]
 KeyT = TypeVar("KeyT")
@@ -243,10 +246,11 @@ class Latest:
         edition, _ = self._shown()
         return verdict_of(edition, cve_id, today=now.date())
 
-    def verdicts(self, found: FoundIds, *, now: datetime) -> Verdicts:
+    async def verdicts(self, found: FoundIds, *, now: datetime) -> Verdicts:
         """The verdicts on many CVEs; raises Problem 503 while there is no list."""
         edition, _ = self._shown()
-        return verdicts_of(edition, found, today=now.date())
+        made = partial(verdicts_of, edition, found, today=now.date())
+        return made() if len(found.ids) <= VERDICTS_AT_ONCE else await anyio.to_thread.run_sync(made)
 
     async def archived(self, day: date, edition: int | None = None) -> Brief | None:
         """A past day's brief as it was published: its newest edition, or the one with that number."""

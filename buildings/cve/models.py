@@ -60,10 +60,15 @@ def only_when_true(description: str) -> Any:
     return Field(default=False, exclude_if=lambda value: not value, description=f"{description} Left out otherwise.")
 
 
-class Answer(Part):
-    """Base of the answers: the members that all of them have."""
+class Result(Part):
+    """Base of a tool's whole result."""
 
     ok: Literal[True] = Field(description="Always true: a refused call returns an error instead.")
+
+
+class Answer(Result):
+    """Base of the answers about a list."""
+
     day: date = Field(description="Day on which the list was made (UTC).")
     sample: bool = only_when_true(
         "True if this is the built-in sample, because no list has been made from the feeds yet: do not act on it."

@@ -121,7 +121,7 @@ async def cve_verdicts(cve_ids: CveIds = None, report: Report = None, site: CveS
     identifiers, or none, are refused and cost nothing. Over HTTP, Accept: text/csv or text/markdown selects that format.
     """
     found = await anyio.to_thread.run_sync(find_ids, cve_ids, report)
-    return site.state.verdicts(found, now=site.now())
+    return await site.state.verdicts(found, now=site.now())
 
 
 @mcp.tool(title="The 25 CVEs of a past day", annotations=READ_ONLY, meta=route("GET /v1/archive/{date}") | access(price="0.05"))

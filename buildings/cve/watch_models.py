@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 
 from buildings.cve.arguments import CveId
 from buildings.cve.enrichment import Severity
-from buildings.cve.models import Part
+from buildings.cve.models import Part, Result
 
 MOST_WATCHES = 20
 MOST_NAMES = 50
@@ -103,10 +103,9 @@ class Watch(Part):
     targets: tuple[WatchTarget, ...] = Field(description="Where its news are sent; none if they are only polled.")
 
 
-class WatchMade(Watch):
+class WatchMade(Watch, Result):
     """A watch that was made or changed."""
 
-    ok: Literal[True] = Field(description="Always true: a refused call returns an error instead.")
     webhook_secret: str | None = Field(
         description="Secret that verifies the messages to the webhook (Standard Webhooks); null without a webhook, and for Discord."
     )
@@ -115,18 +114,16 @@ class WatchMade(Watch):
     )
 
 
-class WatchList(Part):
+class WatchList(Result):
     """The watches of the calling key."""
 
-    ok: Literal[True] = Field(description="Always true: a refused call returns an error instead.")
     count: int = Field(description="Number of watches that the key owns, at most 20.")
     watches: tuple[Watch, ...] = Field(description="The watches, the oldest first.")
 
 
-class WatchDeleted(Part):
+class WatchDeleted(Result):
     """A deleted watch."""
 
-    ok: Literal[True] = Field(description="Always true: a refused call returns an error instead.")
     watch_id: str = Field(description="Id of the deleted watch. Its news and undelivered messages are deleted too.")
 
 
@@ -159,10 +156,9 @@ class News(Part):
     entries: tuple[NewsEntry, ...] = Field(description="The CVEs, in rank order.")
 
 
-class NewsList(Part):
+class NewsList(Result):
     """News of a key's watches, in their order."""
 
-    ok: Literal[True] = Field(description="Always true: a refused call returns an error instead.")
     count: int = Field(description="Number of items in `news`.")
     news: tuple[News, ...] = Field(description="What newly fitted, the oldest first.")
     next: int = Field(description="Pass it as `since` next time.")

@@ -23,13 +23,13 @@ from campus.payments.reconciler import Resolution
 from campus.payments.setup import Payments, payments_of
 from campus.payments.tables import LedgerRow
 from campus.pricing import Price
+from twins import spreadsheet_text
 
 T = TypeVar("T")
 Since = Annotated[date | None, Parameter(help="The first UTC day, YYYY-MM-DD; default: that of the first entry.")]
 Until = Annotated[date | None, Parameter(help="The last UTC day, included; default: today.")]
 COLUMNS = tuple(LedgerRow.__table__.columns.keys())  # type: ignore[attr-defined]  # sqlmodel adds it to every table class
 LOOKED_BACK = timedelta(days=30)
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 app = App(name="ledger")
 
@@ -241,7 +241,9 @@ async def _write_csv(entries: AsyncIterator[LedgerRow]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow([*COLUMNS, "usd"])
     async for entry in entries:
-        writer.writerow([*(_cell(value) for value in as_data(entry).values()), usd(entry.amount)])
+        # others write some of its texts
+        cells = [spreadsheet_text(value) if isinstance(value, str) else value for value in as_data(entry).values()]
+        writer.writerow([*cells, usd(entry.amount)])
 
 
 async def _write_json(entries: AsyncIterator[LedgerRow]) -> None:
@@ -260,11 +262,6 @@ def as_data(entry: LedgerRow) -> dict[str, Any]:
 def usd(amount: int | None) -> str | None:
     """The token's smallest unit, a millionth, as US dollars."""
     return None if amount is None else str(Price(amount))
-
-
-def _cell(value: Any) -> Any:
-    # others write these texts, and a spreadsheet must not run one as a formula
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def _line(entry: LedgerRow) -> dict[str, Any]:
