@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import httpx
 
+from campus.alerts import Outbox
 from campus.catalog.loader import Installed, LoadedBuilding, error_with_place, installed_buildings
 from campus.catalog.plan import Plan, make_plan
 from campus.catalog.server import OpenBuilding
@@ -62,6 +63,12 @@ class Campus:
     def keys(self) -> KeyRing:
         """The keys."""
         return self.core.keys
+
+    @property
+    def outboxes(self) -> Mapping[str, Outbox]:
+        """The outbox of each building that sends alerts."""
+        found = {one.name: one.loaded.building.outbox for one in self.plan.opened}
+        return {name: outbox for name, outbox in found.items() if isinstance(outbox, Outbox)}
 
     async def run_jobs(self) -> None:
         """Run every job when it is due, until cancelled."""

@@ -193,8 +193,8 @@ class Outbox:
 
         return await in_snapshot(storage, read)
 
-    async def troubled_targets(self, storage: Storage, *, limit: int) -> Sequence[TroubledTarget]:
-        """Targets that fail, the longest failing first, then those that are disabled, the latest first."""
+    async def troubled_targets(self, storage: Storage, *, limit: int | None = None) -> Sequence[TroubledTarget]:
+        """Targets that fail, the longest failing first, then those that are disabled, the latest first; at most `limit`."""
         target, alert = self.targets.c, self.alerts.c
         waiting = select(func.count()).where(alert.target_id == target.id).scalar_subquery()
         reason = func.coalesce(target.disabled_because, target.last_error, "")

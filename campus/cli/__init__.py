@@ -17,7 +17,7 @@ def commands() -> App:
     app = App(name="campus", help="MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment.")
     app.update(running.app)
     # loaded on use, so that `campus serve` starts without their imports
-    app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys.")
+    app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
     app.command("campus.cli.new:app", name="new", help="Write the files of a new building.")
     app.command(
         "campus.cli.ledger:app",

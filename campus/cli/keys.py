@@ -1,18 +1,17 @@
-"""campus key …: issue, list, renew, rotate and revoke keys, also while the server runs."""
+"""campus key …: issue, list, renew, rotate and revoke keys, and list their clients, also while the server runs."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 import anyio
 from cyclopts import App, Parameter
 
 from campus.caller import Key
-from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show, show_pages
+from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show, show_pages
 from campus.config import read_config
 from campus.core import open_core
+from campus.keys.connected_clients import ConnectedClient
 from campus.keys.keyring import KeyRing
-from campus.observability import utc_text
 
 T = TypeVar("T")
 Note = Annotated[str, Parameter(help="Whom it is for, or why; shown by `campus key list`.")]
@@ -93,12 +92,28 @@ async def _rotated(keys: KeyRing, name: str) -> tuple[Key, str, Key]:
 
 
 @app.command
+def clients(key: str, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """List the connected clients, such as chat apps, that a key (its id or beginning) or one of its rotations let in."""
+
+    async def found() -> Sequence[ConnectedClient]:
+        async with open_core(read_config(config), reading=True) as core:
+            return await core.clients.of_lineage((await core.keys.named(key)).lineage)
+
+    rows = [
+        {
+            "id": one.id,
+            "building": one.building,
+            "name": one.name,
+            "returns_to": one.returns_to,
+            "connected_at": optional_utc(one.connected_at),
+        }
+        for one in anyio.run(found)
+    ]
+    show(rows, as_json=as_json)
+
+
+@app.command
 def revoke(key: str, *, config: ConfigFile = CAMPUS_TOML) -> None:
     """End a key (its id or beginning) for good; a running server follows within 5 seconds."""
     revoked = with_keys(config, lambda keys: keys.revoke(key))
     print(f"revoked {revoked.id} ({revoked.product})")
-
-
-def optional_utc(moment: datetime | None) -> str | None:
-    """The time as text; None stays None."""
-    return utc_text(moment) if moment else None

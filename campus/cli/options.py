@@ -3,15 +3,23 @@
 import json
 import sys
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from campus.observability import utc_text
+
 ConfigFile = Annotated[Path, Parameter(name="--config", help="The campus.toml to use.")]
 AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead of text.")]
 
 CAMPUS_TOML = Path("campus.toml")
+
+
+def optional_utc(moment: datetime | None) -> str | None:
+    """The time as text; None stays None."""
+    return utc_text(moment) if moment else None
 
 
 def show(rows: Iterable[Mapping[str, Any]], *, as_json: bool) -> None:

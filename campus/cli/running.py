@@ -1,4 +1,4 @@
-"""campus serve, run, check, audit, backup, tools and migration: the commands that open a campus or its buildings."""
+"""campus serve, run, check, audit, alerts, backup, tools and migration: the commands that open a campus or its buildings."""
 
 import gc
 import inspect
@@ -19,7 +19,7 @@ from campus.asgi import open_admin, open_app
 from campus.building import Job
 from campus.catalog.loader import find, installed_buildings
 from campus.catalog.plan import make_plan
-from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
+from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show
 from campus.config import Config, read_config
 from campus.core import open_core
 from campus.errors import CampusError, JobRefused, LoadError
@@ -187,6 +187,36 @@ def check(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
 def audit(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Check the stored data for consistency; exit code 1 when anything is inconsistent."""
     _report(anyio.run(_ask, config, "audit"), as_json=as_json)
+
+
+@app.command
+def alerts(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """List the targets that alerts do not reach, with the reason: those that fail, the longest first, then those that are disabled."""
+    rows = anyio.run(_troubled_targets, config)
+    if rows or as_json:
+        show(rows, as_json=as_json)
+    else:
+        print("every target is reached")
+
+
+async def _troubled_targets(config: ConfigFile) -> list[dict[str, Any]]:
+    async with assemble(read_config(config), exclusive=False, reading=True) as campus:
+        return [
+            {
+                "building": name,
+                "state": "disabled" if one.disabled_at else "failing",
+                "since": optional_utc(one.disabled_at or one.failing_since),
+                "target": one.id,
+                "kind": one.kind,
+                "address": one.address,
+                "tries": one.attempts,
+                "next_try_at": optional_utc(one.next_try_at),
+                "waiting": one.waiting,
+                "reason": one.reason,
+            }
+            for name, outbox in campus.outboxes.items()
+            for one in await outbox.troubled_targets(campus.sites[name].storage)
+        ]
 
 
 @app.command

@@ -136,7 +136,7 @@ async def row_named(session: AsyncSession, name: str) -> KeyRow:
     means = col(KeyRow.id) == name
     if len(start) >= SHORTEST_PREFIX:
         means = or_(means, func.substr(col(KeyRow.prefix), 1, len(start)) == start)
-    rows = (await session.exec(select(KeyRow).where(means).order_by(col(KeyRow.id)))).all()
+    rows = (await session.exec(select(KeyRow).where(means).order_by(col(KeyRow.id)))).all() if name.isprintable() else []
     if not rows:
         # shortened, because it may be the token of a key elsewhere
         raise KeyRefused(

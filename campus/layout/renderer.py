@@ -5,10 +5,11 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from jinja2 import BaseLoader, ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -87,7 +88,9 @@ class Layout:
     """The page of the tool that is served at a path; None if none is."""
 
     def __post_init__(self) -> None:
-        self.cookies = Cookies(secure=self.url.startswith("https://"), operator=self.operator)
+        port = urlsplit(self.url).port
+        owner = f"operator_{f'{port}_' if port else ''}" if self.operator else ""
+        self.cookies = Cookies(secure=self.url.startswith("https://"), owner=owner)
         self._environment = Environment(
             loader=PrefixLoader({"campus": FileSystemLoader(TEMPLATES)}),
             autoescape=True,
@@ -119,14 +122,14 @@ class Layout:
         """The cookies of a visitor. The operator's listener has no public address: the scheme of the request decides."""
         if not self.operator or request is None:
             return self.cookies
-        return Cookies(secure=request.url.scheme == "https", operator=True)
+        return replace(self.cookies, secure=request.url.scheme == "https")
 
     def problem_page(self, scope: Scope, problem: Mapping[str, Any], form: Form, retry_after: str) -> bytes | None:
         """A problem as a page, with what a person can do about it; None for an agent that asked a tool for Markdown, which reads JSON."""
         tool = self.tool_page(scope["path"])
         if form == "markdown" and tool:
             return None
-        keys = [{**one, "name": one["product"]} for one in problem.get("unlock") or () if "product" in one]
+        keys = [one for one in problem.get("unlock") or () if "product" in one]
         variables = {"problem": problem, "keys": keys, "retry_after": retry_after, "tool": tool}
         html = self.own.rendered("error.html", Request(scope), **variables)
         return (markdown_of(html) if form == "markdown" else html).encode()

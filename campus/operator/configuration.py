@@ -12,8 +12,8 @@ from campus.config import Config
 from campus.observability import redacted
 
 HIDDEN = "(hidden)"
-SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|auth|private|(^|_|-)key($|s$)|api_?key", re.IGNORECASE)
-"""Names of settings whose values are hidden. A stranger's building may have any."""
+SECRET_NAME = re.compile(r"secret|pass|pwd|token|credential|auth|private|cookie|dsn|key|mnemonic|seed|signature", re.IGNORECASE)
+"""Names of settings and of their tables that are hidden, rather too many than too few: a stranger's building may have any."""
 OPAQUE = frozenset({"env", "headers", "args"})
 """Keys of another server's table whose values may hold anything."""
 PLAIN_NAMES = frozenset({"key"})
@@ -48,7 +48,14 @@ def _lines(path: tuple[str, ...], table: Mapping[str, Any]) -> Iterator[str]:
         yield f"{_name(name)} = {_shown(name, value, path)}"
     for name, value in table.items():
         if isinstance(value, Mapping):
-            yield from _lines((*path, name), value) if name not in OPAQUE else [f"\n[{'.'.join(map(_name, (*path, name)))}]\n# {HIDDEN}"]
+            below = (*path, name)
+            yield from [f"\n[{'.'.join(map(_name, below))}]\n# {HIDDEN}"] if _is_hidden(name, path) else _lines(below, value)
+
+
+def _is_hidden(table: str, path: tuple[str, ...]) -> bool:
+    """Whether a table is hidden as a whole. What a building, a product or a tool is called says nothing of secrets."""
+    is_setting = len(path) > 1 and path[0] == "buildings" and "tools" not in path
+    return table in OPAQUE or (is_setting and SECRET_NAME.search(table) is not None)
 
 
 def _shown(name: str, value: Any, path: tuple[str, ...]) -> str:

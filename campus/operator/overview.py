@@ -1,21 +1,22 @@
 """The operator's first page: what is wrong at the moment, and the state of jobs, keys, payments, alerts, buildings and the process."""
 
+import logging
 import platform
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
 import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from campus.alerts import Outbox
 from campus.app import Campus
 from campus.checks import Findings
+from campus.errors import CampusError
 from campus.jobs import JobStatus, describe_error
 from campus.keys.repository import KeyCounts, count_keys
 from campus.layout.renderer import Pages
@@ -26,6 +27,7 @@ SECTION_SECONDS = 8.0
 """How long one part of a page may take to be read: a database that hangs must not hide the rest."""
 PLACES = {"jobs": "/jobs", "payments": "/payments"}
 """The page on which a failed check is dealt with; that of a building is /buildings."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ async def read_sections(**readers: Callable[[], Awaitable[object]]) -> dict[str,
             try:
                 found[name] = Section(await reader())
             except Exception as error:  # the border: whatever one section raises is shown in its place
-                found[name] = Section(reason=describe_error(error))
+                found[name] = Section(reason=_reason(error, part=name))
 
     async with anyio.create_task_group() as tasks:
         for name, reader in readers.items():
@@ -125,7 +127,7 @@ class OverviewPage:
         """This process, in words."""
         now, lag = self._campus.core.now(), self._campus.counters.event_loop_lag
         return {
-            "Version": f"campus {campus_version()}, Python {platform.python_version()}",
+            "Version": f"campus {version('campus')}, Python {platform.python_version()}",
             "Process": f"{self._campus.scheduler.name}, running for {in_words(now - self._started_at)}",
             "Public address": self._campus.plan.config.url,
             "Database": self._campus.core.databases.describe("campus"),
@@ -146,13 +148,7 @@ async def key_counts(campus: Campus) -> KeyCounts:
 
 async def alert_states(campus: Campus) -> dict[str, Any]:
     """How deliveries are doing, by building."""
-    return {name: await outbox.state(campus.sites[name].storage) for name, outbox in outboxes_of(campus).items()}
-
-
-def outboxes_of(campus: Campus) -> dict[str, Outbox]:
-    """The outbox of each building that has one."""
-    found = {one.name: one.loaded.building.outbox for one in campus.plan.opened}
-    return {name: outbox for name, outbox in found.items() if isinstance(outbox, Outbox)}
+    return {name: await outbox.state(campus.sites[name].storage) for name, outbox in campus.outboxes.items()}
 
 
 async def facts_of(campus: Campus) -> dict[str, Mapping[str, str]]:
@@ -163,16 +159,15 @@ async def facts_of(campus: Campus) -> dict[str, Mapping[str, str]]:
             try:
                 found[one.name] = await facts(campus.sites[one.name])
             except Exception as error:  # a building's code may raise anything; the others are shown
-                found[one.name] = {"not read": describe_error(error)}
+                found[one.name] = {"not read": _reason(error, part=one.name)}
     return found
 
 
-def campus_version() -> str:
-    """The version of the installed distribution."""
-    try:
-        return version("campus")
-    except PackageNotFoundError:
-        return "that is not installed"
+def _reason(error: Exception, *, part: str) -> str:
+    """Why a part cannot be shown; what nobody foresaw is in the log with its traceback."""
+    if not isinstance(error, CampusError):
+        log.error("part of the operator's page not read", exc_info=error, extra={"part": part})
+    return describe_error(error)
 
 
 def in_words(span: timedelta) -> str:

@@ -20,7 +20,6 @@ from campus.operator.overview import (
     from_now,
     jobs_of,
     key_counts,
-    outboxes_of,
     read_sections,
     rendered,
 )
@@ -101,11 +100,10 @@ class OperatorPages:
 
     async def alerts(self, request: Request, form: Mapping[str, str]) -> Response:
         """By building: how many alerts wait, and the targets that they do not reach, with the reason."""
-        outboxes = outboxes_of(self.campus)
 
         async def targets() -> object:
-            storages = {name: self.campus.sites[name].storage for name in outboxes}
-            return {name: await one.troubled_targets(storages[name], limit=TARGETS_SHOWN) for name, one in outboxes.items()}
+            sites, outboxes = self.campus.sites, self.campus.outboxes
+            return {name: await one.troubled_targets(sites[name].storage, limit=TARGETS_SHOWN) for name, one in outboxes.items()}
 
         found = await read_sections(states=lambda: alert_states(self.campus), targets=targets)
         return self._page("alerts.html", request, **found, has_mail=self.campus.mail is not None)
@@ -113,15 +111,18 @@ class OperatorPages:
     async def buildings(self, request: Request, form: Mapping[str, str]) -> Response:
         """Every building with its state, and the configuration without its secrets."""
         plan = self.campus.plan
-        found = await read_sections(facts=lambda: facts_of(self.campus), findings=self.campus.health.findings)
         loaded = list(plan.loaded)
+
+        async def configuration() -> str:
+            return shown_configuration(plan.config, loaded)
+
+        found = await read_sections(facts=lambda: facts_of(self.campus), findings=self.campus.health.findings, configuration=configuration)
         return self._page(
             "buildings.html",
             request,
             **found,
             loaded=loaded,
             entries={entry.name: entry for entry in plan.directory.buildings()},
-            configuration=shown_configuration(plan.config, loaded),
             environment=environment_names(plan.config),
         )
 

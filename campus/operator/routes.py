@@ -2,8 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 
+import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -63,6 +65,25 @@ def operators_pages(campus: Campus, password: str) -> tuple[Layout, RouteTable]:
     return layout, RouteTable(entries)
 
 
+class SharedReading:
+    """What `read` returns, read once for all who ask within a short time: an overview asks every database, however many look at it."""
+
+    def __init__(self, read: Callable[[], Awaitable[bytes]], *, seconds: float) -> None:
+        self._read = read
+        self._seconds = seconds
+        self._reading = anyio.Lock()
+        self._found = b""
+        self._until = -inf
+
+    async def __call__(self) -> bytes:
+        """The value, at most so many seconds old. Raises what `read` raises."""
+        async with self._reading:
+            if anyio.current_time() >= self._until:
+                self._found = await self._read()
+                self._until = anyio.current_time() + self._seconds
+            return self._found
+
+
 def stream_entries(campus: Campus, sign_in: SignIn, overview: OverviewPage) -> list[RouteEntry]:
     """The streams by which the first page and that of the jobs update themselves, as long as the session lasts."""
     streams = EventStreams(look_seconds=LOOK_SECONDS)
@@ -74,7 +95,9 @@ def stream_entries(campus: Campus, sign_in: SignIn, overview: OverviewPage) -> l
         ]
         return sha256(repr(found).encode()).digest()
 
-    def stream(fingerprint: Callable[[], Awaitable[bytes]]) -> Callable[[Request], Awaitable[Response]]:
+    def stream(read: Callable[[], Awaitable[bytes]]) -> Callable[[Request], Awaitable[Response]]:
+        fingerprint = SharedReading(read, seconds=LOOK_SECONDS * 0.9)
+
         async def answer(request: Request) -> Response:
             session = sign_in.session_of(request)
             sign_in.check(session)

@@ -3,11 +3,13 @@
 import logging
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal
 
 import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 from pages.harbour import make_harbour
@@ -20,7 +22,7 @@ from campus import Building, Check, Job, JobFailed, Site
 from campus.config import Config, read_config
 from campus.errors import ConfigError
 from campus.operator.configuration import shown_configuration
-from campus.operator.routes import operators_pages
+from campus.operator.routes import SharedReading, operators_pages
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.testing import Clock, TestCampus, open_campus
 
@@ -189,6 +191,23 @@ async def test_a_session_ends_with_signing_out_and_with_another_password(campus:
         assert (await sign_in(elsewhere)).status_code == 403
 
 
+async def test_a_browser_stays_signed_in_at_several_processes_of_one_host() -> None:
+    first, second = ({"server": {"openapi": "harbour", "admin": f"127.0.0.1:{port}"}} for port in (9101, 9102))
+    async with (
+        open_campus(harbour=make_harbour(), secrets=SECRETS, tables=first) as one,
+        open_campus(harbour=make_harbour(), secrets=SECRETS, tables=second) as other,
+        one.admin() as admin,
+        other.admin() as elsewhere,
+    ):
+        for client in (admin, elsewhere):
+            client.headers.update(HTML)
+            await sign_in(client)
+        admin.cookies.update(elsewhere.cookies)  # a browser sends a host's cookies to all its ports
+        elsewhere.cookies.update(admin.cookies)
+        assert await is_signed_in(admin)
+        assert await is_signed_in(elsewhere)
+
+
 async def test_guesses_are_limited_by_address_and_nothing_repeats_them(
     campus: TestCampus, admin: httpx.AsyncClient, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -328,6 +347,20 @@ def ledger_row(event: str, *, at: Any, quantity: int = 1) -> LedgerRow:
     )
 
 
+async def test_a_text_that_no_database_stores_is_refused_on_every_page(storage_url: str) -> None:
+    async with open_campus(harbour=make_harbour(), secrets=SECRETS, storage=storage_url) as campus, campus.admin() as admin:
+        admin.headers.update(HTML)
+        await sign_in(admin)
+        for path, fields in (("/keys", {"product": "harbour", "note": "a\0"}), ("/keys/search", {"like": "\0"})):
+            assert (await press(admin, path, page="/keys", **fields)).status_code == 422
+        assert (await press(admin, "/keys/key_%00/revoke", page="/keys")).status_code == 409
+        assert (await admin.get("/keys?before=%00&like=%00")).status_code == 200
+        key = {"Authorization": f"Bearer {await campus.key('harbour')}"}
+        token = token_in(await campus.http.get("/tools/harbour/find", headers=HTML | key))
+        sent = await campus.http.post("/keys/disconnect", data={"form_token": token, "client": "\0"}, headers=HTML | key)
+        assert sent.status_code == 422
+
+
 async def test_payments_are_summed_drawn_and_accepted(storage_url: str) -> None:
     async with (
         open_campus(harbour=hostile_harbour(), secrets=SECRETS, tables={"payments": PAYMENTS}, storage=storage_url) as campus,
@@ -364,6 +397,69 @@ async def test_a_part_that_cannot_be_read_leaves_the_others_standing(campus: Tes
     assert "end within 7 days" in shown[0].text
 
 
+async def test_what_could_not_be_read_is_not_said_to_be_well(campus: TestCampus, admin: httpx.AsyncClient, clock: Clock) -> None:
+    await sign_in(admin)
+    storage = campus.service.sites["recorder"].storage
+    pages = {}
+    for path, lost, back in (
+        ("/alerts", "TABLE target RENAME COLUMN last_error TO gone", "TABLE target RENAME COLUMN gone TO last_error"),
+        ("/buildings", "TABLE monitor RENAME TO gone", "TABLE gone RENAME TO monitor"),
+    ):
+        async with storage.write() as session:
+            await session.exec(text(f"ALTER {lost}"))  # type: ignore[call-overload]
+        pages[path] = (await admin.get(path)).text
+        async with storage.write() as session:
+            await session.exec(text(f"ALTER {back}"))  # type: ignore[call-overload]
+    assert "This could not be read" in pages["/alerts"]
+    assert "Every target is reached" not in pages["/alerts"]
+    assert "not read" in pages["/buildings"]
+
+
+async def test_a_building_that_was_not_checked_is_not_well() -> None:
+    async def hangs(site: Site[Any, Any]) -> Sequence[str]:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    harbour = replace(make_harbour(), checks=[Check(hangs, on="ready")])
+    async with open_campus(harbour=harbour, secrets=SECRETS) as campus, campus.admin() as admin:
+        admin.headers.update(HTML)
+        campus.service.health._check_seconds = 0.1
+        await sign_in(admin)
+        page = (await admin.get("/buildings")).text
+        assert ">well<" not in page
+        assert ">not checked<" in page
+        assert "the checks did not finish within 0.1 s" in page
+
+
+async def test_a_problem_of_the_operators_listener_leads_to_no_page_that_is_not_there(admin: httpx.AsyncClient) -> None:
+    page = await admin.post("/sign-in", data={"password": PASSWORD})
+    assert (page.status_code, "form_expired" in page.text) == (403, True)
+    for link in re.findall(r'href="(/[^"]*)"', page.text):
+        assert (await admin.get(link, follow_redirects=True)).status_code == 200, link
+
+
+async def test_all_tabs_of_a_page_share_one_reading() -> None:
+    read: list[int] = []
+
+    async def reads() -> bytes:
+        read.append(1)
+        await anyio.lowlevel.checkpoint()
+        if len(read) == 1:
+            raise OSError("busy")
+        return b"%d" % len(read)
+
+    shared, found = SharedReading(reads, seconds=60), list[bytes]()
+
+    async def look() -> None:
+        with suppress(OSError):
+            found.append(await shared())
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(look)
+    assert (len(read), found) == (2, [b"2"] * 4)
+
+
 async def test_all_checks_are_run_as_by_the_command(campus: TestCampus, admin: httpx.AsyncClient) -> None:
     await sign_in(admin)
     page = await press(admin, "/check", page="/")
@@ -391,13 +487,17 @@ async def test_the_configuration_is_shown_without_a_secret() -> None:
             def model_dump(**options: object) -> dict[str, Any]:
                 server = {"command": "uvx", "args": ["--token", hidden], "env": {"X": hidden}, "headers": {"Authorization": hidden}}
                 more = {"api_key": hidden, "auth_header": hidden, "list_url": f"https://u:{hidden}@host.example/{hidden}?k={hidden}"}
-                return {"server": server, **more, "nested": [{"x": hidden}], "tools": {"search": {"price": "0.01", "key": "optional"}}}
+                more |= {"accessKey": hidden, "db_pass": hidden, "key_id": hidden, "max_tokens": 4096}
+                nested = {"nested": [{"x": hidden}], "login_credentials": {"user": hidden, "pin": hidden, "more": {"y": hidden}}}
+                return {"server": server, **more, **nested, "tools": {"get_token": {"price": "0.01", "key": "optional"}}}
 
     shown = shown_configuration(config, [Loaded()])  # type: ignore[list-item]
     assert hidden not in shown
-    for line in ('admin = "127.0.0.1:9100"', 'rpc_url = "https://node.example/…"', 'url = "postgresql://db.example/…"', 'key = "optional"'):
+    addresses = ('admin = "127.0.0.1:9100"', 'rpc_url = "https://node.example/…"', 'url = "postgresql://db.example/…"')
+    for line in (*addresses, "max_tokens = 4096"):
         assert line in shown
-    assert '[buildings.wiki.tools.search]\nprice = "0.01"' in shown
+    assert '[products.pass]\nscope = "all"' in shown
+    assert '[buildings.wiki.tools.get_token]\nprice = "0.01"\nkey = "optional"' in shown
 
 
 async def test_a_stream_of_events_tells_of_a_job_and_ends_with_the_session(

@@ -4,6 +4,7 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Literal
+from urllib.parse import quote, quote_plus
 
 import httpx
 import pytest
@@ -12,12 +13,13 @@ from pages.hostile import ALL_AT_ONCE, harm_in
 
 from buildings.gateway import building as gateway
 from campus.building import Page
+from campus.layout.forms import read_form
 from campus.layout.markdown import markdown_of
 from campus.testing import TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"}
-PAGES = ["/", "/docs/api", "/log", "/tools/harbour/find", "/tools/harbour/secret_berth", "/errors/access_required", "/nothing"]
+PAGES = ["/", "/docs/api", "/log", "/tools/harbour/find", "/tools/harbour/secret_berth", "/errors", "/errors/access_required", "/nothing"]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +99,7 @@ def test_the_check_of_hostile_texts_finds_what_an_unescaped_page_would_have() ->
     assert len(harm_in(f"<main>{ALL_AT_ONCE}</main>")) >= 4
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/tools/harbour/nothing", "/tools/nothing/find", "/errors", "/paid"])
+@pytest.mark.parametrize("path", ["/nothing", "/tools/harbour/nothing", "/tools/nothing/find", "/errors/nothing", "/paid"])
 async def test_what_is_refused_is_a_page_for_a_browser_and_a_problem_for_the_rest_with_one_status(campus: TestCampus, path: str) -> None:
     page, problem = await campus.http.get(path, headers=BROWSER), await campus.http.get(path)
     assert problem.headers["content-type"] == "application/problem+json"
@@ -175,6 +177,24 @@ async def test_a_form_of_too_many_fields_is_refused_with_or_without_a_token(camp
     for sent in (body, f"form_token={token}&{body}"):
         answer = await campus.http.post("/log", content=sent, headers={"Content-Type": "application/x-www-form-urlencoded"})
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+
+
+@pytest.mark.parametrize(
+    "text", ["ä € \U0001f600 + & = % %41 \\x41 \\ \r\n\t\"'<>", "\\N{DEGREE SIGN}\\u0041%5c", "%2541", " "], ids=lambda text: text[:9]
+)
+def test_a_form_is_decoded_as_browsers_encode_it(text: str) -> None:
+    for encode in (quote_plus, quote):
+        assert read_form(f"{encode(text)}={encode(text)}&b&&b=2".encode()) == {text: text, "b": "2"}
+    assert read_form(b"a=%ff%E2%82") == {"a": "\ufffd\ufffd"}
+
+
+@pytest.mark.parametrize("wrong", ["said=50%", "said=%zz", "%4=x", "said=%00", "%00=x"])
+async def test_a_form_that_no_browser_sends_is_refused(campus: TestCampus, wrong: str) -> None:
+    token = token_in(await campus.http.get("/log", headers=BROWSER))
+    answer = await campus.http.post(
+        "/log", content=f"form_token={token}&{wrong}", headers={"Content-Type": "application/x-www-form-urlencoded"}
+    )
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
 
 
 async def test_with_https_the_cookie_is_bound_to_the_host_and_never_sent_in_the_open() -> None:

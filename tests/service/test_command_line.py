@@ -112,6 +112,30 @@ def test_a_key_is_issued_listed_renewed_rotated_and_revoked(tmp_path: Path, run:
         assert issued["key"].encode() not in file.read_bytes()
 
 
+def test_the_clients_of_a_key_and_the_targets_that_alerts_do_not_reach_are_listed(tmp_path: Path, run: Command) -> None:
+    config = str(write_config(tmp_path, f"{CONFIG}[buildings.recorder]\n", port=free_port()))
+    assert run("alerts", "--config", config).out == "every target is reached\n"
+    key = json.loads(run("key", "issue", "shop", "--json", "--config", config).out)[0]["id"]
+    assert json.loads(run("key", "clients", key, "--json", "--config", config).out) == []
+    with closing(sqlite3.connect(tmp_path / "data" / "campus.db")) as database, database:
+        database.execute(
+            "INSERT INTO connected_clients (id, key_id, building, client_id, client_name, returns_to, connected_at)"
+            f" VALUES ('client_1', '{key}', 'shop', 'x', 'Chat\x1b', 'chat.example', '2026-08-21 12:00:00.000000')"
+        )
+    with closing(sqlite3.connect(tmp_path / "data" / "recorder.db")) as database, database:
+        database.execute(
+            "INSERT INTO target (id, kind, address, identity, secret, attempts, failing_since, last_error, host, sender, health, burst)"
+            " VALUES ('tgt_1', 'webhook', 'https://hook.example/secret', X'01', X'02', 3, 0, 'it answered 500', 'h', 's', 'suspect', 0)"
+        )
+    listed = run("key", "clients", key, "--config", config).out.splitlines()
+    assert listed[1].split() == ["client_1", "shop", r"Chat\x1b", "chat.example", "2026-08-21T12:00:00Z"]
+    answer = run("alerts", "--json", "--config", config)
+    (found,) = json.loads(answer.out)
+    assert (found["building"], found["state"], found["since"], found["tries"]) == ("recorder", "failing", "1970-01-01T00:00:00Z", 3)
+    assert (found["address"], found["reason"]) == ("https://hook.example/…", "it answered 500")
+    assert run("key", "clients", "key_nothing", "--config", config).code == 2
+
+
 def test_tools_lists_every_tool_and_writes_nothing(tmp_path: Path, run: Command) -> None:
     config = str(write_config(tmp_path, CONFIG, port=8000))
     rows = {row["tool"]: row for row in json.loads(run("tools", "--json", "--config", config).out)}
