@@ -80,8 +80,6 @@ EXPLANATIONS: Mapping[str, str] = {
 LONGEST_REASON = 200
 """Characters of another machine's text that an error repeats."""
 
-UNEXPLAINED = "There is no such code, or it has no explanation: the problem's `detail` says what is wrong."
-
 
 class CampusError(Exception):
     """An error whose message is a sentence for the operator: what is wrong, where, and what to do."""
@@ -144,8 +142,8 @@ class StorageUnavailable(StorageError):
     """The database cannot be used at the moment; the same call may succeed in a few seconds."""
 
 
-def explanation_of(code: str, buildings: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """What `/errors/<code>` returns; `buildings` has each building's own explanations by its name.
+def explanation_of(code: str, buildings: Mapping[str, Mapping[str, str]]) -> dict[str, Any] | None:
+    """What `/errors/<code>` returns, None for a code that nobody explains; `buildings` has each building's own explanations by its name.
 
     Buildings do not know each other: where two explain the same code, each text names its building.
     """
@@ -153,10 +151,16 @@ def explanation_of(code: str, buildings: Mapping[str, Mapping[str, str]]) -> dic
         return {"code": code, "explanation": EXPLANATIONS[code]}
     texts = {name: problems[code] for name, problems in buildings.items() if code in problems}
     if not texts:
-        return {"code": code, "explanation": UNEXPLAINED}
+        return None
     several = len(set(texts.values())) > 1
     named = [f"{name}: {text}" for name, text in texts.items()] if several else list(texts.values())[:1]
     return {"code": code, "explanation": " ".join(named), "buildings": list(texts)}
+
+
+def explanations(buildings: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Every code that is explained, with its explanation: campus's own, then those of the buildings."""
+    codes = dict.fromkeys([*EXPLANATIONS, *(code for problems in buildings.values() for code in sorted(problems))])
+    return {code: str(explained["explanation"]) for code in codes if (explained := explanation_of(code, buildings))}
 
 
 def form_expired() -> Problem:

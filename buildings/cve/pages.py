@@ -134,6 +134,7 @@ async def report(request: Request, site: CveSite) -> Response:
         request,
         data=found or {"ok": refusal is None, "signed_in": is_open, "detail": refusal.detail if refusal else None},
         status=refusal.status if refusal and is_open else 200,
+        headers=refusal.headers if refusal and is_open else None,
         found=found,
         shown=found.verdicts[:ROWS_SHOWN] if found else (),
         refusal=refusal,

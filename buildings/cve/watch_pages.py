@@ -85,7 +85,7 @@ async def _page(
         if refusal.status not in NOT_ADMITTED:
             raise
         data = {"ok": True, "signed_in": False, "detail": refusal.detail}
-        return site.page("no_watches.html", request, data=data, refusal=refusal, signed_in=refusal.code != "access_required")
+        return site.page("no_watches.html", request, data=data, refusal=refusal)
     shown = WatchList.model_validate(await site.call(request, "list_watches"))
     news = await in_snapshot(site.storage, partial(latest_news, lineage=lineage_in(caller), most=SHOWN_NEWS))
     return site.page(
@@ -93,6 +93,7 @@ async def _page(
         request,
         data={"watches": shown, "news": news},
         status=refused.status if refused else 200,
+        headers=refused.headers if refused else None,
         shown=shown,
         news=news,
         refused=refused,

@@ -80,13 +80,13 @@ async def _fleet_page(
         if refusal.status not in WITHOUT_ACCESS:
             raise
         data = {"ok": True, "signed_in": False, "detail": refusal.detail}
-        status, signed_in = refused.status if refused else 200, refusal.code != "access_required"
-        return site.page("no_fleet.html", request, data=data, status=status, refusal=refusal, signed_in=signed_in)
+        return site.page("no_fleet.html", request, data=data, status=refused.status if refused else 200, refusal=refusal)
     return site.page(
         "fleet.html",
         request,
         data=shown,
         status=refused.status if refused else 200,
+        headers=refused.headers if refused else None,
         fleet=shown,
         seen=fingerprint_of(shown).hex(),
         refused=refused,
@@ -154,6 +154,7 @@ async def _monitor_page(request: Request, site: RecorderSite, refused: Problem |
         request,
         data={"monitor": entry, "capsules": capsules},
         status=refused.status if refused else 200,
+        headers=refused.headers if refused else None,
         monitor=entry,
         seen=fingerprint_of(shown).hex(),
         capsules=list(zip(capsules, texts, strict=True)),

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from campus.addresses import Listen
 from campus.building import Page
 from campus.directory import Directory
-from campus.errors import EXPLAINED_AT, explanation_of
+from campus.errors import EXPLAINED_AT, explanation_of, explanations
 from campus.http.documents import FIVE_MINUTES
 from campus.http.edge import Edge
 from campus.http.health import Health
@@ -46,7 +46,14 @@ def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], 
 
     async def explain(request: Request) -> Response:
         explained = explanation_of(request.path_params["code"], problems)
+        if explained is None:
+            detail = f"no explanation of this code is here: the problem itself says in `detail` what is wrong; {directory.url}/errors lists"
+            raise Problem(404, "not_found", f"{detail} the codes that are explained")
         return layout.own.page("explanation.html", request, data=explained, explained=explained)
+
+    async def explain_all(request: Request) -> Response:
+        codes = explanations(problems)
+        return layout.own.page("explanations.html", request, data={"ok": True, "codes": codes}, codes=codes)
 
     async def refuse_registration(request: Request) -> Response:
         """404 like any unknown address; to a client that wants to register for a login in words that it shows to its user."""
@@ -57,6 +64,7 @@ def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], 
 
     return [
         Route("/v1/{building}", describe),
+        Route("/errors", explain_all),
         Route("/errors/{code}", explain),
         Route("/register", refuse_registration, methods=["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]),
     ]

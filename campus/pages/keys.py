@@ -120,7 +120,7 @@ class KeyPages:
             data={"ok": True, "signed_in": True, "key": about, "opens": [one.name for one in opens], "usage": usage, "clients": clients},
             key=key,
             opens=opens,
-            usage=usage,
+            used=[(entry.title, usage[entry.name]) for entry in self.directory.buildings() if entry.name in usage],
             clients=clients,
             days_left=max((key.expires_at - self.now()).days, 0),
             renewals=[one for one in self.directory.products if one.scope == key.scope],

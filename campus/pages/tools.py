@@ -25,9 +25,9 @@ from campus.pages.tool_form import (
     result_fields,
     sent_values,
 )
-from campus.pages.visitors import Visitors
+from campus.pages.visitors import Visitors, passed_on
 from campus.paywall.admission import SIGNED_IN_KEY
-from twins import Operation, Problem
+from twins import Answer, Operation, Problem
 
 LONGEST_SHOWN = 48_000
 """Characters of an answer that are shown."""
@@ -35,7 +35,7 @@ LONGEST_SHOWN = 48_000
 
 @dataclass(frozen=True)
 class Answered:
-    """The answer to the call of a form."""
+    """The answer to the call of a form; `headers` are those that the page has too."""
 
     status: int
     milliseconds: float
@@ -43,6 +43,7 @@ class Answered:
     text: str
     is_cut: bool
     problem: Mapping[str, Any] | None
+    headers: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ class ToolPages:
             answered = _refused(problem)
         else:
             started = perf_counter()
-            status, body = await self.visitors.respond(call_of(operation, arguments), request)
-            answered = _answered(status, body, (perf_counter() - started) * 1000)
+            answer = await self.visitors.respond(call_of(operation, arguments), request)
+            answered = _answered(answer, (perf_counter() - started) * 1000)
         return self._page(request, building, operation, entry, values, answered)
 
     def _found(self, request: Request) -> tuple[OpenBuilding, Operation, ToolEntry]:
@@ -113,6 +114,7 @@ class ToolPages:
                 "output_schema": operation.tool.output_schema,
             },
             status=answered.status if answered and answered.status >= 400 else 200,
+            headers=answered.headers if answered else None,
             building=self.directory.building(building.name),
             entry=entry,
             title=operation.tool.title or operation.tool.name,
@@ -132,18 +134,19 @@ class ToolPages:
         )
 
 
-def _answered(status: int, body: bytes, milliseconds: float) -> Answered:
+def _answered(answer: Answer, milliseconds: float) -> Answered:
+    status, body, headers = answer
     try:
         data = json.loads(body)
     except ValueError:
         data = None
     text = body.decode(errors="replace") if data is None else json.dumps(data, indent=2, ensure_ascii=False)
     problem = data if status >= 400 and isinstance(data, dict) else None
-    return Answered(status, milliseconds, len(body), text[:LONGEST_SHOWN], len(text) > LONGEST_SHOWN, problem)
+    return Answered(status, milliseconds, len(body), text[:LONGEST_SHOWN], len(text) > LONGEST_SHOWN, problem, passed_on(headers))
 
 
 def _refused(problem: Problem) -> Answered:
-    return _answered(problem.status, json.dumps(problem.body()).encode(), 0.0)
+    return _answered(Answer(problem.status, json.dumps(problem.body()).encode()), 0.0)
 
 
 def _paragraphs(operation: Operation) -> list[str]:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -20,7 +20,7 @@ from campus.layout.renderer import SIGNED_IN
 from campus.pages.tool_form import Call, call_of
 from campus.paywall.admission import ADMISSION, ALL, SIGNED_IN_KEY, Paywall, bearer
 from campus.site import Site
-from twins import Problem, RouteTable
+from twins import Answer, Problem, RouteTable
 
 log = logging.getLogger(__name__)
 STANDARD_MEMBERS = ("type", "title", "status", "detail", "code", "request_id", "errors", "headers")
@@ -80,15 +80,15 @@ class Visitors:
         operation = self.buildings[building].operations.get(tool)
         if operation is None:
             raise Problem(404, "not_found", f"the tool {tool} is not available here")
-        status, body = await self.respond(call_of(operation, arguments), request)
+        status, body, headers = await self.respond(call_of(operation, arguments), request)
         answer = json.loads(body)
         if status < 400:
             return answer
         more = {name: value for name, value in answer.items() if name not in STANDARD_MEMBERS}
-        raise Problem(status, str(answer.get("code")), str(answer.get("detail")), **more)
+        raise Problem(status, str(answer.get("code")), str(answer.get("detail")), headers=passed_on(headers), **more)
 
-    async def respond(self, call: Call, request: Request) -> tuple[int, bytes]:
-        """Status and body of an HTTP call with the visitor's key, made in this process as any caller would make it over the network."""
+    async def respond(self, call: Call, request: Request) -> Answer:
+        """The answer to an HTTP call with the visitor's key, made in this process as any caller would make it over the network."""
         await self.credential(request)
         path, _, query = call.target.partition("?")
         body = b"" if call.body is None else json.dumps(call.body).encode()
@@ -110,7 +110,8 @@ class Visitors:
             messages.append(message)
 
         await endpoint(scope, receive, send)
-        return messages[0]["status"], b"".join(message.get("body", b"") for message in messages[1:])
+        body = b"".join(message.get("body", b"") for message in messages[1:])
+        return Answer(messages[0]["status"], body, tuple(messages[0].get("headers", ())))
 
     async def usage(self, key: Key) -> dict[str, str]:
         """What a key uses of each building that it opens, in a few words. A building that fails is logged and left out."""
@@ -136,6 +137,12 @@ class Visitors:
             except Exception:  # a building's code may raise anything; the start page shows the others
                 log.exception("highlight failed", extra={"building": name})
         return [part for part in found if part]
+
+
+def passed_on(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Of the headers of an answer, what holds for the page that shows it too: when to try again."""
+    again = dict(headers).get(b"retry-after")
+    return {} if again is None else {"Retry-After": again.decode("latin-1")}
 
 
 def _address(request: Request) -> str:

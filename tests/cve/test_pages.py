@@ -51,6 +51,11 @@ async def test_without_a_key_the_list_and_the_page_of_a_cve_say_what_the_teaser_
         assert hidden.vendor not in closed
         assert f"{hidden.score:.1f}" not in closed
         assert not re.search(rf"\bRank {hidden.rank}\b", closed)
+    for path in (f"/cve/{hidden.cve_id}", "/cve/report", "/cve/watches"):
+        closed = (await campus.http.get(path, headers=HTML)).text
+        assert f'href="/keys?next={path}"' in closed
+        assert "<strong>cve</strong>: $19 for 30 days" in closed
+        assert "not free" not in closed, "that is what programs are told"
 
 
 async def test_with_a_key_the_list_shows_the_25_with_their_factors_evidence_and_method(campus: TestCampus) -> None:

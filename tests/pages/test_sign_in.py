@@ -56,10 +56,15 @@ async def test_a_building_that_cannot_say_what_a_key_uses_is_left_out_of_its_pag
     async def failing(site: Site[Any, Any], key: Key) -> str:
         raise ConnectionResetError("the building's own server hung up")
 
-    async with open_campus(harbour=replace(make_harbour(), usage=failing), clock=clock) as campus:
-        await signed_in(campus)
+    async def used(site: Site[Any, Any], key: Key) -> str:
+        return "3 of 20 berths"
+
+    quay = replace(make_harbour("The quay"), usage=used, pages=())
+    async with open_campus(harbour=replace(make_harbour(), usage=failing), quay=quay, clock=clock) as campus:
+        await signed_in(campus, "all")
         page = await campus.http.get("/keys", headers=HTML)
         assert (page.status_code, "Valid until" in page.text) == (200, True)
+        assert re.findall(r"<dt>([^<]+)</dt><dd>3 of 20 berths</dd>", page.text) == ["The quay"]
 
 
 async def test_a_signed_in_browser_calls_paid_tools_from_their_pages_until_it_signs_out(campus: TestCampus) -> None:

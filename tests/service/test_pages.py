@@ -1,6 +1,7 @@
 """Campus's own pages, and the problems at unknown addresses."""
 
 import re
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from campus.testing import Frame, open_campus
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/nope", "/v1/shop/nope", "/nope/openapi.json", "/errors", "/v1/shop/"])
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/nope", "/v1/shop/nope", "/nope/openapi.json", "/errors/", "/v1/shop/"])
 async def test_an_unknown_address_is_a_problem_that_says_where_to_look(shop: Building, path: str) -> None:
     async with open_campus(shop=shop) as campus:
         answer = await campus.http.get(path)
@@ -44,10 +45,15 @@ async def test_an_mcp_endpoint_says_to_who_does_not_speak_mcp_what_it_is(shop: B
 
 
 async def test_every_building_is_described_and_every_code_explained(shop: Building) -> None:
-    async with open_campus(shop=shop) as campus:
+    async with open_campus(shop=replace(shop, problems={"no_text": "That day has no text."})) as campus:
         assert (await campus.http.get("/v1/shop")).json()["title"] == "Shop"
         assert "unlock" in (await campus.http.get("/errors/access_required")).json()["explanation"]
-        assert "it has no explanation" in (await campus.http.get("/errors/no_such_code")).json()["explanation"]
+        unknown = await campus.http.get("/errors/no_such_code")
+        assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
+        codes = (await campus.http.get(re.findall(r"http\S+/errors\b", unknown.json()["detail"])[0])).json()["codes"]
+        assert codes["no_text"] == "That day has no text."
+        for code in codes:
+            assert (await campus.http.get(f"/errors/{code}")).json()["explanation"] == codes[code]
         assert (await campus.http.get("/v1/shop/pages/x")).text == "page of shop for x"
 
 
