@@ -160,7 +160,7 @@ async def assemble(
         services = ServiceRunner(services_of(plan.opened, sites, core.keys))
         health = Health(readiness(plan, sites, core.storage, jobs, services, payments), needed=["storage"])
         yield Campus(plan, core, shared.counters, mail, sites, jobs, services, health, shared.layout, shared.web, payments, shared.stopping)
-        await core.keys.flush_last_used()
+        await core.keys.tokens.flush_last_used()
 
 
 def payment_service(
@@ -283,17 +283,13 @@ def tasks_of(
         for one in opened
         for job in one.loaded.building.jobs
     ]
-
-    async def flush_last_used() -> None:
-        await keys.flush_last_used()
-
-    return [*tasks, *more, Task("campus.flush_last_used", flush_last_used, every=LAST_USE_FLUSH, on="each")]
+    return [*tasks, *more, Task("campus.flush_last_used", keys.tokens.flush_last_used, every=LAST_USE_FLUSH, on="each")]
 
 
 def services_of(opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing) -> list[ServiceTask]:
     """The services of all buildings, each with its building's site, and the one that keeps the keys in memory."""
     return [
-        ServiceTask("campus", "follow_keys", keys.follow),
+        ServiceTask("campus", "follow_keys", keys.tokens.follow),
         *(
             ServiceTask(one.name, service.name, partial(service.run, sites[one.name]))
             for one in opened

@@ -100,7 +100,7 @@ class Endpoints:
     def __init__(self, campus: Campus) -> None:
         self._campus = campus
         plan = campus.plan
-        self._paywall = Paywall(campus.keys, plan.products, per_call=plan.pricing is not None, guide=plan.directory.guide())
+        self._paywall = Paywall(campus.keys.tokens, plan.products, per_call=plan.pricing is not None, guide=plan.directory.guide())
         self._visitors = Visitors(
             self._paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
         )

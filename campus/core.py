@@ -65,7 +65,7 @@ async def open_core(
         await databases.refuse_lost("campus", others=config.buildings)
         storage = await databases.storage_of("campus", CoreTables)
         keys = KeyRing(storage, products_of(config), now=now)
-        tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.note_use)
+        tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
         clients = ConnectedClients(storage, tokens, now=now, entropy=secrets.token_bytes)
         yield Core(databases, storage, keys, Sessions(storage, now=now), clients, now)
 

@@ -34,8 +34,8 @@ from campus.connect.clients import (
     registered_id,
     shown_name,
 )
-from campus.keys.access_tokens import Kind
 from campus.keys.connected_clients import ConnectedClients
+from campus.keys.tokens import Kind
 from campus.secrets import Entropy, seal, unseal
 from twins import Problem
 

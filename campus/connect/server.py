@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 
 from campus.connect.clients import Client, client_of, registered_client
 from campus.connect.provider import OFFLINE, VERIFIER, Provider
-from campus.keys.access_tokens import Kind
+from campus.keys.tokens import Kind
 from campus.layout.forms import FORM_TYPE
 
 ENDPOINTS = {"authorization": "authorize", "token": "token", "registration": "register", "revocation": "revoke"}

@@ -1,45 +1,19 @@
-"""The tokens of client programs that keys' holders let in by OAuth: their form, and how the credential of a call's is found.
+"""How the credential of an access token is found: the token of a client program that a key's holder let in by OAuth."""
 
-    campus_access_  43 characters of base62   6 characters of base62
-    kind            256 random bits           CRC-32 of the 43 before it
-
-A code and a refresh token have the same form with another kind. Only their SHA-256 digests are stored.
-"""
-
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
 
 from sqlmodel import col, select
 
 from campus.caller import Credential
 from campus.keys.lookups import Lookups
 from campus.keys.tables import ClientTokenRow, ConnectedClientRow, KeyRow
-from campus.keys.tokens import CHECKSUM_LENGTH, checksum_of, digest_of
-from campus.secrets import Entropy, random_base62
+from campus.keys.tokens import ACCESS, ACCESS_LENGTH, digest_of, is_client_token
 from campus.storage import Storage
 
-Kind = Literal["code", "access", "refresh"]
-BODY_LENGTH = 43
-SHAPE = re.compile(rf"campus_(?:code|access|refresh)_([0-9A-Za-z]{{{BODY_LENGTH}}})([0-9A-Za-z]{{{CHECKSUM_LENGTH}}})")
-ACCESS = "campus_access_"
-ACCESS_LENGTH = len(ACCESS) + BODY_LENGTH + CHECKSUM_LENGTH
 NEVER = datetime.min.replace(tzinfo=UTC)
 UNKNOWN = Credential("unknown")
-
-
-def new_client_token(kind: Kind, entropy: Entropy) -> str:
-    """Make a token of a connected client."""
-    body = random_base62(BODY_LENGTH, entropy)
-    return f"campus_{kind}_{body}{checksum_of(body)}"
-
-
-def is_client_token(text: str) -> bool:
-    """Whether the text has the form of such a token, checksum included."""
-    match = SHAPE.fullmatch(text)
-    return match is not None and match[2] == checksum_of(match[1])
 
 
 def lasts(client: ConnectedClientRow, now: datetime) -> bool:

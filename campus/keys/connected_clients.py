@@ -15,10 +15,10 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Key
 from campus.errors import KeyRefused
-from campus.keys.access_tokens import AccessTokens, Kind, is_client_token, lasts, new_client_token, opens
+from campus.keys.access_tokens import AccessTokens, lasts, opens
 from campus.keys.repository import refuse_ended
 from campus.keys.tables import ClientTokenRow, ConnectedClientRow, KeyRow, SecretRow
-from campus.keys.tokens import digest_of
+from campus.keys.tokens import Kind, digest_of, is_client_token, new_client_token
 from campus.secrets import Entropy, random_id
 from campus.storage import Storage
 

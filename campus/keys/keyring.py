@@ -29,7 +29,7 @@ from campus.keys.repository import (
 )
 from campus.keys.sales import KeySales, KeySold, Product
 from campus.keys.tables import KeyRow
-from campus.keys.tokens import TokenCache
+from campus.keys.token_cache import TokenCache
 from campus.observability import utc_text
 from campus.secrets import Entropy
 from campus.storage import Storage, in_snapshot
@@ -59,28 +59,13 @@ class KeyRing:
         self._products = products
         self._now = now
         self._entropy = entropy
-        self._token_cache = TokenCache(storage, now=now, monotonic=monotonic)
-        self._sales = KeySales(storage, now=now, entropy=entropy, forget=self._token_cache.forget)
-
-    def peek(self, token: str) -> Credential | None:
-        """The credential when it is known without reading the database; None: await `find`."""
-        return self._token_cache.peek(token)
+        self.tokens = TokenCache(storage, now=now, monotonic=monotonic)
+        """Finds the key of each call's token; a process that serves has it `follow` the keys, and flush their last use."""
+        self._sales = KeySales(storage, now=now, entropy=entropy, forget=self.tokens.forget)
 
     async def find(self, token: str) -> Credential:
         """Whether the token is valid, unknown, expired or revoked, and its key; a change by another process shows within 5 s."""
-        return await self._token_cache.find(token)
-
-    async def follow(self) -> None:
-        """Keep the valid keys in memory and up to date, until cancelled: a process that serves runs it all the time."""
-        await self._token_cache.follow()
-
-    def note_use(self, key_id: str, at: datetime) -> None:
-        """A client that the key let in called with it."""
-        self._token_cache.note_use(key_id, at)
-
-    async def flush_last_used(self) -> None:
-        """Store when keys were last used: call it every 60 s and at the end."""
-        await self._token_cache.flush_last_used()
+        return await self.tokens.find(token)
 
     async def get(self, key_id: str) -> Key | None:
         """The key with this id, in any state; None when there is none."""
@@ -182,7 +167,7 @@ class KeyRing:
             row = await row_named(session, name)
             digest = row.digest
             yield session, row
-        self._token_cache.forget(digest)
+        self.tokens.forget(digest)
 
     def _product(self, name: str) -> Product:
         if (product := self._products.get(name)) is not None:

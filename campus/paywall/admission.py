@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 from campus.caller import ABSENT, Caller, Credential, Frame, Key
 from campus.directory import ProductEntry
-from campus.keys.keyring import KeyRing
+from campus.keys.token_cache import TokenCache
 from campus.observability import utc_text
 from campus.pricing import Offer
 from campus.site import CALLER
@@ -45,8 +45,8 @@ class Paywall:
     `per_call` is true if payments are accepted here. `guide` is a sentence that says where payment is explained over MCP.
     """
 
-    def __init__(self, keys: KeyRing, products: Sequence[ProductEntry], *, per_call: bool = False, guide: str | None = None) -> None:
-        self._keys = keys
+    def __init__(self, tokens: TokenCache, products: Sequence[ProductEntry], *, per_call: bool = False, guide: str | None = None) -> None:
+        self._tokens = tokens
         self._products = products
         self._per_call = per_call
         self._guide = guide
@@ -62,7 +62,7 @@ class Paywall:
             assert isinstance(admitted, Admission)
             return admitted
         token = bearer(scope)
-        credential = scope.get(SIGNED_IN_KEY, ABSENT) if token is None else self._keys.peek(token) or await self._keys.find(token)
+        credential = scope.get(SIGNED_IN_KEY, ABSENT) if token is None else self._tokens.peek(token) or await self._tokens.find(token)
         way: Way = "connected" if CONNECTED in scope else frame
         admission = self._judge(offer, credential, frame=frame, way=way, address=(scope.get("client") or ("",))[0])
         scope[ADMISSION] = admission

@@ -69,7 +69,7 @@ async def test_a_key_is_valid_before_its_end_and_not_at_it(ring: KeyRing, clock:
     clock.time = key.expires_at - INSTANT
     assert await ring.find(token) == Credential("valid", key)
     clock.time = key.expires_at
-    assert ring.peek(token) == Credential("expired", key), "judged by the clock, though it is remembered as it was"
+    assert ring.tokens.peek(token) == Credential("expired", key), "judged by the clock, though it is remembered as it was"
     assert await ring.find(token) == Credential("expired", key)
 
 

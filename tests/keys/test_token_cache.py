@@ -16,7 +16,8 @@ from campus.caller import Credential
 from campus.errors import StorageUnavailable
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product
-from campus.keys.tokens import TokenCache, new_token
+from campus.keys.token_cache import TokenCache
+from campus.keys.tokens import new_token
 from campus.storage import Storage
 from campus.testing import Clock
 
@@ -77,27 +78,27 @@ def ring(counted: CountedStorage, products: Mapping[str, Product], clock: Clock)
 
 async def test_text_that_cannot_be_a_token_is_not_looked_up(ring: KeyRing, counted: CountedStorage) -> None:
     for text in ("", "x", "campus_live_", "campus_live_" + "0" * 38, "é" * 50, "\ud800" * 50, "0" * 100_000):
-        assert ring.peek(text) == UNKNOWN
+        assert ring.tokens.peek(text) == UNKNOWN
         assert await ring.find(text) == UNKNOWN
     assert counted.reads == 0
 
 
 async def test_a_key_is_cached_for_five_seconds(ring: KeyRing, counted: CountedStorage, clock: Clock) -> None:
     key, token = await ring.issue("cve")
-    assert ring.peek(token) is None
-    assert await ring.find(token) == ring.peek(token) == Credential("valid", key)
+    assert ring.tokens.peek(token) is None
+    assert await ring.find(token) == ring.tokens.peek(token) == Credential("valid", key)
     clock.move(4.9 * SECOND)
     assert await ring.find(token) == Credential("valid", key)
     assert counted.reads == 1
     clock.move(0.2 * SECOND)
-    assert ring.peek(token) is None
+    assert ring.tokens.peek(token) is None
     await ring.find(token)
     assert counted.reads == 2
 
 
 async def test_an_unknown_token_is_cached_too(ring: KeyRing, counted: CountedStorage) -> None:
     token = new_token(secrets.token_bytes)
-    assert ring.peek(token) is None
+    assert ring.tokens.peek(token) is None
     for _ in range(3):
         assert await ring.find(token) == UNKNOWN
     assert counted.reads == 1
@@ -129,7 +130,7 @@ async def test_the_five_seconds_count_from_the_start_of_the_read(
         await other_ring.revoke(key.id)
         clock.move(3 * SECOND)
         slow.set()
-    assert ring.peek(token) == Credential("valid", key), "as it was when the database was asked"
+    assert ring.tokens.peek(token) == Credential("valid", key), "as it was when the database was asked"
     clock.move(2 * SECOND)
     assert (await ring.find(token)).state == "revoked"
 
@@ -205,11 +206,11 @@ async def test_the_flush_stores_the_last_use(ring: KeyRing, clock: Clock) -> Non
     _, unused = await ring.issue("recorder")
     await ring.find(token)
     clock.move(SECOND)
-    ring.peek(token)
+    ring.tokens.peek(token)
     used_at = clock()
     assert [record.last_used_at for record in await ring.list()] == [None, None]
     clock.move(SECOND)
-    await ring.flush_last_used()
+    await ring.tokens.flush_last_used()
     assert {record.prefix: record.last_used_at for record in await ring.list()} == {token[12:24]: used_at, unused[12:24]: None}
 
 
@@ -218,8 +219,8 @@ async def test_a_last_use_never_goes_back(ring: KeyRing, other_ring: KeyRing, cl
     await ring.find(token)
     clock.move(SECOND)
     await other_ring.find(token)
-    await other_ring.flush_last_used()
-    await ring.flush_last_used()
+    await other_ring.tokens.flush_last_used()
+    await ring.tokens.flush_last_used()
     assert [record.last_used_at for record in await ring.list()] == [clock()]
 
 
@@ -227,7 +228,7 @@ async def test_an_invalid_key_counts_as_unused(ring: KeyRing, clock: Clock) -> N
     key, token = await ring.issue("cve")
     clock.time = key.expires_at
     await ring.find(token)
-    await ring.flush_last_used()
+    await ring.tokens.flush_last_used()
     assert [record.last_used_at for record in await ring.list()] == [None]
 
 
@@ -239,9 +240,9 @@ async def test_a_flush_that_fails_loses_no_time(ring: KeyRing, counted: CountedS
     await ring.find(other)
     first_use = clock()
     clock.move(SECOND)
-    counted.on_full = lambda: ring.peek(one)
+    counted.on_full = lambda: ring.tokens.peek(one)
     with pytest.raises(StorageUnavailable):
-        await ring.flush_last_used()
+        await ring.tokens.flush_last_used()
     counted.on_full = None
-    await ring.flush_last_used()
+    await ring.tokens.flush_last_used()
     assert [record.last_used_at for record in await ring.list()] == [clock(), first_use]

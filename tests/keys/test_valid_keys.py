@@ -14,8 +14,8 @@ from campus.caller import Credential
 from campus.errors import StorageError
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product
+from campus.keys.token_cache import CURRENT_SECONDS, ValidKeys
 from campus.keys.tokens import digest_of
-from campus.keys.valid_keys import CURRENT_SECONDS, ValidKeys
 from campus.storage import CoreTables, Databases, Storage
 from campus.testing import Clock
 
@@ -54,11 +54,11 @@ async def test_every_valid_key_is_found_without_reading_the_database(
     ring = KeyRing(counted, products, now=clock, monotonic=lambda: clock().timestamp())
     issued = [await other_ring.issue(product) for product in ("cve", "recorder", "campus-pass") for _ in range(3)]
     replacing, token = await other_ring.rotate(issued[0][0].id)
-    tasks.start_soon(ring.follow)
-    await until(lambda: ring.peek(token) is not None)
+    tasks.start_soon(ring.tokens.follow)
+    await until(lambda: ring.tokens.peek(token) is not None)
     reads = counted.reads
-    assert [ring.peek(one) for _, one in issued[1:]] == [Credential("valid", key) for key, _ in issued[1:]]
-    assert ring.peek(token) == Credential("valid", replacing), "with the lineage of the key that it replaces"
+    assert [ring.tokens.peek(one) for _, one in issued[1:]] == [Credential("valid", key) for key, _ in issued[1:]]
+    assert ring.tokens.peek(token) == Credential("valid", replacing), "with the lineage of the key that it replaces"
     assert counted.reads == reads
 
 

@@ -1,14 +1,16 @@
-"""All valid keys in memory, so that no call waits for the database: 220 bytes each, kept up to date from the log of changes.
+"""How the key of a call's token is found: valid keys in memory, other tokens in the database; and when each key was last used.
 
-Every change of a key writes an entry of `key_events` in its transaction. The writers of all processes take turns, so the entries'
-numbers follow the order of the commits, and a process that reads those after the last one that it knows learns of every change.
-What is in memory is used for five seconds from the start of a successful reading; without the next one, each key is read again.
+The valid keys take 220 bytes each. Every change of a key writes an entry of `key_events` in its transaction. The writers of all
+processes take turns, so the entries' numbers follow the order of the commits, and a process that reads those after the last one that
+it knows learns of every change. What is in memory is used for five seconds from the start of a successful reading; without the next
+one, each key is read again.
 
 Records are bytes: Python's garbage collector would look through 100,000 keys as objects, which stalls all calls for 30 ms. Only
 the keys that are in use are objects too.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from math import inf
@@ -17,11 +19,15 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-from sqlalchemy import TextClause, text
+from sqlalchemy import Connection, TextClause, text
+from sqlmodel import col, select
 
-from campus.caller import Key
+from campus.caller import Credential, Key
 from campus.errors import StorageError
-from campus.storage import EPOCH, MICROSECOND, Storage, in_snapshot
+from campus.keys.lookups import CACHE_SIZE, Lookups
+from campus.keys.tables import KeyRow
+from campus.keys.tokens import TOKEN_LENGTH, digest_of, is_well_formed
+from campus.storage import EPOCH, MICROSECOND, Storage, in_snapshot, is_postgres
 
 CURRENT_SECONDS = 5.0
 FOLLOW_SECONDS = 1.0
@@ -39,6 +45,107 @@ CHANGES_SINCE = text(
     f" WHERE e.id >= :number ORDER BY e.id LIMIT {ROWS_PER_READ}"
 )
 """Texts, because SQLAlchemy's conversion of each value takes four times as long as all else."""
+USES_PER_TRANSACTION = 500
+SQLITE_TIME = len("2026-08-21 12:00:00.000000")
+STORE_LAST_USED = (
+    "UPDATE keys SET last_used_at = used.at FROM {used} WHERE keys.id = used.id AND (last_used_at IS NULL OR last_used_at < used.at)"
+)
+STORE_IN_SQLITE = STORE_LAST_USED.format(used="(SELECT key AS id, value AS at FROM json_each(?)) AS used")
+STORE_IN_POSTGRES = STORE_LAST_USED.format(used="unnest($1::text[], $2::timestamptz[]) AS used (id, at)")
+UNKNOWN = Credential("unknown")
+
+
+class TokenCache:
+    """Finds the keys of tokens, and records when each was last used.
+
+    Valid keys are in memory, while `follow` runs. For any other token the database is asked, once for all that wait, and what it
+    answers, a key or none, is kept for 5 seconds from the question. So a revocation by another process takes effect within that
+    time. Expiry is checked at every call. Tokens are kept by their digests only; of those that are no valid key at most `size`,
+    and the least recently used is dropped first.
+    """
+
+    def __init__(self, storage: Storage, *, now: Callable[[], datetime], monotonic: Callable[[], float], size: int = CACHE_SIZE) -> None:
+        self._storage = storage
+        self._now = now
+        self._valid = ValidKeys(storage, now=now, monotonic=monotonic)
+        self._lookups = Lookups(self._read, monotonic=monotonic, size=size)
+        self._used: dict[str, datetime] = {}
+
+    async def follow(self) -> None:
+        """Keep the valid keys in memory, until cancelled."""
+        await self._valid.follow()
+
+    def peek(self, token: str) -> Credential | None:
+        """The credential when it is known without reading the database, else None. Text that cannot be a token is unknown."""
+        if len(token) != TOKEN_LENGTH or not token.isascii():
+            return UNKNOWN
+        digest = digest_of(token)
+        if (key := self._valid.find(digest)) is not None:
+            return self._as_of_now(Credential("valid", key))
+        if (found := self._lookups.known(digest)) is not None:
+            return self._as_of_now(found)
+        return None if is_well_formed(token) else UNKNOWN
+
+    async def find(self, token: str) -> Credential:
+        """The credential, read from the database when needed; calls that come meanwhile share the next statement."""
+        if (credential := self.peek(token)) is not None:
+            return credential
+        return self._as_of_now(await self._lookups.find(digest_of(token)))
+
+    def forget(self, digest: bytes) -> None:
+        """Read this token from the database the next time."""
+        self._lookups.forget(digest)
+        self._valid.forget(digest)
+
+    def note_use(self, key_id: str, at: datetime) -> None:
+        """The key was used; the time is stored with the next flush."""
+        self._used[key_id] = at
+
+    async def flush_last_used(self) -> None:
+        """Store when each key was last used since the last flush, so many at a time that no call waits long for it.
+
+        A stored time never goes back. The statements are made in the thread of the transactions, where no call waits for them.
+        """
+        used, self._used = self._used, {}
+        async with self._storage.batch(_store_last_used) as put:
+            while used:
+                some = dict(used.popitem() for _ in range(min(len(used), USES_PER_TRANSACTION)))
+                try:
+                    await put(some)
+                except BaseException:  # a cancellation too
+                    self._used = used | some | self._used
+                    raise
+
+    async def _read(self, digests: Collection[bytes]) -> Mapping[bytes, Credential]:
+        """The credentials without a check of their end: `valid` here means that the key was not revoked."""
+        async with self._storage.read() as session:
+            rows = await session.exec(select(KeyRow).where(col(KeyRow.digest).in_(digests)))
+            found = {row.digest: Credential("valid" if row.revoked_at is None else "revoked", row.key()) for row in rows}
+            return {digest: found.get(digest, UNKNOWN) for digest in digests}
+
+    def _as_of_now(self, found: Credential) -> Credential:
+        """The credential as of now."""
+        if found.state != "valid" or found.key is None:
+            return found
+        now = self._now()
+        if found.key.has_ended(now):
+            return Credential("expired", found.key)
+        self._used[found.key.id] = now
+        return found
+
+
+def _store_last_used(connection: Connection, groups: Sequence[Mapping[str, datetime]]) -> Sequence[None]:
+    for used in groups:
+        _store_group(connection, used)
+    return [None] * len(groups)
+
+
+def _store_group(connection: Connection, used: Mapping[str, datetime]) -> None:
+    if is_postgres(connection):
+        connection.exec_driver_sql(STORE_IN_POSTGRES, (list(used), list(used.values())))
+    else:
+        texts = {key_id: at.astimezone(UTC).isoformat(" ", "microseconds")[:SQLITE_TIME] for key_id, at in used.items()}
+        connection.exec_driver_sql(STORE_IN_SQLITE, (json.dumps(texts),))
 
 
 class ValidKeys:
