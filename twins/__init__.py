@@ -5,12 +5,12 @@
     operations = await operations_of(mcp)                 # or step by step: the operations first,
     twins = Twins.of(mcp, operations, gate=gate)          # their twins later
 
-Where to look: a tool declares its route (annotation) and becomes an operation (operation). Its arguments are read
-(http_arguments, parameter_decoding, json_reader) and checked (argument_checks). A call passes the gate (call) and runs the
-tool's function (direct_call, within tool_context) or goes through its server, and what it raises becomes a problem
-(tool_errors, problems). The result becomes bytes (http_results, formats, responses). routes finds the endpoint of a path,
-openapi_document describes all operations, and attach puts everything together. Over MCP, plain requests take the same way
-without their server (mcp_endpoint): read strictly (mcp_messages), called through a gate (mcp_call), and answered
+Where to look: a tool declares its route (annotation) and becomes an operation (operation), which knows where each argument
+is sent and how its text is decoded. Arguments are read (http_arguments, json_reader) and checked (argument_checks). A call
+passes the gate (call) and runs the tool's function (direct_call, within tool_context) or goes through its server, and what
+it raises becomes a problem (tool_errors, problems). The result becomes bytes (http_results, formats, responses). routes
+finds the endpoint of a path, openapi_document describes all operations, and attach puts everything together. Over MCP, plain requests take the
+same way without their server (mcp_endpoint): read strictly (mcp_messages), called through a gate (mcp_call), and answered
 (mcp_results, mcp_exchange). What FastMCP keeps to itself is used in fastmcp_internals only.
 """
 
@@ -27,8 +27,7 @@ from twins.mcp_endpoint import DirectMcp
 from twins.mcp_exchange import Begun
 from twins.mcp_messages import ServerAnswers
 from twins.openapi_document import openapi, problem_response
-from twins.operation import QUERY_METHODS, Operation, Parameter, operation_of
-from twins.parameter_decoding import resolve_reference
+from twins.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
 from twins.problems import FieldError, Problem, invalid_request, pointer_to
 from twins.responses import Answer, etag_of, json_answer, or_not_modified, problem_answer, send_answer
 from twins.routes import RouteEntry, RouteTable

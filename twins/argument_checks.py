@@ -16,8 +16,7 @@ from pydantic import ValidationError
 from twins.direct_call import DirectTool, without_nulls
 from twins.fastmcp_internals import allows_direct_calls, is_proxied
 from twins.json_reader import require_storable, storable
-from twins.operation import Operation
-from twins.parameter_decoding import TYPE_NAMES, Schema, alternatives_of, resolve_reference
+from twins.operation import TYPE_NAMES, Operation, Schema, alternatives_of, resolve_reference
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, unknown_field
 from twins.tool_errors import field_errors, invalid_arguments
 

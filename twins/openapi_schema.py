@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from twins.operation import Operation
-from twins.parameter_decoding import TYPE_NAMES
+from twins.operation import TYPE_NAMES, Operation
 from twins.problems import problem_schema
 
 Schema = dict[str, Any]
