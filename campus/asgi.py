@@ -39,7 +39,6 @@ from campus.pages.visitors import Visitors
 from campus.paywall.admission import Paywall
 from campus.paywall.http import gate
 from campus.paywall.mcp import McpPaywall, PaywallMiddleware, current_scope, refusal
-from campus.paywall.mcp_payments import PaidCalls
 from campus.paywall.payment_gate import PaymentGate
 from twins import ArgumentChecker, DirectMcp, Operation, RouteTable, Twins, serve_schemas
 
@@ -118,8 +117,7 @@ class Endpoints:
         """Serve both frames of an open building."""
         campus, payment_gate = self._campus, payment_gate_of(self._campus)
         checkers = {name: ArgumentChecker(opened.server, operation) for name, operation in opened.operations.items()}
-        paid = PaidCalls(payment_gate, checkers) if payment_gate else None
-        mcp_gate = McpPaywall(campus.sites[opened.name], opened.offers, checkers, self._paywall, paid)
+        mcp_gate = McpPaywall(campus.sites[opened.name], opened.offers, checkers, self._paywall, payment_gate)
         put_first(opened.server, PaywallMiddleware(mcp_gate))
         async with open_mcp(opened, mcp_gate, direct_mcp=campus.plan.config.server.direct_mcp) as app:
             guarded = gate(campus.sites[opened.name], opened.offers, self._paywall, payment_gate)
