@@ -53,6 +53,8 @@ WAIT_SECONDS = 15.0
 FIRST_PAUSE, FIRST_CHAIN_PAUSE, LONGEST_PAUSE = 0.05, 0.1, 1.0
 T = TypeVar("T")
 Run = Callable[[str], Awaitable[StoredAnswer]]
+Load = Callable[[], Awaitable[Facilitator]]
+"""Returns the facilitator once its library is loaded."""
 log = logging.getLogger(__name__)
 
 
@@ -80,7 +82,7 @@ class PaymentProcessor:
         reservations: Reservations,
         leases: Leases,
         ledger: Ledger,
-        facilitator: Facilitator,
+        facilitator: Load,
         settlement: "Settlement",
         reconciler: Reconciler,
         *,
@@ -150,7 +152,7 @@ class PaymentProcessor:
                 raise in_flight()
 
     async def _refuse_mismatch(self, payment: Payment, sale: Sale) -> None:
-        reason = mismatch_of(payment, sale, now=self._now()) or await self._facilitator.mismatch(payment, sale)
+        reason = mismatch_of(payment, sale, now=self._now()) or await (await self._facilitator()).mismatch(payment, sale)
         if reason is not None:
             self._ledger.turned_away("refused", sale.building, sale.tool, sale.frame)
             raise refused(sale, reason)
@@ -178,7 +180,7 @@ class PaymentProcessor:
 
     async def _verify(self, payment: Payment, sale: Sale) -> None:
         async with self._queue.turn(sale.client, payment.payer):
-            verdict = await self._facilitator.verify(payment, sale)
+            verdict = await (await self._facilitator()).verify(payment, sale)
         if not verdict.reachable:
             raise unverified(sale)
         if not verdict.valid:
@@ -227,7 +229,7 @@ class Settlement:
         self,
         reservations: Reservations,
         unproven: UnprovenPayments,
-        facilitator: Facilitator,
+        facilitator: Load,
         chain: Chain,
         *,
         now: Callable[[], datetime],
@@ -255,7 +257,7 @@ class Settlement:
 
     async def _charge(self, row: PaymentRow, payment: Payment, sale: Sale) -> Outcome:
         """Have the facilitator charge the payment. An outcome that is settled and has no block rests on its report alone."""
-        reported = await self._facilitator.settle(payment, sale)
+        reported = await (await self._facilitator()).settle(payment, sale)
         if reported.state == "settled" and reported.transaction is not None:
             strict = row.sealed or sale.idempotency_key is not None or row.amount > self._prove_above
             return await self._proof_of(row, reported.transaction, strict=strict)

@@ -26,7 +26,7 @@ from campus.payments.audit import Audit, Findings, Wallet
 from campus.payments.chain import Chain
 from campus.payments.ledger import Ledger
 from campus.payments.networks import network_of
-from campus.payments.payment import Facilitator, Outcome, Payment, Sale, Verdict
+from campus.payments.payment import Facilitator
 from campus.payments.payment_jobs import UNCLAIMED_EXPLAINED, ClockSteps, tasks_of
 from campus.payments.processor import DEFAULT_TIMEOUTS, WAIT_SECONDS, ChainTimeouts, PaymentProcessor, Settlement
 from campus.payments.reconciler import Reconciler, Resolution, UnprovenPayments
@@ -75,7 +75,7 @@ class PaymentSettings(Protocol):
 
 
 class LazyFacilitator:
-    """The facilitator behind x402, a library that takes a second to load: `warm` loads it in a thread, or the first use does."""
+    """The facilitator behind x402, a library that takes a second to load: the first call of `loaded` does so, in a thread."""
 
     def __init__(self, client: httpx.AsyncClient, *, url: str, network: str, token: str | None) -> None:
         self._options: dict[str, Any] = {"url": url, "network": network, "token": token}
@@ -88,26 +88,14 @@ class LazyFacilitator:
         """Its last failure; None if it has succeeded since."""
         return None if self._loaded is None else self._loaded.trouble
 
-    async def warm(self) -> Facilitator:
-        """Load x402, once."""
+    async def loaded(self) -> Facilitator:
+        """The facilitator; X402Facilitator in facilitator.py."""
         async with self._loading:
             if self._loaded is None:
                 module = await run_sync(load_facilitator)
                 self._loaded = module.X402Facilitator(self._client, **self._options)
         loaded: Facilitator = self._loaded
         return loaded
-
-    async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
-        """See Facilitator."""
-        return await (await self.warm()).mismatch(payment, sale)
-
-    async def verify(self, payment: Payment, sale: Sale) -> Verdict:
-        """See Facilitator."""
-        return await (await self.warm()).verify(payment, sale)
-
-    async def settle(self, payment: Payment, sale: Sale) -> Outcome:
-        """See Facilitator."""
-        return await (await self.warm()).settle(payment, sale)
 
 
 def load_facilitator() -> ModuleType:
@@ -137,7 +125,7 @@ class Payments:
 
     async def warm(self) -> None:
         """Load x402 now, in a thread, so that the first paid call need not wait for it."""
-        await self.facilitator.warm()
+        await self.facilitator.loaded()
 
     async def findings(self) -> list[str]:
         """The last failure of the facilitator and of the chain's node, unless each has worked since; unproven payments; the last audit."""
@@ -263,11 +251,11 @@ async def open_payments(
         reservations = Reservations(storage, leases, now=now, on_settled=on_settled, on_released=on_released)
         unproven = UnprovenPayments(storage, now=now, on_reversed=on_reversed)
         limits: Any = {"prove_above": settings.proved_above, "timeouts": chain_timeouts}
-        settlement = Settlement(reservations, unproven, facilitator, chain, now=now, **limits)
+        settlement = Settlement(reservations, unproven, facilitator.loaded, chain, now=now, **limits)
         reconciler = Reconciler(reservations, unproven, chain, now=now)
         audit = Audit(storage, unproven, chain, wallet_of(settings))
         how: Any = {"now": now, "wait_seconds": wait_seconds}
-        processor = PaymentProcessor(reservations, leases, ledger, facilitator, settlement, reconciler, **how)
+        processor = PaymentProcessor(reservations, leases, ledger, facilitator.loaded, settlement, reconciler, **how)
         tasks = tasks_of(storage, ledger, reconciler, audit, now=now, steps=ClockSteps(now, elapsed))
         async with _keeping(leases, ledger):
             yield Payments(processor, ledger, reconciler, unproven, audit, now, tasks, facilitator, chain, client, settings)

@@ -43,7 +43,7 @@ async def die_before_settling(seller: Seller, payment: Payment) -> None:
 async def die_after_settling(seller: Seller, payment: Payment) -> None:
     """The same, and have the payment charged."""
     await die_before_settling(seller, payment)
-    outcome = await seller.payments.processor._facilitator.settle(payment, seller.sale())
+    outcome = await (await seller.payments.facilitator.loaded()).settle(payment, seller.sale())
     assert outcome.state == "settled"
 
 
