@@ -1,7 +1,6 @@
 """Reads campus.toml into frozen tables; an unknown key is an error that lists the known ones."""
 
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,10 +27,9 @@ from campus.addresses import (
     read_network,
     read_origin,
     read_shop,
-    read_web_address,
     url_host,
 )
-from campus.config_tables import ConnectTable, DiscoveryTable, MailTable, StorageTable, Table, WebTable
+from campus.config_tables import ConnectTable, DiscoveryTable, MailTable, PaymentsTable, PriceText, StorageTable, Table, WebTable
 from campus.errors import ConfigError
 from campus.keys.sales import Term
 from campus.pricing import Price, read_access
@@ -43,18 +41,9 @@ SHORTEST_PASSWORD = 12
 FACILITATOR_TOKEN = "CAMPUS_PAYMENTS_FACILITATOR_TOKEN"  # noqa: S105  # the variable's name, not a token
 Exposed = Literal["resources", "prompts", "routes"]
 Grant = Literal["keys"]
-NOBODY = f"0x{'0' * 40}"
 LISTS = ("tuple_type", "frozen_set_type")
 """Pydantic's error types for a value that should be a TOML array."""
 EVERY_HOST = ("0.0.0.0", "::")  # noqa: S104  # compared with, not listened on
-
-
-def _as_text(price: Any) -> Any:
-    """A TOML number as text: 0.02 and "0.02" are the same price."""
-    return str(price) if isinstance(price, int | float) and not isinstance(price, bool) else price
-
-
-PriceText = Annotated[str, BeforeValidator(_as_text)]
 
 
 def _read_admin(address: Any) -> Listen | None:
@@ -87,47 +76,6 @@ class ServerTable(Table):
         if self.admin is not None and self.admin.port == self.port and self.host in (self.admin.host, *EVERY_HOST):
             raise ValueError("admin and port are the same address; set a different one for each")
         return self
-
-
-def _is_wallet(address: str) -> str:
-    if not re.fullmatch(r"0x[0-9a-fA-F]{40}", address) or address == NOBODY:
-        raise ValueError(f"{address!r} is not a wallet's address; write 0x and 40 hexadecimal digits, not all zero")
-    return address
-
-
-Wallet = Annotated[str, AfterValidator(_is_wallet)]
-WebAddress = Annotated[str, AfterValidator(read_web_address)]
-
-
-class PaymentsTable(Table):
-    """[payments]: payments per call by x402, in USDC. CAMPUS_PAYMENTS_FACILITATOR_TOKEN goes to the facilitator as a bearer."""
-
-    network: str
-    """CAIP-2: eip155:8453 is Base."""
-    pay_to: Wallet
-    facilitator_url: WebAddress
-    rpc_url: WebAddress
-    """A node of the network, asked only whether a payment has arrived. CAMPUS_PAYMENTS_RPC_URL replaces it if it holds a key."""
-    own_wallets: tuple[Wallet, ...] = ()
-    """Payers that analytics leave out, and whose transfers to `pay_to` are not reported as unclaimed."""
-    prove_above: Annotated[str, BeforeValidator(_as_text)] = "1"
-    """US dollars: a call that costs more waits until the chain shows its payment; with "0" every call does. Bought keys always do."""
-
-    @field_validator("prove_above")
-    @classmethod
-    def is_an_amount(cls, text: str) -> str:
-        """Dollars, or zero."""
-        if text.strip("0.") == "" and text.strip("."):
-            return text
-        try:
-            return str(Price.parse(text))
-        except ValueError:
-            raise ValueError(f'{text!r} is not an amount; write US dollars, such as "0.50", or "0"') from None
-
-    @property
-    def proved_above(self) -> int:
-        """`prove_above` in the token's smallest unit."""
-        return 0 if self.prove_above.strip("0.") == "" else Price.parse(self.prove_above).atomic
 
 
 class ProductTable(Table):

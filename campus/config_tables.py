@@ -1,10 +1,14 @@
-"""Tables of campus.toml that stand for themselves: the base of all, [storage], [mail], [web], [connect] and [discovery]."""
+"""The tables of campus.toml that one part of campus is given: [storage], [payments], [mail], [web], [connect] and [discovery]."""
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-from campus.addresses import read_contact, read_exempt_host, read_number, read_origin
+from campus.addresses import read_contact, read_exempt_host, read_number, read_origin, read_web_address
+from campus.pricing import Price
+
+NOBODY = f"0x{'0' * 40}"
 
 
 class Table(BaseModel):
@@ -23,6 +27,55 @@ class StorageTable(Table):
     """[storage]: `sqlite:DIRECTORY`, relative to campus.toml, or `postgresql://user@host/database`."""
 
     url: str = "sqlite:data"
+
+
+def _as_text(price: Any) -> Any:
+    """A TOML number as text: 0.02 and "0.02" are the same price."""
+    return str(price) if isinstance(price, int | float) and not isinstance(price, bool) else price
+
+
+PriceText = Annotated[str, BeforeValidator(_as_text)]
+
+
+def _is_wallet(address: str) -> str:
+    if not re.fullmatch(r"0x[0-9a-fA-F]{40}", address) or address == NOBODY:
+        raise ValueError(f"{address!r} is not a wallet's address; write 0x and 40 hexadecimal digits, not all zero")
+    return address
+
+
+Wallet = Annotated[str, AfterValidator(_is_wallet)]
+WebAddress = Annotated[str, AfterValidator(read_web_address)]
+
+
+class PaymentsTable(Table):
+    """[payments]: payments per call by x402, in USDC. CAMPUS_PAYMENTS_FACILITATOR_TOKEN goes to the facilitator as a bearer."""
+
+    network: str
+    """CAIP-2: eip155:8453 is Base."""
+    pay_to: Wallet
+    facilitator_url: WebAddress
+    rpc_url: WebAddress
+    """A node of the network, asked only whether a payment has arrived. CAMPUS_PAYMENTS_RPC_URL replaces it if it holds a key."""
+    own_wallets: tuple[Wallet, ...] = ()
+    """Payers that analytics leave out, and whose transfers to `pay_to` are not reported as unclaimed."""
+    prove_above: PriceText = "1"
+    """US dollars: a call that costs more waits until the chain shows its payment; with "0" every call does. Bought keys always do."""
+
+    @field_validator("prove_above")
+    @classmethod
+    def is_an_amount(cls, text: str) -> str:
+        """Dollars, or zero."""
+        if text.strip("0.") == "" and text.strip("."):
+            return text
+        try:
+            return str(Price.parse(text))
+        except ValueError:
+            raise ValueError(f'{text!r} is not an amount; write US dollars, such as "0.50", or "0"') from None
+
+    @property
+    def proved_above(self) -> int:
+        """`prove_above` in the token's smallest unit."""
+        return 0 if self.prove_above.strip("0.") == "" else Price.parse(self.prove_above).atomic
 
 
 class MailTable(Table):

@@ -12,7 +12,7 @@ from email.message import Message
 from email.policy import compat32
 from email.utils import format_datetime, formataddr, parseaddr
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from uuid import uuid4
 
 import anyio
@@ -20,6 +20,7 @@ from aiosmtplib import SMTP, SMTPException, SMTPRecipientsRefused
 from anyio import CapacityLimiter
 from pydantic import SecretStr
 
+from campus.config_tables import MailTable
 from campus.errors import ConfigError, MailRefused, MailUnavailable, one_line
 
 Tls = Literal["implicit", "starttls", "offered", "none"]
@@ -164,36 +165,7 @@ def quoted_utf8() -> Charset:
     return charset
 
 
-class MailSettings(Protocol):
-    """What mail needs of campus.toml: its table [mail]."""
-
-    @property
-    def host(self) -> str:
-        """The SMTP server's name or address."""
-        ...
-
-    @property
-    def port(self) -> int:
-        """Its port."""
-        ...
-
-    @property
-    def sender(self) -> str:
-        """An address, or `Name <address>`."""
-        ...
-
-    @property
-    def username(self) -> str | None:
-        """Default: the sender's address, if there is a password."""
-        ...
-
-    @property
-    def tls(self) -> Tls | None:
-        """Default: implicit on port 465, starttls with a password, otherwise whatever the server offers."""
-        ...
-
-
-def open_mail(table: MailSettings | None, password: SecretStr | None, now: Callable[[], datetime]) -> Mail | None:
+def open_mail(table: MailTable | None, password: SecretStr | None, now: Callable[[], datetime]) -> Mail | None:
     """The mail of campus.toml, or None without a table. Raises ConfigError if it cannot work. Nothing is connected."""
     if table is None:
         return None

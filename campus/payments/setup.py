@@ -3,7 +3,7 @@
 import logging
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,12 +11,13 @@ from functools import partial
 from importlib import import_module
 from time import monotonic
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import httpx
 from anyio.to_thread import run_sync
 
+from campus.config_tables import PaymentsTable
 from campus.errors import CampusError, StorageError, one_line
 from campus.jobs import Task
 from campus.jobs.scheduler import process_name
@@ -38,40 +39,6 @@ FACILITATOR = "campus.payments.facilitator"
 CHECKED_BACK = timedelta(days=1)
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 log = logging.getLogger(__name__)
-
-
-class PaymentSettings(Protocol):
-    """What payments need of campus.toml: its table [payments]."""
-
-    @property
-    def network(self) -> str:
-        """CAIP-2."""
-        ...
-
-    @property
-    def pay_to(self) -> str:
-        """The address that is paid."""
-        ...
-
-    @property
-    def facilitator_url(self) -> str:
-        """Without a slash at its end."""
-        ...
-
-    @property
-    def rpc_url(self) -> str:
-        """A node of the network; the URL may hold a secret."""
-        ...
-
-    @property
-    def own_wallets(self) -> Collection[str]:
-        """The operator's own addresses."""
-        ...
-
-    @property
-    def proved_above(self) -> int:
-        """In the token's smallest unit: a call that costs more waits until the chain shows its payment."""
-        ...
 
 
 class LazyFacilitator:
@@ -121,7 +88,7 @@ class Payments:
     facilitator: LazyFacilitator
     chain: Chain
     client: httpx.AsyncClient
-    settings: PaymentSettings
+    settings: PaymentsTable
 
     async def warm(self) -> None:
         """Load x402 now, in a thread, so that the first paid call need not wait for it."""
@@ -195,7 +162,7 @@ class Payments:
 
 
 def payments_of(
-    settings: PaymentSettings,
+    settings: PaymentsTable,
     storage: Storage,
     keys: KeyRing,
     *,
@@ -220,7 +187,7 @@ def payments_of(
 
 @asynccontextmanager
 async def open_payments(
-    settings: PaymentSettings,
+    settings: PaymentsTable,
     storage: Storage,
     *,
     now: Callable[[], datetime],
@@ -261,7 +228,7 @@ async def open_payments(
             yield Payments(processor, ledger, reconciler, unproven, audit, now, tasks, facilitator, chain, client, settings)
 
 
-def wallet_of(settings: PaymentSettings) -> Wallet:
+def wallet_of(settings: PaymentsTable) -> Wallet:
     """The operator's wallet, as the chain spells it."""
     own = frozenset(address.lower() for address in settings.own_wallets)
     return Wallet(settings.network, network_of(settings.network).asset.lower(), settings.pay_to.lower(), own)

@@ -12,7 +12,7 @@ from patience import patience
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from campus.config import PaymentsTable
+from campus.config_tables import PaymentsTable
 from campus.payments.audit import Findings
 from campus.payments.ledger import CHARGED
 from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
