@@ -1,4 +1,7 @@
-"""Opens payments: connects every part to one database, one facilitator and one chain; with their jobs and checks."""
+"""Opens payments: connects every part to one database, one facilitator and one chain; their checks; and their jobs.
+
+The jobs look on the chain for what is in doubt, compare income with the ledger, and wipe old answers.
+"""
 
 import logging
 import ssl
@@ -23,21 +26,30 @@ from campus.jobs import Task
 from campus.jobs.scheduler import process_name
 from campus.keys.keyring import KeyRing
 from campus.outbound.http_clients import certificate_authorities
-from campus.payments.audit import Audit, Findings, Wallet
+from campus.payments.audit import Audit, Findings, Wallet, report
 from campus.payments.chain import Chain
 from campus.payments.ledger import Ledger
 from campus.payments.networks import network_of
 from campus.payments.payment import Facilitator
-from campus.payments.payment_jobs import UNCLAIMED_EXPLAINED, ClockSteps, tasks_of
 from campus.payments.processor import DEFAULT_TIMEOUTS, WAIT_SECONDS, ChainTimeouts, PaymentProcessor, Settlement
 from campus.payments.reconciler import Reconciler, Resolution, UnprovenPayments
-from campus.payments.reservations import LEASE, Consequence, Leases, Reservations
+from campus.payments.reservations import LEASE, Consequence, Leases, Reservations, delete_expired, delete_released
 from campus.payments.tables import PaymentRow
 from campus.storage import Lease, Storage
 
 FACILITATOR = "campus.payments.facilitator"
 CHECKED_BACK = timedelta(days=1)
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+RECONCILE_SECONDS = 15
+AUDITED_AT = "03:20"
+AUDITED_BACK = timedelta(days=3)
+"""How far back the daily audit goes: a node that was down for a weekend leaves no gap."""
+UNCLAIMED_EXPLAINED = 100
+"""How many unclaimed transfers the audit explains, at two calls to the node each."""
+JUMP = timedelta(minutes=1)
+"""A clock that differs by more from elapsed time was set to another time. NTP corrects less than that gradually or in steps of seconds."""
+REST_SECONDS = 3600.0
+"""For how long nothing is deleted after a jump: long enough for an operator or a time server to undo it."""
 log = logging.getLogger(__name__)
 
 
@@ -226,6 +238,56 @@ async def open_payments(
         tasks = tasks_of(storage, ledger, reconciler, audit, now=now, steps=ClockSteps(now, elapsed))
         async with _keeping(leases, ledger):
             yield Payments(processor, ledger, reconciler, unproven, audit, now, tasks, facilitator, chain, client, settings)
+
+
+class ClockSteps:
+    """Tells whether the machine's clock was set to another time; if it was, the clock does not show which answers are old.
+
+    `elapsed` counts seconds from any starting point, and nobody can set it.
+    """
+
+    def __init__(self, now: Callable[[], datetime], elapsed: Callable[[], float]) -> None:
+        self._now = now
+        self._elapsed = elapsed
+        self._started = self._start_by_the_clock()
+        self._jumped_at: float | None = None
+
+    def is_settled(self) -> bool:
+        """Whether the clock kept pace with elapsed time for the last hour, as far as this process has seen."""
+        if abs((started := self._start_by_the_clock()) - self._started) > JUMP:
+            self._started, self._jumped_at = started, self._elapsed()
+        return self._jumped_at is None or self._elapsed() - self._jumped_at >= REST_SECONDS
+
+    def _start_by_the_clock(self) -> datetime:
+        return self._now() - timedelta(seconds=self._elapsed())
+
+
+def tasks_of(
+    storage: Storage, ledger: Ledger, reconciler: Reconciler, audit: Audit, *, now: Callable[[], datetime], steps: ClockSteps
+) -> list[Task]:
+    """The jobs of payments."""
+
+    async def reconcile_payments() -> None:
+        await reconciler.resolve()
+
+    async def audit_payments() -> None:
+        audit.last = await audit.run(now() - AUDITED_BACK, most=UNCLAIMED_EXPLAINED)
+        report(audit.last)
+
+    async def wipe_answers() -> None:
+        if not steps.is_settled():
+            log.warning("no answers are wiped: the clock was set to another time within the last hour")
+            return
+        await delete_expired(storage, now=now())
+        await delete_released(storage, now=now())
+
+    minute = timedelta(minutes=1)
+    return [
+        Task("campus.reconcile_payments", reconcile_payments, every=timedelta(seconds=RECONCILE_SECONDS)),
+        Task("campus.audit_payments", audit_payments, daily_at=AUDITED_AT),
+        Task("campus.wipe_answers", wipe_answers, every=minute),
+        Task("campus.flush_ledger", ledger.flush, every=minute, on="each"),
+    ]
 
 
 def wallet_of(settings: PaymentsTable) -> Wallet:
