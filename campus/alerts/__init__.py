@@ -23,6 +23,7 @@ from campus.alerts.channels.webhook import Webhook, signing_secret
 from campus.alerts.dispatcher import AlertLimits, Dispatcher, WakeUp, open_dispatcher
 from campus.alerts.message import AlertContents, AlertText, Attempt, Channel, Content, Message, Outcome, Question, post
 from campus.alerts.outbox import CONFIRM, AlertTarget, DeliveredAlert, Outbox, WaitingAlert, masked_address
+from campus.alerts.rates import TokenBuckets
 from campus.alerts.registration import RegistrationLimits, check_webhook, email_address, webhook_address
 from campus.alerts.targets import (
     Address,
@@ -36,7 +37,6 @@ from campus.alerts.targets import (
     sender_of,
     target_state,
 )
-from campus.alerts.turns import TokenBuckets
 
 __all__ = [
     "CONFIRM",

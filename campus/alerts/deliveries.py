@@ -28,10 +28,10 @@ from sqlalchemy import (
     update,
 )
 
-from campus.alerts.fair_shares import HEALTHS, Health, Lane, UnderWay
-from campus.alerts.message import AlertContents, Message
+from campus.alerts.message import HEALTHS, AlertContents, Health, Lane, Message
 from campus.alerts.outbox import CONFIRM, Outbox
-from campus.alerts.turns import NextStep, Turns
+from campus.alerts.rates import NextStep
+from campus.alerts.turns import Turns, UnderWay
 from campus.secrets import Entropy, random_id
 from campus.storage import MICROSECOND, Lease, Moment, among
 

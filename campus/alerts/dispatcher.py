@@ -13,10 +13,10 @@ import anyio
 from sqlalchemy import Connection
 
 from campus.alerts.deliveries import Claimer, Delivered, Failed, store_results
-from campus.alerts.fair_shares import HEALTHS, Health, Shares, UnderWay
-from campus.alerts.message import AlertContents, Attempt, Channel, Message, Outcome, Question
+from campus.alerts.message import HEALTHS, AlertContents, Attempt, Channel, Health, Message, Outcome, Question
 from campus.alerts.outbox import Outbox
-from campus.alerts.turns import Pace, Turns, step_after
+from campus.alerts.rates import step_after
+from campus.alerts.turns import Pace, Shares, Turns, UnderWay
 from campus.errors import StorageUnavailable
 from campus.outbound.http_clients import GuardedClient
 from campus.secrets import Entropy

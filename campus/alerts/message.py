@@ -4,16 +4,41 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BaseModel
 from sqlalchemy import ColumnElement, Connection, FromClause, Row
 
-from campus.alerts.fair_shares import Lane
 from campus.errors import TargetRefused
 from campus.outbound.http_clients import GuardedClient
+
+Health = Literal["proven", "new", "suspect"]
+"""Of a target: proven if it accepted its last message promptly, new if it was never sent one, suspect if its last delivery failed or was
+slow."""
+HEALTHS: tuple[Health, ...] = ("proven", "new", "suspect")
+
+
+class Lane(NamedTuple):
+    """What decides when a target gets its next message.
+
+    `sender` registered the target: a key's lineage or a network. `keyed` is True with a key, `answered` if the target accepted
+    at least one message; `attempts` counts the tries of its current message.
+    """
+
+    target_id: str
+    health: Health
+    sender: str
+    host: str
+    keyed: bool
+    answered: bool
+    attempts: int
+
+    @property
+    def pair(self) -> str:
+        """Sender and host, under which limits count."""
+        return f"{self.sender} {self.host}"
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class AlertTarget(SQLModel):
     sends it. `failing_since` is when the first try failed since the last message was delivered.
 
     Which target comes next depends on `host`, `sender` (the owner, or the network of the caller who registered it) and
-    `health`: see fair_shares. `answered_at` is when the last message was delivered, `burst` how many were delivered in the
+    `health`: see message.Health. `answered_at` is when the last message was delivered, `burst` how many were delivered in the
     minute that began at `burst_since`.
     """
 

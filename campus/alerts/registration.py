@@ -10,8 +10,8 @@ import anyio
 import httpx
 
 from campus.alerts.message import Channel
+from campus.alerts.rates import TokenBuckets
 from campus.alerts.targets import Address, address_of
-from campus.alerts.turns import TokenBuckets
 from campus.errors import TargetRefused
 from campus.outbound.http_clients import GuardedClient
 from twins import Problem

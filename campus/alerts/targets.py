@@ -9,10 +9,9 @@ from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import Connection, Row, func, insert, select, update
 
-from campus.alerts.fair_shares import Health
-from campus.alerts.message import Channel
+from campus.alerts.message import Channel, Health
 from campus.alerts.outbox import CONFIRM, Outbox
-from campus.alerts.turns import LONGEST_FAILING
+from campus.alerts.rates import LONGEST_FAILING
 from campus.errors import TargetRefused
 from campus.observability import utc_text
 from campus.secrets import Entropy, random_id

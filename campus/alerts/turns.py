@@ -1,29 +1,24 @@
-"""When a message may be sent: the waits between retries, the rate limits, and which targets come next. Pure; one `Turns` per process.
+"""Which messages are sent next: fair shares of the concurrent deliveries, and the pace to each host. Pure; one `Turns` per process.
+
+Proven, new and suspect targets each have their own share of all deliveries, so that targets that hang delay only others of their
+kind. Within a share the sender with the fewest running deliveries comes first. Senders and hosts have limits. But a sender without
+a running delivery to a host may begin one there, however many other senders have.
 
 Without a key anyone may name any host. So messages to a host are limited per minute, in total and per sender. A host that has
 never accepted a message of a sender gets a few first tries, and then one message at a time, by the retry policy.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from heapq import heapify, heappop, heappush
 
-from campus.alerts.fair_shares import Health, Lane, UnderWay
-from campus.alerts.message import Outcome
-from campus.storage import Backoff
+from campus.alerts.message import Health, Lane
+from campus.alerts.rates import MAX_NAMES, RETRIES, TokenBuckets
 
-WAITS = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 2 * 60, 10 * 60, 30 * 60, 2 * 3600, 6 * 3600, 12 * 3600, 24 * 3600))
-RETRIES = Backoff(WAITS, spread=0.2)
-LONGEST_FAILING = timedelta(days=5)
-"""A target that fails for so long is disabled."""
-LONGEST_HOLD = timedelta(hours=24)
-"""The longest pause that a target may ask for."""
-MINUTE = timedelta(minutes=1)
-LONGEST_WAIT = timedelta(minutes=5)
-"""The longest wait before a sender asks again; those ahead in the queue may have left by then."""
-MAX_NAMES = 20_000
-"""Buckets in memory. Beyond that the least recently used bucket is dropped; at its next use it starts full."""
+PARTS: dict[Health, tuple[int, int]] = {"proven": (1, 4), "new": (5, 8), "suspect": (1, 8)}
+"""Shares of all deliveries. Proven targets are quick and need few; new ones may hang, and need most."""
 FIRST_TRIES = 5
 """How many first messages of a sender may fail at a host before it gets only one message at a time."""
 SENDERS_PER_HOST = 5
@@ -37,96 +32,94 @@ MAX_DOUBTED = 1_000
 
 
 @dataclass(frozen=True)
-class NextStep:
-    """What happens to the target: when it is tried again, until when it asked for a pause, or why it is disabled."""
+class Shares:
+    """How many deliveries may run at once: in all, of one sender, and to one host.
 
-    try_at: datetime | None
-    hold_until: datetime | None = None
-    disabled_because: str | None = None
+    `unproven` limits deliveries to targets of one host that are not proven. Shared hosts serve everyone: only senders are limited.
+    """
 
+    at_once: int = 512
+    sender: int = 16
+    host: int = 64
+    unproven: int = 8
+    shared_hosts: frozenset[str] = frozenset()
 
-def step_after(outcome: Outcome, *, attempts: int, failing_since: datetime | None, now: datetime, chance: float) -> NextStep:
-    """The next step after a failed try; `attempts` counts this one too; `chance` in 0..1 spreads the wait."""
-    if outcome.result == "gone":
-        return NextStep(None, disabled_because=outcome.reason)
-    if failing_since is not None and now - failing_since >= LONGEST_FAILING:
-        return NextStep(None, disabled_because=f"it failed for {LONGEST_FAILING.days} days: {outcome.reason}")
-    wait = RETRIES.wait(attempts, chance=chance)
-    if outcome.retry_after is None:
-        return NextStep(now + wait)
-    # a target may ask for a longer wait, not for a shorter one, which would repeat the same message at once
-    hold = now + max(min(outcome.retry_after, LONGEST_HOLD), wait)
-    return NextStep(hold, hold_until=hold)
+    def of(self, health: Health) -> int:
+        """The share of targets of one health."""
+        part, whole = PARTS[health]
+        return max(self.at_once * part // whole, 1)
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """The tokens that were left at the time `at`; `tail` is when the last one in the queue may ask again."""
+@dataclass
+class UnderWay:
+    """The deliveries that run now."""
 
-    tokens: float
-    at: datetime
-    tail: datetime
+    shares: Shares
+    total: int = 0
+    by_health: Counter[Health] = field(default_factory=Counter)
+    by_sender: Counter[str] = field(default_factory=Counter)
+    by_host: Counter[str] = field(default_factory=Counter)
+    unproven: Counter[str] = field(default_factory=Counter)
+    by_pair: Counter[str] = field(default_factory=Counter)
 
+    def begin(self, lane: Lane) -> None:
+        """Count a delivery that begins."""
+        self._count(lane, 1)
 
-class TokenBuckets:
-    """Gives each name `per_minute` tokens a minute; after a minute without use all of them at once."""
+    def end(self, lane: Lane) -> None:
+        """Count a delivery that has ended."""
+        self._count(lane, -1)
 
-    def __init__(self, per_minute: int, *, names: int = MAX_NAMES) -> None:
-        self._per_minute = per_minute
-        self._step = MINUTE / per_minute
-        self._names = names
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+    def free(self, health: Health) -> int:
+        """How many deliveries to targets of this health may begin."""
+        return min(self.shares.at_once - self.total, self.shares.of(health) - self.by_health[health])
 
-    def __len__(self) -> int:
-        """How many buckets are in memory."""
-        return len(self._buckets)
+    def full_senders(self) -> list[str]:
+        """Senders at their limit."""
+        return [sender for sender, count in self.by_sender.items() if count >= self.shares.sender]
 
-    def left(self, name: str, now: datetime) -> float:
-        """The tokens that are left."""
-        bucket = self._buckets.get(name)
-        if bucket is None:
-            return self._per_minute
-        _follow_clock_back(bucket, now)
-        return self._refilled(bucket, now)
+    def full_pairs(self, health: Health) -> list[str]:
+        """Pairs of sender and host (see Lane.pair) that may begin no more deliveries to targets of this health."""
+        return [pair for pair in self.by_pair if not self._has_room(pair, pair.partition(" ")[2], health)]
 
-    def take(self, name: str, now: datetime) -> bool:
-        """Take a token; returns False if there is none."""
-        bucket = self._bucket(name, now)
-        bucket.tokens, bucket.at = self._refilled(bucket, now), now
-        if bucket.tokens < 1:
+    def choose(self, waiting: Sequence[Lane], health: Health, *, may_begin: Callable[[Lane], bool]) -> list[Lane]:
+        """Which of the waiting lanes, the longest waiting first, begin now; they are counted as begun."""
+        queues: dict[str, deque[tuple[int, Lane]]] = defaultdict(deque)
+        for place, lane in enumerate(waiting):
+            queues[lane.sender].append((place, lane))
+        turns = [(self.by_sender[sender], queue[0][0], sender) for sender, queue in queues.items()]
+        heapify(turns)
+        chosen: list[Lane] = []
+        while turns and self.free(health) > 0:
+            under_way, _, sender = heappop(turns)
+            if under_way >= self.shares.sender:
+                continue
+            queue = queues[sender]
+            _, lane = queue.popleft()
+            if self._has_room(lane.pair, lane.host, health) and may_begin(lane):
+                self.begin(lane)
+                chosen.append(lane)
+            if queue:
+                heappush(turns, (self.by_sender[sender], queue[0][0], sender))
+        return chosen
+
+    def _has_room(self, pair: str, host: str, health: Health) -> bool:
+        if host in self.shares.shared_hosts or not self.by_pair[pair]:
+            return True
+        if health != "proven" and self.unproven[host] >= self.shares.unproven:
             return False
-        bucket.tokens -= 1
-        return True
+        return self.by_host[host] < self.shares.host
 
-    def next_at(self, name: str, now: datetime) -> datetime:
-        """When the next token comes."""
-        missing = 1 - self.left(name, now)
-        return now + max(missing, 0.0) * self._step
-
-    def queued_at(self, name: str, now: datetime) -> datetime:
-        """When to ask again: the place at the end of the queue, which moves by one for each new token."""
-        bucket = self._bucket(name, now)
-        bucket.tail = min(max(self.next_at(name, now), bucket.tail + self._step), now + LONGEST_WAIT)
-        return bucket.tail
-
-    def _bucket(self, name: str, now: datetime) -> _Bucket:
-        bucket = self._buckets.get(name)
-        if bucket is None:
-            bucket = self._buckets[name] = _Bucket(self._per_minute, now, now - MINUTE)
-            if len(self._buckets) > self._names:
-                self._buckets.popitem(last=False)
-        self._buckets.move_to_end(name)
-        _follow_clock_back(bucket, now)
-        return bucket
-
-    def _refilled(self, bucket: _Bucket, now: datetime) -> float:
-        return min(self._per_minute, bucket.tokens + (now - bucket.at) / self._step)
-
-
-def _follow_clock_back(bucket: _Bucket, now: datetime) -> None:
-    """Keep the tokens when the clock was set back, so that nobody waits until it shows the old time again."""
-    back = max(bucket.at - now, timedelta(0))
-    bucket.at, bucket.tail = bucket.at - back, bucket.tail - back
+    def _count(self, lane: Lane, step: int) -> None:
+        self.total += step
+        self.by_health[lane.health] += step
+        counted = [(self.by_sender, lane.sender), (self.by_host, lane.host), (self.by_pair, lane.pair)]
+        if lane.health != "proven":
+            counted.append((self.unproven, lane.host))
+        for counter, name in counted:
+            counter[name] += step
+            if not counter[name]:
+                del counter[name]
 
 
 @dataclass(slots=True)

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campus import Caller
-from campus.alerts.fair_shares import HEALTHS, Health, Lane, Shares, UnderWay
+from campus.alerts.message import HEALTHS, Health, Lane
+from campus.alerts.rates import LONGEST_WAIT, WAITS, TokenBuckets
 from campus.alerts.targets import sender_of
-from campus.alerts.turns import FIRST_TRIES, LONGEST_WAIT, MAX_DOUBTED, WAITS, Pace, TokenBuckets
+from campus.alerts.turns import FIRST_TRIES, MAX_DOUBTED, Pace, Shares, UnderWay
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 SHARES = Shares(at_once=16, sender=3, host=5, unproven=2, shared_hosts=frozenset({"shared.dev"}))

@@ -9,7 +9,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from buildings.recorder.tables import MONITOR_TARGETS
 from campus import in_transaction
-from campus.alerts.turns import WAITS
+from campus.alerts.rates import WAITS
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio
