@@ -13,8 +13,7 @@ import anyio
 from sqlmodel import Field, select
 
 from campus.errors import StorageError
-from campus.jobs.record import LEASE, JobRecord
-from campus.jobs.task import Task
+from campus.jobs.task import LEASE, JobRecord, Task
 from campus.storage import CoreTables, Storage, UtcDateTime
 
 RELEASE_SECONDS = 5

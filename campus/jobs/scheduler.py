@@ -15,9 +15,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from campus.errors import CampusError, JobRefused
-from campus.jobs.record import JobRecord, describe_error
 from campus.jobs.run import JobStore, ProcessJobStore, Runner, SharedJobStore
-from campus.jobs.task import JobStatus, Task, due_at, status_of
+from campus.jobs.task import JobRecord, JobStatus, Task, describe_error, due_at, status_of
 from campus.observability import utc_text
 from campus.storage import Storage
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import anyio
 
 from campus.errors import CampusError
-from campus.jobs.record import describe_error
+from campus.jobs.task import describe_error
 from campus.storage import Backoff
 
 log = logging.getLogger(__name__)

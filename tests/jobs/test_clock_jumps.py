@@ -8,8 +8,7 @@ import pytest
 from jobs.conftest import Open, Until
 from jobs.test_scheduler import Settle, Work, started
 
-from campus.jobs.record import LEASE, JobRecord
-from campus.jobs.task import Daily, Periodic, Task, due_at
+from campus.jobs.task import LEASE, Daily, JobRecord, Periodic, Task, due_at
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campus.jobs.record import RETRIES, JobRecord
-from campus.jobs.task import Daily, Periodic, Task, due_at, status_of
+from campus.jobs.task import RETRIES, Daily, JobRecord, Periodic, Task, due_at, status_of
 
 NOON = datetime(2026, 8, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
