@@ -12,7 +12,6 @@ from fastmcp.exceptions import ToolError
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Scope
 from typing_extensions import TypeVar
 
 from campus.caller import Caller
@@ -149,12 +148,7 @@ def _visitors(request: Request) -> VisitorService:
 class _CurrentSite(RequestDependency[Site[Any, Any]]):
     """The Site of the building whose tool is called."""
 
-    def from_scope(self, scope: Scope) -> Site[Any, Any]:
-        site = scope.get(SITE)
-        if site is None:
-            return self.without_request()
-        assert isinstance(site, Site)
-        return site
+    scope_key = SITE
 
     def without_request(self) -> Site[Any, Any]:
         raise ToolError("This tool runs inside a campus only: name its building in a campus.toml and run `campus serve`.")
@@ -166,9 +160,7 @@ class _CurrentSite(RequestDependency[Site[Any, Any]]):
 class _CurrentCaller(RequestDependency[Caller]):
     """The caller of the tool."""
 
-    def from_scope(self, scope: Scope) -> Caller:
-        caller = scope.get(CALLER)
-        return caller if isinstance(caller, Caller) else self.without_request()
+    scope_key = CALLER
 
     def without_request(self) -> Caller:
         return Caller(key=None, payer=None, frame="mcp", address="")

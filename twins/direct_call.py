@@ -8,11 +8,10 @@ however they are written: validated, without defaults.
 import functools
 import inspect
 import json
-from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from types import TracebackType
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, ClassVar, TypeVar, cast, get_type_hints
 
 import anyio
 import anyio.to_thread
@@ -33,15 +32,19 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class RequestDependency(Dependency[T_co]):
-    """The default of a tool's parameter; in each call `from_scope(scope)` replaces it.
+    """The default of a tool's parameter; in each call `from_scope(scope)` replaces it: what a gate has put under `scope_key`.
 
     FastMCP resolves it like any other dependency. A twin calls `from_scope` itself, which is some twenty times faster.
     A caller can never set such a parameter.
     """
 
-    @abstractmethod
+    scope_key: ClassVar[str] = ""
+
     def from_scope(self, scope: Scope) -> T_co:
-        """The value for the HTTP request with this ASGI scope. May raise a Problem."""
+        """The value for the HTTP request with this ASGI scope. A class that makes its value of the request overrides this; it may raise
+        a Problem."""
+        value: T_co | None = scope.get(self.scope_key)
+        return self.without_request() if value is None else value
 
     def without_request(self) -> T_co:
         """The value without an HTTP request (stdio, an in-memory client): raises ToolError unless overridden."""

@@ -4,13 +4,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 from fastmcp import Context, FastMCP
 from fastmcp.dependencies import CurrentRequest, Depends, Shared
 from fastmcp.server.dependencies import get_http_headers
 from starlette.requests import Request
 
-from twins import Problem, RequestDependency, Twins, route
+from twins import Answer, Call, Problem, RequestDependency, Twins, route
 
 pytestmark = pytest.mark.anyio
 
@@ -19,6 +20,10 @@ class Caller(RequestDependency[str]):
     def from_scope(self, scope: Any) -> str:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         return headers.get(b"x-caller", b"nobody").decode()
+
+
+class Tenant(RequestDependency[str]):
+    scope_key = "tests.tenant"
 
 
 class Locked(RequestDependency[str]):
@@ -57,6 +62,21 @@ async def test_a_request_dependency_comes_from_the_scope(fronts: Any) -> None:
     async with fronts(one_tool(who)) as each:
         assert (await each.http.get("/tool", headers={"X-Caller": "Ada"})).json() == {"result": ["Ada", "Ada"]}
         assert (await each.http.get("/tool?caller=Eve")).status_code == 422
+
+
+async def test_a_dependency_that_names_a_key_of_the_scope_gets_what_the_gate_put_there() -> None:
+    async def where(tenant: str = Tenant()) -> str:  # type: ignore[assignment]
+        return tenant
+
+    async def gate(call: Call) -> Answer:
+        if tenant := call.request.headers.get("x-tenant"):
+            call.scope[Tenant.scope_key] = tenant
+        return await call.answer()
+
+    twin = (await Twins.open(one_tool(where), gate=gate)).table.entries[0].app
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(twin), base_url="http://test") as http:
+        assert (await http.get("/tool", headers={"X-Tenant": "acme"})).json() == {"result": "acme"}
+        assert (await http.get("/tool")).json()["detail"] == "Tenant is known only in an HTTP request; call this tool over HTTP"
 
 
 async def test_a_request_dependency_is_the_same_with_other_dependencies_and_over_mcp(fronts: Any) -> None:
