@@ -20,11 +20,11 @@ from buildings.cve.forecast_models import ForecastList, ForecastRecord, Forecast
 from buildings.cve.forecast_results import forecast_teaser_of, record_of, sample_forecast
 from buildings.cve.forecast_store import load_flips_of, load_forecast, load_record, newest_record_version
 from buildings.cve.history import DAYS_SHOWN, CveHistory, course_of, history_of
-from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict
+from buildings.cve.models import Brief, FreshList, Teaser
 from buildings.cve.nvd_reading import load_records
 from buildings.cve.nvd_records import NvdRecords
 from buildings.cve.reports import FoundIds
-from buildings.cve.results import brief_of, feeds_of, fresh_of, teaser_of, verdict_of
+from buildings.cve.results import brief_of, feeds_of, fresh_of, teaser_of
 from buildings.cve.sample import sample_edition
 from buildings.cve.settings import CveSettings
 from buildings.cve.store import Stored, all_days, load_brief, load_latest, newest_version
@@ -240,11 +240,6 @@ class Latest:
         if self._results is None or self._results.today != today:
             self._results = self._make(today, full_list())
         return self._results
-
-    def verdict(self, cve_id: str, *, now: datetime) -> Verdict | Miss:
-        """The verdict on one CVE; raises Problem 503 while there is no list."""
-        edition, _ = self._shown()
-        return verdict_of(edition, cve_id, today=now.date())
 
     async def verdicts(self, found: FoundIds, *, now: datetime) -> Verdicts:
         """The verdicts on many CVEs; raises Problem 503 while there is no list."""

@@ -19,6 +19,7 @@ from buildings.cve.history import CveHistory
 from buildings.cve.latest import CveSite, DayResults, ForecastAnswers
 from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict, either
 from buildings.cve.reports import find_ids
+from buildings.cve.results import verdict_of
 from buildings.cve.store import archived_days
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, free, route
 
@@ -88,7 +89,7 @@ async def cve_verdict(cve_id: CveId, site: CveSite = CurrentSite()) -> Verdict |
     `found: false` it has `miss`: removed from KEV, not yet scored, rejected, or unknown. A miss is an answer and costs
     the same; a malformed identifier is refused and costs nothing.
     """
-    return site.state.verdict(cve_id, now=site.now())
+    return verdict_of(site.state.shown(), cve_id, today=site.now().date())
 
 
 @mcp.tool(
