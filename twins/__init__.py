@@ -8,10 +8,10 @@
 Where to look: a tool declares its route (annotation) and becomes an operation (operation), which knows where each argument
 is sent and how its text is decoded. Arguments are read (http_arguments, json_reader) and checked (argument_checks). A call
 passes the gate (call) and runs the tool's function (direct_call, within tool_context) or goes through its server, and what
-it raises becomes a problem (tool_errors, problems). The result becomes bytes (http_results, formats, responses). routes
-finds the endpoint of a path, openapi_document describes all operations, and attach puts everything together. Over MCP, plain
-requests take the same way without their server (mcp_endpoint): read strictly (mcp_messages), called through a gate
-(mcp_call), and answered (mcp_results, mcp_exchange). What FastMCP keeps to itself is used in fastmcp_internals only.
+it raises becomes a problem (tool_errors, problems). The result becomes JSON (result_json) and an answer (responses, formats).
+routes finds the endpoint of a path, openapi_document describes all operations, and attach puts everything together. Over
+MCP, plain requests take the same way without their server (mcp_endpoint): read strictly (mcp_messages), called through a
+gate (mcp_call), and answered (mcp_results, mcp_exchange). What FastMCP keeps to itself is used in fastmcp_internals only.
 """
 
 from twins.annotation import route

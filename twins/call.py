@@ -15,10 +15,9 @@ from twins.argument_checks import ArgumentChecker
 from twins.fastmcp_internals import DirectCallGuard, is_crash
 from twins.formats import formats_of
 from twins.http_arguments import ClientDisconnectedError, UnreadableArgumentsError, read_arguments
-from twins.http_results import ResultEncoder
 from twins.operation import Operation
 from twins.problems import NO_TYPE, Problem
-from twins.responses import Answer, or_not_modified, problem_answer, send_answer
+from twins.responses import Answer, ResultEncoder, or_not_modified, problem_answer, send_answer
 from twins.tool_context import ToolContext, reset
 from twins.tool_errors import problem_of_failure, timeout_problem
 

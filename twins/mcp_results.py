@@ -10,9 +10,9 @@ from mcp_types import InputRequiredResult, TextContent
 from pydantic_core import PydanticSerializationError, to_json
 
 from twins.fastmcp_internals import has_wire_form, result_on_wire, server_stamp
-from twins.http_results import KeptLast, ResultWriter
 from twins.mcp_messages import MODERN
 from twins.operation import Operation
+from twins.result_json import KeptLast, ResultWriter
 
 WRAPPED: Mapping[str, Any] = {"fastmcp": {"wrap_result": True}}
 """The `_meta` that FastMCP adds to a result which it wrapped into an object."""

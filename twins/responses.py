@@ -1,18 +1,25 @@
-"""Answers: their bytes and headers, problems as answers, ETags and 304, and how an answer is sent."""
+"""Answers over HTTP: those of a tool's results, and of problems; their headers, ETags and 304; and how an answer is sent."""
 
 import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
-from pydantic_core import to_json
+from fastmcp.tools import FunctionTool
+from fastmcp.tools.base import InputRequiredToolResult, ToolResult
+from mcp_types import CallToolResult, InputRequiredResult, TextContent
+from pydantic_core import PydanticSerializationError, from_json, to_json
 from starlette.types import Scope, Send
 
+from twins.operation import Operation
 from twins.problems import NO_TYPE, PROBLEM_JSON, Problem
+from twins.result_json import FINISHED, KeptLast, ResultWriter
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 JSON_HEADER = (b"content-type", b"application/json")
 PRIVATE = (b"cache-control", b"private, no-store")
+# Members of a problem that the HTTP side makes itself.
+OWN_MEMBERS = ("type", "title", "request_id", "headers")
 AS_PYDANTIC = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
@@ -61,6 +68,81 @@ def or_not_modified(answer: Answer, scope: Scope) -> Answer:
 def _known_etags(scope: Scope) -> set[bytes]:
     values = [value for name, value in scope["headers"] if name == b"if-none-match"]
     return {each.strip().removeprefix(b"W/") for each in b",".join(values).split(b",")} if values else set()
+
+
+class ResultEncoder:
+    """Makes HTTP answers of one operation's results, and keeps the last one."""
+
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+        self._tool = operation.tool
+        self._writer = ResultWriter(operation.tool)
+        self._kept = KeptLast(self._encode)
+
+    def encode(self, value: Any) -> Answer:
+        """The answer for the return value of the tool's function. Raises Problem for a result that is an error."""
+        return self._kept.of(value)
+
+    def encode_server_result(self, result: ToolResult) -> Answer:
+        """The answer for the result of the tool's server; a text that the server wrapped as content is unwrapped."""
+        untyped = isinstance(self._tool, FunctionTool) and not self._writer.typed and result.structured_content is None
+        if untyped and not result.is_error and len(result.content) == 1 and isinstance(result.content[0], TextContent):
+            return self._json(_wrapped(to_json(_json_or_text(result.content[0].text))))
+        return self._finished(result)
+
+    def _encode(self, value: Any) -> Answer:
+        writer = self._writer
+        if isinstance(value, FINISHED):
+            return self._finished(value)
+        if not writer.is_data(value):
+            return self._finished(self._tool.convert_result(value))
+        try:
+            body = writer.write(value)
+        except PydanticSerializationError:
+            if writer.typed:
+                raise
+            return self._finished(self._tool.convert_result(value))
+        is_object = body.startswith(b"{")
+        if writer.typed and not (is_object or writer.wraps):
+            raise TypeError(f"tool {self._tool.name!r} returned no object, although its output schema is one")
+        return self._json(_wrapped(body) if writer.wraps or not is_object else body)
+
+    def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult) -> Answer:
+        result = ToolResult.from_mcp_result(value) if isinstance(value, CallToolResult) else value
+        if isinstance(result, InputRequiredToolResult | InputRequiredResult):
+            raise Problem(
+                409, "input_required", "this tool asks its caller a question, which only an MCP client can answer; call it over MCP"
+            )
+        if result.is_error:
+            raise self._problem_of(result)
+        if result.structured_content is not None:
+            return self._json(to_json(result.structured_content, inf_nan_mode="null"))
+        content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
+        return self._json(to_json({"content": content}))
+
+    def _problem_of(self, result: ToolResult) -> Problem:
+        """The problem of an error result; the problem that it contains, if it contains one."""
+        match result.structured_content:
+            case {"status": int(status), "code": str(code), "detail": str(detail), **more} if 400 <= status <= 599:
+                members: dict[str, Any] = {str(name): value for name, value in more.items() if name not in OWN_MEMBERS}
+                return Problem(status, code, detail, **members)
+        text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+        status = 500 if isinstance(self._tool, FunctionTool) else 502
+        return Problem(status, "tool_error", text or "the tool could not answer")
+
+    def _json(self, body: bytes) -> Answer:
+        return json_answer(body, status=self._operation.status, cache=self._operation.cache)
+
+
+def _wrapped(body: bytes) -> bytes:
+    return b'{"result":%b}' % body
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return from_json(text)
+    except ValueError:
+        return text
 
 
 def problem_answer(problem: Problem, *, types: str = NO_TYPE, request_id: str | None = None) -> Answer:

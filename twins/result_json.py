@@ -1,4 +1,4 @@
-"""A tool's return value as an HTTP answer: the JSON that MCP sends as structuredContent, directly as bytes.
+"""A tool's return value as JSON: the bytes that HTTP sends as the body and MCP as structuredContent.
 
 Plain pydantic models are written by orjson: the same bytes that pydantic writes, in a fifth of the time. A model is plain
 if every member is a text, number, boolean, null, date, datetime, or a list, tuple, dict or plain model of these. A member
@@ -12,21 +12,14 @@ from datetime import date, datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import orjson
-from fastmcp.tools import FunctionTool, Tool
-from fastmcp.tools.base import InputRequiredToolResult, ToolResult
+from fastmcp.tools import Tool
+from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.types import Audio, File, Image, get_cached_typeadapter
-from mcp_types import CallToolResult, ContentBlock, InputRequiredResult, TextContent
+from mcp_types import CallToolResult, ContentBlock, InputRequiredResult
 from pydantic import BaseModel, PydanticSchemaGenerationError, RootModel, TypeAdapter
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticSerializationError, from_json, to_json
-
-from twins.operation import Operation
-from twins.problems import Problem
-from twins.responses import Answer, json_answer
 
 CONTENT = (ContentBlock, Image, Audio, File, bytes)
-# Members of a problem that the HTTP side makes itself.
-OWN_MEMBERS = ("type", "title", "request_id", "headers")
 FINISHED = (ToolResult, CallToolResult, InputRequiredResult)
 SCALARS = frozenset({str, int, float, bool, type(None), date, datetime})
 OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
@@ -89,70 +82,6 @@ class ResultWriter:
         return self._serializer.to_json(value)
 
 
-class ResultEncoder:
-    """Makes HTTP answers of one operation's results, and keeps the last one."""
-
-    def __init__(self, operation: Operation) -> None:
-        self._operation = operation
-        self._tool = operation.tool
-        self._writer = ResultWriter(operation.tool)
-        self._kept = KeptLast(self._encode)
-
-    def encode(self, value: Any) -> Answer:
-        """The answer for the return value of the tool's function. Raises Problem for a result that is an error."""
-        return self._kept.of(value)
-
-    def encode_server_result(self, result: ToolResult) -> Answer:
-        """The answer for the result of the tool's server; a text that the server wrapped as content is unwrapped."""
-        untyped = isinstance(self._tool, FunctionTool) and not self._writer.typed and result.structured_content is None
-        if untyped and not result.is_error and len(result.content) == 1 and isinstance(result.content[0], TextContent):
-            return self._json(_wrapped(to_json(_json_or_text(result.content[0].text))))
-        return self._finished(result)
-
-    def _encode(self, value: Any) -> Answer:
-        writer = self._writer
-        if isinstance(value, FINISHED):
-            return self._finished(value)
-        if not writer.is_data(value):
-            return self._finished(self._tool.convert_result(value))
-        try:
-            body = writer.write(value)
-        except PydanticSerializationError:
-            if writer.typed:
-                raise
-            return self._finished(self._tool.convert_result(value))
-        is_object = body.startswith(b"{")
-        if writer.typed and not (is_object or writer.wraps):
-            raise TypeError(f"tool {self._tool.name!r} returned no object, although its output schema is one")
-        return self._json(_wrapped(body) if writer.wraps or not is_object else body)
-
-    def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult) -> Answer:
-        result = ToolResult.from_mcp_result(value) if isinstance(value, CallToolResult) else value
-        if isinstance(result, InputRequiredToolResult | InputRequiredResult):
-            raise Problem(
-                409, "input_required", "this tool asks its caller a question, which only an MCP client can answer; call it over MCP"
-            )
-        if result.is_error:
-            raise self._problem_of(result)
-        if result.structured_content is not None:
-            return self._json(to_json(result.structured_content, inf_nan_mode="null"))
-        content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
-        return self._json(to_json({"content": content}))
-
-    def _problem_of(self, result: ToolResult) -> Problem:
-        """The problem of an error result; the problem that it contains, if it contains one."""
-        match result.structured_content:
-            case {"status": int(status), "code": str(code), "detail": str(detail), **more} if 400 <= status <= 599:
-                members: dict[str, Any] = {str(name): value for name, value in more.items() if name not in OWN_MEMBERS}
-                return Problem(status, code, detail, **members)
-        text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
-        status = 500 if isinstance(self._tool, FunctionTool) else 502
-        return Problem(status, "tool_error", text or "the tool could not answer")
-
-    def _json(self, body: bytes) -> Answer:
-        return json_answer(body, status=self._operation.status, cache=self._operation.cache)
-
-
 def _adapter_of(tool: Tool) -> TypeAdapter[Any]:
     """The adapter with which FastMCP serializes a tool's results, so that both frames send the same."""
     annotation = tool.return_type
@@ -180,17 +109,6 @@ def _can_be_hashed(value: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _wrapped(body: bytes) -> bytes:
-    return b'{"result":%b}' % body
-
-
-def _json_or_text(text: str) -> Any:
-    try:
-        return from_json(text)
-    except ValueError:
-        return text
 
 
 class NotPlainError(Exception):
