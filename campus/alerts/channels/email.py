@@ -13,6 +13,7 @@ from sqlalchemy import Row, select
 from starlette.requests import Request
 from starlette.responses import Response
 
+from campus.alerts.dispatcher import Dispatcher
 from campus.alerts.message import DELIVERED, Attempt, Channel, Content, Outcome, Question
 from campus.alerts.outbox import Outbox
 from campus.alerts.targets import confirm_target, unsubscribe_target
@@ -109,20 +110,7 @@ class LinkSite(Protocol):
         ...
 
 
-class LinkDispatcher(Protocol):
-    """What the pages need of the building's Dispatcher."""
-
-    @property
-    def now(self) -> Callable[[], datetime]:
-        """Returns the current time (UTC)."""
-        ...
-
-    def wake(self) -> None:
-        """Make the dispatcher look at the outbox."""
-        ...
-
-
-def email_pages(path: str, outbox: Outbox, dispatcher_of: Callable[[Any], LinkDispatcher]) -> list[Page]:
+def email_pages(path: str, outbox: Outbox, dispatcher_of: Callable[[Any], Dispatcher]) -> list[Page]:
     """The pages behind the links in e-mails, below a path such as /v1/recorder/email; `dispatcher_of(site)` finds the Dispatcher."""
 
     async def confirm(request: Request, site: LinkSite) -> Response:
