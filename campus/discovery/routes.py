@@ -20,7 +20,7 @@ from campus.discovery.crawlers import (
     skill_md,
     skills_index,
 )
-from campus.http.documents import METHODS, Document
+from campus.http.service_routes import METHODS, Document
 from twins import RouteEntry
 
 API_CATALOG = "/.well-known/api-catalog"

@@ -1,6 +1,8 @@
-"""The pages beside the tools: descriptions, explained errors, the buildings' pages, and the operator's (metrics)."""
+"""The routes beside the tools: documents, descriptions, explained errors, the buildings' pages, and the operator's (metrics)."""
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -14,7 +16,6 @@ from campus.addresses import Listen
 from campus.building import Page
 from campus.directory import Directory
 from campus.errors import EXPLAINED_AT, explanation_of, explanations
-from campus.http.documents import FIVE_MINUTES
 from campus.http.edge import Edge
 from campus.http.health import Health
 from campus.http.response import send_problem
@@ -22,10 +23,53 @@ from campus.layout.forms import checked_form
 from campus.layout.renderer import Layout, ProblemPage
 from campus.observability import Counters
 from campus.site import ROUTE, SITE, VISITORS, Site, VisitorService
-from twins import Problem, RouteEntry, RouteTable
+from twins import Answer, Problem, RouteEntry, RouteTable, etag_of, or_not_modified, send_answer
 
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+AN_HOUR = "public, max-age=3600"
+FIVE_MINUTES = "public, max-age=300"
 PROBLEM_JSON = "application/problem+json"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Document:
+    """A document that follows from the configuration alone, as an ASGI app: made once, with an ETag, the same for GET and HEAD.
+
+    Pages of any origin may read it: it holds nothing that not everybody may see.
+    """
+
+    def __init__(self, body: bytes, media_type: str, *, cache: str = AN_HOUR, headers: Mapping[str, str] | None = None) -> None:
+        self.body = body
+        self.media_type = media_type
+        self._headers = {"Cache-Control": cache, "Access-Control-Allow-Origin": "*", **(headers or {})}
+
+    @classmethod
+    def json(cls, value: object, media_type: str = "application/json", *, cache: str = AN_HOUR, **headers: str) -> "Document":
+        """A JSON value."""
+        body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        return cls(body, media_type, cache=cache, headers=headers)
+
+    @classmethod
+    def text(cls, text: str, media_type: str = "text/plain; charset=utf-8") -> "Document":
+        """Text."""
+        return cls(text.encode(), media_type)
+
+    @cached_property
+    def _answer(self) -> Answer:
+        return Answer(200, self.body).adding({"Content-Type": self.media_type, "ETag": etag_of(self.body), **self._headers})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, 304 to a caller that has it, or 405."""
+        scope[ROUTE] = scope["path"]
+        if scope["method"] in ("GET", "HEAD"):
+            await send_answer(send, or_not_modified(self._answer, scope), with_body=scope["method"] == "GET")
+            return
+        problem = Problem(405, "method_not_allowed", "This is a document: read it with GET or HEAD.", headers={"Allow": "GET, HEAD"})
+        await send_problem(send, problem, scope.get("request_id"))
+
+    def route(self, path: str) -> RouteEntry:
+        """Its route."""
+        return RouteEntry(METHODS, path, self, f"the document {path}")
 
 
 def problem_response(problem: Problem, request: Request) -> Response:
