@@ -91,8 +91,8 @@ def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], 
     async def explain(request: Request) -> Response:
         explained = explanation_of(request.path_params["code"], problems)
         if explained is None:
-            detail = f"no explanation of this code is here: the problem itself says in `detail` what is wrong; {directory.url}/errors lists"
-            raise Problem(404, "not_found", f"{detail} the codes that are explained")
+            detail = f"this code is not among those explained at {directory.url}/errors; a problem says in its own `detail` what is wrong"
+            raise Problem(404, "not_found", detail)
         return layout.own.page("explanation.html", request, data=explained, explained=explained)
 
     async def explain_all(request: Request) -> Response:
