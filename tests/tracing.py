@@ -8,9 +8,10 @@ from pkgutil import walk_packages
 
 import pytest
 
-OF_VARIANTS = ("storage", "jobs", "keys", "twins", "terms", "service", "clients")
+OF_VARIANTS = ("storage", "jobs", "keys", "twins")
 """Folders whose subject is what differs between databases, or between HTTP and MCP."""
 REPEATED = (
+    "clients/test_clients.py",
     "cve/test_faults.py",
     "cve/test_feeds.py",
     "cve/test_forecast.py",
@@ -31,7 +32,7 @@ REPEATED = (
     "service/test_mcp_oracle.py",
     "pages/test_browser.py",
 )
-"""Files that go over whole feeds again and again, over the source, or over what the tests beside them call too."""
+"""Files that go over whole feeds again and again, over the source, over a process of its own, or over what others call too."""
 
 
 def is_traced(item: pytest.Item) -> bool:
