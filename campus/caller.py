@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from campus.addresses import network_of
 
@@ -10,8 +10,7 @@ Frame = Literal["http", "mcp"]
 CredentialState = Literal["absent", "valid", "unknown", "expired", "revoked"]
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """A key that was issued, without the token that its caller sends.
 
     What a key owns is stored under its `lineage`: a rotation or renewal changes the id and keeps the lineage.
@@ -53,8 +52,7 @@ class Caller:
         return network_of(self.address)
 
 
-@dataclass(frozen=True, slots=True)
-class Credential:
+class Credential(NamedTuple):
     """What a request's Authorization header, or the session of its browser, contains; `key` is set if it is valid, expired or revoked."""
 
     state: CredentialState

@@ -121,17 +121,18 @@ class DirectTool:
         """Not a coroutine itself: that saves one per call."""
         if self._needs_resolution:
             return self._resolved(arguments)
-        values = {name: each.from_scope(scope) for name, each in self._request_dependencies.items()}
+        if self._request_dependencies:
+            arguments = {**arguments, **{name: each.from_scope(scope) for name, each in self._request_dependencies.items()}}
         if self._is_async:
-            called: Awaitable[Any] = self._function(**arguments, **values)
+            called: Awaitable[Any] = self._function(**arguments)
             return called
-        return self._called({**arguments, **values})
+        return self._called(arguments)
 
     async def _resolved(self, arguments: Mapping[str, Any]) -> Any:
         async with shared_scope(), resolve_dependencies(self._function, dict(arguments)) as resolved:
             return await self._called(resolved)
 
-    async def _called(self, arguments: dict[str, Any]) -> Any:
+    async def _called(self, arguments: Mapping[str, Any]) -> Any:
         if self._is_async:
             return await self._function(**arguments)
         if self._in_thread:
@@ -164,7 +165,7 @@ def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _collected(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+def _collected(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """Call a plain function; a generator's body runs here too, where the function would have run."""
     value = function(**arguments)
     return list(value) if inspect.isgenerator(value) else value

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import anyio
@@ -121,18 +120,22 @@ class DirectMcpTool:
         A cancel scope costs as much as a small tool. So one that has been called and has never waited goes without: the first call
         of such a tool that waits after all runs to its end, and from then on there is a scope.
         """
-        running = None if self._waits is False else anyio.CancelScope()
-        with running or nullcontext():
+        if self._waits is False:
+            begun = Begun(work)
+            self._waits = not begun.is_over
+            return begun.result if begun.is_over else await self._watched(begun, scope, None)
+        with anyio.CancelScope() as running:
             begun = Begun(work)
             self._waits = not begun.is_over or bool(self._waits)
-            if begun.is_over:
-                return begun.result
-            watch = HangUpWatch(scope[EXCHANGE], running)
-            try:
-                return await begun
-            finally:
-                watch.stop()
+            return begun.result if begun.is_over else await self._watched(begun, scope, running)
         raise ClientDisconnectedError
+
+    async def _watched(self, begun: Begun[Any], scope: Scope, running: anyio.CancelScope | None) -> Any:
+        watch = HangUpWatch(scope[EXCHANGE], running)
+        try:
+            return await begun
+        finally:
+            watch.stop()
 
     def _validated(self, arguments: dict[str, Any]) -> dict[str, Any]:
         if self._checker.has_false_numbers(arguments):

@@ -32,6 +32,7 @@ from twins.tool_context import ToolContext, reset
 ANSWERED_BY = b"x-mcp-answered-by"
 """A header that says which way a request took, and why, if the endpoint explains itself."""
 TRACE_CONTEXT = "traceparent"
+"""A key of `_meta`. FastMCP's spans can be seen if somebody collects them, or if the caller brings a trace of its own."""
 logger = logging.getLogger(__name__)
 
 
@@ -107,7 +108,7 @@ class DirectMcp:
         await self._app(scope, receive, _explained(send, str(reason)) if self._explains else send)
 
     async def _answer_constant(self, message: McpRequest, exchange: Exchange) -> None:
-        if self._is_traced(message):
+        if has_tracer() or TRACE_CONTEXT in message.meta:
             raise ServerAnswers("the request is traced, and not a call")
         await exchange.finish(RESULT, (self._constants.answer(message),))
 
@@ -120,7 +121,7 @@ class DirectMcp:
             raise ServerAnswers("the server has changed since its tools were listed")
         scope = exchange.scope
         scope[EXCHANGE] = exchange
-        traced = self._is_traced(message)
+        traced = has_tracer() or TRACE_CONTEXT in message.meta
         run = partial(tool.run_traced if traced else tool.run, arguments, scope)
         call = McpCall(tool.operation, scope, arguments, message.meta, run, True)
         try:
@@ -149,10 +150,6 @@ class DirectMcp:
                 return await self._gate(call)
         finally:
             reset(entered)
-
-    def _is_traced(self, message: McpRequest) -> bool:
-        """True if FastMCP's spans can be seen: somebody collects them, or the caller brings a trace of its own."""
-        return has_tracer() or TRACE_CONTEXT in message.meta
 
 
 class UnknownAnswer(ServerAnswers):
@@ -224,11 +221,12 @@ async def _read(receive: Receive, received: list[Message]) -> bytes | None:
         if message["type"] == "http.disconnect":
             return None
         received.append(message)
-        size += len(message.get("body", b""))
+        part: bytes = message.get("body", b"")
+        size += len(part)
         if size > LARGEST_BODY:
             raise ServerAnswers("the body is longer than its header says")
         if not message.get("more_body", False):
-            return b"".join([each.get("body", b"") for each in received])
+            return part if len(part) == size else b"".join([each.get("body", b"") for each in received])
 
 
 def _replayed(received: Sequence[Message], receive: Receive) -> Receive:

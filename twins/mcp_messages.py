@@ -59,13 +59,10 @@ class McpRequest(NamedTuple):
     id: int | str
     method: str
     params: dict[str, Any]
+    meta: dict[str, Any]
+    """The request's `_meta`."""
     is_modern: bool
     """True for the version without handshake and sessions."""
-
-    @property
-    def meta(self) -> dict[str, Any]:
-        """The request's `_meta`."""
-        return self.params.get("_meta") or {}
 
 
 class RequestReader:
@@ -100,7 +97,7 @@ class RequestReader:
             raise ServerAnswers("params is not an object")
         if is_modern and headers.get(b"mcp-method") != routed:
             raise ServerAnswers("the header Mcp-Method is not the method")
-        message = McpRequest(version, data["id"], method, params, is_modern)
+        message = McpRequest(version, data["id"], method, params, params.get("_meta") or {}, is_modern)
         if method == "initialize":
             _check_initialize(message)
         else:

@@ -46,8 +46,6 @@ class McpResultEncoder:
         return EncodedResult(*made) if isinstance(made, tuple) else made
 
     def _encode(self, value: Any) -> tuple[bytes, Mapping[str, Any] | None] | ToolResult:
-        if isinstance(value, InputRequiredResult | InputRequiredToolResult):
-            raise AsksForInputError
         writer = self._writer
         if writer.is_data(value):
             try:
@@ -61,6 +59,8 @@ class McpResultEncoder:
                 return b'{"content":[%b],"structuredContent":{"result":%b},"isError":false' % (blocks, body), WRAPPED
             if body.startswith(b"{"):
                 return members_of(body, orjson.dumps(body.decode())), None
+        elif isinstance(value, InputRequiredResult | InputRequiredToolResult):
+            raise AsksForInputError
         return self._tool.convert_result(value)
 
 

@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import partial
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import orjson
@@ -144,7 +145,7 @@ def writer_of(annotation: Any) -> Callable[[Any], bytes] | None:
             return own
         return {each.wire: own[each.name] for each in members if each.left_out is None or not each.left_out(own[each.name])}
 
-    return lambda value: orjson.dumps(value, opened, OPTIONS)
+    return partial(orjson.dumps, default=opened, option=OPTIONS)
 
 
 def _learn(annotation: Any, known: dict[type, list[Member]]) -> None:

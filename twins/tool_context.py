@@ -98,14 +98,15 @@ class McpRequestContext(TwinRequestContext):
     def __init__(self, server: FastMCP[Any], scope: Scope) -> None:
         super().__init__(server, scope)
         self._exchange: Exchange = scope[EXCHANGE]
-        message = self._exchange.message
-        self.protocol_version, self.request_id = message.version, str(message.id)
-        self.meta = message.params.get("_meta")
+        self.protocol_version = self._exchange.message.version
+        self.meta = self._exchange.message.params.get("_meta")
 
     def __getattr__(self, name: str) -> Any:
         match name:
+            case "request_id":
+                value: Any = str(self._exchange.message.id)
             case "session":
-                value: Any = self._exchange.session
+                value = self._exchange.session
             case "_srctx":
                 exchange = self._exchange
                 value = ServerRequestContext(

@@ -80,9 +80,7 @@ class TokenCache:
         if len(token) != TOKEN_LENGTH or not token.isascii():
             return UNKNOWN
         digest = digest_of(token)
-        if (key := self._valid.find(digest)) is not None:
-            return self._as_of_now(Credential("valid", key))
-        if (found := self._lookups.known(digest)) is not None:
+        if (found := self._valid.find(digest) or self._lookups.known(digest)) is not None:
             return self._as_of_now(found)
         return None if is_well_formed(token) else UNKNOWN
 
@@ -165,12 +163,12 @@ class ValidKeys:
         self._last = 0
         self._last_at: Any = None
         self._changed_here: set[bytes] = set()
-        self._key = lru_cache(maxsize=KEYS_IN_USE)(self._unpacked)
+        self._credential = lru_cache(maxsize=KEYS_IN_USE)(self._unpacked)
 
-    def find(self, digest: bytes) -> Key | None:
-        """The key, which may have ended; None for a digest that is unknown or revoked, and for all while they are not up to date."""
+    def find(self, digest: bytes) -> Credential | None:
+        """`valid` and the key, which may have ended; None if it is unknown or revoked, and for all while they are not up to date."""
         record = self._records.get(digest)
-        return None if record is None or self._monotonic() >= self._current_until else self._key(record)
+        return None if record is None or self._monotonic() >= self._current_until else self._credential(record)
 
     def forget(self, digest: bytes) -> None:
         """This process changed the key: leave it out until the log is read again."""
@@ -233,11 +231,12 @@ class ValidKeys:
             self._names_by_number.append(name)
         return number
 
-    def _unpacked(self, record: bytes) -> Key:
+    def _unpacked(self, record: bytes) -> Credential:
         issued, expires, product, scope = NUMBERS.unpack_from(record)
         key_id, _, lineage = record[NUMBERS.size :].decode().partition(" ")
         names = self._names_by_number
-        return Key(key_id, names[product], names[scope], lineage or key_id, EPOCH + issued * MICROSECOND, EPOCH + expires * MICROSECOND)
+        times = EPOCH + issued * MICROSECOND, EPOCH + expires * MICROSECOND
+        return Credential("valid", Key(key_id, names[product], names[scope], lineage or key_id, *times))
 
 
 def _microseconds(value: datetime | str) -> int:

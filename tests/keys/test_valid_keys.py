@@ -65,14 +65,14 @@ async def test_every_valid_key_is_found_without_reading_the_database(
 async def test_what_another_process_issues_renews_or_revokes_is_followed(valid: ValidKeys, other_ring: KeyRing, tasks: TaskGroup) -> None:
     key, token = await other_ring.issue("cve")
     tasks.start_soon(valid.follow)
-    await until(lambda: valid.find(digest_of(token)) == key)
+    await until(lambda: valid.find(digest_of(token)) == Credential("valid", key))
     renewed = await other_ring.renew(key.id)
-    await until(lambda: valid.find(digest_of(token)) == renewed)
+    await until(lambda: valid.find(digest_of(token)) == Credential("valid", renewed))
     later, other = await other_ring.issue("recorder")
-    await until(lambda: valid.find(digest_of(other)) == later)
+    await until(lambda: valid.find(digest_of(other)) == Credential("valid", later))
     await other_ring.revoke(key.id)
     await until(lambda: valid.find(digest_of(token)) is None)
-    assert valid.find(digest_of(other)) == later
+    assert valid.find(digest_of(other)) == Credential("valid", later)
 
 
 async def test_nothing_is_taken_for_valid_five_seconds_after_the_last_reading(
@@ -92,14 +92,14 @@ async def test_a_change_here_counts_at_once_even_while_the_log_is_read(
 ) -> None:
     key, token = await ring.issue("cve")
     tasks.start_soon(valid.follow)
-    await until(lambda: valid.find(digest_of(token)) == key)
+    await until(lambda: valid.find(digest_of(token)) == Credential("valid", key))
     counted.gates[counted.reads + 1] = slow = anyio.Event()
     await until(lambda: counted.at_gates == 1)
     renewed = await ring.renew(key.id)
     valid.forget(digest_of(token))
     assert valid.find(digest_of(token)) is None
     slow.set()
-    await until(lambda: valid.find(digest_of(token)) == renewed)
+    await until(lambda: valid.find(digest_of(token)) == Credential("valid", renewed))
 
 
 async def test_a_database_that_was_replaced_is_noticed(valid: ValidKeys, ring: KeyRing, counted: CountedStorage, tmp_path: Path) -> None:
