@@ -11,7 +11,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from campus.addresses import LOOPBACK_PROXIES
 from campus.errors import StorageUnavailable, storage_unavailable
 from campus.http.hosts import Hosts, Proxies
-from campus.http.limits import BODY_BYTES, BODY_SECONDS, CALLS, LimitedBody, body_problem, has_body, too_many_calls
+from campus.http.limits import (
+    BODY_BYTES,
+    BODY_SECONDS,
+    CALLS,
+    WAITING_SHARE,
+    LimitedBody,
+    WaitingBodies,
+    body_problem,
+    has_body,
+    too_many_calls,
+)
 from campus.http.response import (
     OutgoingResponse,
     PageResponse,
@@ -80,6 +90,7 @@ class Edge:
         self._body_seconds = body_seconds
         self._calls_limit = calls
         self._calls = 0
+        self._waiting = WaitingBodies(limit=max(calls // WAITING_SHARE, 1))
         self._problem_page = problem_page
         self._proxies = Proxies(trusted_proxies)
         self._new_id = new_id or random_ids()
@@ -111,7 +122,14 @@ class Edge:
                 await response.refuse(problem)
             else:
                 if has_body(headers):
-                    receive = LimitedBody(receive, response, limit=self._body_bytes, seconds=self._body_seconds).receive
+                    receive = LimitedBody(
+                        receive,
+                        response,
+                        limit=self._body_bytes,
+                        seconds=self._body_seconds,
+                        waiting=self._waiting,
+                        client=scope.get("client"),
+                    ).receive
                 await (self._cors_app if has_origin else self._app)(scope, receive, response.send)
         except Exception as error:
             await self._answer_error(scope, response, error)

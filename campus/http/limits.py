@@ -1,7 +1,8 @@
 """Limits: how many calls run at once, how large and how slow a body may be, how many connections there are in all and per address."""
 
 import math
-from collections.abc import Awaitable, Container, Mapping
+from collections.abc import Awaitable, Container, Iterator, Mapping
+from contextlib import contextmanager
 from heapq import nsmallest
 from operator import attrgetter
 from typing import Protocol
@@ -10,12 +11,15 @@ import anyio
 from starlette.types import Message, Receive
 
 from campus.addresses import network_of
-from campus.http.response import OutgoingResponse
+from campus.http.response import OutgoingResponse, caller_of
 from twins import Begun, Problem
 
 CALLS = 1_000
 BODY_BYTES = 1024 * 1024
 BODY_SECONDS = 30.0
+WAITING_SHARE = 2
+"""Of the calls that may run at once, one in two may wait for its body, so that bodies that do not come leave room for the others."""
+WAITING_PER_ADDRESS = 64
 LONGEST_NUMBER = 15
 """How many digits of a Content-Length are read."""
 NETWORKS_TRIED = 16
@@ -58,9 +62,58 @@ def too_many_calls() -> Problem:
     return Problem(503, "overloaded", "Too many calls are being answered; try again soon.", headers={"Retry-After": "1"})
 
 
+def too_many_bodies() -> Problem:
+    """503: the body has not arrived, and others wait for theirs. Its rest may still arrive, so the connection ends."""
+    detail = "Too many calls wait for their bodies; try again soon, and send the body in one go."
+    return Problem(503, "overloaded", detail, headers={"Retry-After": "5", "Connection": "close"})
+
+
 def too_many_connections() -> Problem:
     """503: every connection that could be closed for this one is being answered."""
     return Problem(503, "overloaded", "Too many connections are open; try again soon.", headers={"Retry-After": "5"})
+
+
+class WaitingBodies:
+    """The calls whose bodies have not arrived: at most `limit`, and at most `per_address` of one address (the /64 of an IPv6 address).
+
+    One more takes the place of the one that has waited longest: of its own address, or of the address with the most. Otherwise
+    somebody behind a proxy, whose connections are not limited, could take every call that may run by beginning bodies.
+    """
+
+    def __init__(self, *, limit: int, per_address: int = WAITING_PER_ADDRESS) -> None:
+        self._limit = limit
+        self._per_address = per_address
+        self._by_network: dict[str, dict[anyio.CancelScope, float]] = {}
+        self._waiting = 0
+
+    @contextmanager
+    def joined(self, address: str, wait: anyio.CancelScope) -> Iterator[None]:
+        """Count a wait, whose scope is cancelled when it has to make room; its deadline tells how long it has waited."""
+        network = network_of(address)
+        own = self._by_network.setdefault(network, {})
+        if len(own) >= self._per_address:
+            self._end_longest(network)
+        elif self._waiting >= self._limit:
+            self._end_longest(max(self._by_network, key=lambda one: len(self._by_network[one])))
+        self._by_network.setdefault(network, own)[wait] = wait.deadline
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._remove(network, wait)
+
+    def _end_longest(self, network: str) -> None:
+        waits = self._by_network[network]
+        longest = min(waits, key=waits.__getitem__)
+        self._remove(network, longest)
+        longest.cancel()
+
+    def _remove(self, network: str, wait: anyio.CancelScope) -> None:
+        waits = self._by_network.get(network, {})
+        if waits.pop(wait, None) is not None:
+            self._waiting -= 1
+        if not waits:
+            self._by_network.pop(network, None)
 
 
 class LimitedBody:
@@ -70,21 +123,34 @@ class LimitedBody:
     at once in the app's place instead, and the app is told that the caller has disconnected.
     """
 
-    __slots__ = ("_deadline", "_left", "_limit", "_receive", "_response", "_seconds")
+    __slots__ = ("_client", "_deadline", "_left", "_limit", "_receive", "_response", "_seconds", "_waiting")
 
-    def __init__(self, receive: Receive, response: OutgoingResponse, *, limit: int, seconds: float) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        response: OutgoingResponse,
+        *,
+        limit: int,
+        seconds: float,
+        waiting: WaitingBodies,
+        client: tuple[str, int] | None,
+    ) -> None:
+        """`waiting` counts the bodies that have not arrived, this one as one of the address of `client`."""
         self._receive = receive
         self._response = response
         self._limit = self._left = limit
         self._seconds = seconds
         self._deadline: float | None = None
+        self._waiting = waiting
+        self._client = client
 
     async def receive(self) -> Message:
         """The next message; a disconnect when the body is too large or too slow."""
         begun = Begun(self._receive())  # most bodies have arrived with their heads, and need no time limit
         message = begun.result if begun.is_over else await self._in_time(begun)
         if message is None:
-            return await self._refuse(too_slow(self._seconds))
+            is_late = self._deadline is not None and anyio.current_time() >= self._deadline
+            return await self._refuse(too_slow(self._seconds) if is_late else too_many_bodies())
         self._left -= len(message.get("body", b""))
         if self._left < 0:
             return await self._refuse(too_large(self._limit))
@@ -93,10 +159,15 @@ class LimitedBody:
         return message
 
     async def _in_time(self, message: Awaitable[Message]) -> Message | None:
-        """The next part of the body; None when the time for the whole body is over. The time starts with the first wait."""
+        """The next part of the body; None when the time for the whole body is over, or another takes its place.
+
+        The time starts with the first wait.
+        """
+        if self._deadline == math.inf:
+            return await message  # the body has arrived: this tells when the caller leaves
         if self._deadline is None:
             self._deadline = anyio.current_time() + self._seconds
-        with anyio.CancelScope(deadline=self._deadline):
+        with anyio.CancelScope(deadline=self._deadline) as wait, self._waiting.joined(caller_of(self._client), wait):
             return await message
         return None
 

@@ -33,9 +33,7 @@ REFUSALS_ANSWERED = 64
 """How many connections beyond the limit get a response. More are closed without one: each needs a file until the response is read."""
 PIPELINED = 32
 LARGEST_READ = 256 * 1024  # what uvloop and asyncio hand over at once
-
-WITHOUT_BODY = (204, 304)
-REQUEST_ID = b"x-request-id"
+WITHOUT_BODY, REQUEST_ID = (204, 304), b"x-request-id"
 
 
 class ParserStop(Exception):
@@ -95,6 +93,7 @@ class TimedProtocol(HttpToolsProtocol):
         scope["raw_path"], path = url.path, url.path.decode("ascii")
         scope["path"] = unquote(path) if "%" in path else path
         scope["query_string"] = url.query or b""
+        self.headers = []  # further fields are trailers of the body, which must not pass for what a proxy checked or set
         was_busy, self.cycle = self._is_busy(), self._new_cycle(keep_alive=version != "1.0" and parser.should_keep_alive())
         if was_busy:
             self.flow.pause_reading()
@@ -105,13 +104,12 @@ class TimedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Called at the end of a response: start the next queued request, or wait for one."""
         self.server_state.total_requests += 1
-        if self.transport.is_closing():
-            return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._run(self.pipeline.pop()[0])
-        else:
-            self._wait(is_for_head=self._is_in_head())
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._run(self.pipeline.pop()[0])
+            else:
+                self._wait(is_for_head=self._is_in_head())
 
     def _new_cycle(self, *, keep_alive: bool) -> "ResponseCycle":
         return ResponseCycle(
@@ -170,7 +168,7 @@ class LimitedProtocol(TimedProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
         """Admit the connection. At a limit it replaces an idle one, or is refused if all others are busy."""
         super().connection_made(transport)
-        self._received, self._is_refused = 0, False
+        self._received, self._is_read, self._is_refused = 0, False, False
         self._problem = Problem(400, "invalid_http", "The request is not HTTP/1.1.")
         if not self.limits.admit(self):
             if len(self.connections) - len(self.limits) > REFUSALS_ANSWERED:
@@ -189,14 +187,19 @@ class LimitedProtocol(TimedProtocol):
         """Parse what has arrived, and wait for the rest of a head that is not complete."""
         if self._is_refused:
             return
-        self._received += len(data)
+        self._received, self._is_read = self._received + len(data), False
         self._feed(data)
-        if not self._is_in_head():
+        if self._is_read and not self._is_in_head():
             self._received = 0
         elif self._received > self.head_bytes + LARGEST_READ and not self._is_refused:
-            self._refuse(self._head_too_large())
+            self._refuse(self._head_too_large())  # trailers are without end, too
         if not (self._is_refused or self._awaits_head or self._is_busy()):
             self._wait(is_for_head=True)  # also when it was the rest of a refused body
+
+    def on_body(self, body: bytes) -> None:
+        """Note that what arrives is a body."""
+        self._is_read = True
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         """Measure the head exactly if the bytes received since it began may exceed the limit; limit the queue."""
@@ -204,6 +207,7 @@ class LimitedProtocol(TimedProtocol):
             self._problem = self._head_too_large()
             raise ParserStop
         super().on_headers_complete()
+        self._is_read = True
         if len(self.pipeline) > PIPELINED:
             raise ParserStop
 

@@ -1,6 +1,7 @@
 """Bodies: too large, too slow, and not as announced."""
 
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
 
 import anyio
 import httpx
@@ -9,6 +10,7 @@ from patience import patience
 from starlette.types import Receive, Scope, Send
 
 from campus.http.edge import Edge
+from campus.http.limits import WAITING_PER_ADDRESS
 
 pytestmark = pytest.mark.anyio
 
@@ -148,6 +150,53 @@ async def test_a_body_that_does_not_arrive_in_time_is_408_and_ends_the_connectio
     assert answer.count(b"HTTP/1.1") == 1
 
 
+async def test_bodies_that_do_not_come_take_no_call_from_others_and_the_longest_wait_makes_room(serving) -> None:
+    async with serving(length, calls=6) as served, AsyncExitStack() as stack:
+        waiting = []
+        for number in range(8):  # 127.0.0.1 is a trusted proxy: each caller behind it is an address of its own
+            waiting.append(await stack.enter_async_context(served.connected()))
+            await waiting[-1].send(sized(10, b"abc", f"X-Forwarded-For: 192.0.2.{number % 4}"))
+            assert (await served.ask(sized(3, b"abc", "X-Forwarded-For: 198.51.100.1"))).body == b"3", number
+        for number, connection in enumerate(waiting[:5]):
+            refused = await connection.rest()
+            assert refused.startswith(b"HTTP/1.1 503 "), number
+            assert b'"code":"overloaded"' in refused
+        for connection in waiting[5:]:
+            await connection.send(b"defghij")
+            assert (await connection.answer()).body == b"10"
+
+
+async def test_one_address_may_wait_for_a_limited_number_of_bodies(serving) -> None:
+    async with serving(length) as served, AsyncExitStack() as stack:
+        waiting = []
+        for _ in range(WAITING_PER_ADDRESS + 1):
+            waiting.append(await stack.enter_async_context(served.connected()))
+            await waiting[-1].send(sized(10, b"abc"))
+            assert (await served.get()).body == b"0"
+        assert (await waiting[0].rest()).startswith(b"HTTP/1.1 503 ")
+        for connection in waiting[1:]:
+            await connection.send(b"defghij")
+            assert (await connection.answer()).body == b"10"
+
+
+async def test_a_call_whose_body_has_arrived_waits_for_none(serving) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        running.append(scope)
+        await receive()  # as apps do to learn that their caller leaves
+
+    running: list[Scope] = []
+    async with serving(app, calls=4) as served, AsyncExitStack() as stack:
+        connections = [await stack.enter_async_context(served.connected()) for _ in range(3)]
+        for number, connection in enumerate(connections):
+            await connection.send(sized(3, b"abc"))
+            with anyio.fail_after(patience(10)):
+                while len(running) <= number:  # noqa: ASYNC110  # as many callers as wait for their answers
+                    await anyio.sleep(0.01)
+        with pytest.raises(TimeoutError), anyio.fail_after(0.1):
+            await connections[0].rest()
+
+
 async def test_the_time_for_a_body_does_not_run_after_it_has_arrived(serving) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
@@ -182,6 +231,26 @@ async def test_a_content_length_that_lies_is_refused(serving, announced: str) ->
         answer = await served.ask(sized(announced, b"abcde"))
     assert answer.status in (400, 413)
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_the_trailers_of_a_body_are_no_headers_and_end(serving) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await respond(send, repr([scope["client"][0], dict(scope["headers"])]).encode())
+
+    body = chunked(b"abc").replace(b"Host", b"X-Forwarded-For: 192.0.2.1\r\nHost")
+    async with serving(app) as served, served.connected() as connection:
+        await connection.send(body + b"0\r\nX-Forwarded-For: 192.0.2.2\r\nAuthorization: Bearer x\r\nHost: evil.example\r\n\r\n")
+        answer = await connection.answer()  # a proxy may pass trailers on, and sets the header itself
+        assert (answer.status, b"192.0.2.1" in answer.body) == (200, True)
+        assert all(part not in answer.body for part in (b"192.0.2.2", b"Bearer", b"evil"))
+    async with serving(length) as served, served.connected() as connection:
+        await connection.send(body + b"0\r\n")
+        with suppress(anyio.BrokenResourceError):
+            for _ in range(40):
+                await connection.send(b"X-Endless: trailer\r\n" * 1_000)
+        answer = await connection.rest()
+    assert answer.startswith(b"HTTP/1.1 431 ")
 
 
 async def test_an_app_need_not_read_the_body(serving) -> None:
