@@ -12,7 +12,7 @@ from fastmcp import Client
 from pages.browsers import NARROW, WIDE, open_browser, open_page, sideways
 from pages.hostile import HOSTILE
 from patience import patience
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from serving import Served, serving
 
 CONFIG = """
@@ -166,7 +166,14 @@ def test_an_operator_finds_what_is_wrong_runs_the_refresh_and_issues_a_key(brows
         expect(refresh).to_contain_text("well", timeout=patience(30) * 1000)
         page.get_by_role("link", name="Keys").click()
         page.get_by_label("Note").fill(HOSTILE[0])
-        page.get_by_role("button", name="Issue it").click()
+        held: list[Route] = []
+        page.route(f"{served.admin}/keys", lambda route: held.append(route))
+        issue = "[...document.querySelectorAll('button')].find(one => one.textContent === 'Issue it')"
+        page.evaluate(f"{issue}.click(); setTimeout(() => {issue}.click(), 100)")  # the answer takes its time, and a second click comes
+        page.wait_for_timeout(300)
+        assert len(held) == 1, "one key is issued"
+        held[0].continue_()
+        page.unroute(f"{served.admin}/keys")
         key = page.locator("pre code").inner_text()
         assert httpx.get(f"{served.url}/v1/brief/today", headers={"Authorization": f"Bearer {key}"}).status_code == 200
         page.get_by_role("link", name="All keys").click()
@@ -177,6 +184,35 @@ def test_an_operator_finds_what_is_wrong_runs_the_refresh_and_issues_a_key(brows
             assert weight_of(page) < 100_000, path
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Sign in as the operator")
+
+
+def test_a_page_that_follows_what_happens_says_when_it_has_lost_the_connection_and_leads_to_the_sign_in(
+    browser: Browser, served: Served
+) -> None:
+    with open_page(browser) as page:
+        page.goto(f"{served.admin}/sign-in")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.route("**/events", lambda route: route.abort())
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("status")).to_contain_text("what is shown here may be old", timeout=patience(20) * 1000)
+        page.context.clear_cookies()  # as a restart ends all sessions
+        page.unroute("**/events")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Sign in as the operator", timeout=patience(20) * 1000)
+
+
+def test_a_call_whose_answer_was_lost_is_not_sent_again(browser: Browser, served: Served) -> None:
+    with open_page(browser) as page:
+        page.goto(f"{served.url}/tools/cve/brief_teaser")
+        sent: list[str] = []
+
+        def lose(route: Route) -> None:
+            sent.append(route.request.method)
+            route.abort()
+
+        page.route("**/tools/cve/brief_teaser", lose)
+        page.get_by_role("button", name="Call").click()
+        expect(page.locator("#answer")).to_contain_text("The call may have been made")
+        assert sent == ["POST"]
 
 
 def weight_of(page: Page) -> int:

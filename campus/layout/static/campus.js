@@ -50,39 +50,63 @@
   };
   const fetched = (url, options) => fetch(url, { headers: { Accept: "text/html" }, ...options });
 
+  const note = (text) => {
+    const made = document.createElement("p");
+    made.className = "note warn";
+    made.setAttribute("role", "status");
+    made.textContent = text;
+    return made;
+  };
+
+  // No form is sent twice: a double click would issue two keys, and a call whose answer was lost may have been made.
   const submit = async (event) => {
-    const form = event.target.closest("form[data-live]");
-    if (!form) return;
+    const form = event.target, button = event.submitter;
+    if (!form.dataset.live) {
+      if (Date.now() - Number(form.dataset.sentAt || 0) < 5000) event.preventDefault();
+      else form.dataset.sentAt = Date.now();
+      return;
+    }
     event.preventDefault();
-    const button = event.submitter;
+    const shown = document.getElementById(form.dataset.live);
     const body = new URLSearchParams(new FormData(form, button));
     if (button) button.disabled = true;
     try {
       const answer = await fetched(form.getAttribute("action"), { method: "POST", body });
-      if (!swap(await answer.text(), form.dataset.live)) form.submit();
-      else document.getElementById(form.dataset.live).scrollIntoView({ block: "nearest" });
+      const text = await answer.text();
+      if (swap(text, form.dataset.live)) document.getElementById(form.dataset.live).scrollIntoView({ block: "nearest" });
+      else if (!swap(text, "main")) shown.replaceChildren(note(`The answer cannot be shown: its status is ${answer.status}.`));
     } catch {
-      form.submit();
+      shown.replaceChildren(note("The answer did not arrive. The call may have been made: look before you send it again."));
     } finally {
       if (button) button.disabled = false;
     }
   };
 
-  const follow = (part) => {
-    const source = new EventSource(part.dataset.events);
-    let running = false, again = false;
+  // What is shown may be old once the stream has broken off. The browser opens the next one by itself, unless it was refused.
+  const follow = (id) => {
+    const source = new EventSource(document.getElementById(id).dataset.events);
+    const lost = note("There is no connection: what is shown here may be old.");
+    let running = false, again = false, later = 0, loss = 0;
     const update = async () => {
+      clearTimeout(later);
       if (running) { again = true; return; }
       running = true;
       try {
         const answer = await fetched(location.href);
         if (answer.status >= 500) throw new Error("not available");
         if (!answer.ok || answer.redirected) { source.close(); location.reload(); return; }
-        swap(await answer.text(), part.id);
-      } catch { setTimeout(update, 5000); }
+        swap(await answer.text(), id);
+      } catch { later = setTimeout(update, 5000); }
       running = false;
       if (again) { again = false; update(); }
     };
+    source.addEventListener("open", () => { clearTimeout(loss); loss = 0; lost.remove(); });
+    source.addEventListener("error", () => {
+      loss ||= setTimeout(() => document.getElementById(id)?.before(lost), 6000);
+      if (source.readyState !== EventSource.CLOSED) return;
+      update(); // such as 401 after a restart: the page leads to where one signs in
+      setTimeout(() => { clearTimeout(loss); clearTimeout(later); lost.remove(); follow(id); }, 30000);
+    });
     source.addEventListener("changed", update);
     source.addEventListener("ended", () => { source.close(); location.reload(); });
   };
@@ -96,6 +120,6 @@
   addEventListener("DOMContentLoaded", () => {
     label();
     reveal(document);
-    for (const part of document.querySelectorAll("[data-events][id]")) follow(part);
+    for (const part of document.querySelectorAll("[data-events][id]")) follow(part.id);
   });
 })();
