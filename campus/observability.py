@@ -41,9 +41,10 @@ class OneLine(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line, with the event's data as name=value."""
+        """The line, with the event's data as name=value. A text from outside can neither begin another line nor colour a terminal."""
         data = " ".join(f"{name}={value}" for name, value in vars(record).items() if name not in STANDARD)
-        return f"{super().formatMessage(record)} {data}".rstrip()
+        line = f"{super().formatMessage(record)} {data}".rstrip()
+        return line if line.isprintable() else "".join(letter if letter.isprintable() else " " for letter in line)
 
     def format(self, record: logging.LogRecord) -> str:
         """The whole entry with its traceback, every URL in it cut after its host."""

@@ -1,5 +1,6 @@
 """The log of a served campus: what it contains and what it leaves out."""
 
+import logging
 import re
 import socket
 from pathlib import Path
@@ -11,6 +12,8 @@ from fastmcp import Client
 from fastmcp.exceptions import ToolError
 from patience import patience
 from serving import Served, asked, serving
+
+from campus.observability import OneLine
 
 BROKEN = """
 from fastmcp import FastMCP
@@ -38,6 +41,13 @@ HALF = (
     b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b'Accept: application/json, text/event-stream\r\nContent-Length: 100\r\n\r\n{"jsonrpc"'
 )
+
+
+def test_a_text_of_another_machine_stays_in_its_line_of_the_log() -> None:
+    hostile = "refused\n2026-11-20T12:00:00Z ERROR campus: owned\x1b[2J\u2028\u202e"
+    record = logging.makeLogRecord({"name": "campus", "levelname": "INFO", "msg": "not sent: %s", "args": (hostile,), "reason": hostile})
+    line = OneLine().format(record)
+    assert (line.isprintable(), line.count("ERROR campus: owned")) == (True, 2)
 
 
 def test_a_fault_of_ours_is_logged_with_its_traceback_and_a_caller_who_hangs_up_is_not(tmp_path: Path) -> None:
