@@ -166,15 +166,21 @@ class Config(Table):
 
     @property
     def operator_password(self) -> str | None:
-        """CAMPUS_OPERATOR_PASSWORD, which opens the operator's pages; without it there are none. ConfigError if it is too short."""
-        password = self.secrets.get(OPERATOR_PASSWORD)
-        if password is None or not password.get_secret_value():
+        """CAMPUS_OPERATOR_PASSWORD, which opens the operator's pages; without it there are none. ConfigError if it cannot be used."""
+        secret = self.secrets.get(OPERATOR_PASSWORD)
+        if secret is None or not (password := secret.get_secret_value()):
             return None
-        if (length := len(password.get_secret_value())) < SHORTEST_PASSWORD:
+        if len(password) < SHORTEST_PASSWORD:
             raise ConfigError(
-                f"{OPERATOR_PASSWORD} has {length} characters; use {SHORTEST_PASSWORD} or more, such as those of openssl rand -base64 18"
+                f"{OPERATOR_PASSWORD} has {len(password)} characters;"
+                f" use {SHORTEST_PASSWORD} or more, such as those of openssl rand -base64 18"
             )
-        return password.get_secret_value()
+        if not password.isprintable() or password != password.strip():
+            raise ConfigError(
+                f"{OPERATOR_PASSWORD} has a blank or a line end at its edge, or characters that nobody can type into a form;"
+                " take them out of the environment"
+            )
+        return password
 
     @property
     def facilitator_token(self) -> str | None:

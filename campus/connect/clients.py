@@ -162,7 +162,8 @@ class ClientDocuments:
             except TimeoutError:
                 raise ClientRefused("too many documents of clients are being fetched; try again in a minute") from None
             try:
-                self._keep(url, await self._fetched(url))
+                if not self.is_known(url):  # it was fetched while this waited
+                    self._keep(url, await self._fetched(url))
             finally:
                 self._fetches.release()
         found = self._known[url]

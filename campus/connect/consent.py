@@ -90,8 +90,8 @@ class ConsentPages:
         asked = await self._provider.opened(request.query_params.get("request", ""))
         if form.get("answer") != "allow":
             return self._return(asked, error="access_denied", error_description="The holder of the key said no.")
-        self._sign_ins.check(request)
         found = await self._keys.find(form.get("key", "").strip())
+        self._sign_ins.check_key(request, found)
         if found.state != "valid" or found.key is None:
             return self._consent_page(request, asked, WHY_NOT[found.state], status=403)
         building = self._provider.buildings[asked.building]

@@ -18,7 +18,7 @@ from campus.errors import KeyRefused
 from campus.keys.access_tokens import AccessTokens, lasts, opens
 from campus.keys.repository import refuse_ended
 from campus.keys.tables import ClientTokenRow, ConnectedClientRow, KeyRow, SecretRow
-from campus.keys.tokens import Kind, digest_of, is_client_token, new_client_token
+from campus.keys.tokens import ACCESS, Kind, digest_of, is_client_token, new_client_token
 from campus.secrets import Entropy, random_id
 from campus.storage import Storage
 
@@ -160,9 +160,14 @@ class ConnectedClients:
         """End the client that an access or refresh token was issued to, if it has this client id."""
         if not is_client_token(token):
             return
+        kind: Kind = "access" if token.startswith(ACCESS) else "refresh"
+        async with self._readings, self._storage.read() as session:  # no writer waits for who sends tokens that he made up
+            found = await _with_client(session, token, kind)
+        if found is None or found[1].client_id != client_id:
+            return
         async with self._storage.write() as session:
-            found = await _with_client(session, token, "access") or await _with_client(session, token, "refresh")
-            ended = await self._end(session, found[1]) if found and found[1].client_id == client_id else []
+            client = await session.get(ConnectedClientRow, found[1].id)
+            ended = await self._end(session, client) if client else []
         self.tokens.forget(ended)
 
     async def of_lineage(self, lineage: str) -> Sequence[ConnectedClient]:

@@ -61,9 +61,13 @@ class Sessions:
         return Credential("expired" if key.has_ended(now) else "valid", key)
 
     async def close(self, session_id: str) -> None:
-        """End a session; does nothing if it has already ended."""
+        """End a session; does nothing if there is none, and then waits for no writer: anyone may send any id."""
+        digest = _digest_of(session_id)
+        async with self._storage.read() as session:
+            if await session.get(SessionRow, digest) is None:
+                return
         async with self._storage.write() as session:
-            await session.exec(delete(SessionRow).where(col(SessionRow.digest) == _digest_of(session_id)))
+            await session.exec(delete(SessionRow).where(col(SessionRow.digest) == digest))
 
 
 def _digest_of(session_id: str) -> bytes:

@@ -1,7 +1,7 @@
 """Tokens against cross-site request forgery: each HTML form carries one, and a form without the visitor's token is refused.
 
-The token is derived from a random secret in a cookie that no other site can read or set: the session's after sign-in, before that one
-that only forms use. It is not stored on the server.
+The token is derived from a random secret in a cookie that no other site can read: the session's after sign-in, before that one that
+only forms use. It is not stored on the server.
 """
 
 import hmac
@@ -57,10 +57,13 @@ class Cookies:
         """Delete one of the two."""
         response.delete_cookie(name, path="/", secure=self.secure, httponly=True, samesite="lax")
 
-    def secrets_of(self, request: Request) -> list[str]:
-        """The secrets that a request's tokens may be derived from, the session's first."""
+    def secret_of(self, request: Request) -> str | None:
+        """The secret that the tokens of a request are derived from: the session's if there is one.
+
+        Then no other counts: without https a page at another port of the host can set the cookie of forms, and so knows its token.
+        """
         found = (request.cookies.get(name, "") for name in (self.session, self.form))
-        return [value for value in found if SECRET_LENGTH <= len(value) <= 2 * SECRET_LENGTH]
+        return next((value for value in found if SECRET_LENGTH <= len(value) <= 2 * SECRET_LENGTH), None)
 
 
 def new_secret() -> str:
@@ -90,7 +93,8 @@ async def checked_form(request: Request, cookies: Cookies) -> Mapping[str, str]:
         raise Problem(422, "invalid_request", "The form contains the character NUL; leave it out.")
     request._form = FormData(fields)  # for pages that await request.form(), which would decode it again
     sent = fields.pop(FIELD, "")
-    if not any(hmac.compare_digest(token_of(secret).encode(), sent.encode()) for secret in cookies.secrets_of(request)):
+    secret = cookies.secret_of(request)
+    if secret is None or not hmac.compare_digest(token_of(secret).encode(), sent.encode()):
         raise form_expired()
     return fields
 

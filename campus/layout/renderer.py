@@ -64,8 +64,7 @@ class Rendering:
     def form_token(self) -> str:
         """The token for a form of this page."""
         if self.secret is None:
-            known = self.cookies.secrets_of(self.request) if self.request else []
-            self.secret = known[0] if known else new_secret()
+            self.secret = (self.cookies.secret_of(self.request) if self.request else None) or new_secret()
         return token_of(self.secret)
 
 
@@ -152,7 +151,7 @@ class Pages:
     def __init__(self, layout: Layout, environment: Environment) -> None:
         self.layout = layout
         self._environment = environment
-        self._stored: OrderedDict[StoredKey, tuple[Mapping[str, Any], Any]] = OrderedDict()
+        self._stored: OrderedDict[StoredKey, tuple[Mapping[str, Any], Any, Sequence[Link]]] = OrderedDict()
 
     def page(
         self,
@@ -180,7 +179,7 @@ class Pages:
         if self.layout.links:
             all_headers["link"] = self.layout.links
         response = Response(body, status, headers=all_headers, media_type=SENT_AS[form])
-        if rendering.secret is not None and rendering.secret not in cookies.secrets_of(request):
+        if rendering.secret is not None and rendering.secret != cookies.secret_of(request):
             cookies.put(response, cookies.form, rendering.secret)
         return response if is_private or status != 200 else _unless_known(response, request)
 
@@ -217,16 +216,16 @@ class Pages:
             _current.reset(reset)
 
     def _find(self, key: StoredKey, variables: Mapping[str, Any]) -> Any:
-        """What was rendered from the very same objects the last time."""
-        variables_then, made = self._stored.get(key, ({}, None))
-        if made is None or variables_then.keys() != variables.keys():
+        """What was rendered from the very same objects the last time, with the same navigation."""
+        variables_then, made, navigation = self._stored.get(key, ({}, None, ()))
+        if made is None or variables_then.keys() != variables.keys() or navigation is not self.layout.navigation:
             return None
         return made if all(_is_same(variables_then[name], value) for name, value in variables.items()) else None
 
     def _store(self, key: StoredKey, variables: Mapping[str, Any], made: object, rendering: Rendering) -> None:
         """Keep it, unless it holds a visitor's token or was made of objects that can change."""
         if rendering.secret is None and all(_is_settled(value) for value in variables.values()):
-            self._stored[key] = variables, made
+            self._stored[key] = variables, made, self.layout.navigation
             self._stored.move_to_end(key)
             if len(self._stored) > STORED_PAGES:
                 self._stored.popitem(last=False)

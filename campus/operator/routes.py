@@ -33,6 +33,8 @@ NAVIGATION = (
 LOOK_SECONDS = 2.0
 JOBS_SECONDS, OVERVIEW_SECONDS = 1.8, 5.0
 """How old what a stream looks at may be: of 100,000 keys, monitors and targets the overview takes 0.4 s of the databases' threads."""
+ATTEMPTS_IN_ALL = 60
+"""A minute. Whoever is on this machine, or a proxy that is trusted, may claim any address: many addresses guess no faster than six."""
 
 
 def operators_pages(campus: Campus, password: str) -> tuple[Layout, RouteTable]:
@@ -40,7 +42,7 @@ def operators_pages(campus: Campus, password: str) -> tuple[Layout, RouteTable]:
     config, now = campus.plan.config, campus.core.now
     layout = Layout(config.server.name, f"http://{config.server.admin or 'localhost'}", navigation=NAVIGATION, operator=True)
     templates = layout.pages_of([TEMPLATES])
-    limit = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), now)
+    limit = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), now, in_all=TokenBuckets(ATTEMPTS_IN_ALL))
     sign_in = SignIn(templates, OperatorSessions(password, now=now), limit=limit)
     overview, pages, payments = OverviewPage(campus, templates), OperatorPages(campus, templates), PaymentPages(campus, templates)
     behind = sign_in.guarded

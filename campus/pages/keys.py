@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from campus.addresses import network_of
 from campus.alerts import TokenBuckets
-from campus.caller import Key
+from campus.caller import Credential, Key
 from campus.directory import Directory
 from campus.keys.connected_clients import ConnectedClients
 from campus.keys.sessions import Sessions
@@ -24,6 +24,7 @@ from twins import Problem
 
 PATH = "/keys"
 ATTEMPTS_PER_MINUTE = 10
+"""Of one address, or with one key."""
 WHY_NOT = {
     "unknown": "This key is unknown; check that it was copied completely.",
     "expired": "This key has expired.",
@@ -33,17 +34,33 @@ WHY_NOT = {
 
 @dataclass(frozen=True)
 class SignInLimit:
-    """How often an address may try keys on pages: an IPv6 address counts with its /64."""
+    """How often an address may try to sign in, an IPv6 address with its /64; and `in_all`, if set, all addresses together."""
 
     attempts: TokenBuckets
     now: Callable[[], datetime]
+    in_all: TokenBuckets | None = None
 
     def check(self, request: Request) -> None:
-        """Count an attempt. Problem 429 if there were too many."""
-        address, now = network_of(request.client.host if request.client else ""), self.now()
-        if not self.attempts.take(address, now):
-            seconds = max(1, round((self.attempts.next_at(address, now) - now).total_seconds()))
-            detail = f"Too many attempts to sign in came from your address; try again in {seconds} s."
+        """Count an attempt of the request's address. Problem 429 if there were too many."""
+        self._count(self.attempts, network_of(request.client.host if request.client else ""), "came from your address")
+        if self.in_all is not None:
+            self._count(self.in_all, "", "were made")
+
+    def check_key(self, request: Request, found: Credential) -> None:
+        """Count an attempt with a key: with a valid one for that key, so that nobody is shut out by who tries others at the same address.
+
+        Problem 429 if there were too many.
+        """
+        if found.state == "valid" and found.key is not None:
+            self._count(self.attempts, found.key.lineage, "were made with this key")
+        else:
+            self.check(request)
+
+    def _count(self, attempts: TokenBuckets, name: str, which: str) -> None:
+        now = self.now()
+        if not attempts.take(name, now):
+            seconds = max(1, round((attempts.next_at(name, now) - now).total_seconds()))
+            detail = f"Too many attempts to sign in {which}; try again in {seconds} s."
             raise Problem(429, "too_many_sign_ins", detail, headers={"Retry-After": str(seconds)})
 
 
@@ -69,10 +86,9 @@ class KeyPages:
 
     async def sign_in(self, request: Request) -> Response:
         """Open a session for the key in the form. The session's id is new, whatever cookie was sent: nobody can choose it beforehand."""
-        form = await checked_form(request, self.pages.layout.cookies)
-        self.limit.check(request)
-        now = self.now()
+        form, now = await checked_form(request, self.pages.layout.cookies), self.now()
         next_path, found = local_path(form.get("next", "")), await self.visitors.keys.find(form.get("key", "").strip())
+        self.limit.check_key(request, found)
         if found.state != "valid" or found.key is None:
             return self._sign_in_page(request, WHY_NOT[found.state], next_path=next_path, status=403)
         cookies = self.pages.layout.cookies

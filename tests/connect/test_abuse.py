@@ -1,13 +1,17 @@
 """What the way in refuses: bad redirect URIs, requests and codes, forms of other sites, replays and floods. Nothing leaks."""
 
 import asyncio
+import secrets
 from datetime import timedelta
 
+import anyio
 import pytest
 from connect.chat_app import CALLBACK, CHALLENGE, HTML, ORIGIN, VERIFIER, ChatApp, answer_of
+from patience import patience
 from sqlmodel import select
 
 from campus.keys.tables import ClientTokenRow, ConnectedClientRow
+from campus.keys.tokens import new_client_token
 from campus.testing import Clock, TestCampus
 
 pytestmark = pytest.mark.anyio
@@ -172,10 +176,20 @@ async def test_keys_are_tried_ten_times_a_minute_per_address(campus: TestCampus,
     page = await app.page()
     statuses = [(await app.send(page, "campus_live_wrong")).status_code for _ in range(10)]
     assert statuses == [403] * 10
-    limited = await app.send(page, token)
+    limited = await app.send(page, "campus_live_wrong")
     assert (limited.status_code, limited.headers["retry-after"]) == (429, "6")
+    assert (await app.send(page, token)).status_code == 303  # nobody is shut out by who tries keys at the same address
     clock.move(timedelta(seconds=6))
-    assert (await app.send(page, token)).status_code == 303
+    assert (await app.send(page, "campus_live_wrong")).status_code == 403
+
+
+async def test_revoking_a_token_that_was_made_up_waits_for_no_writer(campus: TestCampus, app: ChatApp) -> None:
+    await app.register()
+    async with campus.service.core.storage.write():
+        with anyio.fail_after(patience(20)):
+            for kind in ("access", "refresh"):
+                form = {"token": new_client_token(kind, secrets.token_bytes), "client_id": app.client_id}
+                assert (await app.http.post(f"{app.issuer}/revoke", data=form)).status_code == 200
 
 
 async def test_a_code_is_bound_to_its_client_its_verifier_its_redirect_uri_and_its_resource_for_a_minute(

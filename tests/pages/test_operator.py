@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 PASSWORD = "harbour-master-7"
 SECRETS = {"CAMPUS_OPERATOR_PASSWORD": PASSWORD, "CAMPUS_HARBOUR_PILOT": "environment-secret-value"}
 HTML = {"Accept": "text/html"}
-SESSION = "campus_operator_session"
+SESSION, FORM = "campus_operator_session", "campus_operator_form"
 PAYMENTS = {
     "network": "eip155:84532",
     "pay_to": "0x1111111111111111111111111111111111111111",
@@ -117,11 +117,19 @@ async def test_without_the_password_in_the_environment_there_are_no_such_pages()
         assert (await campus.http.get("/sign-in", headers=HTML)).status_code == 404
 
 
-def test_a_password_that_is_too_short_is_refused_before_anything_is_opened(tmp_path: Any) -> None:
+@pytest.mark.parametrize(
+    ("password", "said"),
+    [
+        ("hello", "has 5 characters; use 12 or more"),
+        (f"{PASSWORD}\r", "has a blank or a line end"),
+        (f"{PASSWORD}\udcff", "characters that nobody can type"),
+    ],
+)
+def test_a_password_that_nobody_could_use_is_refused_before_anything_is_opened(tmp_path: Any, password: str, said: str) -> None:
     path = tmp_path / "campus.toml"
     path.write_text("[buildings.gateway]\n")
-    with pytest.raises(ConfigError, match="CAMPUS_OPERATOR_PASSWORD has 5 characters; use 12 or more"):
-        read_config(path, {"CAMPUS_OPERATOR_PASSWORD": "hello"})
+    with pytest.raises(ConfigError, match=f"CAMPUS_OPERATOR_PASSWORD .*{said}"):
+        read_config(path, {"CAMPUS_OPERATOR_PASSWORD": password})
 
 
 async def test_nobody_sees_or_does_anything_before_signing_in(campus: TestCampus, admin: httpx.AsyncClient) -> None:
@@ -227,6 +235,18 @@ async def test_guesses_are_limited_by_address_and_nothing_repeats_them(
     assert caplog.text.count("operator's password refused") == 10
 
 
+async def test_guesses_are_limited_in_all_for_whoever_may_claim_any_address(admin: httpx.AsyncClient, clock: Clock) -> None:
+    token = token_in(await admin.get("/sign-in"))
+    statuses = []
+    for number in range(61):  # from this machine, whose proxies are trusted by default
+        claimed = {"X-Forwarded-For": f"192.0.2.{number}"}
+        answer = await admin.post("/sign-in", data={"form_token": token, "password": "a-wrong-guess-1"}, headers=claimed)
+        statuses.append(answer.status_code)
+    assert statuses == [403] * 60 + [429]
+    clock.move(timedelta(minutes=1))
+    assert (await sign_in(admin)).status_code == 303
+
+
 async def test_over_https_the_cookie_is_bound_to_the_host_and_never_sent_in_the_open(admin: httpx.AsyncClient) -> None:
     token = token_in(await admin.get("https://localhost/sign-in"))
     answer = await admin.post("https://localhost/sign-in", data={"form_token": token, "password": PASSWORD})
@@ -242,6 +262,7 @@ async def test_a_form_does_nothing_without_the_token_of_the_operators_own_page(c
     token = token_in(await admin.get("/keys"))
     async with campus.admin() as stranger:
         others = token_in(await stranger.get("/sign-in", headers=HTML))
+        admin.cookies.set(FORM, stranger.cookies[FORM])  # as a page at another port of the host could
     forms = ("/keys", "/keys/key_x/revoke", "/jobs/harbour.sweep/run", "/payments/accept", "/payments/reconcile", "/check", "/sign-out")
     for path in forms:
         for given, headers in (({}, {}), ({"form_token": others}, {}), ({"form_token": token}, {"Sec-Fetch-Site": "same-site"})):

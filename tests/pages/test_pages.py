@@ -10,11 +10,14 @@ import httpx
 import pytest
 from pages.harbour import make_harbour
 from pages.hostile import ALL_AT_ONCE, harm_in
+from pydantic import BaseModel
+from starlette.requests import Request
 
 from buildings.gateway import building as gateway
 from campus.building import Page
 from campus.layout.forms import read_form
 from campus.layout.markdown import markdown_of
+from campus.layout.renderer import Layout, Link
 from campus.testing import TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
@@ -223,6 +226,18 @@ async def test_a_page_knows_its_visitor_by_the_key_of_the_building_and_of_no_oth
         paid = await campus.http.get("/paid", headers=headers)
         assert (paid.status_code == 200) == (known is not None)
         assert ("paid-for-and-delivered" in paid.text) == (known is not None)
+
+
+def test_a_page_that_is_kept_is_rendered_anew_when_a_building_joins_the_navigation() -> None:
+    class Explained(BaseModel, frozen=True):
+        code: str = "x"
+        explanation: str = "y"
+
+    layout, explained = Layout("campus", "http://campus.test", navigation=[Link("/a", "Early")]), Explained()
+    request = Request({"type": "http", "method": "GET", "path": "/errors/x", "query_string": b"", "headers": [(b"accept", b"text/html")]})
+    early = layout.own.page("explanation.html", request, explained=explained).body
+    layout.navigation = [Link("/a", "Early"), Link("/b", "Late")]
+    assert (b"Late" in early, b"Late" in layout.own.page("explanation.html", request, explained=explained).body) == (False, True)
 
 
 async def test_a_static_file_may_be_kept_for_ever_because_its_address_changes_with_it(campus: TestCampus) -> None:

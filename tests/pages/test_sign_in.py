@@ -7,9 +7,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 from pages.harbour import make_harbour
+from patience import patience
 from sqlmodel import select
 
 from campus import Key, Site
@@ -154,9 +156,21 @@ async def test_a_wrong_key_is_refused_without_being_repeated_and_attempts_are_li
         assert (answer.status_code, "This key is unknown" in answer.text) == (403, True)
         assert wrong not in answer.text
         assert SESSION not in campus.http.cookies
-    limited = await sent(campus, "/keys", key=await campus.key("harbour"))
+    limited = await sent(campus, "/keys", key=wrong)
     assert (limited.status_code, int(limited.headers["retry-after"]) > 0) == (429, True)
     assert wrong not in caplog.text
+    key = await campus.key("harbour")
+    for _ in range(10):  # who tries keys shuts nobody else out at the same address
+        campus.http.cookies.clear()
+        assert (await sent(campus, "/keys", key=key)).status_code == 303
+    campus.http.cookies.clear()
+    assert (await sent(campus, "/keys", key=key)).status_code == 429
+
+
+async def test_signing_out_of_no_session_waits_for_no_writer(campus: TestCampus) -> None:
+    async with campus.service.core.storage.write():
+        with anyio.fail_after(patience(20)):
+            assert (await sent(campus, "/keys/sign-out", page="/keys")).status_code == 303
 
 
 @pytest.mark.parametrize(
