@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import json
 import os
 import pwd
 import shutil
@@ -23,6 +24,7 @@ import asyncpg
 import hypothesis
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from jsonschema import Draft202012Validator
 from patience import patience
 from sqlalchemy import Connection, event, text
 from tracing import import_packages, is_traced, untraced
@@ -139,6 +141,23 @@ def migrated_schemas() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(alembic_runner, "upgrade", repeated)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def checked_schemas() -> Iterator[None]:
+    """A JSON Schema is held against the metaschema once: each MCP client does so for each tool that it calls, and many are made."""
+    sound: set[tuple[type, str]] = set()
+    check = Draft202012Validator.check_schema.__func__
+
+    def checked(cls: type, schema: Any, **options: Any) -> None:
+        asked = cls, json.dumps([schema, options], sort_keys=True, default=repr)
+        if asked not in sound:
+            check(cls, schema, **options)
+            sound.add(asked)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Draft202012Validator, "check_schema", classmethod(checked))
         yield
 
 
