@@ -146,15 +146,16 @@ def _refuse_body(headers: Headers) -> None:
 
 async def _read_body(scope: Scope, receive: Receive, *, limit: int, lenient: Sequence[str], text: str | None) -> dict[str, Any]:
     """The arguments in a body; the argument `text`, if there is one, is a whole body that is not application/json."""
-    headers = Headers(scope=scope)
-    if headers.get("content-encoding", "identity") != "identity":
+    headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # the first of each name counts
+    if headers.get(b"content-encoding", b"identity") != b"identity":
         raise Problem(415, "unsupported_media_type", "a compressed body is not accepted; send it without Content-Encoding")
-    data = await _receive_all(receive, announced=headers.get("content-length", ""), limit=limit)
+    data = await _receive_all(receive, announced=headers.get(b"content-length", b"").decode("latin-1"), limit=limit)
     if not data:
         return {}
-    if text is not None and not headers.get("content-type", "").lower().startswith("application/json"):
+    content_type = headers.get(b"content-type", b"").decode("latin-1")
+    if text is not None and not content_type.lower().startswith("application/json"):
         return {text: _text(data)}
-    if not _is_json(headers.get("content-type", "")):
+    if content_type != "application/json" and not _is_json(content_type):
         raise Problem(415, "unsupported_media_type", "the body must be JSON in UTF-8, sent with Content-Type: application/json")
     body = read_json(data, lenient=lenient)
     if not isinstance(body, dict):

@@ -199,7 +199,7 @@ class Batch(Generic[T, R]):
         self._apply = apply
         self._database = database
         self._groups: deque[Group[T, R]] = deque([Group()])
-        self._wake = anyio.Event()
+        self._wake = asyncio.Event()  # one for all groups: anyio's cannot be cleared, and a new one for each costs as much as an item
         self._closed = False
         self._tasks: TaskGroup = anyio.create_task_group()
 
@@ -258,7 +258,7 @@ class Batch(Generic[T, R]):
         if not self._groups:
             self._groups.append(Group())
             if not self._closed:
-                self._wake = anyio.Event()
+                self._wake.clear()
         return group
 
     async def _write(self, group: Group[T, R]) -> None:

@@ -77,16 +77,15 @@ class TransactionThread:
         self._thread: Thread | None = None
         self._connection: Connection | None = None
 
-    async def run(self, work: Callable[[Connection], R]) -> R:  # type: ignore[return]  # the scope swallows nothing: it is not cancelled
-        """Run work in one transaction; a cancellation waits for its end."""
+    async def run(self, work: Callable[[Connection], R]) -> R:
+        """Run work in one transaction. Its caller shields it from cancellation, which would not stop the thread."""
         if self._thread is None:
             self._thread = Thread(target=self._run_all, name="transactions", daemon=True)
             self._thread.start()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         self._queue.put(partial(self._run_one, work, loop, future))
-        with anyio.CancelScope(shield=True):
-            return await future
+        return await future
 
     def close(self) -> None:
         """End the thread after what was handed to it, and close the connection. Blocks."""
