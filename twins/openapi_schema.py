@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -178,6 +179,12 @@ class Definitions:
         self.own: Mapping[str, Any] = root.get("$defs", {})
         self._converted: dict[str, Schema] = {}
         self._named: dict[str, frozenset[str]] = {}
+        self._sources: dict[str, dict[str, Schema]] = {}
+
+    @cached_property
+    def whole(self) -> Schema:
+        """The schema itself, converted and without its title."""
+        return _untitled(to_3_0(self.root))
 
     def converted(self, name: str) -> Schema:
         if name not in self._converted:
@@ -197,7 +204,9 @@ class Definitions:
 
     def source(self, name: str) -> dict[str, Schema]:
         """A definition with everything it refers to, so that equal schemas of different documents are equal."""
-        return {each: self.converted(each) for each in {name, *self.reached(self.own[name])}}
+        if name not in self._sources:
+            self._sources[name] = {each: self.converted(each) for each in {name, *self.reached(self.own[name])}}
+        return self._sources[name]
 
     def _named_by(self, name: str) -> frozenset[str]:
         if name not in self._named:
@@ -205,13 +214,17 @@ class Definitions:
         return self._named[name]
 
 
+Conversions = dict[int, Definitions]
+"""What was converted already, by the identity of the schema, which its entry keeps. Documents of the same operations can share it."""
+
+
 class Components:
     """Collects schemas while a document is made; `schemas` is the content of components/schemas."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
+    def __init__(self, given: Mapping[str, Any], conversions: Conversions) -> None:
         self.schemas: dict[str, Any] = {PROBLEM: problem_schema(), **given}
         self._sources: dict[str, Any] = {}
-        self._definitions: dict[int, Definitions] = {}  # by the identity of the schema, which its entry keeps
+        self._definitions = conversions
 
     def inline(self, schema: Mapping[str, Any], operation: Operation) -> Schema:
         """An argument's schema in OpenAPI's dialect, to be written where it is used; the schemas that it refers to become components."""
@@ -222,7 +235,7 @@ class Components:
         """Add a whole schema as a component with this name or a longer one; returns the reference to it."""
         definitions = self._definitions_of(schema)
         names = self._names_for(schema, definitions, operation)
-        whole = _untitled(to_3_0(schema))
+        whole = definitions.whole
         # a recursive schema is one of its own definitions
         own = next((names[each] for each in names if definitions.converted(each) == whole), None)
         if own is None:
@@ -232,7 +245,9 @@ class Components:
         return {"$ref": f"#/components/schemas/{own}"}
 
     def _definitions_of(self, root: Mapping[str, Any]) -> Definitions:
-        return self._definitions.setdefault(id(root), Definitions(root))
+        if id(root) not in self._definitions:
+            self._definitions[id(root)] = Definitions(root)
+        return self._definitions[id(root)]
 
     def _names_for(self, schema: Mapping[str, Any], definitions: Definitions, operation: Operation) -> dict[str, str]:
         """The component names of all definitions that a schema refers to, directly or not; adds these components."""

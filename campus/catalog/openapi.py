@@ -68,6 +68,7 @@ def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricin
         "responses": _responses(offers, pricing),
         "extras": _extras(offers, pricing),
         "components": _components(pricing),
+        "conversions": {},
     }
 
     def document(operations: Operations, title: str, description: str) -> dict[str, Any]:

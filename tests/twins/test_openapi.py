@@ -191,6 +191,18 @@ async def test_a_schema_that_is_used_again_keeps_its_name() -> None:
     assert len(made["components"]["schemas"]) == len(alone["components"]["schemas"])
 
 
+async def test_documents_that_share_conversions_are_what_each_is_alone() -> None:
+    """Also where another document has to name the same schema otherwise."""
+    operations = list((await Twins.open(server())).operations)
+    conversions: dict[int, Any] = {}
+    taken = {"schemas": {"Entry": {"type": "string"}}}
+    for listed, components in ((operations, {}), (operations, taken), (operations[::-1], {})):
+        shared = openapi(listed, title="T", version="1", components=components, conversions=conversions)
+        assert shared == openapi(listed, title="T", version="1", components=components)
+        assert shared["components"]["schemas"]["Entry"] == taken["schemas"]["Entry"] or not components
+    assert conversions
+
+
 async def test_several_servers_are_distinguished_by_name() -> None:
     operations = (await Twins.open(server())).operations
     made = openapi({"one": operations[:1], "two": operations[1:]}, title="T", version="1")
