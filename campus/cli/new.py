@@ -17,6 +17,9 @@ from campus.errors import LoadError
 EXAMPLE = "example"
 """The name of the building in the folder of templates, in files and in their names; with a capital letter its title."""
 TEMPLATES = Path(__file__).with_name("new_building")
+AS_TEMPLATE = ".template"
+"""The end of the name of a file that tools would otherwise take for their configuration, in campus's own repository."""
+WRITTEN = (".py", ".html", ".toml", AS_TEMPLATE)
 LONGEST_NAME = 48
 
 app = App(name="new")
@@ -52,8 +55,8 @@ def _check_name(name: str) -> None:
 def _write(name: str, target: Path) -> None:
     title = name.replace("_", " ").capitalize()
     for source in sorted(TEMPLATES.rglob("*")):
-        if source.is_file() and source.suffix != ".pyc":
-            path = target / str(source.relative_to(TEMPLATES)).replace(EXAMPLE, name)
+        if source.is_file() and source.suffix in WRITTEN:
+            path = target / str(source.relative_to(TEMPLATES)).replace(EXAMPLE, name).removesuffix(AS_TEMPLATE)
             path.parent.mkdir(parents=True, exist_ok=True)
             text = source.read_text(encoding="utf-8").replace(EXAMPLE, name).replace(EXAMPLE.capitalize(), title)
             path.write_text(text, encoding="utf-8")

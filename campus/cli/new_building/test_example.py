@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 import pytest
-
 from campus.testing import Clock, open_campus
+
 from campus_example import building
 
 

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from campus import Building, Job, Page
+
 from campus_example.server import Options, board, draw, mcp
 from campus_example.tables import Tables
 

@@ -4,11 +4,11 @@ from datetime import datetime
 from secrets import randbelow
 from typing import Annotated
 
+from campus import CurrentSite, Problem, Request, Response, Settings, Site, access, free, route
 from fastmcp import FastMCP
 from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import col, select
 
-from campus import CurrentSite, Problem, Request, Response, Settings, Site, access, free, route
 from campus_example.tables import Draw
 
 READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}

@@ -2,9 +2,8 @@
 
 from datetime import datetime
 
-from sqlmodel import Field, SQLModel
-
 from campus import UtcDateTime, registry
+from sqlmodel import Field, SQLModel
 
 
 class Tables(SQLModel, registry=registry()):
