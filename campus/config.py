@@ -41,8 +41,17 @@ SHORTEST_PASSWORD = 12
 FACILITATOR_TOKEN = "CAMPUS_PAYMENTS_FACILITATOR_TOKEN"  # noqa: S105  # the variable's name, not a token
 Exposed = Literal["resources", "prompts", "routes"]
 Grant = Literal["keys"]
-LISTS = ("tuple_type", "frozen_set_type")
-"""Pydantic's error types for a value that should be a TOML array."""
+SERVER_FORMS = '"module:server", {command = "…"} or {url = "https://…/mcp"}'
+HOW_TO_WRITE = {
+    "write a list, in [ and ]": ("tuple_type", "frozen_set_type", "list_type", "set_type"),
+    "write a table": ("dict_type", "model_type", "model_attributes_type"),
+    "write a text, in quotes": ("string_type",),
+    "write a whole number": ("int_type", "int_parsing", "int_from_float"),
+    "write a number": ("float_type", "float_parsing"),
+    "write true or false": ("bool_type", "bool_parsing"),
+    "write a date, such as 2026-08-19": ("date_type", "date_parsing", "date_from_datetime_parsing", "date_from_datetime_inexact"),
+}
+"""What to do about a value of the wrong type, by pydantic's types of errors."""
 EVERY_HOST = ("0.0.0.0", "::")  # noqa: S104  # compared with, not listened on
 
 
@@ -120,14 +129,20 @@ class ToolTable(Table):
         read_access(self.model_dump(include={"price", "key", "free"}))
 
 
+def _is_server(value: Any) -> Any:
+    if value is not None and not isinstance(value, str | dict):
+        raise ValueError(f"write {SERVER_FORMS}")
+    return value
+
+
 class BuildingTable(BaseModel):
     """[buildings.NAME]: opens a building; keys beyond these are the building's own settings."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    path: str | None = Field(default=None, pattern=r"^/([a-z0-9_-]+)?$")
+    path: str | None = Field(default=None, pattern=r"^/([a-z0-9_-]+)?$", examples=["/tides"])
     scope: str | None = None
-    server: str | dict[str, Any] | None = None
+    server: Annotated[str | dict[str, Any] | None, BeforeValidator(_is_server)] = None
     expose: tuple[Exposed, ...] = ()
     grants: tuple[Grant, ...] = ()
     """Extra permissions of the building: `keys` lets it sell keys."""
@@ -237,18 +252,31 @@ def explain(error: ValidationError, model: type[BaseModel], *, under: tuple[str,
         return f"unknown key {loc[-1]!r}{f' in [{table}]' if table else ''}; there are: {', '.join(known_keys(model, loc[:-1]))}"
     if first["type"] == "missing":
         return f"{where} is missing"
-    if first["type"] in LISTS:
-        return f"{where}: write a list, in [ and ]"
+    if how := next((how for how, kinds in HOW_TO_WRITE.items() if first["type"] in kinds), None):
+        return f"{where}: {how}{f', [{where}]' if how == 'write a table' else ''}"
+    if first["type"] == "string_pattern_mismatch" and (example := example_at(model, loc)):
+        return f"{where}: write it as in {example!r}"  # what was written may hold a password
     message = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
     return f"{where}: {message[:1].lower()}{message[1:]}"
 
 
+def example_at(model: type[BaseModel], loc: tuple[str, ...]) -> object:
+    """The first of the examples that the field at `loc` below `model` declares; None if it declares none."""
+    field = model_at(model, loc[:-1]).model_fields.get(loc[-1]) if loc else None
+    return field.examples[0] if field and field.examples else None
+
+
 def known_keys(model: type[BaseModel], loc: tuple[str, ...]) -> list[str]:
     """The keys of the table at `loc` below `model`."""
+    return [name for name, field in model_at(model, loc).model_fields.items() if not field.exclude]
+
+
+def model_at(model: type[BaseModel], loc: tuple[str, ...]) -> type[BaseModel]:
+    """The model of the table at `loc` below `model`."""
     for part in loc:
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
         while annotation is not None and get_origin(annotation) is not None:
             annotation = [each for each in get_args(annotation) if each is not NoneType][-1]
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             model = annotation
-    return [name for name, field in model.model_fields.items() if not field.exclude]
+    return model

@@ -81,7 +81,7 @@ class PaymentsTable(Table):
 class MailTable(Table):
     """[mail]: the SMTP server that takes the service's e-mail; its password is CAMPUS_MAIL_PASSWORD."""
 
-    host: str = Field(pattern=r"^[A-Za-z0-9.:-]+$")
+    host: str = Field(pattern=r"^[A-Za-z0-9.:-]+$", examples=["smtp.example"])
     port: int = Field(default=587, ge=1, le=65535)
     sender: str
     """An address, or `Name <address>`."""
@@ -116,9 +116,9 @@ class DiscoveryTable(Table):
     """False keeps search engines and AI crawlers out, in robots.txt."""
     ai_training: bool = False
     """True lets AI companies train on what their crawlers read, in robots.txt."""
-    namespace: str | None = Field(default=None, pattern=r"^[a-zA-Z0-9][a-zA-Z0-9.-]{0,98}[a-zA-Z0-9]$")
+    namespace: str | None = Field(default=None, pattern=r"^[a-zA-Z0-9][a-zA-Z0-9.-]{0,98}[a-zA-Z0-9]$", examples=["io.github.acme"])
     """The servers' namespace in the MCP registry, such as io.github.acme; default: the public address in reverse."""
-    registry_proof: str | None = Field(default=None, pattern=r"^v=MCPv1; k=[a-z0-9]+; p=[A-Za-z0-9+/=_-]+$")
+    registry_proof: str | None = Field(default=None, pattern=r"^v=MCPv1; k=[a-z0-9]+; p=[A-Za-z0-9+/=_-]+$", examples=["v=MCPv1; …"])
     """The line that `mcp-publisher login http` asks for, served at /.well-known/mcp-registry-auth."""
-    glama_claim: str | None = Field(default=None, pattern=r"^glama_claim_[A-Za-z0-9_-]+$")
+    glama_claim: str | None = Field(default=None, pattern=r"^glama_claim_[A-Za-z0-9_-]+$", examples=["glama_claim_…"])
     """The claim that Glama asks for, served at /.well-known/glama.json."""

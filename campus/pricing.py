@@ -24,7 +24,7 @@ class Price:
         except InvalidOperation:
             raise ValueError(f'{text!r} is not a price; write US dollars as a decimal, such as "0.02"') from None
         if not atomic.is_finite() or atomic <= 0:
-            raise ValueError(f"the price {text!r} is not above zero; write free = true for a free tool")
+            raise ValueError(f"the price {text!r} is not above zero; a free tool has free = true instead of a price")
         if atomic != atomic.to_integral_value():
             raise ValueError(f"the price {text!r} is finer than 0.000001 dollars, the smallest amount that can be paid")
         return cls(int(atomic))

@@ -7,18 +7,21 @@ from pydantic import Field, PositiveInt, SecretStr
 from campus import Settings
 
 URL = r"^(https?|file)://"
+EXAMPLES = ["https://host/path", "file:///srv/feed.json"]
 
 
 class CveSettings(Settings):
     """The feeds' addresses, the hour of the list, the archive's first day, the sample before the first list, and limits of watches."""
 
-    kev_url: str = Field("https://www.cisa.gov/sites/default/files/feeds/known_exploited_vulnerabilities.json", pattern=URL)
+    kev_url: str = Field(
+        "https://www.cisa.gov/sites/default/files/feeds/known_exploited_vulnerabilities.json", pattern=URL, examples=EXAMPLES
+    )
     kev_mirror_url: str | None = Field(
-        "https://raw.githubusercontent.com/cisagov/kev-data/develop/known_exploited_vulnerabilities.json", pattern=URL
+        "https://raw.githubusercontent.com/cisagov/kev-data/develop/known_exploited_vulnerabilities.json", pattern=URL, examples=EXAMPLES
     )
     """Read if kev_url cannot be read: CISA answers 403 to some clouds. It may lag behind."""
-    epss_url: str = Field("https://epss.empiricalsecurity.com/epss_scores-current.csv.gz", pattern=URL)
-    nvd_url: str = Field("https://services.nvd.nist.gov/rest/json/cves/2.0", pattern=URL)
+    epss_url: str = Field("https://epss.empiricalsecurity.com/epss_scores-current.csv.gz", pattern=URL, examples=EXAMPLES)
+    nvd_url: str = Field("https://services.nvd.nist.gov/rest/json/cves/2.0", pattern=URL, examples=EXAMPLES)
     """The API; or a file in its format, where the address ends in .json or .json.gz. No file is known to hold every record: of a CVE
     that it lacks, answers say that NVD's record was not read, and never that NVD has none."""
     nvd_api_key: SecretStr | None = None
@@ -26,7 +29,7 @@ class CveSettings(Settings):
     """Hosts whose /api/webhooks/… URLs are sent Discord messages instead of signed events, for watches."""
     watches_per_minute: PositiveInt = 30
     """Watches that one key may make or change in a minute, in each process."""
-    refresh_at: str = Field("20:30", pattern=r"^([01]\d|2[0-3]):[0-5]\d$")
+    refresh_at: str = Field("20:30", pattern=r"^([01]\d|2[0-3]):[0-5]\d$", examples=["20:30"])
     """When the day's list is made, as HH:MM in UTC. CISA publishes additions to KEV from 13:30 UTC on, 98.9 % of them by 20:30."""
     archive_start: date = date(2026, 8, 19)
     sample: bool = False

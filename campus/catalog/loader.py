@@ -12,7 +12,7 @@ from pydantic import SecretStr, ValidationError
 
 from campus.addresses import is_web_address
 from campus.building import Building, Settings
-from campus.config import BuildingTable, explain, known_keys
+from campus.config import SERVER_FORMS, BuildingTable, explain, known_keys
 from campus.errors import ConfigError, LoadError
 from campus.observability import origin_of, redacted
 
@@ -23,7 +23,6 @@ RESERVED = frozenset(
         *("llms.txt", "register", "robots.txt", "security.txt", "sitemap.xml", "static", "tools", "v1"),
     }
 )
-REMOTE_FORMS = '"module:server", {command = "…"} or {url = "https://…/mcp"}'
 
 
 class Installed(Protocol):
@@ -102,7 +101,7 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
     if not found:
         there = ", ".join(sorted({one.name for one in installed})) or "none"
         raise LoadError(
-            f"no building {name!r} is installed; the installed buildings are: {there}. For any server, write server = {REMOTE_FORMS}"
+            f"no building {name!r} is installed; the installed buildings are: {there}. For any server, write server = {SERVER_FORMS}"
         )
     try:
         target = found[0].load()
@@ -129,12 +128,12 @@ def wrapped(name: str, table: BuildingTable) -> FastMCP[Any]:
     target = table.server
     module, _, attribute = str(target).partition(":")
     if not attribute:
-        raise ConfigError(f"buildings.{name}.server = {target!r} is not of the form module:server; write {REMOTE_FORMS}")
+        raise ConfigError(f"buildings.{name}.server = {target!r} is not of the form module:server; write {SERVER_FORMS}")
     try:
         found = getattr(import_module(module), attribute)
     except Exception as error:  # whatever a stranger's module raises at import is reported to the operator
         raise LoadError(
-            f"buildings.{name}.server = {target!r} cannot be imported: {error_with_place(error)}; write {REMOTE_FORMS}"
+            f"buildings.{name}.server = {target!r} cannot be imported: {error_with_place(error)}; write {SERVER_FORMS}"
         ) from error
     if isinstance(found, FastMCP) and table.settings:
         raise ConfigError(f"{target} is a server, not a factory: it takes no keys, but [buildings.{name}] has {min(table.settings)!r}")
@@ -146,7 +145,7 @@ def _remote(name: str, table: BuildingTable, target: Mapping[str, Any]) -> Remot
     from campus.catalog.remotes import ProxiedServer  # a quarter of a second, not spent when there is no such building
 
     if not target.keys() & {"command", "url"}:
-        raise ConfigError(f"buildings.{name}.server has neither command nor url; write {REMOTE_FORMS}")
+        raise ConfigError(f"buildings.{name}.server has neither command nor url; write {SERVER_FORMS}")
     if table.settings:
         raise ConfigError(
             f"unknown key {min(table.settings)!r} in [buildings.{name}]; the keys are: {', '.join(BuildingTable.model_fields)}"

@@ -137,7 +137,9 @@ def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuildin
     loaded = [*(one.loaded for one in opened), *closed]
     taken = {("POST", mcp_path_of(one)): ("the MCP endpoint of", one.name) for one in loaded}
     if len(taken) < len(loaded):
-        raise ConfigError("two buildings have the same path in campus.toml; give each a different one")
+        paths = [mcp_path_of(one) for one in loaded]
+        same = [one.name for one in loaded if paths.count(mcp_path_of(one)) > 1]
+        raise ConfigError(f"the buildings {' and '.join(same)} have the same path in campus.toml; give each a different one")
     own = {"/openapi.json", "/v1/openapi.json", *(path for one in loaded for path in document_paths(one))}
     for kind, owner, methods, path in _routes(opened):
         if path in own or path.startswith("/connect/") or path.split("/")[1] in RESERVED - {"v1", "connect"}:

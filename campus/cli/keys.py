@@ -32,7 +32,7 @@ def with_keys(config: ConfigFile, work: Callable[[KeyRing], Awaitable[T]], *, re
 
 
 @app.command
-def issue(product: str, *, note: Note = "", config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+def issue(product: str, /, *, note: Note = "", config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Issue a key of a product of campus.toml, valid from now; the key is shown once."""
     key, token = with_keys(config, lambda keys: keys.issue(product, note=note))
     show(
@@ -67,7 +67,7 @@ async def _pages(keys: KeyRing) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
 
 
 @app.command
-def renew(key: str, *, product: str | None = None, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+def renew(key: str, /, *, product: str | None = None, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Extend a key (its id or beginning) by its product's term, from its end or from now, whichever is later."""
     renewed = with_keys(config, lambda keys: keys.renew(key, product=product))
     show(
@@ -77,7 +77,7 @@ def renew(key: str, *, product: str | None = None, config: ConfigFile = CAMPUS_T
 
 
 @app.command
-def rotate(key: str, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+def rotate(key: str, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Replace a key (its id or beginning) by a new one of the same scope and end; the old one works for 24 more hours."""
     new, token, old = with_keys(config, lambda keys: _rotated(keys, key))
     row = {"id": new.id, "scope": new.scope, "expires_at": optional_utc(new.expires_at), "key": token}
@@ -113,7 +113,7 @@ def clients(key: str, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = Fal
 
 
 @app.command
-def revoke(key: str, *, config: ConfigFile = CAMPUS_TOML) -> None:
+def revoke(key: str, /, *, config: ConfigFile = CAMPUS_TOML) -> None:
     """End a key (its id or beginning) for good; a running server follows within 5 seconds."""
     revoked = with_keys(config, lambda keys: keys.revoke(key))
     print(f"revoked {revoked.id} ({revoked.product})")

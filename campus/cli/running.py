@@ -38,8 +38,8 @@ NEW_OBJECTS = 10_000
 @app.command
 def serve(
     *,
-    host: str | None = None,
-    port: int | None = None,
+    host: Annotated[str | None, Parameter(help="The address to listen on; default: that of campus.toml.")] = None,
+    port: Annotated[int | None, Parameter(help="The port to listen on; default: that of campus.toml.")] = None,
     admin: Annotated[str | None, Parameter(help="Where metrics and readiness are shown, such as 127.0.0.1:9100, or off.")] = None,
     config: ConfigFile = CAMPUS_TOML,
     access_log: Annotated[bool, Parameter(negative="", help="Log a line per request; it costs as much as a small answer.")] = False,
@@ -264,7 +264,7 @@ def tools(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
 
 
 @app.command
-def migration(building: str, text: Annotated[str, Parameter(help="What the step does, in a few words.")]) -> None:
+def migration(building: str, text: Annotated[str, Parameter(help="What the step does, in a few words.")], /) -> None:
     """Write the next step of a building's database history from its tables; read it before you commit it."""
     from campus.storage.alembic_runner import write_revision
 

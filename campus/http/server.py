@@ -147,7 +147,7 @@ def _why_unbound(error: OSError, address: Listen, key: str) -> str:
         case errno.EADDRINUSE:
             return (
                 f"port {address.port} on {address.host} is in use by another program;"
-                f" stop that one, or set another port under [server], in {key}"
+                f" stop that one, or set another port under [server], in {key}, or with --{'admin' if key == 'admin' else 'port'}"
             )
         case errno.EACCES:
             return (

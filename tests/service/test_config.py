@@ -61,6 +61,12 @@ MISTAKES = {
         "payments.facilitator_url: write it as https://host/path",
     ),
     "no TOML": ("[server\n", "is not TOML"),
+    "a number for a table": ("server = 5\n", "server: write a table, [server]"),
+    "true for a building": ("[buildings]\ngateway = true\n", "buildings.gateway: write a table, [buildings.gateway]"),
+    "a number for a text": ("[server]\nname = 5\n", "server.name: write a text, in quotes"),
+    "a text for a number": ('[server]\nport = "eight"\n', "server.port: write a whole number"),
+    "a server that is a list": ('[buildings.w]\nserver = ["x"]\n', 'buildings.w.server: write "module:server", {command'),
+    "a host of mail that is none": ('[mail]\nhost = "https://x:y@z"\nsender = "a@b.example"\n', "mail.host: write it as in 'smtp.example'"),
     "a secret's own table": ("secrets = 1\n", "unknown key 'secrets'"),
 }
 

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.server.middleware.timing import TimingMiddleware
 from fastmcp.tools import Tool
+from pydantic import Field as SettingField
 from pydantic import SecretStr
 from sqlmodel import Field, SQLModel
 from starlette.requests import Request
@@ -70,6 +72,8 @@ class Strict(Settings):
 
     feed_url: str
     token: SecretStr | None = None
+    at: str = SettingField("20:30", pattern=r"^\d\d:\d\d$", examples=["20:30"])
+    since: date | None = None
 
 
 class Pathed(Settings):
@@ -95,6 +99,16 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"a": Building(server(None), settings=Pathed)},
         {},
         "has a setting 'path', which campus itself uses",
+    ),
+    "a setting of another form": (
+        {"a": Building(server(None), settings=Strict)},
+        {"feed_url": "x", "at": "8:30pm"},
+        "buildings.a.at: write it as in '20:30'",
+    ),
+    "a setting that is no date": (
+        {"a": Building(server(None), settings=Strict)},
+        {"feed_url": "x", "since": "yesterday"},
+        "buildings.a.since: write a date, such as 2026-08-19",
     ),
     "a missing setting": ({"a": Building(server(None), settings=Strict)}, {}, "buildings.a.feed_url is missing"),
     "a missing secret": (
