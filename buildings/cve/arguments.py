@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import date
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -55,8 +56,8 @@ CveId = Annotated[
 ]
 
 
-def read_day(value: Any) -> date:
-    """The day; raises Problem 400 for anything but YYYY-MM-DD."""
+def read_day(value: Any, name: str = "date") -> date:
+    """The day; raises Problem 400, which names the argument, for anything but YYYY-MM-DD."""
     if type(value) is date:
         return value
     try:
@@ -64,7 +65,7 @@ def read_day(value: Any) -> date:
             return date.fromisoformat(value)
     except ValueError:
         pass  # such as 2026-02-30: refused like any other
-    raise Problem(400, "invalid_date", "date is not a calendar date; write it as YYYY-MM-DD, such as 2026-08-21")
+    raise Problem(400, "invalid_date", f"{name} is not a calendar date; write it as YYYY-MM-DD, such as 2026-08-21")
 
 
 Day = Annotated[
@@ -75,7 +76,14 @@ Day = Annotated[
     ),
 ]
 
-DAY_OR_NONE = BeforeValidator(lambda value: None if value is None else read_day(value))
+
+def _read_day_or_none(value: Any, *, name: str) -> date | None:
+    return None if value is None else read_day(value, name)
+
+
+DAY_OR_NONE = BeforeValidator(partial(_read_day_or_none, name="date"))
+FROM_OR_NONE = BeforeValidator(partial(_read_day_or_none, name="the day 'from'"))
+TO_OR_NONE = BeforeValidator(partial(_read_day_or_none, name="the day 'to'"))
 
 
 def _day_schema(description: str, example: str) -> WithJsonSchema:
@@ -88,14 +96,14 @@ ForecastDay = Annotated[
 ]
 ChangesFrom = Annotated[
     date | None,
-    DAY_OR_NONE,
+    FROM_OR_NONE,
     _day_schema("Earlier day (UTC), as YYYY-MM-DD. Default: the last day with a list before the later one.", "2026-08-20"),
 ]
-ChangesTo = Annotated[date | None, DAY_OR_NONE, _day_schema("Later day (UTC), as YYYY-MM-DD. Default: the newest list.", "2026-08-21")]
+ChangesTo = Annotated[date | None, TO_OR_NONE, _day_schema("Later day (UTC), as YYYY-MM-DD. Default: the newest list.", "2026-08-21")]
 HistoryFrom = Annotated[
-    date | None, DAY_OR_NONE, _day_schema("First day of EPSS (UTC), as YYYY-MM-DD. Default: the first day that is stored.", "2026-08-01")
+    date | None, FROM_OR_NONE, _day_schema("First day of EPSS (UTC), as YYYY-MM-DD. Default: the first day that is stored.", "2026-08-01")
 ]
-HistoryTo = Annotated[date | None, DAY_OR_NONE, _day_schema("Last day of EPSS (UTC), as YYYY-MM-DD. Default: the newest.", "2026-08-21")]
+HistoryTo = Annotated[date | None, TO_OR_NONE, _day_schema("Last day of EPSS (UTC), as YYYY-MM-DD. Default: the newest.", "2026-08-21")]
 
 CveIds = Annotated[
     list[str] | str | None,

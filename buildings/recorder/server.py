@@ -129,10 +129,10 @@ def _targets(webhook: str | None, email: str | None, site: RecorderSite, caller:
     """The addresses of a registration: webhook and e-mail. Problem 402 or 422, which says what to send, for those that cannot be used."""
     if not webhook and not email:
         raise neither_target()
+    if email and site.mail is None:  # first, so that nobody buys a key for e-mail that is never sent
+        raise no_mail_here()
     if email and caller.key is None:
         raise key_needed_for_email([one for one in site.directory.products if one.scope in (site.name, "all")])
-    if email and site.mail is None:
-        raise no_mail_here()
     channels = site.state.dispatcher.channels
     to_mail = email_address(email, channels) if email else None
     to_web = webhook_address(webhook, site.web, channels) if webhook else None

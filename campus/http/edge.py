@@ -115,6 +115,7 @@ class Edge:
         self._calls += 1
         try:
             if (probe := self._probes.get(scope["path"])) is not None:
+                scope["campus.route"] = scope["path"]
                 await probe(scope, receive, response.send)
             elif self._calls > self._calls_limit:
                 await response.refuse(too_many_calls())
@@ -188,12 +189,23 @@ class Router:
             endpoint, scope["path_params"] = found
             return endpoint(scope, receive, send)
         if server := self._mcp.get(path):
+            scope["campus.route"] = path
             return server(scope, receive, send) if scope["method"] in MCP_METHODS else explain_mcp(scope, send)
         if found := self._pages.find(path):
             endpoint, scope["path_params"] = found
             return endpoint(scope, receive, send)
-        if path.rstrip("/") in self._mcp:
-            return RedirectResponse(path.rstrip("/"), status_code=307)(scope, receive, send)
+        if path.endswith("/") and not path.startswith("//"):
+            return self._without_slash(path.rstrip("/"), scope, receive, send)
+        return self._rest(scope, receive, send)
+
+    def _without_slash(self, path: str, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Lead to the MCP server or the page that is served without the slash; a caller of a tool is told, as curl follows nothing."""
+        if path in self._mcp or self._pages.find(path):
+            query = scope["query_string"].decode("latin-1")
+            return RedirectResponse(f"{path}?{query}" if query else path, status_code=307)(scope, receive, send)
+        if self._twins.find(path):
+            problem = Problem(404, "not_found", "there is nothing at this address; leave out the slash at its end")
+            return send_problem(send, problem, scope.get("request_id"))
         return self._rest(scope, receive, send)
 
 

@@ -50,9 +50,10 @@ def own_entries(
     ]
 
     async def to_api(request: Request) -> Response:
-        """Leads browsers to the list of tools."""
+        """Leads browsers to the list of tools, also those whose address was cut at its end."""
         if form_for(request, ("json", "html")) == "json":
             raise not_found(directory)
         return RedirectResponse(API, status_code=303)
 
-    return [*entries, own_page(["GET"], start, to_api)] if start else entries
+    above = ("/docs", "/tools", "/tools/{building}", *([start] if start else []))
+    return [*entries, *(own_page(["GET"], path, to_api) for path in above)]

@@ -27,6 +27,10 @@ USELESS = frozenset(("unknown", "expired", "revoked"))
 """States of a credential that the answer names even if the tool is free."""
 NO_HEADERS = "If you cannot set headers, ask your user to add the key to this server's configuration."
 """For an agent over MCP: its host sends the headers, and only its user changes the host's configuration."""
+UNREADABLE = Credential("absent")
+"""The credential of a request whose Authorization header is not of the scheme Bearer, such as a key alone."""
+EMPTY = Credential("unknown")
+"""The credential of a request whose Authorization header ends after Bearer."""
 CACHED_ADMISSIONS = 4_096
 """Admissions that are kept: most calls follow another of the same caller."""
 
@@ -62,7 +66,12 @@ class Paywall:
             assert isinstance(admitted, Admission)
             return admitted
         token = bearer(scope)
-        credential = scope.get(SIGNED_IN_KEY, ABSENT) if token is None else self._tokens.peek(token) or await self._tokens.find(token)
+        if token:
+            credential = self._tokens.peek(token) or await self._tokens.find(token)
+        else:
+            credential = scope.get(SIGNED_IN_KEY, ABSENT) if token is None else EMPTY
+        if credential is ABSENT and has_authorization(scope):
+            credential = UNREADABLE
         way: Way = "connected" if CONNECTED in scope else frame
         admission = self._judge(offer, credential, frame=frame, way=way, address=(scope.get("client") or ("",))[0])
         scope[ADMISSION] = admission
@@ -92,8 +101,15 @@ class Paywall:
             "expired": f"The key in this call expired on {ended}.",
             "revoked": "The key in this call was revoked.",
         }
+        if credential is EMPTY:
+            return "key_unknown", "The Authorization header of this call has no key after Bearer; is the variable that holds it empty?"
         if credential.state in reasons:
             return f"key_{credential.state}", reasons[credential.state]
+        if credential is UNREADABLE:
+            return (
+                "access_required",
+                f"{offer.tool} is not free, and this call's Authorization header is not of the form 'Bearer KEY'.",
+            )
         return "access_required", f"{offer.tool} is not free."
 
     def _wrong_scope(self, offer: Offer, scope: str, way: Way) -> Problem:
@@ -156,6 +172,11 @@ class Paywall:
 def admission_of(key: Key | None, frame: Frame, address: str, key_ignored: str | None) -> Admission:
     """The admission of a call by a valid key, or without one."""
     return Admission(Caller(key, None, frame, address, key_ignored=key_ignored), key_ignored)
+
+
+def has_authorization(scope: Scope) -> bool:
+    """True if the request has an Authorization header of any kind."""
+    return any(name == b"authorization" for name, _ in scope.get("headers", ()))
 
 
 def bearer(scope: Scope) -> str | None:

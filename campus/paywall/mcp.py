@@ -20,7 +20,7 @@ from campus.payments.terms import PaymentRequired
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta, purchase_key
 from campus.paywall.admission import ADMISSION, CONNECTED, Paywall
 from campus.paywall.payment_gate import PaymentGate
-from campus.pricing import Offer
+from campus.pricing import META, Offer
 from campus.site import ROUTE, SITE, Site
 from twins import (
     ArgumentChecker,
@@ -50,6 +50,8 @@ PROBLEM_FIELDS: Mapping[str, dict[str, Any]] = {
     "extensions": {"type": "object"},
 }
 """The members of a problem, then those of x402's terms, which a 402 has too."""
+DECLARATIONS = frozenset((META, "twins"))
+"""The members of a tool's meta in which its author declares access and route."""
 REFUSAL = {"required": ["code", "status", "detail"]}
 STRICT = ("required", "additionalProperties", "minProperties", "anyOf", "oneOf", "allOf", "not", "if", "then", "else")
 """The keywords of a schema that a result must satisfy and a problem need not."""
@@ -190,11 +192,8 @@ class PaywallMiddleware(Middleware):
     async def on_list_tools(
         self, context: MiddlewareContext[mcp_types.ListToolsRequest], call_next: CallNext[mcp_types.ListToolsRequest, Sequence[Tool]]
     ) -> Sequence[Tool]:
-        """Every tool, its output schema widened by the refusals that a caller may receive."""
-        return [
-            tool if tool.output_schema is None else tool.model_copy(update={"output_schema": with_refusals(tool.output_schema)})
-            for tool in await call_next(context)
-        ]
+        """Every tool as callers see it."""
+        return [as_listed(tool) for tool in await call_next(context)]
 
     async def on_call_tool(
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
@@ -215,6 +214,16 @@ class PaywallMiddleware(Middleware):
         result = await self._gate(call)
         assert isinstance(result, ToolResult)
         return result
+
+
+def as_listed(tool: Tool) -> Tool:
+    """The tool as callers see it: its output schema widened by the refusals that they may receive, without the author's declarations.
+
+    Those name the author's price, which is not the one here if the operator sets another or takes no payments.
+    """
+    schema = None if tool.output_schema is None else with_refusals(tool.output_schema)
+    meta = {name: value for name, value in (tool.meta or {}).items() if name not in DECLARATIONS}
+    return tool.model_copy(update={"output_schema": schema, "meta": meta or None})
 
 
 async def checked(

@@ -92,6 +92,8 @@ async def test_every_change_of_the_list_has_its_reasons(publisher, open_test_cam
         ]:
             for tool in ("brief_change_counts", "brief_changes"):
                 assert (await campus.call(tool, key=key, **window)).code == code, (tool, window)
+        refused = await campus.call("brief_changes", key=key, to_day="2026-02-30")
+        assert refused.data["detail"].startswith("the day 'to' is not a calendar date")
         if frame == "http":
             bearer = {"Authorization": f"Bearer {key}"}
             over_http = await campus.http.get("/v1/brief/changes?from=2026-08-21&to=2026-08-22", headers=bearer)

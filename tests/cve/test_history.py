@@ -127,7 +127,7 @@ async def test_windows_formats_and_refusals(publisher, open_test_campus, make, f
             ({"from_day": "2026-08-03", "to_day": "2026-08-04"}, "no_data_for_date", "from 2026-08-01 to 2026-08-05"),
             ({"to_day": "2026-07-31"}, "no_data_for_date", "from 2026-08-01 to 2026-08-05"),
             ({"from_day": "2026-08-06"}, "no_data_for_date", "from 2026-08-01 to 2026-08-05"),
-            ({"from_day": "yesterday"}, "invalid_date", ""),
+            ({"from_day": "yesterday"}, "invalid_date", "the day 'from' is not a calendar date"),
         ]:
             refused = await asked(**window)
             assert (refused.code, detail in refused.data["detail"]) == (code, True), window

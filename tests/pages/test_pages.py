@@ -289,3 +289,15 @@ async def test_a_pages_pattern_hides_neither_a_buildings_document_nor_its_endpoi
         assert (await campus.http.get("/harbour/openapi.json")).json()["openapi"] == "3.0.3"
         async with campus.mcp() as client:
             assert [tool.name for tool in await client.list_tools()] == ["find", "secret_berth", "moor"]
+
+
+async def test_an_address_with_a_slash_at_its_end_or_cut_at_its_end_leads_to_the_page(campus: TestCampus) -> None:
+    for path, target in {"/log/?x=1": "/log?x=1", "/docs/api/": "/docs/api", "/harbour/mcp/": "/harbour/mcp"}.items():
+        answer = await campus.http.get(path, headers=BROWSER)
+        assert (answer.status_code, answer.headers["location"]) == (307, target)
+    for path in ("/docs", "/tools", "/tools/harbour"):
+        answer = await campus.http.get(path, headers=BROWSER)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/docs/api")
+    assert (await campus.http.get("//docs/api/", headers=BROWSER)).status_code == 404
+    refused = await campus.http.get("/v1/gateway/list_buildings/")
+    assert (refused.status_code, "leave out the slash" in refused.json()["detail"]) == (404, True)

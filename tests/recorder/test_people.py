@@ -17,6 +17,9 @@ async def test_an_address_is_asked_before_the_first_alert_and_gets_it_after_the_
     open_recorder: OpenRecorder, mailbox: Mailbox
 ) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
+        without_key = await recorder.call("register_monitor", name="a", alert_email=ME)
+        assert (without_key.status, without_key.code) == (402, "access_required")
+        assert {one["product"] for one in without_key.data["unlock"]} == {"recorder", "all"}
         key = await recorder.campus.key("recorder")
         monitor = await recorder.register(None, alert_email=ME, key=key, name="nightly backup")
         assert "confirms" in monitor["notes"][0]

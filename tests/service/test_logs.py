@@ -83,6 +83,8 @@ async def test_the_access_log_has_the_callers_address_and_the_template_of_each_r
     logged = {(found[1], found[2]) for line in lines if (found := re.search(r"client=(\S+) method=\S+ route=(\S+)", line))}
     assert {("2001:db8::7", route) for route in ("/v1/broken/refuse", "/v1/{building}", "/errors/{code}", "-")} <= logged
     assert {("127.0.0.1", "/broken/mcp"), ("127.0.0.1", "broken:refuse")} <= logged
+    assert ("127.0.0.1", "-") not in logged, "what an MCP client asks besides calls has a route too"
+    assert "method=GET route=/healthz" in campus.log
     assert not [line for line in lines if "s3cr3t" in line]
 
 

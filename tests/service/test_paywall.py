@@ -87,6 +87,22 @@ async def test_a_revoked_key_and_an_unknown_one_get_different_answers(shop: Buil
         assert (await campus.call("text_of", key="campus_live_" + "a" * 38, **DAY)).code == "key_unknown"
 
 
+@pytest.mark.parametrize(
+    ("sent", "code", "said"),
+    [
+        ("{key}", "access_required", "Authorization header is not of the form 'Bearer KEY'"),
+        ("Basic Og==", "access_required", "Authorization header is not of the form 'Bearer KEY'"),
+        ("Bearer", "key_unknown", "has no key after Bearer"),
+        ("Bearer  ", "key_unknown", "has no key after Bearer"),
+    ],
+)
+async def test_a_header_that_holds_no_key_is_named(shop: Building, sent: str, code: str, said: str) -> None:
+    async with open_campus(shop=shop) as campus:
+        header = {"Authorization": sent.format(key=await campus.key("shop"))}
+        refused = (await campus.http.get("/v1/shop/text/2026-01-02", headers=header)).json()
+        assert (refused["code"], said in refused["detail"]) == (code, True), refused
+
+
 async def test_an_all_key_bought_before_a_building_was_added_opens_it(shop: Building, frame: Frame, storage_url: str) -> None:
     async with open_campus(frame=frame, storage=storage_url, shop=shop) as campus:
         key = await campus.key("all")

@@ -72,6 +72,14 @@ async def test_a_tools_description_ends_with_what_a_call_needs(tables: Any, expe
     }
 
 
+async def test_what_a_tools_author_declares_is_not_listed_for_callers() -> None:
+    """The operator may set another price, and none is shown while payments are off."""
+    async with open_campus(library=library()) as campus, campus.mcp() as client:
+        shown = [tool.meta or {} for tool in await client.list_tools()]
+    assert shown
+    assert not [meta for meta in shown if meta.keys() & {"campus", "twins"}]
+
+
 async def test_the_operators_word_is_what_the_description_says() -> None:
     words = {"open_shelf": {"price": "0.50"}, "both": {"free": True}, "key_only": {"scope": "cards"}}
     building = library()
