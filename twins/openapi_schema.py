@@ -18,7 +18,7 @@ SAME_KEYWORDS = """
 """
 KEPT = frozenset(SAME_KEYWORDS.split())
 LISTS = ("anyOf", "oneOf", "allOf")
-# 3.0.3 accepts `nullable` only together with a type, and null only if an enum lists it too.
+# 3.0.3 allows `nullable` only next to `type`; if the schema has an `enum`, null must be one of its values too.
 NULL: Mapping[str, Any] = {"type": "object", "nullable": True, "enum": [None]}
 PROBLEM = "Problem"
 
@@ -86,7 +86,7 @@ def _convert_parts(converted: Schema, schema: Mapping[str, Any], rename: Callabl
 
 
 def _convert_arrays(converted: Schema, schema: Mapping[str, Any], rename: Callable[[str], str]) -> None:
-    """3.0 has no tuples: they become an array of fixed length whose items are any of their members."""
+    """3.0 has no tuples: a tuple becomes an array, and each item may match any of the tuple's item schemas."""
     items = schema.get("items")
     if members := schema.get("prefixItems"):
         among = [*members, *([items] if isinstance(items, Mapping) else [])]
@@ -108,7 +108,7 @@ def _with_reference(siblings: Schema, address: str) -> Schema:
 
 
 def _without_null_arm(converted: Schema) -> Schema:
-    """The alternative null becomes `nullable` on another one; a single remaining alternative is merged or wrapped."""
+    """Make another alternative `nullable` instead of the alternative null; null stays if none has a type. A single one left is merged."""
     for name in ("anyOf", "oneOf"):
         arms = converted.get(name, [])
         left = [arm for arm in arms if arm != NULL]
@@ -132,7 +132,7 @@ def _with_type(converted: Schema) -> Schema:
 
 
 def _or_null(schema: Schema) -> Schema:
-    """The schema, with null as a valid value; a schema without a type accepts null already."""
+    """The schema, changed to accept null; one without type, reference and alternatives accepts null already."""
     if "type" in schema:
         values = schema.get("enum", [None])
         return schema | {"nullable": True} | ({} if None in values else {"enum": [*values, None]})
@@ -157,7 +157,7 @@ def without_own_title(name: str, schema: Any) -> Any:
 
 
 def without_null(schema: Mapping[str, Any]) -> Schema:
-    """A schema that pydantic wrote, for a place where null cannot be sent."""
+    """A schema as pydantic writes it, with null removed: for parameters, where null cannot be sent."""
     found = dict(schema)
     if found.get("default", ...) is None:
         del found["default"]
@@ -203,7 +203,7 @@ class Definitions:
         return sorted(found)
 
     def source(self, name: str) -> dict[str, Schema]:
-        """A definition with everything it refers to, so that equal schemas of different documents are equal."""
+        """A definition with everything it refers to: two definitions are equal only if all that they refer to is equal too."""
         if name not in self._sources:
             self._sources[name] = {each: self.converted(each) for each in {name, *self.reached(self.own[name])}}
         return self._sources[name]
@@ -289,7 +289,7 @@ def _untitled(schema: Schema) -> Schema:
 
 
 def _renamed(schema: Mapping[str, Any], converted: Schema, names: Mapping[str, str]) -> Schema:
-    """A converted schema with its references renamed; most documents keep all names, and nothing is converted again."""
+    """A converted schema with its references renamed; if no name changes, as in most documents, it is returned as it is."""
     if all(name == own for name, own in names.items()):
         return converted
     return _untitled(to_3_0(schema, names.__getitem__))

@@ -1,8 +1,8 @@
 """A tool as an HTTP operation: its methods, its path, where each argument is sent, and how its text in a URL is decoded.
 
-The text of a path or query parameter becomes a JSON value by the parameter's JSON schema. It stays a text if the schema accepts one
-(a schema that names no type accepts anything). Otherwise numbers, booleans and null are read as JSON, a list is a repeated name, and
-an object is one JSON text. A text that is none of these is passed on unchanged, for the validator to reject.
+The text of a path or query parameter is converted to a JSON value according to the parameter's JSON schema. It stays a string if
+the schema accepts strings (a schema that names no type accepts anything). Otherwise numbers, booleans and null are read as JSON, a list
+is sent by repeating the name, and an object is one JSON text. A string that is none of these is passed on, for the validator to reject.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,13 +23,13 @@ Place = Literal["path", "query", "body", "arguments"]
 Schema = Mapping[str, Any]
 TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
 """JSON Schema's name of each Python type."""
-# A number is a number: the validator decides whether 1e3 is acceptable as an integer.
+# Integers and other numbers are not told apart here: the validator decides whether 1e3 is an acceptable integer.
 ACCEPTED_AS = {kind: ("integer", "number") if name in ("integer", "number") else (name,) for kind, name in TYPE_NAMES.items()}
 
 
 @dataclass(frozen=True)
 class ParameterDecoder:
-    """The types that a value may have, as JSON Schema names them; `words` are the only texts accepted, if there are few.
+    """The types that a value may have, as JSON Schema names them; `words` are the strings that an enum or const allows.
 
     `items` decodes each text of a parameter that may be repeated.
     """
@@ -96,7 +96,7 @@ class Operation:
 
     @property
     def served_methods(self) -> tuple[str, ...]:
-        """The methods, and HEAD with GET unless a call may change something: link previews send HEAD."""
+        """The methods, and HEAD with GET if the tool only reads: link previews send HEAD and must change nothing."""
         return (*self.methods, "HEAD") if "GET" in self.methods and is_read_only(self.tool) else self.methods
 
     @property
@@ -141,7 +141,7 @@ class Operation:
         return "body", name
 
     def accepted_names(self, method: str | None) -> dict[str, tuple[str, ...]]:
-        """The accepted names at each place where a name can be unknown, with a method (None: over MCP)."""
+        """For each place the names accepted there with this method (None: over MCP); not for the path, which holds no unknown name."""
         if method is None:
             return {"arguments": tuple(self.by_name)}
         if method in QUERY_METHODS:
@@ -193,7 +193,7 @@ def _check_names(tool: str, route: Route, schemas: Mapping[str, Any]) -> None:
 def _check_parameters(tool: str, parameters: tuple[Parameter, ...]) -> None:
     wires = [parameter.wire for parameter in parameters if not parameter.in_path]
     if twice := {wire for wire in wires if wires.count(wire) > 1}:
-        raise ValueError(f"tool {tool!r}: two of its arguments have the name {twice.pop()!r} in the query; give one another name")
+        raise ValueError(f"tool {tool!r}: two of its arguments have the name {twice.pop()!r} in the query; rename one of them")
     for parameter in parameters:
         if parameter.in_path and parameter.wire != parameter.name:
             raise ValueError(f"tool {tool!r}: query= renames {parameter.name!r}, which is sent in the path")
@@ -225,7 +225,7 @@ def _decoder_of_items(arm: Schema, root: Schema) -> ParameterDecoder:
 
 
 def alternatives_of(schema: Schema, root: Schema, seen: tuple[str, ...] = ()) -> Iterator[Schema]:
-    """The alternatives of a schema, with references resolved (each of a circle once)."""
+    """The alternatives of a schema, with references resolved (in a cycle of references, each is followed once)."""
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference not in seen:
         yield from alternatives_of(resolve_reference(reference, root), root, (*seen, reference))

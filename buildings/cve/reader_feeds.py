@@ -1,4 +1,4 @@
-"""The feeds for readers as pages: the teaser and KEV's additions for everyone, the full list at addresses that a key's owner makes."""
+"""Routes of feeds for feed readers: the teaser and KEV's additions for everyone, the full list at addresses that a key's owner makes."""
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
@@ -22,7 +22,7 @@ async def public_feed(request: Request, site: CveSite) -> Response:
     if subject not in ("teaser", "kev") or kind not in WRITERS:
         raise Problem(404, "no_such_feed", "there is no feed with that name; the feeds are: teaser.json, teaser.atom, kev.json, kev.atom")
     if subject == "teaser" and not is_free(site, "brief_teaser"):
-        raise Problem(404, "no_such_feed", "the teaser is not free here, so that it has no feed")
+        raise Problem(404, "no_such_feed", "the teaser is not free here, so it has no feed")
     edition = site.state.shown()
     if (body := site.state.feeds.get(name)) is None:
         address = f"{site.url}/v1/feeds/{name}"
@@ -40,7 +40,7 @@ async def full_feed(request: Request, site: CveSite) -> Response:
     lineage = await lineage_of(site.storage, secret)
     end = await site.keys.end_of(lineage) if lineage else None
     if end is None or end <= site.now() or not _opens_list(site):
-        raise Problem(404, "no_such_feed", "there is no feed at this address: it was revoked, or its key has ended; make a new one")
+        raise Problem(404, "no_such_feed", "there is no feed at this address: it is wrong or revoked, or its key has ended; make a new one")
     kind = name.removeprefix("brief.")
     if kind not in MEDIA_TYPES or name == kind:
         raise Problem(404, "no_such_feed", "there is no feed with that name; the feeds are: brief.json, brief.atom, brief.csv")
@@ -53,13 +53,13 @@ async def full_feed(request: Request, site: CveSite) -> Response:
 
 
 def is_free(site: CveSite, tool: str) -> bool:
-    """Whether everyone may call a tool here: the operator may have set a price, or hidden it."""
+    """Whether everyone may call a tool here: the operator may have set a price, or hidden the tool."""
     entry = site.directory.tool(site.name, tool)
     return entry is not None and entry.free
 
 
 def _opens_list(site: CveSite) -> bool:
-    """Whether the keys that may make a feed's address also open the full list, as the operator set their scopes."""
+    """Whether the full list is free here, or opened by the keys that may make a feed's address: the operator sets both scopes."""
     brief, maker = (site.directory.tool(site.name, name) for name in ("top_cves_today", "create_feed_url"))
     return brief is not None and (brief.free or (maker is not None and brief.key_scope == maker.key_scope))
 

@@ -34,7 +34,7 @@ DECIMALS = 3
 
 
 def brief_of(edition: Edition, *, today: date) -> Brief:
-    """The day's first 25, with the feeds' ages as of `today`."""
+    """The 25 highest-ranked CVEs of the day, with the feeds' ages as of `today`."""
     entries = tuple(entry_of(edition, spelled(number), cve) for number, cve in edition.ranked.first(BRIEF_LENGTH))
     return Brief(
         ok=True,
@@ -62,7 +62,7 @@ def feeds_of(edition: Edition, *, today: date) -> Feeds:
 
 
 def teaser_of(brief: Brief, *, full_list: str) -> Teaser:
-    """The first three, without scores; `full_list` says how to get the rest."""
+    """The three highest-ranked, without scores; `full_list` says how to get the rest."""
     first = tuple(
         TeaserEntry(
             rank=str(entry.rank),
@@ -182,7 +182,7 @@ def cause_of_miss(edition: Edition, cve_id: str) -> MissCause:
     if removal:
         return MissCause(
             reason="removed_from_kev",
-            explanation=f"CISA added {cve_id} to KEV on {removal.date_added} and removed it again: it is absent since the list of "
+            explanation=f"CISA added {cve_id} to KEV on {removal.date_added} and later removed it; it has been absent since the list of "
             f"{removal.noticed_on}. EPSS has no score for it.",
         )
     if record:

@@ -1,4 +1,4 @@
-"""The CVE building's tables: lists, forecasts and what grades them, NVD's records, the feeds' states, watches and their news."""
+"""The CVE building's tables: lists, forecasts and the data for grading them, NVD's records, the feeds' states, watches and their news."""
 
 from datetime import date, datetime
 
@@ -40,9 +40,9 @@ class BriefEdition(Tables, table=True):
 
 
 class EditionSet(Tables, table=True):
-    """KEV, and the EPSS and ranks of CVEs in it or removed from it, on the day of a brief's edition; both parts compressed.
+    """The facts of a brief's edition: `ranked` has the EPSS and ranks of the CVEs in KEV or removed from it; both are compressed.
 
-    `kev` is whole, or what is different from that of the edition `base_edition` of `base_day`.
+    `kev` is the whole catalog, or its differences from the catalog of the edition `base_edition` of `base_day`.
     """
 
     __tablename__ = "edition_set"
@@ -56,7 +56,7 @@ class EditionSet(Tables, table=True):
 
 
 class NvdRecordPage(Tables, table=True):
-    """NVD's records of 1,024 consecutive CVE numbers, packed; `version` is that of the state when it last changed."""
+    """NVD's records of 1,024 consecutive CVE numbers, packed; `version` is NvdState.version at the last change of the page."""
 
     __tablename__ = "nvd_page"
 
@@ -66,7 +66,7 @@ class NvdRecordPage(Tables, table=True):
 
 
 class NvdState(Tables, table=True):
-    """How far NVD was read, in one row; `version` changes with the records. `position` is JSON, None for a file."""
+    """How far NVD was read, in one row; `version` changes with the records. `position` is where to go on, as JSON; None for a file."""
 
     __tablename__ = "nvd_state"
 
@@ -106,7 +106,8 @@ class FeedUrl(Tables, table=True):
 
 
 class WatchOwner(Tables, table=True):
-    """The lineage of a key that owns watches: when the key ends, and how many confirmations it requested on one day.
+    """The lineage of a key that owns watches (a key keeps it when renewed or rotated): when the key ends, and how many confirmations it
+    requested on the day `asked_on`.
 
     `paused_at` is when its watches were paused because the key had ended.
     """
@@ -125,10 +126,10 @@ class Target(AlertTarget, Tables, table=True):
 
 
 class WatchRow(Tables, table=True):
-    """One watch: its criteria as JSON, and the CVEs that it knows, packed: those that it told of, and those that are no news to it.
+    """One watch: its criteria as JSON, and the CVEs that it knows, packed: those that it reported, and those that are no news to it.
 
-    With `needs_baseline` what fits the list that is served is no news, because the watch is new or has other criteria.
-    `nvd_complete` is whether all of NVD's records were read when it was last matched. `told` counts the CVEs that it told of.
+    With `needs_baseline` the CVEs of the served list that match are no news: the watch is new, or its criteria were changed.
+    `nvd_complete` is whether all of NVD's records were read when it was last matched. `told` counts the CVEs that it reported.
     """
 
     __tablename__ = "watch"
@@ -149,9 +150,9 @@ class WatchRow(Tables, table=True):
 
 
 class WatchNews(Tables, table=True):
-    """What newly fitted one watch on one list: how many were found, and their entries as JSON, compressed.
+    """The CVEs of one list that newly match one watch: how many, and their entries as JSON, compressed.
 
-    `number` is the place in the order of all news. It is never used twice, because callers ask for what came after one.
+    `number` is the place in the order of all news. A number is never reused, because callers ask for the news after a given one.
     """
 
     __tablename__ = "watch_news"
@@ -166,7 +167,7 @@ class WatchNews(Tables, table=True):
 
 
 class Alert(WaitingAlert, Tables, table=True):
-    """One message to one target that was not delivered yet: news of a watch, or that watches are paused, which names no watch."""
+    """One message to one target that was not delivered yet: news of a watch, or a notice that watches are paused, without `watch_id`."""
 
     watch_id: str | None = Field(default=None, foreign_key="watch.id", ondelete="CASCADE", index=True)
     news: int | None = Field(default=None, foreign_key="watch_news.number", ondelete="CASCADE", index=True)
@@ -183,7 +184,7 @@ class ArchivedForecast(Tables, table=True):
 
 
 class RankingOrder(Tables, table=True):
-    """One ranking of one day for its grading: CVE numbers in order, compressed, and dropped when the `grade`, JSON, is final.
+    """One ranking of one day for its grading: CVE numbers in order, compressed, and emptied when the `grade` (JSON) is final.
 
     The first `leading` of them were on the list; `total` CVEs were ranked.
     """
@@ -209,7 +210,7 @@ class RansomwareFlip(Tables, table=True):
 
 
 class EpssDay(Tables, table=True):
-    """A past day of EPSS: its scores are stored as what differs from those of `next_day`, or whole, where that is null."""
+    """A past day of EPSS: its scores are stored as differences from those of `next_day`, or whole if that is null."""
 
     __tablename__ = "epss_day"
 
@@ -219,7 +220,7 @@ class EpssDay(Tables, table=True):
 
 
 class EpssBlock(Tables, table=True):
-    """An eighth of what is stored of a day of EPSS, by CVE number; epss_history.py has its form."""
+    """One of the eight blocks of a day's EPSS, divided by CVE number; epss_history.py defines the format."""
 
     __tablename__ = "epss_block"
 

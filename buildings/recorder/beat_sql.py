@@ -1,4 +1,4 @@
-"""The SQL of beats: stores all waiting beats in one transaction; a plain beat's new deadline is computed here, by one statement.
+"""Stores all waiting beats in one transaction; for plain beats one statement repeats the deadline rule of state_machine.py.
 
 A beat is plain if its status is ok, it has no capsule, its monitor is up, no run is in progress and the rate limit is not
 reached. Nearly all are. Then only times and counters change, as state_machine.apply_event does for `up` and `ok`:

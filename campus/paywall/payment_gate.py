@@ -1,4 +1,4 @@
-"""Payment per call, for HTTP and MCP: terms for a caller without a key that opens the tool, and what becomes of a payment."""
+"""Payment per call, for HTTP and MCP: adds the terms of payments/terms.py to a refusal, and hands a payment to the processor."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
