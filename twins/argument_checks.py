@@ -17,7 +17,7 @@ from twins.direct_call import DirectTool, without_nulls
 from twins.fastmcp_internals import allows_direct_calls, is_proxied
 from twins.json_reader import require_storable, storable
 from twins.operation import TYPE_NAMES, Operation, Schema, alternatives_of, resolve_reference
-from twins.problems import FieldError, Problem, invalid_request, pointer_to, unknown_field
+from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
 from twins.tool_errors import field_errors, invalid_arguments
 
 NOT_A_NUMBER, NOT_FINITE = "should be a number, not true or false", "should be a finite number"
@@ -52,6 +52,8 @@ class ArgumentChecker:
 
     def precheck(self, arguments: Mapping[str, Any], method: str | None = None) -> None:
         """Raises Problem 422 for what a validator would accept, and for what another server would reject in its own words."""
+        if not self.operation.accepts_unknown:
+            refuse_too_many(len(arguments), len(self.operation.by_name))
         if self._false_numbers.find(arguments) or (self._is_proxied and self._wrong_names(arguments, method)):
             raise self.invalid(arguments, method)
 

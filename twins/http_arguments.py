@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope
 
 from twins.json_reader import Unstorable, read_json, unstorable_reason
 from twins.operation import QUERY_METHODS, Operation, Parameter, Place
-from twins.problems import FieldError, Problem, invalid_request, pointer_to, unknown_field
+from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
 
 CAMPAIGN_PREFIX = b"utm_"
 """Campaign parameters of analytics programs: https://support.google.com/analytics/answer/10917952."""
@@ -61,6 +61,8 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
     arguments: dict[str, Any] = {}
     if not in_query:
         body = await _read_body(scope, receive, limit=body_limit, lenient=operation.route.lenient, text=operation.route.body)
+        if not operation.accepts_unknown:
+            refuse_too_many(len(body), len(operation.by_name))
         errors += _unknown(body, {p.name: p for p in operation.by_wire_name.values()}, operation, place="body")
         arguments |= body
     if scope["query_string"]:

@@ -11,6 +11,7 @@ from typing import Any
 from fastmcp.exceptions import ToolError
 
 MOST_ERRORS = 20
+MOST_UNKNOWN = 1_000
 LONGEST_NAME = 80
 NOUNS = {"arguments": "argument", "body": "body member", "query": "query parameter", "path": "path parameter"}
 WHOLES = {"arguments": "the arguments", "body": "the body", "query": "the query string", "path": "the path"}
@@ -37,6 +38,12 @@ class FieldError:
 def pointer_to(place: str, *parts: str | int) -> str:
     """A JSON pointer to what a caller sent. The caller chose the names, so they are shortened and lose control characters."""
     return "/".join(("", place, *(_shown(str(part)).replace("~", "~0").replace("/", "~1") for part in parts)))
+
+
+def refuse_too_many(sent: int, taken: int) -> None:
+    """Raises Problem 422 for far more arguments than a tool takes: an error for each of 80,000 would stop all other calls for seconds."""
+    if sent > taken + MOST_UNKNOWN:
+        raise Problem(422, "invalid_request", f"{sent:,} arguments were sent, and this tool takes {taken}; send only those that it takes")
 
 
 def unknown_field(place: str, name: str, known: Iterable[str]) -> FieldError:

@@ -186,3 +186,14 @@ async def test_no_tool_that_ships_takes_true_or_nan_for_a_number(frame: Any) -> 
         assert (reply.status, reply.code) == (422, "invalid_request")
         argument = "body member" if frame == "http" else "argument"
         assert reply.data["detail"] == f"{argument} period_minutes should be a finite number"
+
+
+async def test_far_more_arguments_than_a_tool_takes_are_refused_at_once_and_not_one_by_one() -> None:
+    many = {f"name{number}": number for number in range(1_010)}
+    async with open_campus(harbour=tools()) as campus:
+        over_http = (await campus.http.post("/v1/harbour/write", json=many)).json()
+        async with campus.mcp() as client:
+            over_mcp = await client.call_tool("write", many, raise_on_error=False)
+    sentence = "1,010 arguments were sent, and this tool takes 2; send only those that it takes"
+    assert (over_http["status"], over_http["code"], over_http["detail"]) == (422, "invalid_request", sentence)
+    assert (over_mcp.is_error, sentence in str(over_mcp.content)) == (True, True)
