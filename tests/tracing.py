@@ -65,3 +65,24 @@ def untraced() -> Iterator[None]:
         yield
     finally:
         sys.settrace(tracer)
+
+
+LIBRARIES = (
+    "alembic.autogenerate",
+    "asyncpg",
+    "cyclopts",
+    "eth_tester",
+    "fastmcp",
+    "fastmcp.client",
+    "fastmcp.server.providers.proxy",
+    "sqlmodel.ext.asyncio.session",
+    "uvicorn",
+    "web3",
+    "x402.http",
+    "x402.mechanisms.evm.exact",
+)
+"""What the packages import, and what is imported untraced before them."""
+if sys.gettrace() is not None:
+    with untraced():
+        for library in LIBRARIES:
+            import_module(library)
