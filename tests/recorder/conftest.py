@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from patience import patience
 from recorder.receivers import Authority, Mailbox, Receiver, make_authority, open_mailbox, open_receiver
 from recorder.recorders import OpenRecorder, Recorder
 
@@ -16,7 +17,7 @@ from buildings.recorder import building
 from campus.app import assemble
 from campus.asgi import open_app
 from campus.config import Config
-from campus.outbound.http_clients import GuardedClient, guarded_client
+from campus.outbound.http_clients import EXCHANGE_SECONDS, GuardedClient, guarded_client
 from campus.testing import ORIGIN, Built, Clock, Frame, TestCampus
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
@@ -58,7 +59,7 @@ def open_recorder(authority: Authority) -> OpenRecorder:
     ) -> AsyncIterator[Recorder]:
         clock = clock or Clock(NOON)
         mail = {"mail": {"host": "127.0.0.1", "port": mailbox.port, "sender": "alerts@campus.test", "tls": "none"}} if mailbox else {}
-        web = web or guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client)
+        web = web or guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=patience(EXCHANGE_SECONDS))
         with TemporaryDirectory() as folder:
             config = Config.model_validate(
                 {
