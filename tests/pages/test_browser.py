@@ -113,7 +113,7 @@ def test_a_monitor_is_followed_from_its_first_beat_to_its_takeover_without_a_rel
         page.get_by_role("button", name="Delete nightly").click()
         expect(page.locator("#fleet")).to_contain_text("0 of 20 monitors")
         campus.command("key", "revoke", campus_key_id(campus))
-        expect(page.get_by_role("link", name="Sign in with your key")).to_be_visible(timeout=patience(15) * 1000)
+        expect(page.get_by_role("link", name="Sign in with another key")).to_be_visible(timeout=patience(15) * 1000)
 
 
 def campus_key_id(campus: Served) -> str:

@@ -164,11 +164,11 @@ class Scene:
 
     def is_stalled(self) -> bool:
         if self.storage.startswith("sqlite"):
-            return all(self._is_locked() for _ in range(4))
+            return all(self._is_locked() for _ in range(round(patience(8))))
         return bool(self.do(lambda connection: _sleepers(connection, "pid"), reading=True))
 
     def _is_locked(self) -> bool:
-        """Whether a transaction holds the file; four times in a row it is the one that is stalled."""
+        """Whether a transaction holds the file; so many times in a row, more on a busy machine, it is the one that is stalled."""
         time.sleep(0.05)
         path = Path(self.storage.removeprefix("sqlite:")) / "campus.db"
         with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:

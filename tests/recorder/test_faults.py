@@ -25,7 +25,7 @@ def test_killed_while_beats_arrive_it_loses_no_acknowledged_beat(tmp_path: Path,
         killed = KilledRecorder(tmp_path, f"sqlite:{tmp_path}/data", authority, receiver, 1)
         killed.fill()
         killed.give_key()
-        acknowledged, _ = beat_until_killed(killed, first=1, seconds=patience(0.4), rate=200)
+        acknowledged, _ = beat_until_killed(killed, first=1, seconds=patience(0.4), rate=200 / patience(1))
         assert acknowledged > 4
 
 
