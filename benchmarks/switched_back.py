@@ -1,4 +1,4 @@
-"""`switched_back PORT PART CONFIG` is `campus serve` with a part of campus/http/protocol.py switched back to uvicorn's own."""
+"""`switched_back PORT PART CONFIG` is `campus serve` with a part of its HTTP protocol switched back to uvicorn's own."""
 
 import sys
 from collections.abc import Callable, Mapping

@@ -1,7 +1,9 @@
 """The edge, the outermost ASGI app, which every request and every response passes through; and the router behind it."""
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from random import Random
 from time import perf_counter
 
 from starlette.requests import ClientDisconnect
@@ -22,19 +24,7 @@ from campus.http.limits import (
     has_body,
     too_many_calls,
 )
-from campus.http.response import (
-    OutgoingResponse,
-    PageResponse,
-    SecurityHeaders,
-    caller_of,
-    loggable_route_of,
-    random_ids,
-    request_id_of,
-    route_of,
-    send_problem,
-    trace_id_of,
-    with_cors,
-)
+from campus.http.response import OutgoingResponse, PageResponse, SecurityHeaders, caller_of, send_problem, with_cors
 from campus.layout.accept import page_form
 from campus.layout.renderer import ProblemPage
 from twins import Problem, RouteTable
@@ -45,6 +35,9 @@ access = logging.getLogger("campus.access")
 CALLER_LEFT = 499
 """The status in the access log of a call whose caller left before the response; nobody receives it."""
 MCP_METHODS = ("POST", "DELETE")
+SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+LOGGED_SEGMENTS = 2
 
 
 class Edge:
@@ -218,3 +211,37 @@ def explain_mcp(scope: Scope, send: Send) -> Awaitable[None]:
     )
     problem = Problem(405, "method_not_allowed", detail, headers={"Allow": ", ".join(MCP_METHODS)})
     return send_problem(send, problem, scope.get("request_id"))
+
+
+def random_ids() -> Callable[[], str]:
+    """A source of request ids: 24 hex digits each. They are names, not secrets, so a fast generator is enough."""
+    bits = Random().getrandbits  # noqa: S311 - see above
+
+    def new_id() -> str:
+        return bits(96).to_bytes(12).hex()
+
+    return new_id
+
+
+def request_id_of(sent: bytes | None, new_id: Callable[[], str]) -> str:
+    """The caller's X-Request-Id when it is safe to repeat, else a new one."""
+    if sent is not None and SAFE_ID.fullmatch(sent):
+        return sent.decode("ascii")
+    return new_id()
+
+
+def trace_id_of(traceparent: bytes | None) -> str | None:
+    """The trace that a W3C traceparent header names; None without a well-formed one."""
+    found = TRACEPARENT.fullmatch(traceparent or b"")
+    return found[1].decode("ascii") if found else None
+
+
+def route_of(scope: Scope) -> str | None:
+    """The template of the route that answered: a twin's, a page's, an MCP endpoint's, or `building:tool` over MCP."""
+    route: str | None = scope.get("campus.route") or getattr(scope.get("route"), "path", None)
+    return route
+
+
+def loggable_route_of(scope: Scope) -> str:
+    """The route's template, else the first segments of the path: the rest of a path may hold a secret."""
+    return route_of(scope) or "/".join(scope["path"].split("/")[: LOGGED_SEGMENTS + 1])

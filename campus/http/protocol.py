@@ -1,4 +1,4 @@
-"""Connections: uvicorn's HTTP/1.1 protocol with limits on headers, pipelining, connections and time; each response in one write.
+"""Connections: uvicorn's HTTP/1.1 protocol with limits on headers, pipelining, connections and time.
 
 Uvicorn has no such limits, so this file builds on its httptools protocol by names that uvicorn does not document. Each name has
 a test in tests/http/test_uvicorn_names.py, which fails with a sentence when an upgrade of uvicorn changes it. Measured by
@@ -8,18 +8,17 @@ Caddy, and with all limits a call costs no more than on uvicorn's own protocol, 
 
 import asyncio
 import logging
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from math import inf
 from typing import Any
 from urllib.parse import unquote
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
-from starlette.types import Message
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from campus.addresses import plain_address
 from campus.http.limits import ConnectionLimits, too_many_connections
-from campus.http.response import CHUNKED, CLOSE, Header, caller_of, closing_response, head_of, lines_of
+from campus.http.response import ResponseCycle, caller_of, closing_response
 from twins import Problem
 
 access = logging.getLogger("campus.access")
@@ -33,7 +32,6 @@ REFUSALS_ANSWERED = 64
 """How many connections beyond the limit get a response. More are closed without one: each needs a file until the response is read."""
 PIPELINED = 32
 LARGEST_READ = 256 * 1024  # what uvloop and asyncio hand over at once
-WITHOUT_BODY, REQUEST_ID = (204, 304), b"x-request-id"
 
 
 class ParserStop(Exception):
@@ -105,13 +103,30 @@ class TimedProtocol(HttpToolsProtocol):
         """Called at the end of a response: start the next queued request, or wait for one."""
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
-            self.flow.resume_reading()
-            if self.pipeline:
-                self._run(self.pipeline.pop()[0])
-            else:
-                self._wait(is_for_head=self._is_in_head())
+            self._continue()
 
-    def _new_cycle(self, *, keep_alive: bool) -> "ResponseCycle":
+    def resume_writing(self) -> None:
+        """Called by the transport when the caller has read most of what was written: a request may have waited for that."""
+        super().resume_writing()
+        if self.pipeline and self._running is not None and self._running.response_complete and not self.transport.is_closing():
+            self._continue()
+
+    def _continue(self) -> None:
+        """Start the next queued request, or wait for one.
+
+        While the caller does not read, none is started: its response could not be written, and it would be one of the calls that
+        may run at once. Who queues requests and reads nothing is disconnected after the time for a head.
+        """
+        if self.pipeline and self.flow.write_paused:
+            self._wait(is_for_head=True)
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._run(self.pipeline.pop()[0])
+        else:
+            self._wait(is_for_head=self._is_in_head())
+
+    def _new_cycle(self, *, keep_alive: bool) -> ResponseCycle:
         return ResponseCycle(
             scope=self.scope,
             transport=self.transport,
@@ -273,78 +288,3 @@ def of_listener(protocol: type[LimitedProtocol], *, trusted_proxies: Container[s
     """The protocol of one listener, whose connections are counted together."""
     limits = ConnectionLimits(limit=protocol.connections_limit, per_address=protocol.connections_per_address, proxies=trusted_proxies)
     return type(protocol.__name__, (protocol,), {"limits": limits})
-
-
-class ResponseCycle(RequestResponseCycle):
-    """One response, head and body in one write where possible. Its state is in uvicorn's attributes, which uvicorn reads too.
-
-    Uvicorn writes head and body separately, with two system calls and often two packets, and searches every header with two
-    regular expressions. Here a head that says how long its body is waits for the body's first part, and headers that were sent
-    before are written as they were.
-    """
-
-    _head = b""
-    _has_no_body = False
-
-    async def send(self, message: Message) -> None:  # type: ignore[override]  # Starlette's messages are any mapping
-        """ASGI's send."""
-        if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
-        if self.disconnected:
-            return
-        if message["type"] == "http.response.start" and not self.response_started:
-            self._start(message["status"], message.get("headers", ()))
-        elif message["type"] == "http.response.body" and self.response_started and not self.response_complete:
-            self._send_body(message.get("body", b""), is_last=not message.get("more_body", False))
-        else:
-            raise RuntimeError(f"{message['type']!r} cannot be sent at this point of a response")
-
-    def _start(self, status: int, given: Iterable[Header]) -> None:
-        self.response_started = True
-        self.waiting_for_100_continue = False
-        own, same = [*self.default_headers], tuple(given)
-        if same and same[-1][0] == REQUEST_ID:  # it differs each time
-            own.append(same[-1])
-            same = same[:-1]
-        try:
-            head = head_of(status, same)
-        except TypeError:  # lists for pairs, which ASGI allows too
-            head = head_of.__wrapped__(status, same)
-        if head.closes:
-            self.keep_alive = False
-        elif not self.keep_alive:
-            own.append(CLOSE)
-        self._has_no_body = status in WITHOUT_BODY or self.scope["method"] == "HEAD"
-        self.expected_content_length = head.length or 0
-        self.chunked_encoding = head.length is None and not self._has_no_body
-        if self.chunked_encoding:
-            own.append(CHUNKED)
-        self._head = b"%b%b\r\n" % (head.lines, lines_of(own))
-        if self.chunked_encoding:
-            self._write(b"")  # the first part of a stream may come much later
-
-    def _send_body(self, body: bytes, *, is_last: bool) -> None:
-        if self._has_no_body:
-            body = b""
-        elif self.chunked_encoding:
-            body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"0\r\n\r\n" if is_last else b"")
-        else:
-            self.expected_content_length -= len(body)
-            if self.expected_content_length < 0 or (is_last and self.expected_content_length):
-                raise RuntimeError("the length of a response's body is not its Content-Length")
-        self._write(body)
-        if is_last:
-            self._finish()
-
-    def _write(self, data: bytes) -> None:
-        if self._head:
-            data, self._head = self._head + data, b""
-        if data:
-            self.transport.write(data)
-
-    def _finish(self) -> None:
-        self.response_complete = True
-        self.message_event.set()
-        if not self.keep_alive:
-            self.transport.close()
-        self.on_response()

@@ -1,16 +1,15 @@
-"""How a response leaves: its request id, security headers and CORS; problems, as pages for browsers; and what the log says of a call."""
+"""How a response leaves: its security headers and CORS, problems as pages for browsers, and head and body in one write."""
 
 import logging
-import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
-from random import Random
 from typing import NamedTuple
 
 import orjson
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Scope, Send
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from campus.errors import EXPLAINED_AT
 from campus.layout.accept import Form
@@ -43,6 +42,8 @@ ALLOW_ORIGIN = b"access-control-allow-origin"
 ANY_ORIGIN: Header = (ALLOW_ORIGIN, b"*")
 """Also on the edge's own responses: without it a page could not tell a problem from a broken network."""
 VARY: Header = (b"vary", b"origin")
+REQUEST_ID = b"x-request-id"
+WITHOUT_BODY = (204, 304)
 EXPOSED = (
     "ETag",
     "MCP-Protocol-Version",
@@ -58,9 +59,6 @@ EXPOSED = (
 )
 PREFLIGHT_SECONDS = 86_400
 CACHED_RESPONSES = 1_000
-SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
-LOGGED_SEGMENTS = 2
 PROBLEM = (b"content-type", b"application/problem+json")
 REPLACED = frozenset({b"content-type", b"content-length", b"content-security-policy", b"cache-control", b"vary"})
 """Headers of a problem that its page has too, with other values."""
@@ -152,7 +150,7 @@ class OutgoingResponse:
         """A copy of the first message with all headers: apps send the same message again and again."""
         self.status = message["status"]
         headers = self._headers.added_to(message.get("headers", ()))
-        return {**message, "headers": [*headers, (b"x-request-id", self.request_id.encode("ascii"))]}
+        return {**message, "headers": [*headers, (REQUEST_ID, self.request_id.encode("ascii"))]}
 
 
 class PageResponse(OutgoingResponse):
@@ -251,40 +249,81 @@ def closing_response(problem: Problem) -> bytes:
     return STATUS_LINES[problem.status] + lines + b"\r\n" + answer.body
 
 
-def random_ids() -> Callable[[], str]:
-    """A source of request ids: 24 hex digits each. They are names, not secrets, so a fast generator is enough."""
-    bits = Random().getrandbits  # noqa: S311 - see above
-
-    def new_id() -> str:
-        return bits(96).to_bytes(12).hex()
-
-    return new_id
-
-
-def request_id_of(sent: bytes | None, new_id: Callable[[], str]) -> str:
-    """The caller's X-Request-Id when it is safe to repeat, else a new one."""
-    if sent is not None and SAFE_ID.fullmatch(sent):
-        return sent.decode("ascii")
-    return new_id()
-
-
-def trace_id_of(traceparent: bytes | None) -> str | None:
-    """The trace that a W3C traceparent header names; None without a well-formed one."""
-    found = TRACEPARENT.fullmatch(traceparent or b"")
-    return found[1].decode("ascii") if found else None
-
-
 def caller_of(client: tuple[str, int] | None) -> str:
     """The caller's address for the log; `-` where the server does not know it."""
     return client[0] if client else "-"
 
 
-def route_of(scope: Scope) -> str | None:
-    """The template of the route that answered: a twin's, a page's, an MCP endpoint's, or `building:tool` over MCP."""
-    route: str | None = scope.get("campus.route") or getattr(scope.get("route"), "path", None)
-    return route
+class ResponseCycle(RequestResponseCycle):
+    """One response, head and body in one write where possible. Its state is in uvicorn's attributes, which uvicorn reads too.
 
+    Uvicorn writes head and body separately, with two system calls and often two packets, and searches every header with two
+    regular expressions. Here a head that says how long its body is waits for the body's first part, and headers that were sent
+    before are written as they were.
+    """
 
-def loggable_route_of(scope: Scope) -> str:
-    """The route's template, else the first segments of the path: the rest of a path may hold a secret."""
-    return route_of(scope) or "/".join(scope["path"].split("/")[: LOGGED_SEGMENTS + 1])
+    _head = b""
+    _has_no_body = False
+
+    async def send(self, message: Message) -> None:  # type: ignore[override]  # Starlette's messages are any mapping
+        """ASGI's send."""
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        if message["type"] == "http.response.start" and not self.response_started:
+            self._start(message["status"], message.get("headers", ()))
+        elif message["type"] == "http.response.body" and self.response_started and not self.response_complete:
+            self._send_body(message.get("body", b""), is_last=not message.get("more_body", False))
+        else:
+            raise RuntimeError(f"{message['type']!r} cannot be sent at this point of a response")
+
+    def _start(self, status: int, given: Iterable[Header]) -> None:
+        self.response_started = True
+        self.waiting_for_100_continue = False
+        own, same = [*self.default_headers], tuple(given)
+        if same and same[-1][0] == REQUEST_ID:  # it differs each time
+            own.append(same[-1])
+            same = same[:-1]
+        try:
+            head = head_of(status, same)
+        except TypeError:  # lists for pairs, which ASGI allows too
+            head = head_of.__wrapped__(status, same)
+        if head.closes:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            own.append(CLOSE)
+        self._has_no_body = status in WITHOUT_BODY or self.scope["method"] == "HEAD"
+        self.expected_content_length = head.length or 0
+        self.chunked_encoding = head.length is None and not self._has_no_body
+        if self.chunked_encoding:
+            own.append(CHUNKED)
+        self._head = b"%b%b\r\n" % (head.lines, lines_of(own))
+        if self.chunked_encoding:
+            self._write(b"")  # the first part of a stream may come much later
+
+    def _send_body(self, body: bytes, *, is_last: bool) -> None:
+        if self._has_no_body:
+            body = b""
+        elif self.chunked_encoding:
+            body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"0\r\n\r\n" if is_last else b"")
+        else:
+            self.expected_content_length -= len(body)
+            if self.expected_content_length < 0 or (is_last and self.expected_content_length):
+                raise RuntimeError("the length of a response's body is not its Content-Length")
+        self._write(body)
+        if is_last:
+            self._finish()
+
+    def _write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        if data:
+            self.transport.write(data)
+
+    def _finish(self) -> None:
+        self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()

@@ -49,17 +49,17 @@ class Connection:
 
     async def rest(self) -> bytes:
         """Everything up to the end of the connection."""
-        received = b""
+        received = bytearray()
         with anyio.fail_after(PATIENCE):
             while True:
                 try:
                     received += await self.stream.receive()
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
-                    return received
+                    return bytes(received)
 
     async def answer(self) -> Answer:
         """The next response, by its Content-Length."""
-        received = b""
+        received = bytearray()
         with anyio.fail_after(PATIENCE):
             while b"\r\n\r\n" not in received:
                 received += await self.stream.receive()
@@ -68,7 +68,7 @@ class Connection:
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
             while len(body) < int(headers.get("content-length", 0)):
                 body += await self.stream.receive()
-        return Answer(int(status_line.split()[1]), headers, body)
+        return Answer(int(status_line.split()[1]), headers, bytes(body))
 
 
 @dataclass(frozen=True)

@@ -198,6 +198,45 @@ async def test_a_caller_that_sends_ahead_and_leaves_makes_no_error(serving, capl
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+class Large:
+    """An app whose responses are larger than what the two ends of a connection hold unread; it notes the paths that it is asked."""
+
+    BODY = b"\0" * 2**24
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.has_answered = anyio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.asked.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(self.BODY))]})
+        await send({"type": "http.response.body", "body": self.BODY})
+        self.has_answered.set()
+
+
+async def test_a_request_sent_ahead_is_not_begun_before_the_response_to_the_one_before_is_read(serving) -> None:
+    large = Large()
+    async with serving(large) as served, served.connected() as connection:
+        await connection.send(GET % b"first" + b"GET /last HTTP/1.1\r\nConnection: close\r\nHost: localhost\r\n\r\n")
+        with anyio.fail_after(PATIENCE):
+            await large.has_answered.wait()
+        await anyio.sleep(0.2)
+        assert large.asked == ["/first"]
+        assert (await connection.rest()).count(b"\0") == 2 * len(large.BODY)
+    assert large.asked == ["/first", "/last"]
+
+
+async def test_who_sends_ahead_and_does_not_read_is_disconnected(serving) -> None:
+    large = Large()
+    async with serving(large, protocol=QUICK) as served, served.connected() as connection:
+        await connection.send(GET % b"first" + GET % b"second")
+        with anyio.fail_after(PATIENCE):
+            await large.has_answered.wait()
+        await anyio.sleep(patience(1))
+        assert (await connection.rest()).count(b"\0") == len(large.BODY)
+    assert large.asked == ["/first"]
+
+
 @pytest.mark.parametrize(
     "garbage",
     [

@@ -1,6 +1,6 @@
 """Names of uvicorn that it does not document and that campus/http uses; an upgrade that changes one fails here, with a sentence.
 
-`campus/http/protocol.py` and `campus/http/server.py` are what to change then.
+`protocol.py`, `response.py` and `server.py` of campus/http are what to change then.
 """
 
 import asyncio
