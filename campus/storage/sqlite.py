@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
+from time import monotonic, sleep
 
 from anyio.to_thread import run_sync
 from sqlalchemy import Connection
@@ -17,6 +18,7 @@ from campus.storage.migrations import History
 from campus.storage.sqlite_connections import MIGRATOR, SqliteConnections, sync_engine
 
 PROBE_BYTES = 64 * 1024
+WAL_RETRY_SECONDS = 0.01
 
 
 class SqliteBackend:
@@ -93,6 +95,7 @@ def _version_at(path: Path, mode: str) -> str | None:
 def _upgrade(path: Path, history: History) -> None:
     from campus.storage.alembic_runner import upgrade  # 0.2 s, spared when nothing is due
 
+    _switch_to_wal(path)
     engine = sync_engine(path, MIGRATOR)
     try:
         with engine.begin() as connection:
@@ -100,6 +103,20 @@ def _upgrade(path: Path, history: History) -> None:
             _refuse_dangling_rows(connection)
     finally:
         engine.dispose()
+
+
+def _switch_to_wal(path: Path) -> None:
+    """Make the file one with a write-ahead log. SQLite does not wait for this while another process writes: it says at once "locked"."""
+    deadline = monotonic() + BUSY_SECONDS
+    with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or monotonic() > deadline:
+                    raise
+            sleep(WAL_RETRY_SECONDS)
 
 
 def _refuse_dangling_rows(connection: Connection) -> None:

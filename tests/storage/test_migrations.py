@@ -1,7 +1,8 @@
 """Migrations: a chain of steps on either database, by one process or by several, and the next step written from the tables."""
 
+import sqlite3
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import anyio
@@ -185,6 +186,16 @@ async def test_four_processes_migrate_at_once(storage_url: str) -> None:
         assert await steps_in(bank) == ["0003"]
         async with bank.read() as session:
             assert set((await session.exec(select(Account.name))).all()) == set("abcd")
+
+
+async def test_a_new_file_that_another_process_writes_to_is_waited_for(tmp_path: Path) -> None:
+    """As when two commands are the first on a machine: one of them switches the file to a write-ahead log."""
+    with closing(sqlite3.connect(tmp_path / "bank.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with Databases.open(f"sqlite:{tmp_path}") as databases, anyio.create_task_group() as tasks:
+            tasks.start_soon(databases.storage_of, "bank", Tables)
+            await anyio.sleep(0.3)
+            other.execute("COMMIT")
 
 
 async def test_alembic_is_not_loaded_when_there_is_nothing_to_do(tmp_path: Path) -> None:
