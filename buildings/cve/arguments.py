@@ -127,9 +127,9 @@ PROBLEMS: Mapping[str, str] = {
     "no_cve_ids": "Neither cve_ids nor report contains a CVE identifier.",
     "too_many_ids": "A call takes up to 1,000 different CVE identifiers. Split them into several calls.",
     "report_too_large": "A report has up to 1,000,000 characters. Send it in parts, or only its identifiers.",
-    "invalid_window": "The earlier day of a comparison is not before the later one, or there is no earlier list; or a history's first day"
-    " is after its last.",
-    "no_data_for_date": "The archive has no list for that day, or no EPSS in that window; `detail` names the days that it has.",
+    "invalid_window": "The earlier day of a comparison is not before the later one, or a history's first day is after its last.",
+    "no_data_for_date": "The archive has no list for that day, none before it to compare with, or no EPSS in that window; `detail` names"
+    " the days that it has.",
     "no_history": "Neither EPSS nor KEV has known the CVE since the archive began. Nothing was charged; cve_verdict says more.",
     "feed_limit_reached": "A key may have 20 feed addresses. Revoke one before you make another.",
     "no_such_feed": "There is no feed at this address; or the feed's address was revoked, or its key has ended.",

@@ -87,7 +87,7 @@ class Comparisons:
         if missing := next((day for day in (before, after) if day and day not in days), None):
             raise Problem(404, "no_data_for_date", f"there is no list for the date {missing}; {there_are}")
         if before is None or after is None:
-            raise Problem(422, "invalid_window", f"there is no list before the later day to compare with; {there_are}")
+            raise Problem(404, "no_data_for_date", f"there is no list before the later day to compare with; {there_are}")
         old, new = await self._archived(before), await self._archived(after)
         assert old, "the day is in the archive"
         assert new, "the day is in the archive"

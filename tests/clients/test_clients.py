@@ -79,7 +79,7 @@ OF_ONE_KEY = {
 REFUSED_WITH_A_KEY = {
     "a day without a list": (404, "no_data_for_date"),
     "no CVE": (400, "invalid_cve_id"),
-    "no window": (422, "invalid_window"),
+    "no window": (404, "no_data_for_date"),
 }
 
 

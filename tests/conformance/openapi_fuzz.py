@@ -28,6 +28,10 @@ ASKED = 300
 MINUTES = 10
 OWN_REFUSALS = {
     "no_data_for_date",
+    "invalid_window",
+    "no_cve_ids",
+    "invalid_cve_ids",
+    "no_history",
     "monitor_not_found",
     "monitor_limit_reached",
     "no_mail_here",
