@@ -29,7 +29,7 @@ types: $(STAMP)           ## mypy --strict
 
 tests: $(STAMP) $(MCP1_STAMP)   ## all tests, with branch coverage
 	$(BIN)/python -m compileall -q -j 0 twins campus buildings  # once: not in each worker, and in each process that a test starts
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report=term -q $(ARGS)
+	BRANCH_COVERAGE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS)
 
 bench: $(STAMP)           ## the figures that matter, as ratios from one run
 	$(BIN)/python -m benchmarks $(ARGS)

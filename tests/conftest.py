@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -21,13 +21,13 @@ from tempfile import mkdtemp
 from typing import Any, Literal
 
 import asyncpg
+import branch_coverage
 import hypothesis
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from jsonschema import Draft202012Validator
 from patience import patience
 from sqlalchemy import Connection, event, text
-from tracing import import_packages, is_traced, untraced
 
 from campus.storage import alembic_runner, sqlite
 from campus.storage.migrations import History
@@ -61,18 +61,16 @@ Sent = tuple[str, Any]
 gc.disable()  # what is imported and collected stays
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Import the packages traced and collect the tests untraced: a third of what collecting costs a worker.
+def pytest_configure(config: pytest.Config) -> None:
+    """Count branches where that is wanted."""
+    branch_coverage.start(config)
 
-    Garbage is looked for afterwards, and then only in what the tests make: going over the rest took another third.
-    """
-    collects = hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses")
-    if collects and sys.gettrace() is not None:
-        import_packages()
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for garbage after collecting, and then only in what tests make: going over all that was imported takes a third of collecting."""
     try:
-        with untraced():
-            return (yield)
+        return (yield)
     finally:
         gc.freeze()
         gc.enable()
@@ -85,11 +83,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Scale a test's timeout with the machine's load, and trace only what tests/tracing.py names."""
+    """Scale a test's timeout with the machine's load."""
     if item.get_closest_marker("timeout") is None:
         item.add_marker(pytest.mark.timeout(patience(float(item.config.getini("timeout")))))
-    with nullcontext() if is_traced(item) else untraced():
-        return (yield)
+    return (yield)
 
 
 @pytest.fixture
