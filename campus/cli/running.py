@@ -81,7 +81,9 @@ def _start(tasks: TaskGroup, work: Callable[[], Coroutine[Any, Any, None]]) -> N
 
 def _job_command(file: Path, settings: Config, name: str) -> Sequence[str]:
     """The command by which a server runs a job in a process of its own: job_process, with the server's own address."""
-    begins = (sys.executable, "-P", "-c", "import campus_command; campus_command.main()", "job-process", name)
+    # in a process group of its own an interrupt from the keyboard reaches it through its server only
+    code = "import os; os.setpgid(0, 0); import campus_command; campus_command.main()"
+    begins = (sys.executable, "-P", "-c", code, "job-process", name)
     return (*begins, "--config", str(file), "--host", settings.server.host, "--port", str(settings.server.port))
 
 

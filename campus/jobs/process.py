@@ -39,10 +39,10 @@ class Report:
 async def run_in_process(command: Sequence[str]) -> Report:
     """Run a command that calls `report_to_parent`, and return its report; JobFailed when it ends without one.
 
-    The child has its own session, so that an interrupt from the keyboard reaches it through this process only.
+    The child stays in this session: Linux shares the processor out among sessions first, and by priority only within each.
     """
     with anyio.CancelScope(shield=True):  # a child whose start is cancelled could not be ended
-        process = await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, start_new_session=True)
+        process = await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None)
     assert process.stdout is not None
     try:
         with suppress(OSError):  # it has ended, or may not be changed

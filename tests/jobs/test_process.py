@@ -15,6 +15,7 @@ from serving import asked, serving
 
 from campus.errors import JobFailed
 from campus.jobs import Report, run_in_process
+from campus.jobs.process import NICENESS
 
 pytestmark = pytest.mark.anyio
 FEEDS = "\n".join(f'{name}_url = "file:///nowhere/{name}"' for name in ("kev", "kev_mirror", "epss", "nvd"))
@@ -95,3 +96,16 @@ def test_a_server_runs_the_refresh_in_another_process_and_shows_how_it_ended(tmp
         assert re.search(r"cve\.refresh failed once: KEV: .*its mirror: file:///nowhere", asked(f"{campus.admin}/readyz").text)
         assert 'campus_cve_refresh_total{outcome="failed"} 1.0' in asked(f"{campus.admin}/metrics").text
         assert "job-process" not in campus.log
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="the children of a process are found in Linux's /proc")
+def test_the_refresh_of_a_server_has_a_lower_priority_in_the_same_session(tmp_path: Path) -> None:
+    """In another session its priority would not count beside the server's; in the server's process group, Ctrl+C would end it too."""
+    os.mkfifo(tmp_path / "kev")  # opening it waits for somebody who writes
+    with serving(tmp_path, CVE.replace("file:///nowhere/kev", f"file://{tmp_path}/kev", 1)) as campus:
+        server = campus.process.pid
+        children = Path(f"/proc/{server}/task/{server}/children")
+        wait_until(lambda: children.read_text() != "")
+        child = int(children.read_text())
+        wait_until(lambda: os.getpgid(child) == child and os.getpriority(os.PRIO_PROCESS, child) == NICENESS)
+        assert os.getsid(child) == os.getsid(server)
