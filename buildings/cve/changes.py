@@ -154,8 +154,8 @@ def _state(day: ArchivedDay, cve_id: str) -> _State | None:
 def _change(cve_id: str, names: tuple[str | None, str | None], old: _State | None, new: _State | None) -> Change:
     points = None
     if old and new:
-        steps = {name: round(getattr(new.factors, name) - getattr(old.factors, name), DECIMALS) for name in ("kev", "epss", "recency")}
-        points = Factors(**steps)
+        steps = {name: getattr(new.factors, name) - getattr(old.factors, name) for name in ("kev", "epss", "recency")}
+        points = Factors(**{name: round(step, DECIMALS) + 0.0 for name, step in steps.items()})  # so that no -0.0 is sent
     return Change(
         cve_id=cve_id,
         vendor=names[0],

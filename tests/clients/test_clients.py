@@ -38,7 +38,10 @@ class Tool:
     arguments: Mapping[str, str] = field(default_factory=dict)
 
 
-FREE = {"list_buildings", "how_to_pay", "how_to_connect", "about_service", "brief_teaser", "next_teaser", "next_record"}
+FREE = {
+    *("list_buildings", "how_to_pay", "how_to_connect", "about_service"),
+    *("brief_teaser", "next_teaser", "next_record", "brief_change_counts"),
+}
 PAID = {
     "top_cves_today",
     "kev_fresh",
@@ -50,7 +53,7 @@ PAID = {
     "no CVE",
     "next_in_kev",
     "cve_verdicts",
-    "no window",
+    "brief_changes",
 }
 CALLS = {
     **{name: Tool(name, "/mcp", f"/v1/gateway/{name}") for name in ("list_buildings", "how_to_pay", "about_service")},
@@ -67,8 +70,8 @@ CALLS = {
     "next_record": Tool("next_record", "/cve/mcp", "/v1/next/record"),
     "next_in_kev": Tool("next_in_kev", "/cve/mcp", "/v1/next"),
     "cve_verdicts": Tool("cve_verdicts", "/cve/mcp", "/v1/cve/verdicts?cve_ids={cve_ids}", {"cve_ids": "CVE-2021-44228,CVE-1999-0001"}),
-    "no window": Tool("brief_changes", "/cve/mcp", "/v1/brief/changes"),
-    "no counts": Tool("brief_change_counts", "/cve/mcp", "/v1/brief/changes/counts"),
+    "brief_changes": Tool("brief_changes", "/cve/mcp", "/v1/brief/changes"),
+    "brief_change_counts": Tool("brief_change_counts", "/cve/mcp", "/v1/brief/changes/counts"),
     "no CVE": Tool("cve_verdict", "/cve/mcp", "/v1/cve/{cve_id}", {"cve_id": "CVE-21-4"}),
 }
 OF_ONE_KEY = {
@@ -79,7 +82,6 @@ OF_ONE_KEY = {
 REFUSED_WITH_A_KEY = {
     "a day without a list": (404, "no_data_for_date"),
     "no CVE": (400, "invalid_cve_id"),
-    "no window": (404, "no_data_for_date"),
 }
 
 

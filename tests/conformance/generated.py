@@ -13,8 +13,8 @@ from conformance.served_campus import ServedCampus
 
 PACKAGES = ("openapi-typescript@7.13.0", "openapi-fetch@0.17.0", "typescript@5.9.3", "@types/node@22")
 HERE = Path(__file__).parent
-CVE, RECORDER, OTHERS = "generated_cve.mts", "generated_recorder.mts", "generated_others.mts"
-SCRIPTS = {"/v1/openapi.json": (CVE, RECORDER, OTHERS), "/openapi.json": (CVE,), "/recorder/openapi.json": (RECORDER,)}
+CVE, WATCHES, RECORDER, OTHERS = (f"generated_{name}.mts" for name in ("cve", "watches", "recorder", "others"))
+SCRIPTS = {"/v1/openapi.json": (CVE, WATCHES, RECORDER, OTHERS), "/openapi.json": (CVE,), "/recorder/openapi.json": (RECORDER,)}
 OPTIONS = ("--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck", "--types", "node")
 RUN_SECONDS = 120
 

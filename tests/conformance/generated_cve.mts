@@ -1,25 +1,34 @@
-// Calls every tool of cve by the types that openapi-typescript made; a status that is none of the document's is a fault.
+// Calls every tool of cve that needs no key of its own by the types that openapi-typescript made.
 import createClient from "openapi-fetch";
 import type { paths } from "./document.js";
 
 const [url, key, date] = process.argv.slice(2) as [string, string, string];
 const client = createClient<paths>({ baseUrl: url, headers: { Authorization: `Bearer ${key}` } });
-const read = async (name: string, call: Promise<{ data?: { ok?: boolean }; response: Response }>) => {
+// a tool with CSV or Markdown too has `string` among its types; openapi-fetch asks for none of them, so that it gets JSON
+const read = async <T extends { ok?: boolean }>(name: string, call: Promise<{ data?: T | string; response: Response }>, holds: (data: T) => boolean) => {
   const { data, response } = await call;
-  console.log(JSON.stringify({ name, status: response.status, ok: data?.ok === true }));
+  console.log(JSON.stringify({ name, status: response.status, ok: typeof data === "object" && data.ok === true && holds(data) }));
 };
-await read("brief_teaser", client.GET("/v1/brief/teaser"));
-const { data: brief } = await client.GET("/v1/brief/today");
-const source: "nvd" | "cna" | "cisa-adp" | null | undefined = brief?.entries[0]?.severity_source;
-const score: number | undefined = brief?.entries[0]?.cvss?.score;
-console.log(JSON.stringify({ name: "top_cves_today", status: 200, ok: source !== undefined && score !== undefined }));
-await read("kev_fresh", client.GET("/v1/kev/fresh"));
-await read("cve_verdict", client.GET("/v1/cve/{cve_id}", { params: { path: { cve_id: "CVE-2021-44228" } } }));
-await read("cve_history", client.GET("/v1/cve/{cve_id}/history", { params: { path: { cve_id: "CVE-2021-44228" } } }));
-await read("archived_brief", client.GET("/v1/archive/{date}", { params: { path: { date } } }));
-await read("next_teaser", client.GET("/v1/next/teaser"));
-const { data: forecast } = await client.GET("/v1/next", { params: { query: {} } });
-const rise: number | undefined = forecast?.entries[0]?.factors.rise;
-console.log(JSON.stringify({ name: "next_in_kev", status: 200, ok: rise !== undefined }));
-await read("next_record", client.GET("/v1/next/record"));
-await read("cve_verdicts", client.GET("/v1/cve/verdicts", { params: { query: { cve_ids: ["CVE-2021-44228"] } } }));
+const cve_id = "CVE-2021-44228";
+await read("brief_teaser", client.GET("/v1/brief/teaser"), ({ teaser }) => teaser.length > 0);
+await read("top_cves_today", client.GET("/v1/brief/today"), ({ entries: [first] }) => {
+  const source: "nvd" | "cna" | "cisa-adp" | null | undefined = first?.severity_source;
+  const score: number | undefined = first?.cvss?.score;
+  return source !== undefined && score !== undefined;
+});
+await read("kev_fresh", client.GET("/v1/kev/fresh"), ({ day }) => day === date);
+await read("cve_verdict", client.GET("/v1/cve/{cve_id}", { params: { path: { cve_id } } }), (verdict) => verdict.cve_id === cve_id);
+await read("cve_history", client.GET("/v1/cve/{cve_id}/history", { params: { path: { cve_id } } }), ({ epss, days }) => epss.length === days);
+await read("archived_brief", client.GET("/v1/archive/{date}", { params: { path: { date } } }), ({ day }) => day === date);
+await read("brief_change_counts", client.GET("/v1/brief/changes/counts"), ({ after, entered, left }) => after === date && entered === 1 && left === 1);
+await read("brief_changes", client.GET("/v1/brief/changes", { params: { query: { to: date } } }), ({ entered: [first] }) => {
+  const rank: number | null | undefined = first?.rank_after;
+  return typeof rank === "number" && first?.rank_before === null;
+});
+await read("next_teaser", client.GET("/v1/next/teaser"), ({ teaser }) => teaser.length > 0);
+await read("next_in_kev", client.GET("/v1/next", { params: { query: {} } }), ({ entries: [first] }) => {
+  const rise: number | undefined = first?.factors.rise;
+  return rise !== undefined;
+});
+await read("next_record", client.GET("/v1/next/record"), ({ day }) => day === date);
+await read("cve_verdicts", client.GET("/v1/cve/verdicts", { params: { query: { cve_ids: [cve_id] } } }), ({ verdicts: [first] }) => first?.cve_id === cve_id);

@@ -1,7 +1,7 @@
-"""Schemathesis hooks: days that have a list, headers worth trying, and 402 where Schemathesis expects 401.
+"""Schemathesis hooks: values that exist, such as days that have a list, headers worth trying, and 402 where Schemathesis expects 401.
 
-Loaded by Schemathesis itself (SCHEMATHESIS_HOOKS). Reads CAMPUS_DAY, a day that has a list, and CAMPUS_KEYLESS, 1 when no key
-is sent; writes a line for each answer to the file CAMPUS_TALLY.
+Loaded by Schemathesis itself (SCHEMATHESIS_HOOKS). Reads CAMPUS_DAY_BEFORE and CAMPUS_DAY, the days that have a list, and
+CAMPUS_KEYLESS, 1 when no key is sent; writes a line for each answer to the file CAMPUS_TALLY.
 """
 
 import json
@@ -25,7 +25,13 @@ BY_RULE = ("invalid_request", "invalid_json", "target_refused", "no_mail_here")
 BETWEEN_ARGUMENTS = ("invalid_window", "no_cve_ids", "invalid_cve_ids")
 OF_BOTH_METHODS = "/v1/cve/verdicts"
 """Documented for programs that pay by its GET alone, and served by POST too."""
-KNOWN = {"date": DAY, "cve_id": "CVE-2021-44228"}
+KNOWN: dict[str, Any] = {"date": DAY, "cve_id": "CVE-2021-44228", "cve_ids": ["CVE-2021-44228", "CVE-1999-0001"]}
+"""Arguments whose values exist: some from the start, those in LEARNED from the newest answer that has them."""
+LEARNED = {"feed_id": "feed_id", "watch_id": "watch_id", "monitor_id": "monitor_id", "secret": "secret", "s": "secret"}
+"""Arguments by the member of an answer that they are."""
+WINDOW = {"from": os.environ["CAMPUS_DAY_BEFORE"], "to": DAY}
+COMPARISONS = ("/v1/brief/changes", "/v1/brief/changes/counts")
+"""A history takes a window too, but of days that have EPSS."""
 TARGETS = count()
 LATIN = st.text(st.characters(min_codepoint=33, max_codepoint=255, exclude_characters="\x7f\xa0", exclude_categories=["Cc"]), max_size=40)
 HEADERS = st.fixed_dictionaries(
@@ -57,7 +63,11 @@ def before_generate_case(context: Any, strategy: Any) -> Any:
 def with_headers(case: Any, headers: dict[str, str], known: bool) -> Any:
     case.headers = {**headers, **(case.headers or {})}
     if known and case.meta.generation.mode.is_positive:
-        case.path_parameters = {name: KNOWN.get(name, value) for name, value in (case.path_parameters or {}).items()}
+        there_are = KNOWN | WINDOW if case.path in COMPARISONS else KNOWN
+        case.path_parameters = {name: there_are.get(name, value) for name, value in (case.path_parameters or {}).items()}
+        case.query = {name: there_are.get(name, value) for name, value in (case.query or {}).items()}
+        if isinstance(case.body, dict):
+            case.body = {name: there_are.get(name, value) for name, value in case.body.items()}
         if isinstance(case.body, dict) and "name" in case.body:
             case.body |= {"name": "fuzz", "alert_webhook": f"http://127.0.0.1:9/{next(TARGETS)}", "alert_email": None}
     return case
@@ -91,7 +101,10 @@ def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool
 
 @schemathesis.hook
 def after_call(context: Any, case: Any, response: Any) -> None:
-    """Write the answer's status and code to the tally."""
+    """Write the answer's status and code to the tally, and learn the ids of what was made."""
+    if response.status_code == 200 and case.method == "POST" and is_of(response, "application/json"):
+        made = response.json()
+        KNOWN.update({name: made[member] for name, member in LEARNED.items() if member in made})
     line = {"operation": case.operation.label, "method": case.method, "status": response.status_code, "code": code_of(response)}
     with TALLY.open("a") as tally:
         tally.write(json.dumps(line) + "\n")
@@ -99,7 +112,11 @@ def after_call(context: Any, case: Any, response: Any) -> None:
 
 def code_of(response: Any) -> str | None:
     """The problem's code; None if the body is not a problem."""
-    if not response.headers.get("content-type", [""])[0].startswith("application/problem+json"):
+    if not is_of(response, "application/problem+json"):
         return None
     code: str = response.json()["code"]
     return code
+
+
+def is_of(response: Any, kind: str) -> bool:
+    return str(response.headers.get("content-type", [""])[0]).startswith(kind)

@@ -1,6 +1,7 @@
-"""A served campus for the conformance checks: a list made from the shipped sample, and a key in every state."""
+"""A served campus for the conformance checks: two days' lists made from the shipped sample, and a key in every state."""
 
 import json
+import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ from campus.app import Campus, assemble
 from campus.config import read_config
 from campus.testing import Clock
 
-SAMPLE = (Path(__file__).parents[2] / "buildings" / "cve" / "sample").as_uri()
+SAMPLE = Path(__file__).parents[2] / "buildings" / "cve" / "sample"
+FIRST = "CVE-2018-7600"
+"""First of the list that is made from the sample."""
 NOWHERE = "file:///nowhere"
 OPERATOR_PASSWORD = "conformance-operator"
-LONG_AGO = timedelta(days=60)
+LONG_AGO, A_DAY = timedelta(days=60), timedelta(days=1)
 CONFIG = """
 openapi = "cve"
 [products.cve]
@@ -74,7 +77,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class ServedCampus:
-    """A campus that is served, its keys, and the one day in its archive."""
+    """A campus that is served, its keys, and the newest day in its archive, which has the day before it too and no other."""
 
     served: Served
     tokens: Tokens
@@ -84,6 +87,11 @@ class ServedCampus:
     def url(self) -> str:
         """Its address."""
         return self.served.url
+
+    @property
+    def day_before(self) -> date:
+        """The first of the two days in its archive."""
+        return self.day - A_DAY
 
 
 CONNECT = """
@@ -96,7 +104,7 @@ client_documents = false  # theirs are on the internet
 def serve_campus(
     folder: Path, *, payments: Mapping[str, str] | None = None, direct_mcp: str = "on", connect: bool = False
 ) -> Iterator[ServedCampus]:
-    """Serve a campus from `folder` until the block ends; its feeds are unset by then, so that its list stays.
+    """Serve a campus from `folder` until the block ends; its feeds are unset by then, so that its lists stay.
 
     With a table of `payments` there is a checkout too; with `connect`, clients that speak OAuth only can connect. `direct_mcp` is on
     or off.
@@ -104,23 +112,35 @@ def serve_campus(
     text = f'direct_mcp = "{direct_mcp}"\n{CONFIG}{CONNECT if connect else ""}'
     if payments:
         text += CHECKOUT + "".join(f"{name} = {json.dumps(value)}\n" for name, value in payments.items())
-    config = write_config(folder, text.format(feeds=SAMPLE), port=1)
-    tokens, day = anyio.run(prepare, config)
+    tokens, day = anyio.run(prepare, folder, text)
     with serving(folder, text.format(feeds=NOWHERE), environ={"CAMPUS_OPERATOR_PASSWORD": OPERATOR_PASSWORD}) as served:
         yield ServedCampus(served, tokens, day)
 
 
-async def prepare(config: Path) -> tuple[Tokens, date]:
-    """Make the list and the keys."""
-    now = datetime.now(UTC)
+async def prepare(folder: Path, text: str) -> tuple[Tokens, date]:
+    """Make the lists, between which KEV adds a CVE, and the keys."""
+    now, feeds = datetime.now(UTC), feeds_of_the_day_before(folder)
+    config = write_config(folder, text.format(feeds=feeds.as_uri()), port=1)
     async with opened(config, at=now - LONG_AGO) as campus:
         _, expired = await campus.keys.issue("cve")
+    async with opened(config, at=now - A_DAY) as campus:
+        await campus.run_job("cve.refresh", accept=True)
+    config = write_config(folder, text.format(feeds=SAMPLE.as_uri()), port=1)
     async with opened(config, at=now) as campus:
         await campus.run_job("cve.refresh", accept=True)
         tokens = {product: (await campus.keys.issue(product))[1] for product in ("cve", "campus-pass", "recorder")}
         key, revoked = await campus.keys.issue("cve")
         await campus.keys.revoke(key.id)
     return Tokens(tokens["cve"], tokens["campus-pass"], tokens["recorder"], revoked, expired), now.date()
+
+
+def feeds_of_the_day_before(folder: Path) -> Path:
+    """The sample's feeds before KEV added the CVE that is first in the list, in a folder."""
+    feeds = shutil.copytree(SAMPLE, folder / "feeds")
+    kev = json.loads((feeds / "kev.json").read_text())
+    listed = [one for one in kev["vulnerabilities"] if one["cveID"] != FIRST]
+    (feeds / "kev.json").write_text(json.dumps({**kev, "count": len(listed), "vulnerabilities": listed}))
+    return feeds
 
 
 @asynccontextmanager

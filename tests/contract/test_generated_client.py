@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import date
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
@@ -61,7 +62,9 @@ class Generated:
 
 
 def typed(value: Any, annotation: Any) -> Any:
-    """A text as a member of the enumeration that a generated function takes; anything else as it is."""
+    """A text as a date or as a member of the enumeration that a generated function takes; anything else as it is."""
+    if isinstance(value, str) and date in get_args(annotation):
+        return date.fromisoformat(value)
     kinds = [one for one in get_args(annotation) if isinstance(one, type) and issubclass(one, Enum)]
     return kinds[0](value) if kinds and isinstance(value, str) else value
 

@@ -44,7 +44,7 @@ async def test_every_change_of_the_list_has_its_reasons(publisher, open_test_cam
         newest = make.kev_entry("CVE-2026-6001", date(2026, 8, 22))
         listed = [edited if cve_id == "CVE-2026-5003" else entry for cve_id, entry in top.items() if cve_id != "CVE-2026-5001"]
         publisher.put(KEV, make.kev_catalog([*old, *listed, newest], released="2026-08-22T17:00:00.000Z"))
-        risen = scores | {"CVE-2026-5010": 0.95, "CVE-2026-5012": 0.1}
+        risen = scores | {"CVE-2026-5010": 0.95, "CVE-2026-5012": 0.1, "CVE-2026-5014": 0.19999}
         publisher.put(EPSS, make.epss_file(risen, scored="2026-08-22T12:00:00Z"))
         await campus.run("refresh", accept=True)
         second = (await campus.call("top_cves_today", key="cve")).data["entries"]
@@ -70,6 +70,7 @@ async def test_every_change_of_the_list_has_its_reasons(publisher, open_test_cam
             assert one["score_after"] - one["score_before"] == pytest.approx(sum(one["points"].values()), abs=0.003)
         assert moved["CVE-2026-5010"]["reasons"][:2] == ["epss_rose", "aged"]
         assert "epss_fell" in moved["CVE-2026-5012"]["reasons"]
+        assert str(moved["CVE-2026-5014"]["points"]["epss"]) == "0.0", "a fall that is rounded away has no sign"
         others = {
             tuple(one["reasons"]) for cve_id, one in moved.items() if cve_id not in ("CVE-2026-5003", "CVE-2026-5010", "CVE-2026-5012")
         }
