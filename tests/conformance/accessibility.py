@@ -40,17 +40,21 @@ def check_accessibility(node: Node, campus: ServedCampus) -> list[str]:
     made = httpx.post(f"{campus.url}/v1/recorder/monitors", json=body, headers=headers)
     monitors = [f"/recorder/{made.json()['monitor_id']}"] if made.status_code == 200 else []
     faults: list[str] = []
+    read = 0
     with open_browser() as browser:
         for context, paths in _contexts(browser, campus, [*WITH_KEY, *monitors]):
             for path in paths:
                 found = _violations(context, f"{campus.url}{path}", axe)
+                read += 1
                 faults += [f"accessibility: {path}: {rule}: {html[:200]}" for rule, html in found]
             context.close()
         for context in _operators(browser, campus):
             for path in OF_OPERATOR:
                 found = _violations(context, f"{campus.served.admin}{path}", axe)
+                read += 1
                 faults += [f"accessibility: the operator's {path}: {rule}: {html[:200]}" for rule, html in found]
             context.close()
+    print(f"\naxe-core read {read} pages, each of them light or dark, narrow or wide")
     return list(dict.fromkeys(faults))
 
 
