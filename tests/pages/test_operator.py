@@ -299,6 +299,20 @@ async def test_a_key_is_issued_shown_once_found_and_revoked(campus: TestCampus, 
         assert (refused.status_code, 'role="alert"' in refused.text) == (409, True)
 
 
+async def test_a_form_that_is_sent_again_issues_no_second_key(campus: TestCampus, admin: httpx.AsyncClient) -> None:
+    """As a browser does when the page that shows the key is reloaded."""
+    await sign_in(admin)
+    page = await admin.get("/keys")
+    (form_id,) = re.findall(r'name="form_id" value="([\w-]+)"', page.text)
+    fields = {"form_token": token_in(page), "form_id": form_id, "product": "harbour"}
+    before = len(await campus.service.keys.list())
+    assert (await admin.post("/keys", data={**fields, "product": "nothing"})).status_code == 409
+    issued, again = [await admin.post("/keys", data=fields) for _ in range(2)]
+    assert (issued.status_code, again.status_code) == (200, 409)
+    assert "No other key was issued" in again.text
+    assert len(await campus.service.keys.list()) == before + 1
+
+
 async def test_a_job_runs_when_the_button_is_pressed_and_its_error_is_shown(campus: TestCampus, admin: httpx.AsyncClient) -> None:
     await sign_in(admin)
     async with anyio.create_task_group() as tasks:
