@@ -13,7 +13,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.caller import Key
 from campus.errors import KeyRefused
 from campus.keys.tables import KeyEvent, KeyRow
-from campus.keys.tokens import SHOWN_LENGTH, START, digest_of, new_token, prefix_of
+from campus.keys.tokens import SHOWN_LENGTH, START, TOKEN_LENGTH, digest_of, new_token, prefix_of
 from campus.observability import utc_text
 from campus.secrets import Entropy, random_base62
 from campus.storage import CoreTables, Storage, among
@@ -131,10 +131,15 @@ async def count_keys(storage: Storage, *, now: datetime, within: timedelta) -> K
 
 
 async def row_named(session: AsyncSession, name: str) -> KeyRow:
-    """The one row that an id or the beginning of a token names; KeyRefused when there is none, or more than one."""
+    """The one row that an id, a token or its beginning names; KeyRefused when there is none, or more than one.
+
+    A text as long as a token is compared whole: with a character wrong it may be another key's.
+    """
     start = name.removeprefix(START)[:SHOWN_LENGTH]
     means = col(KeyRow.id) == name
-    if len(start) >= SHORTEST_PREFIX:
+    if len(name.removeprefix(START)) >= TOKEN_LENGTH - len(START):
+        means = col(KeyRow.digest) == digest_of(START + ascii(name.removeprefix(START))[1:-1])
+    elif len(start) >= SHORTEST_PREFIX:
         means = or_(means, func.substr(col(KeyRow.prefix), 1, len(start)) == start)
     rows = (await session.exec(select(KeyRow).where(means).order_by(col(KeyRow.id)))).all() if name.isprintable() else []
     if not rows:

@@ -184,7 +184,21 @@ async def test_a_key_is_named_by_its_id_or_by_how_its_token_begins(ring: KeyRing
         key, token = await ring.issue("cve")
         assert (await ring.revoke(token[12:length])).id == key.id
     key, token = await ring.issue("cve")
-    for name in ("", "campus_live_", token[:15], token[12:15], token[12:24].swapcase(), key.id[:-1], "key_", "%%%%", "____"):
+    mistyped = token[:-1] + ("a" if token[-1] != "a" else "b")
+    for name in (
+        "",
+        "campus_live_",
+        mistyped,
+        mistyped[12:],
+        token + "é",
+        token[:15],
+        token[12:15],
+        token[12:24].swapcase(),
+        key.id[:-1],
+        "key_",
+        "%%%%",
+        "____",
+    ):
         with pytest.raises(KeyRefused, match="use an id or 4 characters of a token: `campus key list` shows both"):
             await ring.revoke(name)
 
