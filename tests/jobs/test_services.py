@@ -57,7 +57,7 @@ async def test_a_service_that_has_run_for_a_while_is_no_finding_any_more() -> No
             raise CampusError("the harbour is closed; try again")
         await anyio.sleep_forever()
 
-    runner = ServiceRunner([task(failing_once)], restarts=AT_ONCE, steady_seconds=0.2)
+    runner = ServiceRunner([task(failing_once)], restarts=AT_ONCE, steady_seconds=patience(0.2))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(runner.run)
         await anyio.wait_all_tasks_blocked()
