@@ -12,7 +12,7 @@ from buildings.cve.arguments import number_of
 from buildings.cve.edition import Edition
 from buildings.cve.enrichment import PatchStatus, Severity
 from buildings.cve.methodology import NOTICES
-from buildings.cve.models import Answer, MissReason, Part
+from buildings.cve.models import SEVERITY, Answer, MissReason, Part
 from buildings.cve.nvd_records import NvdRecordState
 from buildings.cve.ranking import RankedCve, factors_of
 from buildings.cve.reports import SHOWN_MALFORMED, FoundIds
@@ -28,7 +28,7 @@ CSV_COLUMNS = (
 class BatchVerdict(Part):
     """The verdict on one of many CVEs."""
 
-    rank: int = Field(description="Rank among all CVEs that are ranked that day, 1 is first.")
+    rank: int = Field(description="Rank, 1 is first. Every CVE in KEV or EPSS has one; no two share one.")
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
     score: float = Field(description="Priority score, 0 to 100, to three decimals. Above 25: in KEV. Above 50: in KEV and listed recently.")
     kev: bool = Field(description="True if it is in CISA's Known Exploited Vulnerabilities catalog (KEV).")
@@ -42,10 +42,10 @@ class BatchVerdict(Part):
     epss_percentile: float | None = Field(
         description="Share of all scored CVEs with the same or a lower EPSS, 0 to 1; null if not scored yet."
     )
-    severity: Severity = Field(description="CVSS severity label; UNKNOWN if no rating is known.")
+    severity: Severity = Field(description=SEVERITY)
     patch_status: PatchStatus = Field(description="no_fix_eol, fix_reference, vendor_advisory or unknown; cve_verdict has the evidence.")
-    vendor: str | None = Field(description="Vendor name; null if it is not known.")
-    product: str | None = Field(description="Product name; null if it is not known.")
+    vendor: str | None = Field(description="Vendor name, from KEV, else from NVD; null if neither has it.")
+    product: str | None = Field(description="Product name, from KEV, else from NVD; null if neither has it.")
     nvd_record: NvdRecordState = Field(description="read, not_read or absent: whether severity, patch status and names say what NVD says.")
 
 

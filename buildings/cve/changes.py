@@ -31,8 +31,8 @@ class Change(Part):
     """One CVE that entered the list, left it, moved, or whose facts were edited."""
 
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
-    vendor: str | None = Field(description="Vendor name; null if it is not known.")
-    product: str | None = Field(description="Product name; null if it is not known.")
+    vendor: str | None = Field(description="Vendor name, from KEV, else from NVD; null if neither has it.")
+    product: str | None = Field(description="Product name, from KEV, else from NVD; null if neither has it.")
     rank_before: int | None = Field(description="Rank on the earlier day; null if it was neither in KEV nor had an EPSS of 0.1 or more.")
     rank_after: int | None = Field(description="Rank on the later day; null if it was neither in KEV nor had an EPSS of 0.1 or more.")
     score_before: float | None = Field(description="Score on the earlier day; null where the rank is.")

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
 
 from buildings.cve.enrichment import Severity
-from buildings.cve.models import Answer, Feeds, Part, only_when_true
+from buildings.cve.models import SEVERITY, Answer, Feeds, Part, only_when_true
 
 FORECAST_EXAMPLE: JsonDict = {
     "rank": 1,
@@ -57,9 +57,9 @@ class ForecastEntry(Part):
     epss_percentile: float = Field(description="Share of all scored CVEs with the same or a lower EPSS, 0 to 1.")
     epss_week_ago: float | None = Field(description="EPSS on the day `epss_compared_with`; null if it had no score then.")
     age_days: float = Field(description="Estimated days since its number was assigned, from its place among that year's numbers.")
-    vendor: str | None = Field(description="Vendor name from NVD's product names; null if NVD's record is not known or names none.")
-    product: str | None = Field(description="Product name from NVD's product names; null if NVD's record is not known or names none.")
-    severity: Severity = Field(description="CVSS severity label; UNKNOWN if no rating is known.")
+    vendor: str | None = Field(description="Vendor name, from KEV, else from NVD; null if neither has it.")
+    product: str | None = Field(description="Product name, from KEV, else from NVD; null if neither has it.")
+    severity: Severity = Field(description=SEVERITY)
     precision: Precision = Field(description="How often past forecasts were right down to this rank.")
 
 
@@ -80,7 +80,7 @@ class ForecastList(Answer):
     """A day's forecast."""
 
     generated_at: datetime = Field(description="When the list was made (UTC).")
-    stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days; `feeds` has their ages.")
+    stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     count: int = Field(description="Number of entries.")
     of: int = Field(description="Number of CVEs that were ranked: those that EPSS has scored and KEV does not list.")
     epss_compared_with: date | None = Field(
@@ -97,8 +97,8 @@ class ForecastName(Part):
 
     rank: int = Field(description="Rank, 1 to 3.")
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
-    vendor: str | None = Field(description="Vendor name; null if it is not known.")
-    product: str | None = Field(description="Product name; null if it is not known.")
+    vendor: str | None = Field(description="Vendor name, from KEV, else from NVD; null if neither has it.")
+    product: str | None = Field(description="Product name, from KEV, else from NVD; null if neither has it.")
 
 
 class ForecastTeaser(Answer):

@@ -43,7 +43,7 @@ EXAMPLE_OF_VERDICT: JsonDict = {
     "nvd": None,
 }
 
-SEVERITY = "CVSS severity label; UNKNOWN if NVD's record has no rating, was not read yet, or does not exist: see nvd_record."
+SEVERITY = "CVSS severity label; UNKNOWN if NVD has no rating of it, or its record was not read yet."
 
 Day = date
 """`date` under a name that a member called `date` does not shadow."""
@@ -127,8 +127,8 @@ class Entry(Part):
         "No feed tells whether a fix is complete or installed."
     )
     patch_evidence: PatchEvidence | None = Field(description="Page and day that patch_status is based on; null if unknown.")
-    vendor: str | None = Field(description="Vendor name, from KEV, else from NVD's product names; null if neither has it.")
-    product: str | None = Field(description="Product name, from KEV, else from NVD's product names; null if neither has it.")
+    vendor: str | None = Field(description="Vendor name, from KEV, else from NVD; null if neither has it.")
+    product: str | None = Field(description="Product name, from KEV, else from NVD; null if neither has it.")
     nvd_record: NvdRecordState | None = Field(
         default=None,
         description="read: NVD's record of the CVE was read, and UNKNOWN or null means that it does not say. not_read: it was not read "
@@ -238,7 +238,7 @@ class Brief(Answer):
         description="1 as first published that day. Above 1: a corrected edition; the earlier ones stay in the archive.",
     )
     generated_at: datetime = Field(description="When the list was made (UTC).")
-    stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days; `feeds` has their ages.")
+    stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     source: str = Field(description="Data sources and basis of the ranking, in one line.")
     count: int = Field(description="Number of entries.")
     entries: tuple[Entry, ...] = Field(description="First 25 CVEs of the ranked set, in rank order.")
@@ -254,7 +254,7 @@ class TeaserEntry(Part):
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
     vendor: str = Field(description="Vendor name.")
     product: str = Field(description="Product name.")
-    severity: Severity = Field(description="CVSS severity label; UNKNOWN if NVD's record has no rating or was not read yet.")
+    severity: Severity = Field(description=SEVERITY)
 
 
 class Teaser(Answer):
@@ -273,7 +273,7 @@ class FreshList(Answer):
     window_days: int = Field(description="Length of the window, in days.")
     first_day: date = Field(serialization_alias="from", description="First day of the window.")
     last_day: date = Field(serialization_alias="to", description="Last day of the window, which is the day of the list.")
-    count: int = Field(description="Number of entries; 0 in a week without additions.")
+    count: int = Field(description="Number of entries.")
     entries: tuple[Entry, ...] = Field(description="Every CVE added to KEV in the window, with rank and score in the day's ranked set.")
 
 

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 
 from buildings.cve.arguments import CveId
 from buildings.cve.enrichment import Severity
-from buildings.cve.models import Part, Result
+from buildings.cve.models import SEVERITY, Part, Result
 
 MOST_WATCHES = 20
 MOST_NAMES = 50
@@ -131,14 +131,16 @@ class NewsEntry(Part):
     """A CVE that newly fits a watch, as it was on the list that brought it."""
 
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
-    rank: int = Field(description="Rank, 1 is first.")
-    score: float = Field(description="Priority score, 0 to 100.")
+    rank: int = Field(description="Rank, 1 is first. Every CVE in KEV or EPSS has one; no two share one.")
+    score: float = Field(description="Priority score, 0 to 100, to three decimals. Above 25: in KEV. Above 50: in KEV and listed recently.")
     kev: bool = Field(description="True if it is in CISA's Known Exploited Vulnerabilities catalog (KEV).")
     kev_date_added: date | None = Field(description="Day on which CISA added it to KEV; null if not in KEV.")
     kev_due_date: date | None = Field(description="Day by which US federal agencies must act; null if not in KEV.")
-    ransomware: bool | None = Field(description="True if CISA reports its use in ransomware campaigns; null if not. Never false.")
+    ransomware: bool | None = Field(
+        description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
+    )
     epss: float | None = Field(description="EPSS: probability that it is exploited in the next 30 days, 0 to 1; null if not scored yet.")
-    severity: Severity = Field(description="CVSS severity label; UNKNOWN if NVD's record has no rating or was not read yet.")
+    severity: Severity = Field(description=SEVERITY)
     vendor: str | None = Field(description="Vendor name, from KEV, else from NVD; null if neither has it.")
     product: str | None = Field(description="Product name, from KEV, else from NVD; null if neither has it.")
     fits: tuple[str, ...] = Field(description="What of the watch it fits, such as 'vendor Cisco' or 'cve_ids'; empty for the score alone.")

@@ -1,4 +1,4 @@
-"""The paywall over MCP: the gate of every call, paid calls, the middleware that asks it, refusals as results and in output schemas."""
+"""The paywall over MCP: the gate of every call, paid calls, the middleware that asks it, and refusals as results."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,9 @@ from campus.payments.payment import PaidAnswer, StoredAnswer
 from campus.payments.terms import PaymentRequired
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta, purchase_key
 from campus.paywall.admission import ADMISSION, CONNECTED, Paywall
+from campus.paywall.listing import as_listed
 from campus.paywall.payment_gate import PaymentGate
-from campus.pricing import META, Offer
+from campus.pricing import Offer
 from campus.site import ROUTE, SITE, Site
 from twins import (
     ArgumentChecker,
@@ -34,27 +35,6 @@ from twins import (
     with_meta,
 )
 
-PROBLEM_FIELDS: Mapping[str, dict[str, Any]] = {
-    "type": {"type": "string"},
-    "title": {"type": "string"},
-    "status": {"type": "integer"},
-    "detail": {"type": "string"},
-    "code": {"type": "string"},
-    "request_id": {"type": "string"},
-    "errors": {"type": "array"},
-    "unlock": {"type": "array"},
-    "x402Version": {"type": "integer"},
-    "error": {"type": "string"},
-    "resource": {"type": "object"},
-    "accepts": {"type": "array"},
-    "extensions": {"type": "object"},
-}
-"""The members of a problem, then those of x402's terms, which a 402 has too."""
-DECLARATIONS = frozenset((META, "twins"))
-"""The members of a tool's meta in which its author declares access and route."""
-REFUSAL = {"required": ["code", "status", "detail"]}
-STRICT = ("required", "additionalProperties", "minProperties", "anyOf", "oneOf", "allOf", "not", "if", "then", "else")
-"""The keywords of a schema that a result must satisfy and a problem need not."""
 CONTENT: TypeAdapter[list[mcp_types.ContentBlock]] = TypeAdapter(list[mcp_types.ContentBlock])
 
 
@@ -193,7 +173,7 @@ class PaywallMiddleware(Middleware):
         self, context: MiddlewareContext[mcp_types.ListToolsRequest], call_next: CallNext[mcp_types.ListToolsRequest, Sequence[Tool]]
     ) -> Sequence[Tool]:
         """Every tool as callers see it."""
-        return [as_listed(tool) for tool in await call_next(context)]
+        return as_listed(await call_next(context))
 
     async def on_call_tool(
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
@@ -214,16 +194,6 @@ class PaywallMiddleware(Middleware):
         result = await self._gate(call)
         assert isinstance(result, ToolResult)
         return result
-
-
-def as_listed(tool: Tool) -> Tool:
-    """The tool as callers see it: its output schema widened by the refusals that they may receive, without the author's declarations.
-
-    Those name the author's price, which is not the one here if the operator sets another or takes no payments.
-    """
-    schema = None if tool.output_schema is None else with_refusals(tool.output_schema)
-    meta = {name: value for name, value in (tool.meta or {}).items() if name not in DECLARATIONS}
-    return tool.model_copy(update={"output_schema": schema, "meta": meta or None})
 
 
 async def checked(
@@ -277,19 +247,3 @@ def refusal(problem: Problem, scope: Scope) -> ToolResult:
     body = problem.body(types=EXPLAINED_AT, request_id=scope.get("request_id"))
     text = json.dumps(body) if isinstance(problem, PaymentRequired) else problem.detail
     return ToolResult(content=[mcp_types.TextContent(type="text", text=text)], structured_content=body, is_error=True)
-
-
-def with_refusals(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema, extended so that a problem matches it too, with or without payment terms.
-
-    Some clients check a refusal's structured content against the tool's output schema and throw away what does not fit.
-    So what a result must satisfy moves into one arm of an anyOf and the problem's members into the other, and a member
-    that has another type in a problem may be of either type. Results themselves stay as strict as they are.
-    """
-    properties = {
-        name: {"anyOf": [field, PROBLEM_FIELDS[name]]} if name in PROBLEM_FIELDS else field
-        for name, field in schema.get("properties", {}).items()
-    }
-    widened = {key: value for key, value in schema.items() if key not in STRICT}
-    result = {key: schema[key] for key in STRICT if key in schema and key != "additionalProperties"}
-    return {**widened, "properties": properties, "anyOf": [result, REFUSAL]}

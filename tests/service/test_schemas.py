@@ -1,18 +1,27 @@
-"""Output schemas as listed: results and refusals fit, anything else does not."""
+"""Output schemas as listed: results and refusals fit, anything else does not, and each description of a member is said once."""
 
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jsonschema
 import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
+from fastmcp.utilities.json_schema import dereference_refs
 from jsonschema import Draft202012Validator as Validator
 
+from buildings.cve import building as cve
+from buildings.recorder import building as recorder
 from campus import Building, Problem
-from campus.paywall.mcp import with_refusals
+from campus.paywall.listing import with_refusals
 from campus.testing import open_campus
 
 pytestmark = pytest.mark.anyio
+WORDS = ("description", "examples")
+MOST_BYTES = {"cve": 76_000, "recorder": 26_500}
+"""Of a list of tools. Hosts load it at each start, and some show it to the model."""
 STRICT = {
     "type": "object",
     "properties": {"status": {"type": "string"}, "rank": {"type": "integer"}},
@@ -54,3 +63,51 @@ async def test_a_tool_without_a_schema_stays_without() -> None:
 
     async with open_campus(frame="mcp", plain=Building(mcp)) as campus:
         assert (await campus.call("plain")).status == 200
+
+
+def members(schema: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every member of a schema without references, with its name."""
+    for keyword, part in schema.items() if isinstance(schema, Mapping) else ():
+        if keyword == "properties":
+            yield from part.items()
+            for member in part.values():
+                yield from members(member)
+        elif isinstance(part, Mapping | list):
+            for each in part if isinstance(part, list) else [part]:
+                yield from members(each)
+
+
+def without_words(schema: Any, *, names: bool = False) -> Any:
+    """The schema without what validates nothing; `names` if the keys of the mapping are names of members."""
+    if isinstance(schema, list):
+        return [without_words(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        key: without_words(value, names=key == "properties" and not names) for key, value in schema.items() if names or key not in WORDS
+    }
+
+
+def described(schema: Any) -> set[tuple[str, str]]:
+    return {(name, member["description"]) for name, member in members(schema) if "description" in member}
+
+
+@pytest.mark.parametrize("building", [cve, recorder], ids=["cve", "recorder"])
+async def test_a_list_says_each_description_of_a_result_once_and_keeps_every_rule(
+    building: Building, request: pytest.FixtureRequest
+) -> None:
+    name = request.node.callspec.id
+    async with open_campus(**{name: building}) as campus:
+        tools = campus.service.plan.opened[0].tools
+        async with campus.mcp(name) as client:
+            listed = await client.list_tools()
+    said: Counter[tuple[str, str]] = Counter()
+    complete: set[tuple[str, str]] = set()
+    for tool in listed:
+        whole = dereference_refs(tools[tool.name].output_schema or {})
+        assert without_words(tool.output_schema) == without_words(with_refusals(whole))
+        said.update((of, member["description"]) for of, member in members(tool.output_schema) if "description" in member)
+        complete |= described(whole)
+    assert said == dict.fromkeys(complete, 1)
+    sent = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed]
+    assert len(json.dumps(sent, separators=(",", ":"), ensure_ascii=False).encode()) < MOST_BYTES[name]

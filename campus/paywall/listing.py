@@ -1,0 +1,90 @@
+"""Tools as an MCP client lists them: refusals fit their output schemas, and each description of a result's member is said once."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastmcp.tools import Tool
+
+from campus.pricing import META
+
+PROBLEM_FIELDS: Mapping[str, dict[str, Any]] = {
+    "type": {"type": "string"},
+    "title": {"type": "string"},
+    "status": {"type": "integer"},
+    "detail": {"type": "string"},
+    "code": {"type": "string"},
+    "request_id": {"type": "string"},
+    "errors": {"type": "array"},
+    "unlock": {"type": "array"},
+    "x402Version": {"type": "integer"},
+    "error": {"type": "string"},
+    "resource": {"type": "object"},
+    "accepts": {"type": "array"},
+    "extensions": {"type": "object"},
+}
+"""The members of a problem, then those of x402's terms, which a 402 has too."""
+DECLARATIONS = frozenset((META, "twins"))
+"""The members of a tool's meta in which its author declares access and route."""
+REFUSAL = {"required": ["code", "status", "detail"]}
+STRICT = ("required", "additionalProperties", "minProperties", "anyOf", "oneOf", "allOf", "not", "if", "then", "else")
+"""The keywords of a schema that a result must satisfy and a problem need not."""
+PARTS = frozenset(("anyOf", "oneOf", "allOf", "prefixItems", "items", "additionalProperties"))
+"""Keywords whose value is a schema, or several."""
+MEMBERS = frozenset(("properties", "patternProperties", "$defs"))
+"""Keywords whose value is a schema for each name."""
+
+
+def as_listed(tools: Sequence[Tool]) -> list[Tool]:
+    """The tools as callers see them: output schemas are short, and widened by the refusals that a caller may receive.
+
+    An author's declarations of access are left out. They name the author's price, which is not the one here if the operator
+    sets another or takes no payments.
+    """
+    said: set[tuple[str, str]] = set()
+    return [_listed(tool, said) for tool in tools]
+
+
+def _listed(tool: Tool, said: set[tuple[str, str]]) -> Tool:
+    schema = None if tool.output_schema is None else with_refusals(shortened(tool.output_schema, said))
+    meta = {name: value for name, value in (tool.meta or {}).items() if name not in DECLARATIONS}
+    return tool.model_copy(update={"output_schema": schema, "meta": meta or None})
+
+
+def shortened(schema: Any, said: set[tuple[str, str]], member: str = "") -> Any:
+    """The same schema for every value, with fewer words: a description is kept where `member` has it for the first time in `said`.
+
+    Hosts load the list at each start, and some show it to the model. What an object says of itself is said by its member or its
+    tool, and examples are in the OpenAPI documents, whose descriptions are complete.
+    """
+    if not isinstance(schema, Mapping):
+        return schema
+    short: dict[str, Any] = {}
+    inner = "" if "description" in schema else member
+    for keyword, value in schema.items():
+        if keyword in MEMBERS and isinstance(value, Mapping):
+            short[keyword] = {name: shortened(part, said, name if keyword != "$defs" else "") for name, part in value.items()}
+        elif keyword in PARTS:
+            short[keyword] = [shortened(part, said, inner) for part in value] if isinstance(value, list) else shortened(value, said, inner)
+        elif keyword == "description":
+            if member and (member, str(value)) not in said:
+                said.add((member, str(value)))
+                short[keyword] = value
+        elif keyword != "examples":
+            short[keyword] = value
+    return short
+
+
+def with_refusals(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema, extended so that a problem matches it too, with or without payment terms.
+
+    Some clients check a refusal's structured content against the tool's output schema and throw away what does not fit.
+    So what a result must satisfy moves into one arm of an anyOf and the problem's members into the other, and a member
+    that has another type in a problem may be of either type. Results themselves stay as strict as they are.
+    """
+    properties = {
+        name: {"anyOf": [field, PROBLEM_FIELDS[name]]} if name in PROBLEM_FIELDS else field
+        for name, field in schema.get("properties", {}).items()
+    }
+    widened = {key: value for key, value in schema.items() if key not in STRICT}
+    result = {key: schema[key] for key in STRICT if key in schema and key != "additionalProperties"}
+    return {**widened, "properties": properties, "anyOf": [result, REFUSAL]}
