@@ -61,10 +61,11 @@ def growth_of_a_day(folder: Path, feeds: Feeds) -> float:
     """
     config = feeds.config(folder, BUILDINGS.format(feeds=feeds.settings))
     newest = config.read_text()
-    before, a_day_later = feeds.folder / WEEK_BEFORE, folder / "epss.csv"
+    before = feeds.folder / WEEK_BEFORE
+    a_day_later = folder / "epss.csv"
     a_day_later.write_text(_a_day_later(before, feeds.folder / FILES["epss_url"]))
     addressed = (feeds.folder / FILES["epss_url"]).as_uri()
-    sizes = []
+    sizes: list[float] = []
     for day, epss in ((DAY, before), (DAY + timedelta(days=1), a_day_later)):
         config.write_text(newest.replace(addressed, epss.as_uri()))
         run_campus("run", "cve.refresh", "--day", str(day), "--config", config)
