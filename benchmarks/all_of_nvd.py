@@ -58,7 +58,8 @@ def nvd_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
         f"{MANY:,} verdicts {known}: CPU", unit="ms", costs=list(_verdict_costs(folder, config, feeds.folder, times)), goal=VERDICTS_GOAL
     )
     lags = [lags_of_a_reload(folder, config) for _ in range(times)]
-    p99s, excess = [one[int(0.99 * len(one))] for one, _ in lags], [one[-1] - idle[-1] for one, idle in lags]
+    p99s = [one[int(0.99 * len(one))] for one, _ in lags]
+    excess = [one[-1] - idle[-1] for one, idle in lags]
     what = f"lag of the event loop while a list and {known.removeprefix('with ')} are loaded"
     yield line_of_costs(f"{what}: p99", unit="ms", costs=p99s, goal=P99_GOAL)
     yield line_of_costs("the same: longest, above an idle server's", unit="ms", costs=excess, goal=MAX_GOAL)
@@ -92,7 +93,8 @@ def _verdict_costs(folder: Path, config: Path, folder_of_feeds: Path, times: int
     """Milliseconds of the server's CPU for each call about 1,000 CVEs at random, over HTTP and with a key."""
     text = config.read_text().partition("\n")[2].partition("\n")[2]
     rows = gzip.decompress((folder_of_feeds / FILES["epss_url"]).read_bytes()).decode().splitlines()[2:]
-    cve_ids, generator = [row.partition(",")[0] for row in rows], random.Random(0)
+    cve_ids = [row.partition(",")[0] for row in rows]
+    generator = random.Random(0)
     for _ in range(times):
         with campus(folder, text) as (server, served):
             key = served.key("cve")

@@ -94,7 +94,8 @@ class Bare:
 
     def _variants(self, name: str) -> Iterator[tuple[str, Starlette]]:
         for variant in ("stateless", "as-shipped", "sessions", "attached"):
-            path, server = f"/{name}/{variant}/mcp", SERVERS[name]()
+            path = f"/{name}/{variant}/mcp"
+            server = SERVERS[name]()
             if variant in ("stateless", "sessions"):
                 self._cured.append(server)
             if variant == "attached":

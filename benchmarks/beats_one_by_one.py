@@ -48,7 +48,8 @@ def app(path: Path, mode: str) -> Starlette:
 
     async def beat(request: Request) -> Response:
         await request.body()
-        name, now = request.path_params["monitor_id"], datetime.now(UTC)
+        name = request.path_params["monitor_id"]
+        now = datetime.now(UTC)
         deadline = now + PERIOD + GRACE
         values = (now.timestamp(), deadline.timestamp(), name, digest_of(request.path_params["secret"]))
         cursor = await connections[0].execute(BEAT, values)

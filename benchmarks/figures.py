@@ -84,7 +84,8 @@ class Line:
 
 def line_of_pairs(what: str, *, goal: float, pairs: Sequence[Pair], judged: Sequence[str] = ("req/s", "CPU")) -> Line:
     """The medians of all rounds, and whether the `judged` ratios reach the goal."""
-    rates, cpus = [pair.rate_ratio for pair in pairs], [pair.cpu_ratio for pair in pairs]
+    rates = [pair.rate_ratio for pair in pairs]
+    cpus = [pair.cpu_ratio for pair in pairs]
     requests = f"{median(pair.campus.rate for pair in pairs):,.0f} ÷ {median(pair.baseline.rate for pair in pairs):,.0f}"
     micros = f"{median(pair.campus.cpu for pair in pairs) * 1e6:,.0f} ÷ {median(pair.baseline.cpu for pair in pairs) * 1e6:,.0f}"
     found = {name: judged_by(ratios, at_least=goal) for name, ratios in (("req/s", rates), ("CPU", cpus)) if name in judged}

@@ -58,10 +58,12 @@ def verdict(edition: Edition, cve_id: str, *, today: date) -> dict[str, Any]:
     cve = edition.ranked.find(cve_id)
     if cve is None:
         raise HTTPException(404)
-    listing, record = edition.facts.kev.get(cve_id), edition.nvd.find(cve_id)
+    listing = edition.facts.kev.get(cve_id)
+    record = edition.nvd.find(cve_id)
     points = factors_of(epss=cve.epss, added=listing.date_added if listing else None, day=edition.day)
     patch = patch_of(record, cve_id=cve_id, end_of_life=listing.date_added if listing and listing.end_of_life else None)
-    rating, removal = record and record.rating, edition.facts.removed.get(cve_id)
+    rating = record and record.rating
+    removal = edition.facts.removed.get(cve_id)
     sample = {"sample": True} if edition.is_sample else {}
     return sample | {
         "ok": True,

@@ -132,7 +132,8 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Called by the parser when an answer is complete."""
-        tally, body = self._tally, b"".join(self._chunks)
+        tally = self._tally
+        body = b"".join(self._chunks)
         self._chunks.clear()
         if not self._current.is_answered_by(self._parser.get_status_code(), body):
             tally.fail(f"status {self._parser.get_status_code()} and {body[:SHOWN]!r} instead of {self._current.body[:SHOWN]!r}")
@@ -158,15 +159,19 @@ async def measure(target: Target, *, seconds: float, rate: float | None = None) 
 
     `rate` is the number of requests per second; without it, as many as the server answers.
     """
-    loop, tally = asyncio.get_running_loop(), Tally(target.connections)
+    loop = asyncio.get_running_loop()
+    tally = Tally(target.connections)
     pause = target.connections / rate if rate else 0.0
-    cpu, own, began = target.server.cpu_seconds(), process_time(), perf_counter()
+    cpu = target.server.cpu_seconds()
+    own = process_time()
+    began = perf_counter()
     for number in range(target.connections):
         exchanges = islice(cycle(target.exchanges), number * len(target.exchanges) // target.connections, None)
         await loop.create_connection(partial(Connection, exchanges, tally, pause), HOST, target.server.port)
     loop.call_later(seconds, tally.end)
     await asyncio.wait_for(tally.finished.wait(), seconds + GIVE_UP_SECONDS)
-    elapsed, own = perf_counter() - began, process_time() - own
+    elapsed = perf_counter() - began
+    own = process_time() - own
     if tally.wrong:
         raise WrongAnswerError(f"port {target.server.port}: {tally.wrong}")
     return Measured(tally.answered, elapsed, target.server.cpu_seconds() - cpu, own)

@@ -97,7 +97,8 @@ def mcp_comparisons(servers: McpServers) -> Iterator[Comparison]:
 
 
 def _of_tool(servers: McpServers, what: str, call: Call, *, goal: float, building: str, revision: str, variant: str) -> Comparison:
-    bare, path = servers.of(variant), f"/{building}/{variant}/mcp"
+    bare = servers.of(variant)
+    path = f"/{building}/{variant}/mcp"
     params = {"name": call[0], "arguments": call[1]}
     ours = [mcp_request(f"/{building}/mcp", "tools/call", params, port=servers.campus.port, revision=revision, key=servers.key)]
     theirs = [mcp_request(path, "tools/call", params, port=bare.port, revision=revision)]
@@ -115,7 +116,8 @@ def _of_tool(servers: McpServers, what: str, call: Call, *, goal: float, buildin
 
 
 def _of_attached(servers: McpServers, what: str, call: Call, *, goal: float, building: str, revision: str) -> Comparison:
-    bare, params = servers.bare, {"name": call[0], "arguments": call[1]}
+    bare = servers.bare
+    params = {"name": call[0], "arguments": call[1]}
     paths = (f"/{building}/attached/mcp", f"/{building}/stateless/mcp")
     ours, theirs = (mcp_request(path, "tools/call", params, port=bare.port, revision=revision) for path in paths)
     name = f"MCP {revision} call, {what}, twins.attach ÷ bare FastMCP"
@@ -134,7 +136,8 @@ def _of_tools_list(servers: McpServers, *, goal: float, building: str, revision:
 
 def _of_connected_client(servers: McpServers, call: Call, *, building: str) -> Comparison:
     """A call with an access token at /connect, and the same call with the key itself."""
-    server, params = servers.campus, {"name": call[0], "arguments": call[1]}
+    server = servers.campus
+    params = {"name": call[0], "arguments": call[1]}
     paths = (f"/connect/{building}/mcp", f"/{building}/mcp")
     keys = (access_token(f"http://127.0.0.1:{server.port}", servers.key, building), servers.key)
     ours, theirs = (
@@ -146,7 +149,8 @@ def _of_connected_client(servers: McpServers, call: Call, *, building: str) -> C
 
 def access_token(url: str, key: str, building: str) -> str:
     """An access token of a client that is let in by the key."""
-    callback, verifier = "http://localhost:1/callback", "v" * 43
+    callback = "http://localhost:1/callback"
+    verifier = "v" * 43
     issuer = f"{url}/connect"
     client = httpx.post(f"{issuer}/register", json={"redirect_uris": [callback]}).json()["client_id"]
     asked = {"client_id": client, "redirect_uri": callback}

@@ -85,7 +85,8 @@ def _sides(server: Server, key: str, folder: Path, stack: ExitStack) -> dict[str
 @contextmanager
 def _proxied(program: str, server: Server, folder: Path) -> Iterator[int]:
     """Caddy before a server, on the CPU of the load; its port."""
-    port, file = free_port(), folder / "Caddyfile"
+    port = free_port()
+    file = folder / "Caddyfile"
     file.write_text(CADDYFILE.format(host=HOST, port=port, upstream=server.port))
     with on_cpu(LAST):
         process = subprocess.Popen(

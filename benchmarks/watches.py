@@ -56,7 +56,8 @@ def watch_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
     data = made(folder, feeds)
     for count in COUNTS:
         costs = [anyio.run(measured, data, count) for _ in range(times)]
-        usual, goal = [one.usual for one in costs], MATCHING_GOAL if count == COUNTS[-1] else None
+        usual = [one.usual for one in costs]
+        goal = MATCHING_GOAL if count == COUNTS[-1] else None
         yield line_of_costs(f"a list without news matched with {count:,} watches: CPU", unit="s", costs=usual, goal=goal)
         yield line_of_costs(f"the first list matched with {count:,} new watches: CPU", unit="s", costs=[one.first for one in costs])
         what = f"half a year's additions to KEV at once, news to {costs[0].told:,} of {count:,} watches: CPU"
@@ -88,7 +89,8 @@ async def edition_in(storage: Storage) -> Edition:
     """The stored list, with a record of NVD's for each CVE that a watch may be about: every one names a product of KEV's."""
     stored = await load_latest(storage)
     assert stored is not None, "a list was made before"
-    edition, chance = stored.edition, random.Random(1)
+    edition = stored.edition
+    chance = random.Random(1)
     names = [(one.vendor.lower(), one.product.lower()) for one in edition.facts.kev.values()]
     records = [
         NvdRecord(spelled(number), "Analyzed", edition.day, affected=(Affected(*chance.choice(names), "*"),))
@@ -99,10 +101,12 @@ async def edition_in(storage: Storage) -> Edition:
 
 def fill(connection: Connection, edition: Edition, count: int) -> None:
     """Insert watches as users make them: a few vendors and products of KEV, and some CVEs."""
-    chance, listings = random.Random(2), list(edition.facts.kev.values())
+    chance = random.Random(2)
+    listings = list(edition.facts.kev.values())
     for table in (ALERTS, WATCH_NEWS, WATCHES, WATCH_OWNERS):
         connection.execute(table.delete())
-    ids, ends_at = sorted(edition.facts.kev, key=number_of), datetime.now(UTC) + timedelta(days=30)
+    ids = sorted(edition.facts.kev, key=number_of)
+    ends_at = datetime.now(UTC) + timedelta(days=30)
     owners = [f"owner_{number}" for number in range(count // PER_OWNER)]
     connection.execute(insert(WATCH_OWNERS), [{"lineage": one, "ends_at": ends_at, "asked_on": 0, "asked": 0} for one in owners])
     rows = [_watch(owner, chance.sample(listings, 4), chance.sample(ids, 20), chance) for owner in owners for _ in range(PER_OWNER)]

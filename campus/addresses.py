@@ -135,7 +135,8 @@ def read_shop(url: str) -> str:
 def read_contact(url: str) -> str:
     """Where people report something: a page with https, a mailbox or a telephone."""
     parts = _split(url, AS_CONTACT)
-    is_page, is_direct = parts.scheme == "https" and bool(parts.hostname), parts.scheme in ("mailto", "tel") and bool(parts.path)
+    is_page = parts.scheme == "https" and bool(parts.hostname)
+    is_direct = parts.scheme in ("mailto", "tel") and bool(parts.path)
     if not (is_page or is_direct) or not url.isprintable() or " " in url:
         raise ValueError(AS_CONTACT)
     return url

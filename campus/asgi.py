@@ -54,7 +54,8 @@ log = logging.getLogger(__name__)
 @asynccontextmanager
 async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
     """The app of a campus: both frames of every building and the pages, inside the HTTP edge."""
-    plan, server = campus.plan, campus.plan.config.server
+    plan = campus.plan
+    server = plan.config.server
     with unwrapped_errors():
         async with AsyncExitStack() as stack:
             endpoints = Endpoints(campus)
@@ -82,7 +83,8 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
 
 def open_admin(campus: Campus) -> ASGIApp:
     """The ASGI app of the operator's listener: metrics, readiness, and with CAMPUS_OPERATOR_PASSWORD the operator's pages."""
-    server, password = campus.plan.config.server, campus.plan.config.operator_password
+    server = campus.plan.config.server
+    password = campus.plan.config.operator_password
     served = partial(admin_app, campus.counters, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=server.trusted_proxies)
     if password is None:
         return served()
@@ -114,7 +116,8 @@ class Endpoints:
     @asynccontextmanager
     async def opened(self, opened: OpenBuilding) -> AsyncIterator[None]:
         """Serve both frames of an open building."""
-        campus, payment_gate = self._campus, payment_gate_of(self._campus)
+        campus = self._campus
+        payment_gate = payment_gate_of(campus)
         checkers = {name: ArgumentChecker(opened.server, operation) for name, operation in opened.operations.items()}
         mcp_gate = McpPaywall(campus.sites[opened.name], opened.offers, checkers, self._paywall, payment_gate)
         put_first(opened.server, PaywallMiddleware(mcp_gate))
@@ -149,7 +152,8 @@ class Endpoints:
 
     def routed(self) -> Router:
         """The router over everything that is served now; the same object each time."""
-        plan, layout = self._campus.plan, self._campus.layout
+        plan = self._campus.plan
+        layout = self._campus.layout
         pages = [(one.name, page) for one in plan.opened for page in one.loaded.building.pages]
         entries = [page_entry(page, self._campus.sites[name], layout, self._visitors) for name, page in pages]
         beside_tools = RouteTable(entry for entry in entries if entry.path.startswith(TOOLS))
@@ -210,7 +214,8 @@ class Endpoints:
 
     async def _add(self, late: OpenBuilding, stack: AsyncExitStack) -> str | None:
         """Serve the building from now on, until the stack closes; returns the reason if it cannot be served, and leaves nothing of it."""
-        before, entries = self._campus, copy(self._campus.plan.directory)
+        before = self._campus
+        entries = copy(before.plan.directory)
         async with AsyncExitStack() as attempt:
             try:
                 plan = before.plan.with_opened(late)
@@ -239,7 +244,8 @@ def _logged(building: str, error: Exception) -> str:
 
 def payment_gate_of(campus: Campus) -> PaymentGate | None:
     """Payments per call; None when campus.toml has no [payments]."""
-    pricing, payments = campus.plan.pricing, campus.payments
+    pricing = campus.plan.pricing
+    payments = campus.payments
     return PaymentGate(pricing, payments.processor, payments.ledger.offered) if pricing and payments else None
 
 

@@ -77,7 +77,8 @@ async def campus_findings(plan: Plan, databases: Databases, mail: Mail | None, p
 
 def server_findings(config: Config) -> Sequence[str]:
     """Settings in [server] that are dangerous or have no effect."""
-    server, found = config.server, []
+    server = config.server
+    found = []
     if server.public_url is None and not is_loopback(server.host):
         found.append(f"callers from elsewhere are refused by their Host header; set public_url, since host is {server.host}")
     if server.admin and not is_loopback(server.admin.host):

@@ -96,7 +96,9 @@ class Directory:
 
     def take(self, other: "Directory") -> None:
         """Replace the entries with those of another directory, after a building was opened late."""
-        self._buildings, self.trial, self.sign_in = dict(other._buildings), other.trial, other.sign_in
+        self._buildings = dict(other._buildings)
+        self.trial = other.trial
+        self.sign_in = other.sign_in
 
     def buildings(self) -> tuple[BuildingEntry, ...]:
         """Every open building, in the order of campus.toml."""

@@ -83,7 +83,8 @@ def origin_of(url: str) -> str:
     """
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host = parts.hostname
+        port = parts.port
     except ValueError:
         return "an address that cannot be read"
     if parts.scheme == "file":
@@ -100,7 +101,8 @@ def redacted(text: str) -> str:
 
 
 def _cut(found: re.Match[str]) -> str:
-    url, origin = found[0], origin_of(found[0])
+    url = found[0]
+    origin = origin_of(url)
     # punctuation after a URL is not part of it
     return url if url.rstrip(".,;:)]/") in (origin, origin.rstrip("]")) else f"{origin}/…"
 

@@ -94,7 +94,8 @@ class Twins:
         """
         if server.auth is not None and gate is None:
             raise ValueError(f"the server {server.name!r} requires a login (auth=), which its HTTP routes would bypass; pass gate=")
-        operations, entries = tuple(operations), []
+        operations = tuple(operations)
+        entries = []
         for operation in operations:
             checker = checkers[operation.name] if checkers is not None else ArgumentChecker(server, operation)
             link = is_link(operation)

@@ -75,7 +75,8 @@ class Call:
 
     async def answer(self) -> Answer:
         """Run the tool. Raises a Problem, or any exception of the tool: the call must not be charged then."""
-        twin, arguments = self._twin, await self.arguments()
+        twin = self._twin
+        arguments = await self.arguments()
         if twin.direct is not None and twin.guard.holds():
             answer = twin.encoder.encode(await twin.direct.run(arguments, self.scope))
         else:
@@ -94,7 +95,8 @@ class Call:
         return self._twin.checker.invalid(error.arguments, self.scope["method"], found=error.errors)
 
     async def _run_on_server(self, sent: dict[str, Any]) -> Answer:
-        twin, tool = self._twin, self.operation.tool
+        twin = self._twin
+        tool = self.operation.tool
         entered = twin.context.enter(self.scope)
         try:
             result = await twin.server.call_tool(tool.name, sent)

@@ -108,7 +108,8 @@ class DirectCallGuard:
 
     def _lengths(self) -> tuple[int, ...]:
         """A new version of the tool, or one that hides it, is one more component."""
-        server, holder = self._server, self._holder
+        server = self._server
+        holder = self._holder
         own = len(server._transforms), len(server.middleware), len(server._extensions), len(server.providers)
         return (*own, len(holder._transforms), len(holder._components)) if holder else own
 

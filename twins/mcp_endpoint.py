@@ -126,7 +126,9 @@ class DirectMcp:
         call = McpCall(tool.operation, scope, arguments, message.meta, run, True)
         try:
             found = await (self._traced(call) if traced else self._gate(call))
-            member, value, status = RESULT, await self._finisher.finish(found, message.version), 200
+            member = RESULT
+            value = await self._finisher.finish(found, message.version)
+            status = 200
         except ClientDisconnectedError:
             return
         except AsksForInputError:

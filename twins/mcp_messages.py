@@ -88,7 +88,8 @@ class RequestReader:
     def message(self, body: bytes, headers: Mapping[bytes, bytes], version: str) -> McpRequest:
         """The request in this body. Raises ServerAnswers."""
         data = read_object(body)
-        method, params = data["method"], data.get("params", {})
+        method = data["method"]
+        params = data.get("params", {})
         is_modern = version == MODERN
         routed = METHODS[MODERN if is_modern else ""].get(method)
         if routed is None:
@@ -157,7 +158,8 @@ def read_object(body: bytes) -> dict[str, Any]:
 def called_tool(message: McpRequest, headers: Mapping[bytes, bytes]) -> tuple[str, dict[str, Any]]:
     """The name and the arguments of a `tools/call`. Raises ServerAnswers."""
     params = message.params
-    name, arguments = params.get("name"), params.get("arguments")
+    name = params.get("name")
+    arguments = params.get("arguments")
     if not params.keys() <= CALL_MEMBERS or type(name) is not str or not (arguments is None or type(arguments) is dict):
         raise ServerAnswers("the call has parameters other than a name and arguments")
     # the protocol also allows names in base64

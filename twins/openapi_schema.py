@@ -271,7 +271,8 @@ class Components:
 def _candidates(wanted: str, operation: Operation) -> Iterator[str]:
     """The name itself, then with its server's name as a prefix, then with its tool's too, then with a number."""
     base = re.sub(r"[^A-Za-z0-9._-]", "_", wanted)
-    server, tool = in_capitals(operation.server), in_capitals(operation.name)
+    server = in_capitals(operation.server)
+    tool = in_capitals(operation.name)
     yield base
     yield f"{server}{base}"
     yield f"{server}{tool}{base}"

@@ -85,7 +85,8 @@ def subject_of(pointer: str) -> str:
 
 
 def _clause(pointer: str, details: Sequence[str]) -> str:
-    subject, predicate = subject_of(pointer), ", or ".join(details)
+    subject = subject_of(pointer)
+    predicate = ", or ".join(details)
     if not subject:
         return predicate
     return f"{subject} {predicate}" if predicate.startswith(CONTINUES) else f"{subject}: {predicate}"

@@ -45,7 +45,8 @@ class KeptLast(Generic[MadeT]):
     def of(self, value: Any) -> MadeT:
         """What `make` makes of the value. Raises as it does."""
         if value is not self._last:
-            self._last, self._made = value if _is_frozen(value) else None, None
+            self._last = value if _is_frozen(value) else None
+            self._made = None
             return self._make(value)
         if self._made is None:
             made = self._make(value)
@@ -150,7 +151,8 @@ def writer_of(annotation: Any) -> Callable[[Any], bytes] | None:
 
 def _learn(annotation: Any, known: dict[type, list[Member]]) -> None:
     """Add every model that the type can contain, with its members if they need a conversion. NotPlainError if one is not plain."""
-    origin, arms = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    arms = get_args(annotation)
     if annotation in SCALARS or (origin is Literal and SCALARS.issuperset(map(type, arms))):
         return
     if origin is Annotated and all(isinstance(each, FieldInfo) for each in arms[1:]):
@@ -168,7 +170,8 @@ def _learn(annotation: Any, known: dict[type, list[Member]]) -> None:
 def _learn_model(model: type[BaseModel], known: dict[type, list[Member]]) -> None:
     if model in known:
         return
-    made, config = model.__pydantic_decorators__, model.model_config
+    made = model.__pydantic_decorators__
+    config = model.model_config
     serialized = made.field_serializers or made.model_serializers or made.computed_fields
     if serialized or issubclass(model, RootModel) or config.get("extra") == "allow" or any(map(config.get, ODD_SETTINGS)):
         raise NotPlainError

@@ -132,7 +132,8 @@ def verdicts_of(edition: Edition, found: FoundIds, *, today: date) -> Verdicts:
 
 
 def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> BatchVerdict:
-    listing, outline = edition.facts.kev.get(cve_id), edition.nvd.outline(number_of(cve_id))
+    listing = edition.facts.kev.get(cve_id)
+    outline = edition.nvd.outline(number_of(cve_id))
     added = listing.date_added if listing else None
     due = listing.due_date if listing else None
     return BatchVerdict(

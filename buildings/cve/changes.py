@@ -144,7 +144,8 @@ EDITED = frozenset({"ransomware_reported", "ransomware_withdrawn", "due_date_edi
 
 
 def _state(day: ArchivedDay, cve_id: str) -> _State | None:
-    cve, listing = day.ranked.get(cve_id), day.kev.get(cve_id)
+    cve = day.ranked.get(cve_id)
+    listing = day.kev.get(cve_id)
     if cve is None:
         return None
     points = factors_of(epss=cve.epss, added=listing.date_added if listing else None, day=day.brief.day)
@@ -170,7 +171,8 @@ def _change(cve_id: str, names: tuple[str | None, str | None], old: _State | Non
 
 
 def _reasons(old: _State | None, new: _State | None, points: Factors | None) -> Sequence[Reason]:
-    was, now = old.listing if old else None, new.listing if new else None
+    was = old.listing if old else None
+    now = new.listing if new else None
     found: list[tuple[float, Reason]] = []
     if now and not was:
         found.append((100.0, "listed"))

@@ -29,7 +29,8 @@ async def list_is_fresh(site: CveSite) -> Sequence[str]:
     edition = site.state.real_edition
     if edition is None:
         return found if site.state.edition else ["no list has been made yet; run the job cve.refresh", *found]
-    today, issues = site.now().date(), edition.facts.issues
+    today = site.now().date()
+    issues = edition.facts.issues
     if issues.is_stale(today):
         found.insert(
             0, f"the feeds have stopped changing (KEV {issues.kev}, EPSS {issues.epss}) and answers are marked stale; check their addresses"
@@ -42,10 +43,12 @@ async def list_is_fresh(site: CveSite) -> Sequence[str]:
 
 async def feed_facts(site: CveSite) -> Mapping[str, str]:
     """The list that is served and the feeds that it was made from, in words for the operator."""
-    edition, progress = site.state.edition, await load_progress(site.storage)
+    edition = site.state.edition
+    progress = await load_progress(site.storage)
     if edition is None:
         return {"list": "none yet"}
-    issues, position = edition.facts.issues, progress.position
+    issues = edition.facts.issues
+    position = progress.position
     reading = f", {position.start:,} of {position.total:,} read" if position and position.phase != "changes" and position.total else ""
     held = f"; held because {issues.kev_held_because}" if issues.kev_held_because else ""
     return {
@@ -91,7 +94,8 @@ async def stored_lists_add_up(site: CveSite) -> Sequence[str]:
     stored = await load_latest(site.storage)
     found = list(await anyio.to_thread.run_sync(_recomputed, stored)) if stored else []
     for day in await all_days(site.storage):
-        brief, leading = await load_brief(site.storage, day), await load_leading(site.storage, day)
+        brief = await load_brief(site.storage, day)
+        leading = await load_leading(site.storage, day)
         if brief is None or leading is None:
             found.append(f"the archive of {day} has no ranked set")
         else:
@@ -112,7 +116,8 @@ async def outbox_adds_up(site: CveSite) -> Sequence[str]:
 
 
 def _recomputed(stored: Stored) -> list[str]:
-    edition, remedy = stored.edition, "run the job cve.refresh"
+    edition = stored.edition
+    remedy = "run the job cve.refresh"
     found = []
     if ranked(edition.epss.scores, listing_days(edition.facts.kev), day=edition.day) != edition.ranked:
         found.append(f"the stored ranks of {edition.day} differ from those computed from its KEV and EPSS; {remedy}")
@@ -131,7 +136,8 @@ def _differences(day: date, brief: Brief, leading: Mapping[str, RankedCve], kev:
     """Entries of an archived brief that differ from the day's stored ranked set."""
     found = []
     for entry in brief.entries:
-        cve, listing = leading.get(entry.cve_id), kev.get(entry.cve_id)
+        cve = leading.get(entry.cve_id)
+        listing = kev.get(entry.cve_id)
         added = listing.date_added if listing else None
         if cve is None or (cve.rank, cve.epss, added) != (entry.rank, entry.epss, entry.kev_date_added):
             found.append(f"the brief of {day} ranks {entry.cve_id} differently from its archived set; restore a backup")

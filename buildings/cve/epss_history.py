@@ -79,7 +79,10 @@ def difference(before: Scores, after: Scores) -> Scores:
     One pass over both, because a mapping of 360,000 scores takes 50 MB.
     """
     found = Scores(array("q"), array("d"))
-    later_numbers, later, row, rows = after.numbers, after.epss, 0, len(after.numbers)
+    later_numbers = after.numbers
+    later = after.epss
+    row = 0
+    rows = len(after.numbers)
     for number, epss in chain(zip(before.numbers, before.epss, strict=True), [(1 << 63, UNSCORED)]):
         while row < rows and later_numbers[row] < number:
             if later[row] != UNSCORED:
@@ -131,7 +134,8 @@ def _packed_block(numbers: Sequence[int], epss: Sequence[float]) -> bytes:
 
 def unpacked(block: bytes, place: int) -> Scores:
     """The scores in a block that `packed` returned in this place."""
-    content, code = zlib.decompress(block[1:], RAW_DEFLATE), TYPES[block[0]]
+    content = zlib.decompress(block[1:], RAW_DEFLATE)
+    code = TYPES[block[0]]
     count = len(content) // (array("q").itemsize + array(code).itemsize)
     cut = count * array("q").itemsize
     numbers = array("q", (number * BLOCKS + place for number in accumulate(_from_planes(content[:cut], "q"))))
@@ -144,7 +148,8 @@ def unpacked(block: bytes, place: int) -> Scores:
 def path_back(stored: Iterable[StoredDay], *, newest: date, to: date) -> list[date]:
     """The days from before `newest` back to `to` whose differences lead from one to the other; none if they do not."""
     by_day = {one.day: one for one in stored}
-    days, day = [], to
+    days = []
+    day = to
     while day != newest:
         one = by_day.get(day)
         if one is None or one.next_day is None:
@@ -212,9 +217,11 @@ def found_in(block: bytes, place: int, numbers: Iterable[int]) -> dict[int, floa
     """The values in a block of those CVEs that are in it, without the others'; a CVE that had no score is UNSCORED."""
     if not block:
         return {}
-    content, code = zlib.decompress(block[1:], RAW_DEFLATE), TYPES[block[0]]
+    content = zlib.decompress(block[1:], RAW_DEFLATE)
+    code = TYPES[block[0]]
     count = len(content) // (array("q").itemsize + array(code).itemsize)
-    cut, found = count * array("q").itemsize, {}
+    cut = count * array("q").itemsize
+    found = {}
     present = array("q", accumulate(_from_planes(content[:cut], "q")))
     for number in numbers:
         row = bisect_left(present, number // BLOCKS)

@@ -58,7 +58,8 @@ async def history_after(storage: Storage, edition: Edition, last: Edition | None
     """
     if last is None:
         return HistoryRows()
-    new, old = edition.facts.issues.epss, last.facts.issues.epss
+    new = edition.facts.issues.epss
+    old = last.facts.issues.epss
     async with storage.read() as session:
         stored = await _stored_days(session)
     if edition.day < last.day:
@@ -75,7 +76,8 @@ async def _corrected(
     storage: Storage, stored: Mapping[date, StoredDay], edition: Edition, last: Edition
 ) -> dict[StoredDay, Sequence[bytes]]:
     """What is stored as different from a day that was known before, stored anew if the day has other scores now."""
-    issue, now = edition.facts.issues.epss, scores_of(edition.ranked)
+    issue = edition.facts.issues.epss
+    now = scores_of(edition.ranked)
     before = await _scores_on(storage, stored, _day(issue), last)
     if not (await anyio.to_thread.run_sync(difference, before, now)).numbers:
         return {}
@@ -89,7 +91,8 @@ async def _corrected(
 
 async def _inserted(storage: Storage, stored: Mapping[date, StoredDay], edition: Edition, last: Edition) -> HistoryRows:
     """The scores of a list that is only archived, as what differs from the next day that is known."""
-    new, newest = edition.facts.issues.epss, last.facts.issues.epss
+    new = edition.facts.issues.epss
+    newest = last.facts.issues.epss
     if _day(new) in stored or _day(new) == _day(newest):
         return HistoryRows()
     one = StoredDay(_day(new), new.version, None)
@@ -192,7 +195,8 @@ def _points(
     for day, place, block in rows:
         for number, epss in found_in(block, place, by_block.get(place, ())).items():
             values[number][day] = epss
-    issue, ranked = latest.facts.issues.epss, scores_of(latest.ranked)
+    issue = latest.facts.issues.epss
+    ranked = scores_of(latest.ranked)
     found = {}
     for number in numbers:
         now = ranked.get(number)

@@ -105,7 +105,8 @@ class Forecaster:
     """
 
     def __init__(self, edition: Edition, earlier: EarlierScores | None) -> None:
-        self._edition, self._earlier = edition, earlier
+        self._edition = edition
+        self._earlier = earlier
         self._ranked = edition.ranked
         self._listed = frozenset(number_of(cve_id) for cve_id in edition.facts.kev)
         self._beside = frozenset(number + step for number in self._listed for step in (-1, 1))
@@ -120,7 +121,8 @@ class Forecaster:
 
     def orders(self, forecast: Forecast) -> list[Order]:
         """The rankings of the day that are graded: the forecast and the brief, EPSS alone, and the two candidates."""
-        day, edition = self._edition.day, self._edition
+        edition = self._edition
+        day = edition.day
         outside = {
             "next_in_kev": [cve.number for cve in forecast.first],
             "next_in_kev_with_vendor": self._with_vendor(forecast),
@@ -134,7 +136,8 @@ class Forecaster:
 
     def _scored(self) -> "array[float]":
         """The score of each row; EXCLUDED for what KEV lists or EPSS has not scored."""
-        scores, logits = array("d"), dict[float, float]()  # there are few different scores
+        scores = array("d")
+        logits = dict[float, float]()  # there are few different scores
         changed = self._earlier.changed if self._earlier else {}
         for number, epss, age in zip(self._ranked.numbers, self._ranked.epss, self._ages, strict=True):
             if epss == UNSCORED or number in self._listed:
@@ -158,7 +161,8 @@ class Forecaster:
         return [row for *_, row in sorted(keyed, reverse=True)[:length]]
 
     def _cve(self, row: int) -> ForecastCve:
-        number, epss = self._ranked.numbers[row], self._ranked.epss[row]
+        number = self._ranked.numbers[row]
+        epss = self._ranked.epss[row]
         before = self._earlier.changed.get(number, epss) if self._earlier else UNSCORED
         factors = ForecastFactors(
             epss=EPSS_WEIGHT * logit(epss),
@@ -193,7 +197,9 @@ def _rise(likely: float, before: float) -> float:
 
 def _ages(ranked: RankedSet, day: date) -> "array[float]":
     """The age of every row in years. It is not used for rows without a score."""
-    numbers, ages, start = ranked.numbers, array("d"), 0
+    numbers = ranked.numbers
+    ages = array("d")
+    start = 0
     while start < len(numbers):
         year = numbers[start] // SEQUENCES
         end = bisect_left(numbers, (year + 1) * SEQUENCES, start)

@@ -42,7 +42,8 @@ def forecast_list_of(edition: Edition, forecast: Forecast, *, precision: Sequenc
 
 def _entry(edition: Edition, rank: int, cve: ForecastCve, precision: Precision) -> ForecastEntry:
     cve_id = spelled(cve.number)
-    record, terms = edition.nvd.find(cve_id), cve.factors
+    record = edition.nvd.find(cve_id)
+    terms = cve.factors
     return ForecastEntry(
         rank=rank,
         cve_id=cve_id,

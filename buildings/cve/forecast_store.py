@@ -39,7 +39,8 @@ class Outlook:
 async def make_outlook(storage: Storage, edition: Edition, last: Edition | None, *, history: HistoryRows) -> Outlook:
     """The forecast of an edition, and what to store with it; `last` is the edition that was served before."""
     earlier = await earlier_scores(storage, edition.facts.issues.epss, added=history)
-    precision, published = precision_at(await load_grades(storage)), await load_forecast(storage, edition.day)
+    precision = precision_at(await load_grades(storage))
+    published = await load_forecast(storage, edition.day)
     made = await anyio.to_thread.run_sync(lambda: _outlook(edition, last, earlier, precision))
     if published is None:
         return made
@@ -125,7 +126,8 @@ async def load_flips_of(storage: Storage, cve_id: str) -> list[date]:
 async def grade_lists(storage: Storage, edition: Edition) -> None:
     """Grade every past day's rankings against what an edition shows, and store the public record."""
     known_until = min(edition.facts.issues.kev.issued.date(), edition.day)
-    listings, tied = listing_events(edition), await load_flips(storage)
+    listings = listing_events(edition)
+    tied = await load_flips(storage)
     graded = {(one.day, one.ranking): one for one in await load_grades(storage)}
     changed = []
     for order in await load_open_orders(storage):
@@ -146,7 +148,8 @@ async def _save_grades(storage: Storage, grades: Sequence[Grade], record: Foreca
         for one in grades:
             row = await session.get(RankingOrder, (one.day, one.ranking))
             if row is not None:
-                row.grade, row.is_final = GRADE.dump_json(one), one.is_final
+                row.grade = GRADE.dump_json(one)
+                row.is_final = one.is_final
                 row.numbers = b"" if one.is_final else row.numbers
         await session.merge(GradedRecord(id=LATEST, version=uuid4().hex, record=zlib.compress(record.model_dump_json().encode())))
 

@@ -129,7 +129,8 @@ def precision_at(grades: Iterable[Grade], *, length: int = FORECAST_LENGTH) -> t
                 at_rank[rank] += 1
     found, listed, named = [], 0, 0
     for rank in range(1, length + 1):
-        listed, named = listed + at_rank[rank], named + names[rank]
+        listed += at_rank[rank]
+        named += names[rank]
         found.append(Precision(lists=len(final), names=named, listed=listed, share=_share(listed, named)))
     return tuple(found)
 
@@ -154,7 +155,8 @@ def hits_of(grades: Iterable[Grade]) -> tuple[Hit, ...]:
 
 def _record(ranking: GradedRanking, grades: Sequence[Grade]) -> RankingRecord:
     final = [one for one in grades if one.is_final]
-    events, pairs = sum(one.events for one in final), sum(one.pairs for one in final)
+    events = sum(one.events for one in final)
+    pairs = sum(one.pairs for one in final)
     return RankingRecord(
         ranking=ranking.name,
         formula=ranking.formula,

@@ -95,7 +95,9 @@ class CveHistory(Answer):
 
     def _daily(self) -> Iterator[tuple[date, EpssPoint | None]]:
         """Every day of the window with the point that holds on it; None on days that are not known."""
-        points, gaps, held = list(self.epss), list(self.gaps), None
+        points = list(self.epss)
+        gaps = list(self.gaps)
+        held = None
         for ordinal in range(self.first_day.toordinal(), self.last_day.toordinal() + 1):
             day = date.fromordinal(ordinal)
             while points and points[0].day <= day:
@@ -113,7 +115,8 @@ class CveHistory(Answer):
             if point is None or point.epss is None:
                 before = None
                 continue
-            x, y = WIDTH * (day - self.first_day).days / length, BOTTOM - (BOTTOM - TOP) * point.epss / highest
+            x = WIDTH * (day - self.first_day).days / length
+            y = BOTTOM - (BOTTOM - TOP) * point.epss / highest
             if before is None or before.model != point.model:
                 runs.append([(x, y), (x, y)])
             elif before is not point:
@@ -156,7 +159,8 @@ def history_of(
 
 def kev_events(edition: Edition, cve_id: str, flips: Sequence[date]) -> tuple[KevEvent, ...]:
     """What an edition knows of a CVE in KEV; `flips` are the days on which it was tied to ransomware after its listing."""
-    listing, removal = edition.facts.kev.get(cve_id), edition.facts.removed.get(cve_id)
+    listing = edition.facts.kev.get(cve_id)
+    removal = edition.facts.removed.get(cve_id)
     found = [KevEvent(day=day, event="ransomware_reported") for day in flips]
     found += [KevEvent(day=one.date_added, event="listed") for one in (listing, removal) if one]
     found += [KevEvent(day=removal.noticed_on, event="removed")] if removal else []

@@ -67,7 +67,8 @@ class Comparisons:
     """The changes between two archived briefs, kept until the list changes."""
 
     def __init__(self, storage: Storage, archived: Callable[[date], Awaitable[Brief | None]]) -> None:
-        self._storage, self._archived = storage, archived
+        self._storage = storage
+        self._archived = archived
         self.clear()
 
     def clear(self) -> None:
@@ -88,7 +89,8 @@ class Comparisons:
             raise Problem(404, "no_data_for_date", f"there is no list for the date {missing}; {there_are}")
         if before is None or after is None:
             raise Problem(404, "no_data_for_date", f"there is no list before the later day to compare with; {there_are}")
-        old, new = await self._archived(before), await self._archived(after)
+        old = await self._archived(before)
+        new = await self._archived(after)
         assert old, "the day is in the archive"
         assert new, "the day is in the archive"
         return old, new
@@ -104,7 +106,8 @@ class Comparisons:
         """The changes between two archived briefs; raises Problem 404 if the ranked set of one of the days was lost."""
         kept, of_both = self._changes, (before.day, before.edition, after.day, after.edition)
         if (found := kept.get(of_both)) is None:
-            old, new = await self._archived_day(before), await self._archived_day(after)
+            old = await self._archived_day(before)
+            new = await self._archived_day(after)
             found = _keep(kept, of_both, await anyio.to_thread.run_sync(changes_of, old, new))
         return found
 
@@ -133,7 +136,9 @@ class Histories:
     """The EPSS of CVEs over the stored days and the list that `shown` returns; `reload` fetches a newer one."""
 
     def __init__(self, storage: Storage, shown: Callable[[], tuple[Edition, str | None]], reload: Callable[[], Awaitable[None]]) -> None:
-        self._storage, self._shown, self._reload = storage, shown, reload
+        self._storage = storage
+        self._shown = shown
+        self._reload = reload
         self._courses: dict[str, Course] = {}
 
     def clear(self) -> None:
@@ -149,7 +154,8 @@ class Histories:
 
     async def courses(self, cve_ids: Iterable[str]) -> Mapping[str, Course]:
         """The EPSS of CVEs over the last 30 days, day by day; kept until the list changes."""
-        kept, wanted = self._courses, set(cve_ids)
+        kept = self._courses
+        wanted = set(cve_ids)
         found = {cve_id: kept[cve_id] for cve_id in wanted & kept.keys()}
         if missing := {cve_id: number_of(cve_id) for cve_id in wanted - kept.keys()}:
             since = self._shown()[0].facts.issues.epss.issued.date() - timedelta(days=DAYS_SHOWN - 1)
@@ -212,11 +218,15 @@ class Latest:
         if nvd is not self.nvd:
             self.nvd = nvd
             if self.real_edition:
-                self.edition, self._results, self._forecast_answers = replace(self.real_edition, nvd=nvd), None, None
+                self.edition = replace(self.real_edition, nvd=nvd)
+                self._results = None
+                self._forecast_answers = None
                 self.feeds.clear()
-        version, record_version = await newest_version(self._storage), await newest_record_version(self._storage)
+        version = await newest_version(self._storage)
+        record_version = await newest_record_version(self._storage)
         if record_version != self._record_version:
-            self._record, self._record_version = await load_record(self._storage), record_version
+            self._record = await load_record(self._storage)
+            self._record_version = record_version
         if version == self._version:
             return
         if stored := await load_latest(self._storage):
@@ -277,8 +287,11 @@ class Latest:
         return self._record
 
     def _show(self, edition: Edition, brief: Brief, forecast: ForecastList | None) -> None:
-        self.edition, self._brief, self._results = edition, brief, None
-        self._forecast, self._forecast_answers = forecast, None
+        self.edition = edition
+        self._brief = brief
+        self._results = None
+        self._forecast = forecast
+        self._forecast_answers = None
         if self._record_version is None:
             self._record = None
         self._archive = {}  # what is being loaded now is not kept: it may be of an older edition

@@ -169,7 +169,8 @@ def _outlines_from_blocks(page: bytes) -> Outlines:
 
 
 def _with_blocks(page: bytes | None, changed: Mapping[int, Mapping[int, bytes]]) -> tuple[bytes, int]:
-    blocks, added = _blocks(page) if page else [b""] * BLOCKS, 0
+    blocks = _blocks(page) if page else [b""] * BLOCKS
+    added = 0
     for place, lines in changed.items():
         known = {PLACES.index(line[0]): line[1:] for line in _inflated(blocks[place]).split(b"\n") if line}
         added += len(lines.keys() - known.keys())
@@ -179,7 +180,8 @@ def _with_blocks(page: bytes | None, changed: Mapping[int, Mapping[int, bytes]])
 
 
 def _blocks(page: bytes) -> list[bytes]:
-    blocks, start = [], HEAD.size
+    blocks = []
+    start = HEAD.size
     for length in HEAD.unpack_from(page):
         blocks.append(page[start : start + length])
         start += length
@@ -192,7 +194,8 @@ def _end_of_blocks(page: bytes) -> int:
 
 
 def _line(page: bytes, number: int) -> bytes | None:
-    lengths, place = HEAD.unpack_from(page), (number >> BLOCK_BITS) % BLOCKS
+    lengths = HEAD.unpack_from(page)
+    place = (number >> BLOCK_BITS) % BLOCKS
     start = HEAD.size + sum(lengths[:place])
     slot = PLACES[number % len(PLACES)]
     lines = b"\n" + _inflated(page[start : start + lengths[place]]) + b"\n"

@@ -36,7 +36,8 @@ async def public_feed(request: Request, site: CveSite) -> Response:
 
 async def full_feed(request: Request, site: CveSite) -> Response:
     """The full list at an address that the owner of a key made: brief.json, brief.atom and brief.csv, for as long as the key lasts."""
-    secret, name = request.path_params["secret"], request.path_params["name"]
+    secret = request.path_params["secret"]
+    name = request.path_params["name"]
     lineage = await lineage_of(site.storage, secret)
     end = await site.keys.end_of(lineage) if lineage else None
     if end is None or end <= site.now() or not _opens_list(site):

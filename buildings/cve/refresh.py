@@ -108,7 +108,8 @@ class FeedReader:
         return self.last
 
     def _check(self, feed: str, issue: Issue, *, lost: int) -> None:
-        used, thresholds = None, acceptance.KEV if feed == kev.FEED else acceptance.EPSS
+        used = None
+        thresholds = acceptance.KEV if feed == kev.FEED else acceptance.EPSS
         if self.last:
             used = self.last.facts.issues.kev if feed == kev.FEED else self.last.facts.issues.epss
         acceptance.check(feed, issue, used=used, lost=lost, thresholds=thresholds)
@@ -149,7 +150,8 @@ async def renew(site: CveSite, *, day: date | None = None, accept: bool = False,
         edition = await anyio.to_thread.run_sync(lambda: _edition(day, read, last, nvd, made_at=now))
         history = await history_after(site.storage, edition, last)
         outlook = await make_outlook(site.storage, edition, last, history=history)
-        added, tell = history.rows(), await _matching(site, edition, last)
+        added = history.rows()
+        tell = await _matching(site, edition, last)
         if stored := await save(
             site.storage,
             edition,
@@ -174,7 +176,8 @@ async def _read(site: CveSite, reader: FeedReader) -> FeedContents:
     except FeedError as error:
         if reader.last is None:
             raise
-        catalog, failure = reader.last.kev, error
+        catalog = reader.last.kev
+        failure = error
     # Before EPSS: a page of NVD and the scores are both large, and need not be in memory together.
     await _read_nvd(site, reader)
     day, epss_copy = await reader.read_epss()

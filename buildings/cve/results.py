@@ -53,7 +53,8 @@ def brief_of(edition: Edition, *, today: date) -> Brief:
 
 def feeds_of(edition: Edition, *, today: date) -> Feeds:
     """Version, day and age of each feed."""
-    issues, nvd = edition.facts.issues, edition.nvd
+    issues = edition.facts.issues
+    nvd = edition.nvd
     return Feeds(
         kev=_feed(issues.kev, today, held_because=issues.kev_held_because),
         epss=_feed(issues.epss, today),
@@ -96,12 +97,14 @@ def fresh_of(edition: Edition, *, today: date) -> FreshList:
 
 def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
     """One CVE's rank, or why it has none."""
-    stale, of = edition.facts.issues.is_stale(today), len(edition.ranked)
+    stale = edition.facts.issues.is_stale(today)
+    of = len(edition.ranked)
     cve = edition.ranked.find(cve_id)
     if cve is None:
         cause = cause_of_miss(edition, cve_id)
         return Miss(ok=True, day=edition.day, sample=edition.is_sample, found=False, stale=stale, of=of, cve_id=cve_id, miss=cause)
-    removal, record = edition.facts.removed.get(cve_id), edition.nvd.find(cve_id)
+    removal = edition.facts.removed.get(cve_id)
+    record = edition.nvd.find(cve_id)
     return Verdict(
         ok=True,
         day=edition.day,
@@ -173,7 +176,8 @@ def details_of(record: NvdRecord) -> NvdDetails:
 
 def cause_of_miss(edition: Edition, cve_id: str) -> MissCause:
     """Why a CVE is not ranked, as far as the feeds show."""
-    record, removal = edition.nvd.find(cve_id), edition.facts.removed.get(cve_id)
+    record = edition.nvd.find(cve_id)
+    removal = edition.facts.removed.get(cve_id)
     if record and record.is_rejected:
         return MissCause(
             reason="rejected",

@@ -269,7 +269,8 @@ def _cheapest(site: CveSite, scope: str) -> str:
 
 
 async def _archived_range(site: CveSite) -> str:
-    start, days = site.settings.archive_start, await archived_days(site.storage)
+    start = site.settings.archive_start
+    days = await archived_days(site.storage)
     if days is None or days[1] < start:
         return f"the archive starts on {start} and has no lists yet"
     return f"the archive has lists from {max(days[0], start)} to {days[1]}; days on which no list was made are missing"

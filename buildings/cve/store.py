@@ -146,7 +146,8 @@ async def _publish(session: AsyncSession, edition: Edition, made: Brief) -> Brie
 
 def _says(brief: Brief) -> tuple[object, ...]:
     """What makes a brief another edition: its entries, and the issues of KEV and EPSS behind them."""
-    kev, epss = brief.feeds.kev, brief.feeds.epss
+    kev = brief.feeds.kev
+    epss = brief.feeds.epss
     return brief.entries, kev.version, kev.date, kev.held_because is None, epss.version, epss.date
 
 
@@ -204,7 +205,8 @@ async def note_failure(storage: Storage, failure: Failure) -> None:
     """Store why a feed could not be read; its ETag and Last-Modified stay."""
     async with storage.write() as session:
         row = await session.get(FeedState, failure.feed) or FeedState(name=failure.feed)
-        row.failure, row.failed_at = failure.reason, failure.at
+        row.failure = failure.reason
+        row.failed_at = failure.at
         session.add(row)
 
 

@@ -173,7 +173,8 @@ def _notice(ended_at: datetime) -> str:
 def _text(event: NewsEvent | PausedEvent) -> AlertText:
     if isinstance(event, PausedEvent):
         return AlertText("Your watches are paused: their key has ended", (event.notice,), event.timestamp, "problem")
-    first, what = event.entries[0], "CVE newly fits" if event.count == 1 else "CVEs newly fit"
+    first = event.entries[0]
+    what = "CVE newly fits" if event.count == 1 else "CVEs newly fit"
     headline = f"{event.watch.name}: {event.count:,} {what}, {'' if event.count == 1 else 'first '}{first.cve_id}"
     more = [f"and {event.count - LINES:,} more: {event.news_url}"] if event.count > LINES else []
     return AlertText(headline, (*map(line_of, event.entries[:LINES]), *more), event.timestamp, "problem")

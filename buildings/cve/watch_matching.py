@@ -65,7 +65,8 @@ def unpack_numbers(block: bytes) -> set[int]:
 
 def scores_of(edition: Edition, least: float) -> dict[int, float]:
     """The scores of an edition's CVEs that have at least this one, by CVE number, rounded as answers show them."""
-    ranked, lowest = edition.ranked, (least - 10**-DECIMALS) / EPSS_POINTS
+    ranked = edition.ranked
+    lowest = (least - 10**-DECIMALS) / EPSS_POINTS
     found = {number: EPSS_POINTS * epss for number, epss in zip(ranked.numbers, ranked.epss, strict=True) if epss >= lowest}
     for number, added in listing_days(edition.facts.kev).items():
         row = row_of(number, ranked.numbers)

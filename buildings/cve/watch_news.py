@@ -79,7 +79,9 @@ class ListMatching:
 
     def _change(self, connection: Connection, row: Row[Any]) -> dict[str, Any] | None:
         """What becomes of a watch; stores its news. None if it stays as it is."""
-        criteria, known, is_complete = CRITERIA.validate_json(row.criteria), unpack_numbers(row.known), self.matcher.edition.nvd.is_complete
+        criteria = CRITERIA.validate_json(row.criteria)
+        known = unpack_numbers(row.known)
+        is_complete = self.matcher.edition.nvd.is_complete
         # names that NVD's first reading brought late are no news of CVEs that reached the score before
         needs_baseline = row.needs_baseline or (is_complete and not row.nvd_complete)
         new = self.matcher.news(criteria, known, needs_baseline=needs_baseline)
@@ -131,7 +133,8 @@ async def follow_owners(storage: Storage, ends: Mapping[str, datetime], owners: 
 
 
 def _follow(connection: Connection, row: Row[Any], ends_at: datetime, now: datetime) -> bool:
-    has_ended, mine = ends_at <= now, TARGETS.c.owner == row.lineage
+    has_ended = ends_at <= now
+    mine = TARGETS.c.owner == row.lineage
     if ends_at == row.ends_at and has_ended == (row.paused_at is not None):
         return False
     paused_at = (row.paused_at or now) if has_ended else None

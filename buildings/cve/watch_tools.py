@@ -70,7 +70,8 @@ async def create_watch(
     )
     if not criteria.names_cves and least_score is None:
         raise _nothing_named()
-    webhook, email = _webhook(alert_webhook, site), _email(alert_email, site)
+    webhook = _webhook(alert_webhook, site)
+    email = _email(alert_email, site)
     warning = await _checked(webhook, site, caller)
     return await _stored(Wanted(name=name, criteria=criteria, webhook=webhook, email=email), None, warning, site, caller)
 
@@ -184,7 +185,8 @@ def _email(text: str | None, site: CveSite) -> Address | None:
 
 async def _checked(webhook: Address | None, site: CveSite, caller: Caller) -> str | None:
     """Count the call and check a webhook; returns a warning about it. Problem 429 beyond the limit, 422 for an address that is refused."""
-    watching, sender = site.state.watching, sender_of(lineage_in(caller), caller.network)
+    watching = site.state.watching
+    sender = sender_of(lineage_in(caller), caller.network)
     watching.limits.count(sender, site.now())
     async with watching.limits.checking(sender):
         return await check_webhook(webhook, watching.checks, watching.dispatcher.channels) if webhook else None

@@ -149,7 +149,8 @@ def _store_targets(connection: Connection, watch_id: str, wanted: Wanted, key: K
     def claimed(address: Address | None) -> ClaimedTarget | None:
         return claim_target(connection, address, by, outbox=OUTBOX, now=now, entropy=entropy) if address else None
 
-    webhook, email = claimed(wanted.webhook), claimed(wanted.email)
+    webhook = claimed(wanted.webhook)
+    email = claimed(wanted.email)
     links = {"webhook_id": webhook.id if webhook else None, "email_id": email.id if email else None}
     connection.execute(update(WATCHES).where(WATCHES.c.id == watch_id).values(**links))
     if email is not None and not email.confirmed and may_be_asked(connection, OUTBOX, email.id, now=now):
@@ -161,7 +162,8 @@ def _store_targets(connection: Connection, watch_id: str, wanted: Wanted, key: K
 
 def _count_confirmation(connection: Connection, lineage: str, *, now: datetime) -> None:
     """Count a confirmation e-mail of a key. Problem 429 beyond the limit for today."""
-    day, owner = now.date().toordinal(), WATCH_OWNERS.c
+    day = now.date().toordinal()
+    owner = WATCH_OWNERS.c
     has_room = or_(owner.asked_on != day, owner.asked < CONFIRMATIONS_PER_DAY)
     asked = func.coalesce(select(owner.asked).where(owner.lineage == lineage, owner.asked_on == day).scalar_subquery(), 0) + 1
     counted = update(WATCH_OWNERS).where(owner.lineage == lineage, has_room).values(asked_on=day, asked=asked)

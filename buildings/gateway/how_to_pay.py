@@ -96,7 +96,8 @@ def _limits(prices: Mapping[str, str]) -> str:
     above = {name: price for name, price in prices.items() if Decimal(price) > SPEND_LIMIT}
     if not above:
         return f"{limits}; no price here is above ${SPEND_LIMIT}."
-    listed, highest = ", ".join(f"{name} ${price}" for name, price in above.items()), max(above.values(), key=Decimal)
+    listed = ", ".join(f"{name} ${price}" for name, price in above.items())
+    highest = max(above.values(), key=Decimal)
     return (
         f"{limits}. Above ${SPEND_LIMIT}: {listed}. Raise the limit to the price that you mean to pay, up to ${highest} here. Python: "
         f'x402Client().set_spend_controls({{"max_amount_per_payment": "${highest}"}}); '

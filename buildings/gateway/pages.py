@@ -21,7 +21,8 @@ async def home(request: Request, site: Site) -> Response:
 async def connect(request: Request, site: Site) -> Response:
     """How to add the servers to every client; as JSON the same as how_to_connect."""
     clients = clients_of(site.directory)
-    data, headers = HowToConnect(clients=clients), {"Cache-Control": "public, max-age=300"}
+    data = HowToConnect(clients=clients)
+    headers = {"Cache-Control": "public, max-age=300"}
     return site.page("connect.html", request, data=data, headers=headers, clients=clients, products=site.directory.products)
 
 

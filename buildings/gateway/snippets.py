@@ -84,9 +84,11 @@ def claude_ai(servers: Servers, *, with_key: bool) -> Setup:
     """Links that open the dialog for a custom connector."""
     addresses = _addresses(servers, with_key=with_key)
     links = [InstallLink(server=name, href=f"{CONNECTORS}?{urlencode(_connector(name, url))}") for name, url in addresses.items()]
-    steps, key = ["Open the link of each server, or: Customize > Connectors > + > Add custom connector.", *_listed(addresses)], None
+    steps = ["Open the link of each server, or: Customize > Connectors > + > Add custom connector.", *_listed(addresses)]
+    key = None
     if with_key and _any_sign_in(servers):
-        steps, key = [*steps, "Then choose Connect, and enter your key on the page of this service that opens."], AT_THE_CLIENT
+        steps = [*steps, "Then choose Connect, and enter your key on the page of this service that opens."]
+        key = AT_THE_CLIENT
     elif with_key:
         steps.append("If the dialog shows Request headers, add Authorization with the value Bearer KEY. Otherwise the free tools answer.")
         key = "with the client, as a request header of the connector"

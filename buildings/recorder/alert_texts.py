@@ -250,7 +250,8 @@ def moment(at: datetime) -> str:
 def span(seconds: float) -> str:
     """A duration as people read it: 45 s, 12 min, 3 h 20 min, 2 days 4 h."""
     length = timedelta(seconds=round(seconds))
-    minutes, hours = length.seconds // 60 % 60, length.seconds // 3600
+    minutes = length.seconds // 60 % 60
+    hours = length.seconds // 3600
     if length.days:
         return f"{length.days} day{'s' * (length.days > 1)} {hours} h"
     if hours:

@@ -84,7 +84,9 @@ def delivered_to(connection: Connection, monitor_id: str, *, limit: int) -> Sequ
 
 def raise_deaths(connection: Connection, ids: Sequence[str], *, now: datetime) -> None:
     """Store the alerts of monitors that missed their deadline, with one statement for any number of monitors."""
-    link, monitor, named = MONITOR_TARGETS.c, MONITORS.c, among(connection, MONITOR_TARGETS.c.monitor_id, ids)
+    link = MONITOR_TARGETS.c
+    monitor = MONITORS.c
+    named = among(connection, MONITOR_TARGETS.c.monitor_id, ids)
     values = {
         "target_id": link.target_id,
         "monitor_id": monitor.id,

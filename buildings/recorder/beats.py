@@ -116,7 +116,8 @@ def apply_beat(monitor: LoadedMonitor | None, beat: Beat) -> BeatOutcome | Excep
         return stale_seq(beat.seq or 0, monitor.last_seq or 0)
     if repeats_seq(beat, monitor) and not _is_retry(beat, monitor):
         return seq_reused(beat.seq or 0)
-    monitor.minute, monitor.minute_beats = minute, beats_before + 1
+    monitor.minute = minute
+    monitor.minute_beats = beats_before + 1
     return _apply(monitor, beat)
 
 
@@ -133,11 +134,14 @@ def _is_retry(beat: Beat, monitor: LoadedMonitor) -> bool:
 def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
     before = monitor.state
     change = apply_event(before, event_of(beat.status), monitor.schedule, beat.at, next_in=beat.next_in)
-    monitor.state, monitor.changed = change.state, True
+    monitor.state = change.state
+    monitor.changed = True
     if change.alert is not None:
         monitor.notices.append(_notice(monitor, before, change.alert, beat))
     monitor.history = with_beat(monitor.history, beat.at, beat.status, change.run)
-    monitor.last_beat_at, monitor.beats, monitor.unverified = beat.at, monitor.beats + 1, False
+    monitor.last_beat_at = beat.at
+    monitor.beats += 1
+    monitor.unverified = False
     return BeatOutcome(
         shown_state(change.state, beat.at),
         change.state.deadline_at,
@@ -169,16 +173,20 @@ def _store_capsule(monitor: LoadedMonitor, beat: Beat) -> bool:
     Some clients send null for every argument that they leave out. So of several nulls in a row only one is stored. Of what the hooks of
     one session send in a row, only the last is: it must not push out the capsules that an agent sent itself.
     """
-    capsule, number = beat.capsule, monitor.capsules
+    capsule = beat.capsule
+    number = monitor.capsules
     if not isinstance(capsule, bytes) or monitor.stores_until is None or beat.at >= monitor.stores_until:
         return False
     repeats_null = capsule == NULL and monitor.last_is_null
     if is_new(beat.seq, monitor.last_seq) and not (repeats_null and beat.seq is None):
         number -= repeats_null or (beat.replaces is not None and (monitor.newest or b"").startswith(beat.replaces))
         monitor.new_capsules.append((number % CAPSULES_PER_MONITOR, number, beat.seq, beat.at, capsule))
-        monitor.capsules, monitor.last_is_null, monitor.newest = number + 1, capsule == NULL, capsule
+        monitor.capsules = number + 1
+        monitor.last_is_null = capsule == NULL
+        monitor.newest = capsule
         if beat.seq is not None:
-            monitor.last_seq, monitor.last_capsule = beat.seq, capsule
+            monitor.last_seq = beat.seq
+            monitor.last_capsule = capsule
     return True
 
 

@@ -76,19 +76,22 @@ class RecorderClock:
 
     def now(self) -> datetime:
         """The time, in UTC."""
-        wall, steady = self._wall(), self._zero + timedelta(seconds=self._elapsed())
+        wall = self._wall()
+        steady = self._zero + timedelta(seconds=self._elapsed())
         return wall if -MAX_DRIFT < wall - steady < MAX_DRIFT else steady
 
     def read(self) -> ClockReading:
         """The time, and a jump that is not adopted yet. A difference below MAX_DRIFT is followed."""
-        wall, steady = self._wall(), self._zero + timedelta(seconds=self._elapsed())
+        wall = self._wall()
+        steady = self._zero + timedelta(seconds=self._elapsed())
         jump = wall - steady
         if -MAX_DRIFT < jump < MAX_DRIFT:
             self._zero += jump
             self._jump = self._jumped_at = None
             return ClockReading(wall)
         if self._jump is None or self._jumped_at is None or not -MAX_DRIFT < jump - self._jump < MAX_DRIFT:
-            self._jump, self._jumped_at = jump, steady
+            self._jump = jump
+            self._jumped_at = steady
         self._last_jump = jump, steady
         return ClockReading(steady, self._jump, self._jumped_at)
 
@@ -132,7 +135,8 @@ def step_back(connection: Connection, last: datetime, *, now: datetime) -> bool:
 
 def move_times(connection: Connection, jump: timedelta, *, now: datetime) -> None:
     """Move the stored times by a jump of the clock, which shows `now` after it."""
-    by, until = literal(jump, Span()), literal(now, Moment())
+    by = literal(jump, Span())
+    until = literal(now, Moment())
     forward = jump > timedelta(0)
     for table, names in (*COUNTED, *EXPIRING) if forward else COUNTED:
         connection.execute(update(table).values({name: table.c[name] + by for name in names}))

@@ -46,7 +46,8 @@ def read_fleet(connection: Connection, lineage: str, *, after: str, limit: int, 
     """One page of a key's monitors."""
     mine = MONITORS.c.owner == lineage
     page = connection.execute(select(MONITORS).where(mine, MONITORS.c.id > after).order_by(MONITORS.c.id).limit(limit + 1)).all()
-    rows, more = page[:limit], len(page) > limit
+    rows = page[:limit]
+    more = len(page) > limit
     related = _related(connection, rows)
     return Fleet(
         count=connection.scalar(select(func.count()).select_from(MONITORS).where(mine)) or 0,
@@ -57,7 +58,8 @@ def read_fleet(connection: Connection, lineage: str, *, after: str, limit: int, 
 
 def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:
     ids = [row.id for row in rows]
-    link, targets = MONITOR_TARGETS.c, defaultdict(list)
+    link = MONITOR_TARGETS.c
+    targets = defaultdict(list)
     joined = MONITOR_TARGETS.join(TARGETS, TARGETS.c.id == link.target_id)
     used = select(link.monitor_id, TARGETS).select_from(joined).where(among(connection, link.monitor_id, ids)).order_by(link.place)
     for one in connection.execute(used):
@@ -126,7 +128,8 @@ async def badge(request: Request, site: RecorderSite) -> Response:
 def badge_svg(name: str, word: str) -> str:
     """The badge as SVG. The name comes from a caller, so it is escaped."""
     short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
-    left, right = round(12 + CHARACTER_WIDTH * len(short)), round(12 + CHARACTER_WIDTH * len(word))
+    left = round(12 + CHARACTER_WIDTH * len(short))
+    right = round(12 + CHARACTER_WIDTH * len(word))
     return BADGE.format(name=escape(short), word=word, width=left + right, left=left, right=right, text=left + 6, colour=COLOURS[word])
 
 

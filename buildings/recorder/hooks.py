@@ -66,7 +66,8 @@ async def hook(request: Request, site: RecorderSite) -> Response:
     """Record a beat for what a host's hook posted. The answer is 204 and empty, whatever happened."""
     event = event_of(await request.body(), request.query_params.get("status"))
     try:
-        monitor_id, secret = request.path_params["monitor_id"], request.path_params["secret"]
+        monitor_id = request.path_params["monitor_id"]
+        secret = request.path_params["secret"]
         if not IDENTIFIER.fullmatch(monitor_id) or not IDENTIFIER.fullmatch(secret):
             raise monitor_not_found()
         await _record(event, monitor_id, secret, site)

@@ -20,7 +20,8 @@ def authorized_monitor(connection: Connection, credentials: Credentials, *, key_
     Problem 404 otherwise, with the same answer for every reason.
     """
     row = connection.execute(select(MONITORS).where(MONITORS.c.id == credentials.monitor_id)).one_or_none()
-    secret, lineage = credentials.secret, credentials.lineage
+    secret = credentials.secret
+    lineage = credentials.lineage
     is_correct = digest_matches(row.secret_digest if row else None, NO_DIGEST if secret is None else digest_of(secret))
     if row is None or (secret is not None and not is_correct):
         raise monitor_not_found()

@@ -124,7 +124,8 @@ async def monitor(request: Request, site: RecorderSite) -> Response:
 
 async def act(request: Request, site: RecorderSite) -> Response:
     """A button of a monitor: pause, resume, take over, send a test alert, delete."""
-    monitor_id, action = request.path_params["monitor_id"], request.path_params["action"]
+    monitor_id = request.path_params["monitor_id"]
+    action = request.path_params["action"]
     tool = ACTIONS.get(action)
     if tool is None:
         raise Problem(404, "not_found", f"there is no action {action!r}; the actions are: {', '.join(ACTIONS)}")
@@ -142,7 +143,8 @@ async def act(request: Request, site: RecorderSite) -> Response:
 
 
 async def _monitor_page(request: Request, site: RecorderSite, refused: Problem | None = None) -> Response:
-    monitor_id, shown = request.path_params["monitor_id"], await _fleet_of(request, site)
+    monitor_id = request.path_params["monitor_id"]
+    shown = await _fleet_of(request, site)
     entry = next((one for one in shown.monitors if one.monitor_id == monitor_id), None)
     if entry is None:
         raise Problem(404, "monitor_not_found", "no monitor of your key has this id; see /recorder")
@@ -169,7 +171,8 @@ def timeline(entry: Entry, delivered: Sequence[Row[Any]]) -> list[Moment]:
     """The last beats and the delivered alerts of a monitor, the latest first; its registration if no beat is left out."""
     moments = [Moment(one.at, *_beat_in_words(one)) for one in entry.last_beats]
     for one in delivered:
-        seconds, to = (one.delivered_at - one.at).total_seconds(), f"{one.channel} {masked_address(one.address)}"
+        seconds = (one.delivered_at - one.at).total_seconds()
+        to = f"{one.channel} {masked_address(one.address)}"
         what = ALERTS_IN_WORDS.get(one.kind, one.kind)
         moments.append(Moment(one.delivered_at, "quiet", f"{what}: delivered to {to} after {max(seconds, 0):.1f} s ({one.message_id})"))
     if entry.beats <= len(entry.last_beats):
@@ -205,7 +208,8 @@ def _compared(capsules: Sequence[CapsuleView]) -> tuple[list[str], list[Differen
 
 def changed_lines(before: str, after: str) -> list[tuple[str, str]]:
     """The lines that changed, with three lines around them; each with added, removed or same. Of long texts only the first changes."""
-    old, new = before.splitlines(), after.splitlines()
+    old = before.splitlines()
+    new = after.splitlines()
     head = _equal(old, new)
     tail = _equal(old[head:][::-1], new[head:][::-1])
     start = max(head - CONTEXT, 0)
@@ -266,7 +270,8 @@ async def monitor_facts(site: RecorderSite) -> Mapping[str, str]:
     """How many monitors there are, how many belong to keys, and how many are dead, for the operator."""
 
     def counted(connection: Connection) -> tuple[int, int, int]:
-        owned, down = MONITORS.c.owner.is_not(None), MONITORS.c.mode.in_(sorted(DOWN))
+        owned = MONITORS.c.owner.is_not(None)
+        down = MONITORS.c.mode.in_(sorted(DOWN))
         counts = select(func.count(), func.count(case((owned, 1))), func.count(case((down, 1)))).select_from(MONITORS)
         number, of_keys, dead = connection.execute(counts).one()
         return number, of_keys, dead

@@ -64,7 +64,9 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
         _count_monitor(connection, request.key, now=now)
     webhook = claim_target(connection, request.webhook, request.by, now=now, entropy=entropy) if request.webhook else None
     email = claim_target(connection, request.email, request.by, now=now, entropy=entropy) if request.email else None
-    monitor_id, secret, badge_id = random_id("mon", entropy), new_secret(entropy), random_id("badge", entropy)
+    monitor_id = random_id("mon", entropy)
+    secret = new_secret(entropy)
+    badge_id = random_id("badge", entropy)
     state = initial_state(request.schedule, now)
     connection.execute(
         insert(MONITORS).values(

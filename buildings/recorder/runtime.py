@@ -85,7 +85,8 @@ RecorderSite = Site[RecorderSettings, Runtime]
 async def open_runtime(site: RecorderSite) -> AsyncIterator[Runtime]:
     """Open the runtime of this process, until the process ends."""
     async with site.storage.batch(record_beats) as beat, site.storage.batch(sweep_at_each) as sweep:
-        time, limits = RecorderClock(site.clock, site.elapsed), RegistrationLimits(site.settings.registrations_per_minute)
+        time = RecorderClock(site.clock, site.elapsed)
+        limits = RegistrationLimits(site.settings.registrations_per_minute)
         yield Runtime(LimitedBeats(beat).put, sweep, time, site.web.apart(), limits, _dispatcher_of(site, time))
 
 
@@ -125,7 +126,8 @@ async def watch(site: RecorderSite) -> None:
 
 async def agree_on_time(site: RecorderSite, wait: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
     """Handle a last tick in the future: the clock was set back while the recorder was down, or other processes are ahead."""
-    last, now = await in_snapshot(site.storage, last_tick), site.state.time.now()
+    last = await in_snapshot(site.storage, last_tick)
+    now = site.state.time.now()
     if last is None or last - now < MAX_DRIFT:
         return
     await wait(ADOPT_AFTER.total_seconds())

@@ -90,7 +90,8 @@ def apply_outage(connection: Connection, outage: Outage, *, moved: timedelta = t
     `moved` is by how much the deadlines were already moved along with the clock.
     """
     monitor = MONITORS.c
-    end, up = literal(outage.end, Moment()), monitor.mode == "up"
+    end = literal(outage.end, Moment())
+    up = monitor.mode == "up"
     if outage.is_short:
         least = literal(LEAST_GRACE, Span())
         earliest = end + case((monitor.grace > least, monitor.grace), else_=least)
@@ -119,7 +120,8 @@ def adopt_jump(connection: Connection, reading: ClockReading) -> timedelta | Non
     """
     if reading.jump is None or reading.jumped_at is None or not reading.may_adopt:
         return None
-    last, now = connection.scalar(select(TICKS.c.at).with_for_update()), reading.now + reading.jump
+    last = connection.scalar(select(TICKS.c.at).with_for_update())
+    now = reading.now + reading.jump
     if last is None or abs(now - last) <= LONGEST_GAP:
         return reading.jump
     if last > reading.jumped_at + TICK_TOLERANCE:

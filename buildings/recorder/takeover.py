@@ -72,7 +72,8 @@ def take_over(connection: Connection, credentials: Credentials, *, url: str, now
     since = died.state.since
     _raise_alert(connection, row, died, since=since, until=None, reason="timeout", now=now)
     _raise_alert(connection, row, recovered, since=since, until=now, reason="takeover", now=now)
-    secret, fence = new_secret(entropy), row.fence + 1
+    secret = new_secret(entropy)
+    fence = row.fence + 1
     connection.execute(insert(RETIRED_SECRETS).values(monitor_id=row.id, digest=row.secret_digest))
     store_change(connection, row, recovered, secret_digest=digest_of(secret), fence=fence)
     (boundary, capsules), urls = _capsules(connection, row), MonitorUrls(url, row.id)
@@ -106,7 +107,8 @@ def _capsules(connection: Connection, row: Row[Any]) -> tuple[str, tuple[Capsule
         select(CAPSULES).where(CAPSULES.c.monitor_id == row.id).order_by(CAPSULES.c.number.desc())
     ).all()
     boundary = boundary_of([row.name.encode(), *(one.body for one in found)])
-    begin, end = BEGIN.format(boundary), END.format(boundary)
+    begin = BEGIN.format(boundary)
+    end = END.format(boundary)
     return boundary, tuple(
         CapsuleView(
             seq=one.seq, stored_at=one.at, size=len(one.body), begin_untrusted=begin, capsule=from_json(one.body), end_untrusted=end

@@ -81,7 +81,8 @@ class Claimer:
         if not begun:
             return []
         ids = [lane.target_id for lane in begun]
-        targets, waiting = _targets(connection, self.outbox, ids), _waiting(connection, self.outbox, self.contents, ids)
+        targets = _targets(connection, self.outbox, ids)
+        waiting = _waiting(connection, self.outbox, self.contents, ids)
         chosen = [
             Chosen(lane, target, *_next_message(target, waiting.get(lane.target_id, ()), self.entropy))
             for lane in begun
@@ -159,7 +160,8 @@ def _due_lanes(connection: Connection, outbox: Outbox, health: Health, now: date
 
 def _postpone(connection: Connection, outbox: Outbox, later: Mapping[str, datetime], now: datetime) -> None:
     if later:
-        soonest, target = now + LEAST_WAIT, outbox.targets
+        soonest = now + LEAST_WAIT
+        target = outbox.targets
         moved = update(target).where(target.c.id == bindparam("key")).values(next_try_at=bindparam("at", type_=Moment()))
         connection.execute(moved, [{"key": target_id, "at": max(at, soonest)} for target_id, at in later.items()])
 
@@ -171,7 +173,9 @@ def _targets(connection: Connection, outbox: Outbox, ids: Sequence[str]) -> Mapp
 
 def _waiting(connection: Connection, outbox: Outbox, contents: AlertContents, ids: Sequence[str]) -> Mapping[str, Sequence[Row[Any]]]:
     """The first alerts of each target; for an unconfirmed target only the question for confirmation."""
-    target, alert, other = outbox.targets.c, outbox.alerts, outbox.alerts.alias()
+    target = outbox.targets.c
+    alert = outbox.alerts
+    other = outbox.alerts.alias()
     allowed = target.verified_at.is_not(None) | (alert.c.kind == CONFIRM)
     may_be_next = (other.c.target_id == target.id) & (target.verified_at.is_not(None) | (other.c.kind == CONFIRM))
     last = select(other.c.id).where(may_be_next).order_by(other.c.id).offset(LARGEST_DIGEST - 1).limit(1).scalar_subquery()
@@ -191,7 +195,8 @@ def _next_message(target: Row[Any], waiting: Sequence[Row[Any]], entropy: Entrop
 
 def _lease(connection: Connection, outbox: Outbox, chosen: Sequence[Chosen], now: datetime) -> None:
     """Lease the targets whose message is sent now; those without a waiting alert are no longer due."""
-    target, alert = outbox.targets, outbox.alerts
+    target = outbox.targets
+    alert = outbox.alerts
     if idle := [one.lane.target_id for one in chosen if not one.alerts]:
         connection.execute(update(target).where(among(connection, target.c.id, idle)).values(next_try_at=None, message_id=None))
     if not (sent := [one for one in chosen if one.alerts]):
@@ -254,7 +259,9 @@ class _Statements(NamedTuple):
 
 @cache
 def _statements_of(outbox: Outbox) -> _Statements:
-    target, alert, now = outbox.targets, outbox.alerts, bindparam("now", type_=Moment())
+    target = outbox.targets
+    alert = outbox.alerts
+    now = bindparam("now", type_=Moment())
     same_message = (target.c.id == bindparam("target")) & (target.c.message_id == bindparam("message"))
     unanswered = (target.c.owner.is_(None), target.c.answered_at.is_(None), target.c.next_try_at > now)
     return _Statements(
@@ -282,7 +289,8 @@ def _statements_of(outbox: Outbox) -> _Statements:
 
 def _closing(outbox: Outbox) -> dict[str, Any]:
     """What a delivered message changes: its target has no lease, counts it in its burst, and is due again if alerts wait."""
-    target, now = outbox.targets.c, bindparam("now", type_=Moment())
+    target = outbox.targets.c
+    now = bindparam("now", type_=Moment())
     more = exists().where(outbox.alerts.c.target_id == target.id)
     in_burst = target.burst_since > bindparam("burst_began", type_=Moment())
     sent = case((in_burst, target.burst + 1), else_=1)

@@ -197,7 +197,8 @@ class Dispatcher:
             self.turns.end(message.lane)
 
     def _result(self, message: Message, outcome: Outcome, *, slow: bool) -> Delivered | Failed:
-        now, taken = self.now(), outcome.result == "delivered"
+        now = self.now()
+        taken = outcome.result == "delivered"
         reopens = self.turns.note(message.lane, now, taken=taken)
         if taken:
             return Delivered(message.lane, message.id, now, "suspect" if slow else "proven", reopens=reopens)
@@ -215,7 +216,8 @@ class Dispatcher:
         client = self.clients.hurried if hurries else self.clients.by_health[health]
         try:
             channel = next(one for one in self.channels if one.kind == message.kind)
-            attempt, content = Attempt(message, client, self.now()), self.contents.compose(message.alerts)
+            attempt = Attempt(message, client, self.now())
+            content = self.contents.compose(message.alerts)
             return await (channel.ask(attempt, content) if isinstance(content, Question) else channel.send(attempt, content))
         except Exception as error:  # the border: one message that cannot be made must not stop the others
             log.exception("alert not sent", extra={"target": message.target_id})

@@ -45,7 +45,8 @@ class AlertTarget(SQLModel):
 
     @declared_attr.directive
     def __table_args__(cls) -> tuple[Index, ...]:  # noqa: N805  # SQLAlchemy passes the class
-        waits, ownerless = text("next_try_at IS NOT NULL"), text("owner IS NULL")
+        waits = text("next_try_at IS NOT NULL")
+        ownerless = text("owner IS NULL")
         return (
             Index("ix_target_due", "health", "next_try_at", "sender", "host", sqlite_where=waits, postgresql_where=waits),
             Index("ix_target_sender", "sender", "host", sqlite_where=ownerless, postgresql_where=ownerless),
@@ -146,7 +147,8 @@ class Outbox:
 
     def __init__(self, target: type[SQLModel], alert: type[SQLModel], delivery: type[SQLModel] | None = None) -> None:
         tables: Mapping[str, Table] = target.metadata.tables
-        self.targets, self.alerts = tables[str(target.__tablename__)], tables[str(alert.__tablename__)]
+        self.targets = tables[str(target.__tablename__)]
+        self.alerts = tables[str(alert.__tablename__)]
         self.deliveries = None if delivery is None else tables[str(delivery.__tablename__)]
 
     def raise_alerts(self, connection: Connection, rows: Sequence[Mapping[str, object]], *, now: datetime) -> None:
@@ -157,7 +159,9 @@ class Outbox:
 
     def wake(self, connection: Connection, named: ColumnElement[bool], *, now: datetime) -> None:
         """Make the targets due for which alerts were stored: at once, unless they fail or asked for a pause."""
-        target, at_once, soon = self.targets.c, literal(now, Moment()), literal(now + EARLY_RETRY, Moment())
+        target = self.targets.c
+        at_once = literal(now, Moment())
+        soon = literal(now + EARLY_RETRY, Moment())
         waits = and_(target.attempts > 0, target.next_try_at.is_not(None))
         # new alerts do not change the next try of a target that never accepted a message
         unknown = target.answered_at.is_(None)
@@ -180,7 +184,8 @@ class Outbox:
 
     async def state(self, storage: Storage) -> DeliveryState:
         """How deliveries are doing, in numbers."""
-        target, alert = self.targets.c, self.alerts.c
+        target = self.targets.c
+        alert = self.alerts.c
         disabled = target.disabled_at.is_not(None)
         conditions = (~disabled & target.failing_since.is_not(None), disabled, ~disabled & target.verified_at.is_(None))
         counted = select(func.count(), *(func.count(case((condition, 1))) for condition in conditions)).select_from(self.targets)
@@ -195,7 +200,8 @@ class Outbox:
 
     async def troubled_targets(self, storage: Storage, *, limit: int | None = None) -> Sequence[TroubledTarget]:
         """Targets that fail, the longest failing first, then those that are disabled, the latest first; at most `limit`."""
-        target, alert = self.targets.c, self.alerts.c
+        target = self.targets.c
+        alert = self.alerts.c
         waiting = select(func.count()).where(alert.target_id == target.id).scalar_subquery()
         reason = func.coalesce(target.disabled_because, target.last_error, "")
         shown = (target.failing_since, target.disabled_at, target.attempts, reason, target.next_try_at, waiting)
@@ -209,7 +215,9 @@ class Outbox:
         """Copy delivered alerts, by `target`, `message` and `now`, into the history of targets with an owner, and drop its oldest."""
         if self.deliveries is None:
             return
-        kept, alert, target = self.deliveries, self.alerts, self.targets.c
+        kept = self.deliveries
+        alert = self.alerts
+        target = self.targets.c
         copied = [column.name for column in kept.c if column.name in alert.c and column.name != "id"]
         chosen = (alert.c.target_id == bindparam("target"), alert.c.message_id == bindparam("message"), alert.c.kind != CONFIRM)
         owned = exists().where(target.id == alert.c.target_id, target.owner.is_not(None))

@@ -76,7 +76,8 @@ class TokenBuckets:
     def take(self, name: str, now: datetime) -> bool:
         """Take a token; returns False if there is none."""
         bucket = self._bucket(name, now)
-        bucket.tokens, bucket.at = self._refilled(bucket, now), now
+        bucket.tokens = self._refilled(bucket, now)
+        bucket.at = now
         if bucket.tokens < 1:
             return False
         bucket.tokens -= 1
@@ -110,4 +111,5 @@ class TokenBuckets:
 def _follow_clock_back(bucket: _Bucket, now: datetime) -> None:
     """Keep the tokens when the clock was set back, so that nobody waits until it shows the old time again."""
     back = max(bucket.at - now, timedelta(0))
-    bucket.at, bucket.tail = bucket.at - back, bucket.tail - back
+    bucket.at -= back
+    bucket.tail -= back

@@ -124,7 +124,8 @@ def _new_target(
         mine = target.c.owner.is_(None) & (target.c.sender == by.sender) & (target.c.host == address.host)
         if (connection.scalar(select(func.count()).where(mine)) or 0) >= by.per_host:
             raise TargetRefused("host_limit", f"You have {by.per_host} targets at {address.host}, the maximum.")
-    secret, target_id = entropy(SIGNING_BYTES), random_id("tgt", entropy)
+    secret = entropy(SIGNING_BYTES)
+    target_id = random_id("tgt", entropy)
     values = {"id": target_id, "kind": address.kind, "address": address.text, "identity": address.identity(by.owner), "secret": secret}
     place = {"owner": by.owner, "sender": by.sender, "host": address.host, "health": _first_health(by.owner)}
     verified_at = None if address.confirms else now
@@ -151,7 +152,8 @@ def ask_to_confirm(connection: Connection, outbox: Outbox, target_id: str, *, no
 
 def confirm_target(connection: Connection, *, outbox: Outbox, target_id: str, now: datetime) -> None:
     """Confirm a target: alerts are sent there from now on."""
-    target, alert = outbox.targets, outbox.alerts
+    target = outbox.targets
+    alert = outbox.alerts
     connection.execute(alert.delete().where((alert.c.target_id == target_id) & (alert.c.kind == CONFIRM)))
     fresh = {**ENABLED, "verified_at": now, "next_try_at": now, "message_id": None}
     connection.execute(update(target).where(target.c.id == target_id).values(**fresh))
@@ -159,7 +161,8 @@ def confirm_target(connection: Connection, *, outbox: Outbox, target_id: str, no
 
 def unsubscribe_target(connection: Connection, *, outbox: Outbox, target_id: str, now: datetime) -> None:
     """Delete what waits for a target, and disable it until it is claimed and confirmed again."""
-    target, alert = outbox.targets, outbox.alerts
+    target = outbox.targets
+    alert = outbox.alerts
     connection.execute(alert.delete().where(alert.c.target_id == target_id))
     gone = {"disabled_at": now, "disabled_because": "its reader unsubscribed", "next_try_at": None, "message_id": None, "verified_at": None}
     connection.execute(update(target).where(target.c.id == target_id).values(**gone))

@@ -111,7 +111,8 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     pricing = open_pricing(config, opened)
     seller = seller_of(opened, url=config.url) if pricing else None
     products = tuple(product_entries(config.products, seller))
-    payment, trial = payment_entry(pricing) if pricing else None, trial_of(opened, url=config.url)
+    payment = payment_entry(pricing) if pricing else None
+    trial = trial_of(opened, url=config.url)
     sign_in = {one.name: f"{config.connect_url}/{one.name}/mcp" for one in opened if config.connect and not one.sells_keys}
     directory = Directory(config.server.name, config.url, products, payment, trial, sign_in)
     for one in opened:

@@ -154,7 +154,8 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None
     its own, clients are shown those of the service. Raises Unreachable when the tools belong to another server that does
     not answer within `seconds`.
     """
-    author, name = loaded.server, loaded.name
+    author = loaded.server
+    name = loaded.name
     if author.auth is not None:
         raise LoadError(
             f"building {name!r} has auth=, which blocks keys and free tools; remove it: campus controls the access to its tools"

@@ -64,7 +64,9 @@ def _write(name: str, target: Path) -> None:
 
 def _next_steps(name: str, target: Path) -> Sequence[str]:
     """What to do with it, as commands to copy."""
-    python, campus, at = quote(sys.executable), quote(sys.argv[0]), quote(str(target))
+    python = quote(sys.executable)
+    campus = quote(sys.argv[0])
+    at = quote(str(target))
     return (
         f"{target} has the building {name}: tools, a table, a job, a page and a test. Change them into yours. To try it:",
         "",

@@ -95,7 +95,8 @@ def job_process(job: str, /, *, host: str, port: int, config: ConfigFile) -> Non
 
 
 async def _run_for_server(name: str, file: Path, host: str, port: int) -> Report:
-    building, counted = name.partition(".")[0], RecordedCounters()
+    building = name.partition(".")[0]
+    counted = RecordedCounters()
     try:
         config = read_config(file).serving_at(host, port).only(building)
         async with assemble(config, exclusive=False, migrate=False, counters=counted) as campus:

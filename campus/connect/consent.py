@@ -109,7 +109,8 @@ class ConsentPages:
 
     async def _check_client(self, request: Request) -> None:
         """Problem 400 with the reason for a client that cannot be let in; its document is fetched if it has one."""
-        client_id, documents = request.query_params.get("client_id", ""), self._provider.documents
+        client_id = request.query_params.get("client_id", "")
+        documents = self._provider.documents
         if documents and client_id.startswith("https://") and not documents.is_known(client_id):
             address = network_of(request.client.host if request.client else "")
             if not self._fetches.take(address, self._now()):

@@ -57,9 +57,11 @@ class ConnectedMcp:
         elif scope["method"] not in MCP_METHODS:
             await explain_mcp(scope, send)
         else:
-            scope["path"], scope["raw_path"] = self._path, self._raw_path
+            scope["path"] = self._path
+            scope["raw_path"] = self._raw_path
             scope["headers"] = [header for header in scope["headers"] if header[0] != b"authorization"]  # no tool sees the token
-            scope[SIGNED_IN_KEY], scope[CONNECTED] = credential, True
+            scope[SIGNED_IN_KEY] = credential
+            scope[CONNECTED] = True
             await self._app(scope, receive, send)
 
     async def _refuse(self, scope: Scope, send: Send, code: str, detail: str, *more: str) -> None:
@@ -72,9 +74,11 @@ class Connect:
     """What [connect] in campus.toml opens, in one process."""
 
     def __init__(self, campus: Campus, sign_ins: SignInLimit) -> None:
-        config, core = campus.plan.config, campus.core
+        config = campus.plan.config
+        core = campus.core
         assert config.connect is not None
-        self._own_url, self._service_url = config.connect.url, config.url
+        self._own_url = config.connect.url
+        self._service_url = config.url
         self._table = RouteTable()
         self._layout = campus.layout
         self._buildings: dict[str, Connectable] = {}
@@ -119,7 +123,9 @@ class Connect:
         return by_host
 
     def _routes(self, servers: Mapping[str, ASGIApp]) -> Iterator[RouteEntry]:
-        provider, addresses, clients = self._provider, self._provider.addresses, ClientEndpoints(self._provider)
+        provider = self._provider
+        addresses = provider.addresses
+        clients = ClientEndpoints(provider)
         yield self._route(("GET",), addresses.metadata_path, clients.metadata)
         yield self._route(("POST",), addresses.path("register"), clients.register)
         yield self._route(("GET",), addresses.path("authorize"), self._consent.authorize)

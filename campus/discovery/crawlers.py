@@ -53,7 +53,8 @@ def pages_in(directory: Directory, labelled: Sequence[str], *, has_start: bool) 
 
 def llms_txt(directory: Directory, *, connect: str | None) -> str:
     """The service for a language model (llmstxt.org): what there is, what it costs, and where everything else is described."""
-    entries, url = directory.buildings(), directory.url
+    entries = directory.buildings()
+    url = directory.url
     free = sum(tool.free for one in entries for tool in one.tools)
     lines = [
         f"# {_plain(directory.name)}",
@@ -125,7 +126,8 @@ def skills_index(directory: Directory, skill: str) -> dict[str, Any]:
 
 def api_catalog(directory: Directory) -> dict[str, Any]:
     """The API catalog (RFC 9727): for each building its OpenAPI document, its pages, its card and its health."""
-    url, entries = directory.url, directory.buildings()
+    url = directory.url
+    entries = directory.buildings()
     apis = [
         {
             "anchor": one.description,

@@ -56,7 +56,8 @@ def listings(plan: Plan) -> tuple[Listing, ...]:
 
 def _of_servers(plan: Plan) -> Mapping[str, Document]:
     """The cards, the catalog and server.json."""
-    config, servers = plan.config, listings(plan)
+    config = plan.config
+    servers = listings(plan)
     documents: dict[str, Document] = {}
     for one, opened in zip(servers, plan.opened, strict=True):
         documents[f"{opened.mcp_path}/server-card"] = Document.json(server_card(one), CARD_TYPE)
@@ -70,7 +71,8 @@ def _of_servers(plan: Plan) -> Mapping[str, Document]:
 
 def _of_service(plan: Plan) -> Mapping[str, Document]:
     """What describes the whole service."""
-    directory, pages = plan.directory, [page for one in plan.opened for page in one.loaded.building.pages]
+    directory = plan.directory
+    pages = [page for one in plan.opened for page in one.loaded.building.pages]
     paths = {page.path for page in pages if "GET" in page.methods}
     labelled = [page.path for page in pages if page.label and page.path in paths and "{" not in page.path]
     connect = f"{directory.url}{CONNECT}" if CONNECT in paths else None
@@ -88,7 +90,8 @@ def _of_service(plan: Plan) -> Mapping[str, Document]:
 
 def _of_operator(plan: Plan) -> Mapping[str, Document]:
     """Proofs towards registries that the service is the operator's, which campus.toml has."""
-    table, found = plan.config.discovery, {}
+    table = plan.config.discovery
+    found = {}
     if table.registry_proof is not None:
         found["/.well-known/mcp-registry-auth"] = Document.text(table.registry_proof)
     if table.glama_claim is not None:

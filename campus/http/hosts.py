@@ -76,7 +76,8 @@ class Proxies:
         Each proxy appends the address that it saw, so the caller's is the last that is not a proxy's. A value that is no
         address, or no scheme of HTTP, is ignored.
         """
-        peer, scheme = scope.get("client"), scope["scheme"]
+        peer = scope.get("client")
+        scheme = scope["scheme"]
         await self._middleware(scope, _receive, _send)  # type: ignore[arg-type]  # Starlette's scope is any mapping
         if scope["scheme"] not in SCHEMES:
             scope["scheme"] = scheme

@@ -54,7 +54,8 @@ class TimedProtocol(HttpToolsProtocol):
         if self.client:  # a socket for both families reports IPv4 addresses mapped into IPv6
             self.client = (plain_address(self.client[0]), self.client[1])
         self._running: RequestResponseCycle | None = None
-        self._deadline, self._awaits_head = self.loop.time() + self.head_seconds, True
+        self._deadline = self.loop.time() + self.head_seconds
+        self._awaits_head = True
         self._timer = self.loop.call_at(self._deadline, self._check_deadline)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -74,25 +75,29 @@ class TimedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by the parser. Blanks after the value are no part of it (RFC 9110, 5.5); httptools leaves them in."""
-        name, value = name.lower(), value.rstrip(b" \t")
+        name = name.lower()
+        value = value.rstrip(b" \t")
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Start the request or queue it: as uvicorn does, but with `ResponseCycle`, for which uvicorn has no option."""
-        scope, parser = self.scope, self.parser
+        scope = self.scope
+        parser = self.parser
         scope["method"] = parser.get_method().decode("ascii")
         if (version := parser.get_http_version()) != "1.1":
             scope["http_version"] = version
         if parser.should_upgrade():
             return  # the head is parsed again without the offer
         url = parse_url(self.url)
-        scope["raw_path"], path = url.path, url.path.decode("ascii")
+        scope["raw_path"] = url.path
+        path = url.path.decode("ascii")
         scope["path"] = unquote(path) if "%" in path else path
         scope["query_string"] = url.query or b""
         self.headers = []  # further fields are trailers of the body, which must not pass for what a proxy checked or set
-        was_busy, self.cycle = self._is_busy(), self._new_cycle(keep_alive=version != "1.0" and parser.should_keep_alive())
+        was_busy = self._is_busy()
+        self.cycle = self._new_cycle(keep_alive=version != "1.0" and parser.should_keep_alive())
         if was_busy:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
@@ -144,7 +149,8 @@ class TimedProtocol(HttpToolsProtocol):
     def _run(self, cycle: RequestResponseCycle) -> None:
         """Run the app for a request; until its response is complete, no time limit applies."""
         self._running = cycle
-        self._deadline, self._awaits_head = inf, False
+        self._deadline = inf
+        self._awaits_head = False
         self._start_asgi_task(cycle, self.app)
 
     def _is_in_head(self) -> bool:
@@ -202,7 +208,8 @@ class LimitedProtocol(TimedProtocol):
         """Parse what has arrived, and wait for the rest of a head that is not complete."""
         if self._is_refused:
             return
-        self._received, self._is_read = self._received + len(data), False
+        self._received += len(data)
+        self._is_read = False
         self._feed(data)
         if self._is_read and not self._is_in_head():
             self._received = 0
@@ -260,7 +267,8 @@ class LimitedProtocol(TimedProtocol):
 
     def _refuse(self, problem: Problem) -> None:
         """Answer with a problem, and close a moment later: closing with unread data would destroy the answer on its way."""
-        self._is_refused, self._deadline = True, inf
+        self._is_refused = True
+        self._deadline = inf
         access.info("refused", extra={"client": caller_of(self.client), "status": problem.status, "code": problem.code})
         running = self._disconnect_running()
         if running and (running.response_started or not running.more_body):

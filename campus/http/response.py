@@ -137,7 +137,8 @@ class OutgoingResponse:
     async def refuse(self, problem: Problem) -> None:
         """Answer with a problem in the app's place; if the app's response has begun, only stop it."""
         self.refused = True
-        refusal, self._send = self._anew(), _drop
+        refusal = self._anew()
+        self._send = _drop
         if not self.status:
             self.status = problem.status
             await send_problem(refusal.send, problem, self.request_id)
@@ -178,10 +179,12 @@ class PageResponse(OutgoingResponse):
         if message.get("more_body") or self._start is None:
             return
         start, self._start = self._start, None
-        body, headers = self._body, list(start["headers"])
+        body = self._body
+        headers = list(start["headers"])
         if (page := self._rendered(headers)) is not None:
             kept = [header for header in headers if header[0] not in REPLACED]
-            body, headers = page, [*kept, *problem_headers(page, self._form)]
+            body = page
+            headers = [*kept, *problem_headers(page, self._form)]
         await super().send({**start, "headers": headers})
         await super().send({"type": "http.response.body", "body": body})
 
@@ -281,7 +284,8 @@ class ResponseCycle(RequestResponseCycle):
     def _start(self, status: int, given: Iterable[Header]) -> None:
         self.response_started = True
         self.waiting_for_100_continue = False
-        own, same = [*self.default_headers], tuple(given)
+        own = [*self.default_headers]
+        same = tuple(given)
         if same and same[-1][0] == REQUEST_ID:  # it differs each time
             own.append(same[-1])
             same = same[:-1]

@@ -107,7 +107,8 @@ class _Server(uvicorn.Server):
         self, config: uvicorn.Config, on_started: Callable[[], None], on_stopping: Callable[[], None], *, takes_signals: bool
     ) -> None:
         super().__init__(config)
-        self._on_started, self._on_stopping = on_started, on_stopping
+        self._on_started = on_started
+        self._on_stopping = on_stopping
         self._takes_signals = takes_signals
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

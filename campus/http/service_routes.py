@@ -118,7 +118,8 @@ def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: Visit
     """A building's page for the table of routes; its function is called with the request and the building's site."""
 
     async def answer(request: Request) -> Response:
-        request.scope[SITE], request.scope[VISITORS] = site, visitors
+        request.scope[SITE] = site
+        request.scope[VISITORS] = visitors
         if not page.cross_site and request.method not in ("GET", "HEAD"):
             await checked_form(request, layout.cookies)
         return await page.answer(request, site)

@@ -168,7 +168,8 @@ class Runner:
 
     async def _keep(self, claim: Claim, task: Task, store: JobStore, work: anyio.CancelScope) -> None:
         """Renew the lease until cancelled; stop the work when another process may hold it."""
-        renew_at, lapses_at = claim.taken_at + LEASE.renewal, LEASE.end(claim.taken_at)
+        renew_at = claim.taken_at + LEASE.renewal
+        lapses_at = LEASE.end(claim.taken_at)
         while True:
             await anyio.sleep(self.pace)
             now = self.now()
@@ -177,7 +178,8 @@ class Runner:
             try:
                 if await store.change(task.name, self._renewed) is None:
                     return work.cancel()
-                renew_at, lapses_at = now + LEASE.renewal, LEASE.end(now)
+                renew_at = now + LEASE.renewal
+                lapses_at = LEASE.end(now)
             except StorageError:
                 log.warning("lease not renewed", extra={"job": task.name}, exc_info=True)
                 if now >= lapses_at:

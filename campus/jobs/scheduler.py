@@ -130,7 +130,8 @@ class Scheduler:
 
     async def _run_if_due(self, task: Task) -> None:
         """Claim the job, if it is still due then: another process may have been quicker."""
-        store, asked = self._stores[task.on], task.name in self._asked
+        store = self._stores[task.on]
+        asked = task.name in self._asked
         try:
             with self._noting(f"{task.name} cannot be started"):
                 claim = await self._runner.claim(task, store, lambda record, now: asked or self._is_due(task, record, now))

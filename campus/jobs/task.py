@@ -212,7 +212,8 @@ class JobStatus:
 
 def status_of(task: Task, record: JobRecord, *, now: datetime, since: datetime | None = None) -> JobStatus:
     """The status of a job at a point in time. A job that became due before `since`, when this process began to look, is late from then."""
-    due, running = due_at(task.schedule, record, now), record.is_leased(now)
+    due = due_at(task.schedule, record, now)
+    running = record.is_leased(now)
     return JobStatus(
         name=task.name,
         schedule="by hand" if task.schedule is None else str(task.schedule),

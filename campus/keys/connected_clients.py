@@ -98,7 +98,8 @@ class ConnectedClients:
 
     async def agree(self, key: Key, consent: Consent) -> str:
         """A code for the client. KeyRefused if the key was revoked, or replaced by a rotation."""
-        now, code = self._now(), new_client_token("code", self._entropy)
+        now = self._now()
+        code = new_client_token("code", self._entropy)
         client = ConnectedClientRow(
             id=random_id("client", self._entropy),
             key_id=key.id,
@@ -110,7 +111,8 @@ class ConnectedClients:
             ends_at=now + CODE_TERM,
         )
         token = _token(code, "code", client, now=now, expires_at=now + CODE_TERM)
-        token.code_challenge, token.redirect_uri = consent.code_challenge, consent.redirect_uri
+        token.code_challenge = consent.code_challenge
+        token.redirect_uri = consent.redirect_uri
         async with self._storage.write() as session:
             row = await session.get(KeyRow, key.id)
             if row is None:
@@ -137,7 +139,9 @@ class ConnectedClients:
 
         A code that is used twice, and a refresh token that is used again after two minutes, end the client with all its tokens.
         """
-        now, pair, ended = self._now(), None, list[bytes]()
+        now = self._now()
+        pair = None
+        ended = list[bytes]()
         async with self._storage.write() as session:
             found = await _with_client(session, token, kind)
             if found is None or not lasts(found[1], now):
@@ -150,7 +154,8 @@ class ConnectedClients:
             elif opens(key) and not key.key().has_ended(now):
                 pair = await self._issue(session, client, now)
                 if row.used_at is None:
-                    row.used_at, row.expires_at = now, now + REUSE_NOTICED
+                    row.used_at = now
+                    row.expires_at = now + REUSE_NOTICED
                     client.ends_at = None
                     await self._end_oldest(session, client)
         self.tokens.forget(ended)
@@ -194,10 +199,12 @@ class ConnectedClients:
 
     async def _issue(self, session: AsyncSession, client: ConnectedClientRow, now: datetime) -> TokenPair:
         """A new pair; of the client's tokens the latest are kept."""
-        own, issued_at = col(ClientTokenRow.connected_client) == client.id, col(ClientTokenRow.issued_at)
+        own = col(ClientTokenRow.connected_client) == client.id
+        issued_at = col(ClientTokenRow.issued_at)
         spare = select(ClientTokenRow.digest).where(own).order_by(issued_at.desc()).offset(TOKENS_PER_CLIENT)
         await session.exec(delete(ClientTokenRow).where(col(ClientTokenRow.digest).in_((await session.exec(spare)).all())))
-        access, refresh = new_client_token("access", self._entropy), new_client_token("refresh", self._entropy)
+        access = new_client_token("access", self._entropy)
+        refresh = new_client_token("refresh", self._entropy)
         session.add(_token(access, "access", client, now=now, expires_at=now + ACCESS_TERM))
         session.add(_token(refresh, "refresh", client, now=now))
         return TokenPair(access, refresh, client.building, int(ACCESS_TERM.total_seconds()))

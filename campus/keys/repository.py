@@ -123,7 +123,8 @@ async def newest_keys(storage: Storage, *, before: str | None, limit: int, like:
 
 async def count_keys(storage: Storage, *, now: datetime, within: timedelta) -> KeyCounts:
     """How many keys are in each state; those that are ending end within a time."""
-    live, ends = col(KeyRow.revoked_at).is_(None), col(KeyRow.expires_at)
+    live = col(KeyRow.revoked_at).is_(None)
+    ends = col(KeyRow.expires_at)
     conditions = (live & (ends > now), live & (ends > now) & (ends <= now + within), live & (ends <= now), ~live)
     statement = select_columns(*(func.count(case((condition, 1))) for condition in conditions))
     async with storage.read() as session:

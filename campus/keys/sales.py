@@ -135,7 +135,8 @@ class KeySales:
         sale = await session.get(KeySale, payment)
         if sale is None or sale.delivered_at is None:
             return
-        now, why = self._now(), f"payment {payment} is not on the chain"
+        now = self._now()
+        why = f"payment {payment} is not on the chain"
         rows = [await session.get_one(KeyRow, sale.key_id)]
         while (heir := rows[-1].replaced_by) is not None:
             rows.append(await session.get_one(KeyRow, heir))

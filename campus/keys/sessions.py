@@ -36,7 +36,8 @@ class Sessions:
 
     async def open(self, key: Key, *, instead_of: str | None = None) -> OpenedSession:
         """Open a session for the key's holder with a new id, and close the session with the id `instead_of`."""
-        now, session_id = self._now(), secrets.token_urlsafe(24)
+        now = self._now()
+        session_id = secrets.token_urlsafe(24)
         ends_at = min(now + LONGEST_SESSION, key.expires_at)
         row = SessionRow(digest=_digest_of(session_id), key_id=key.id, lineage=key.lineage, opened_at=now, ends_at=ends_at)
         async with self._storage.write() as session:

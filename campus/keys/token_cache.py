@@ -186,7 +186,8 @@ class ValidKeys:
         self._current_until = -inf
         self._records.clear()
         self._last, self._last_at = next(iter(await self._rows(LAST_EVENT)), (0, None))
-        after, now = "", (self._now() - EPOCH) // MICROSECOND
+        after = ""
+        now = (self._now() - EPOCH) // MICROSECOND
         while rows := await self._rows(KEYS_AFTER, after=after):
             for place, row in enumerate(rows):
                 self._put(row, ending_after=now)
@@ -203,7 +204,8 @@ class ValidKeys:
             if self._last and (not rows or (rows[0][0], rows[0][1]) != (self._last, self._last_at)):
                 raise StorageError("the log of the keys' changes is another one: the database was replaced; all keys are read again")
             for number, at, revoked_at, *key in rows[1 if self._last else 0 :]:
-                self._last, self._last_at = number, at
+                self._last = number
+                self._last_at = at
                 if revoked_at is not None:
                     self._records.pop(key[1], None)
                 elif key[1] not in self._changed_here:
@@ -219,7 +221,8 @@ class ValidKeys:
 
     def _put(self, row: Sequence[Any], *, ending_after: float = -inf) -> None:
         key_id, digest, product, scope, lineage, issued_at, expires_at = row
-        issued, expires = _microseconds(issued_at), _microseconds(expires_at)
+        issued = _microseconds(issued_at)
+        expires = _microseconds(expires_at)
         if expires > ending_after:
             ids = key_id if lineage == key_id else f"{key_id} {lineage}"
             self._records[digest] = NUMBERS.pack(issued, expires, self._number(product), self._number(scope)) + ids.encode()

@@ -28,7 +28,8 @@ def sparkline(values: Sequence[float | None], label: str, *, least: float | None
         return Markup("")
     low = min(value for _, value in known) if least is None else least
     high = max(value for _, value in known) if most is None else most
-    step, span = (WIDTH - 2 * MARGIN) / max(len(values) - 1, 1), (high - low) or 1.0
+    step = (WIDTH - 2 * MARGIN) / max(len(values) - 1, 1)
+    span = (high - low) or 1.0
     places = [(MARGIN + index * step, HEIGHT - MARGIN - (value - low) / span * (HEIGHT - 2 * MARGIN)) for index, value in known]
     if len(places) == 1:
         places = [(MARGIN, places[0][1]), (WIDTH - MARGIN, places[0][1])]
@@ -38,7 +39,8 @@ def sparkline(values: Sequence[float | None], label: str, *, least: float | None
 
 def columns(values: Sequence[float], label: str) -> Markup:
     """A column for each value, the oldest first, none below 0. `label` says in words what they show."""
-    high, width = max([*values, 0.0]) or 1.0, COLUMNS_WIDTH / max(len(values), 1)
+    high = max([*values, 0.0]) or 1.0
+    width = COLUMNS_WIDTH / max(len(values), 1)
     drawn = [COLUMNS.format(width=COLUMNS_WIDTH, height=COLUMNS_HEIGHT, label=label)]
     for index, value in enumerate(values):
         height = max(value / high * COLUMNS_HEIGHT, 1.0)  # a day without anything is a line at the bottom
@@ -48,7 +50,8 @@ def columns(values: Sequence[float], label: str) -> Markup:
 
 def bar(parts: Sequence[float], label: str, *, most: float = 100.0) -> Markup:
     """A bar of parts from the left, as shares of `most`; the first has the class part-1. `label` says in words what it shows."""
-    drawn, x = [BAR.format(label=label)], 0.0
+    drawn = [BAR.format(label=label)]
+    x = 0.0
     for number, part in enumerate(parts, start=1):
         width = max(min(part / most * 100, 100 - x), 0.0)
         drawn.append(PART.format(number=number, x=x, width=width))

@@ -101,7 +101,8 @@ class OverviewPage:
 
     async def read(self) -> Overview:
         """Every section, read at once."""
-        campus, accounts = self._campus, Accounts(self._campus.core.storage)
+        campus = self._campus
+        accounts = Accounts(campus.core.storage)
 
         async def states() -> Sequence[StateTotal]:
             return await accounts.states()
@@ -125,7 +126,8 @@ class OverviewPage:
 
     def process(self) -> dict[str, str]:
         """This process, in words."""
-        now, lag = self._campus.core.now(), self._campus.counters.event_loop_lag
+        now = self._campus.core.now()
+        lag = self._campus.counters.event_loop_lag
         return {
             "Version": f"campus {version('campus')}, Python {platform.python_version()}",
             "Process": f"{self._campus.scheduler.name}, running for {in_words(now - self._started_at)}",

@@ -61,7 +61,8 @@ class OperatorPages:
     async def keys(self, request: Request, form: Mapping[str, str], refused: str = "") -> Response:
         """The newest keys, or those that a text finds; a form that issues one. The text is in no address: it may be a whole key."""
         asked = form if "like" in form else request.query_params
-        like, before = asked.get("like", "").strip()[:LONGEST_SEARCH], asked.get("before") or None
+        like = asked.get("like", "").strip()[:LONGEST_SEARCH]
+        before = asked.get("before") or None
         if like.startswith(START):
             like = like[: len(START) + SHOWN_LENGTH]
 
@@ -114,7 +115,8 @@ class OperatorPages:
         """By building: how many alerts wait, and the targets that they do not reach, with the reason."""
 
         async def targets() -> object:
-            sites, outboxes = self.campus.sites, self.campus.outboxes
+            sites = self.campus.sites
+            outboxes = self.campus.outboxes
             return {name: await one.troubled_targets(sites[name].storage, limit=TARGETS_SHOWN) for name, one in outboxes.items()}
 
         found = await read_sections(states=lambda: alert_states(self.campus), targets=targets)

@@ -44,7 +44,8 @@ class PaymentPages:
 
     async def show(self, request: Request, form: Mapping[str, str], refused: str = "", **shown: Any) -> Response:
         """Payments by state, income by day, how often terms are paid, unproven payments, and the newest entries of the ledger."""
-        config, service = self.campus.plan.config.payments, self.campus.payments
+        config = self.campus.plan.config.payments
+        service = self.campus.payments
         accounts = Accounts(self.campus.core.storage, own_wallets=config.own_wallets if config else ())
         today = self.campus.core.now().date()
 
@@ -101,7 +102,8 @@ def income_of(revenue: Sequence[Revenue], today: date) -> list[Income]:
     """Income by network, since money of a test network is not real."""
     found = []
     for network in sorted({one.network for one in revenue}):
-        amounts, payments = Counter[str](), 0
+        amounts = Counter[str]()
+        payments = 0
         for one in revenue:
             if one.network == network:
                 amounts[one.day] += one.amount

@@ -39,12 +39,15 @@ ATTEMPTS_IN_ALL = 60
 
 def operators_pages(campus: Campus, password: str) -> tuple[Layout, RouteTable]:
     """The operator's pages of one campus, with their layout."""
-    config, now = campus.plan.config, campus.core.now
+    config = campus.plan.config
+    now = campus.core.now
     layout = Layout(config.server.name, f"http://{config.server.admin or 'localhost'}", navigation=NAVIGATION, operator=True)
     templates = layout.pages_of([TEMPLATES])
     limit = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), now, in_all=TokenBuckets(ATTEMPTS_IN_ALL))
     sign_in = SignIn(templates, OperatorSessions(password, now=now), limit=limit)
-    overview, pages, payments = OverviewPage(campus, templates), OperatorPages(campus, templates), PaymentPages(campus, templates)
+    overview = OverviewPage(campus, templates)
+    pages = OperatorPages(campus, templates)
+    payments = PaymentPages(campus, templates)
     behind = sign_in.guarded
     entries = [
         own_page(["GET"], PATH, sign_in.show),

@@ -41,7 +41,8 @@ class OperatorSessions:
 
     def open(self) -> str:
         """The id of a new session."""
-        session_id, now = secrets.token_urlsafe(24), self._now()
+        session_id = secrets.token_urlsafe(24)
+        now = self._now()
         live = [(digest, ends_at) for digest, ends_at in self._ends_at.items() if now < ends_at]
         self._ends_at = {**dict(live[-MOST_SESSIONS + 1 :]), _digest_of(session_id): now + LONGEST_SESSION}
         return session_id
@@ -98,7 +99,8 @@ class SignIn:
         cookies = self._pages.layout.cookies_of(request)
         form = await checked_form(request, cookies)
         self._limit.check(request)
-        address, next_path = request.client.host if request.client else "", local_path(form.get("next", ""))
+        address = request.client.host if request.client else ""
+        next_path = local_path(form.get("next", ""))
         if not self._sessions.accepts(form.get("password", "")):
             log.warning("operator's password refused", extra={"client": address})
             return self._page(request, next_path=next_path, is_wrong=True)

@@ -86,8 +86,10 @@ class KeyPages:
 
     async def sign_in(self, request: Request) -> Response:
         """Open a session for the key in the form. The session's id is new, whatever cookie was sent: nobody can choose it beforehand."""
-        form, now = await checked_form(request, self.pages.layout.cookies), self.now()
-        next_path, found = local_path(form.get("next", "")), await self.visitors.keys.find(form.get("key", "").strip())
+        form = await checked_form(request, self.pages.layout.cookies)
+        now = self.now()
+        next_path = local_path(form.get("next", ""))
+        found = await self.visitors.keys.find(form.get("key", "").strip())
         self.limit.check_key(request, found)
         if found.state != "valid" or found.key is None:
             return self._sign_in_page(request, WHY_NOT[found.state], next_path=next_path, status=403)
@@ -128,7 +130,8 @@ class KeyPages:
 
     async def _key_page(self, request: Request, key: Key) -> Response:
         opens = [one for one in self.directory.buildings() if one.key_scope and key.scope in (one.key_scope, ALL)]
-        usage, clients = await self.visitors.usage(key), await self.clients.of_lineage(key.lineage)
+        usage = await self.visitors.usage(key)
+        clients = await self.clients.of_lineage(key.lineage)
         about = {"id": key.id, "product": key.product, "scope": key.scope, "issued_at": key.issued_at, "expires_at": key.expires_at}
         return self.pages.page(
             "key.html",

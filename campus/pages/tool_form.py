@@ -134,7 +134,9 @@ def example_values(arguments: Sequence[Argument]) -> dict[str, Any]:
 
 def call_of(operation: Operation, arguments: Mapping[str, Any]) -> Call:
     """The HTTP request of a call: path, query or body as the operation places each argument."""
-    method, path, rest = operation.methods[0], operation.path, dict(arguments)
+    method = operation.methods[0]
+    path = operation.path
+    rest = dict(arguments)
     for name in operation.route.placeholders:
         path = path.replace(f"{{{name}}}", quote(_spelled(rest.pop(name, name.upper())), safe=""))
     if method not in ("GET", "DELETE"):

@@ -82,8 +82,10 @@ class ToolPages:
         return self._page(request, building, operation, entry, values, answered)
 
     def _found(self, request: Request) -> tuple[OpenBuilding, Operation, ToolEntry]:
-        name, tool = request.path_params["building"], request.path_params["tool"]
-        building, entry = self.visitors.buildings.get(name), self.directory.tool(name, tool)
+        name = request.path_params["building"]
+        tool = request.path_params["tool"]
+        building = self.visitors.buildings.get(name)
+        entry = self.directory.tool(name, tool)
         if building is None or entry is None:
             raise Problem(404, "not_found", f"there is no tool {tool!r} in {name!r}; /docs/api lists all tools")
         return building, building.operations[tool], entry

@@ -153,7 +153,8 @@ class Audit:
         return Findings(tuple(missing), tuple(one for one in unclaimed if one is not None))
 
     async def _received(self, since: datetime) -> AsyncIterator[Received]:
-        node, wallet = self._chain.node, self._wallet
+        node = self._chain.node
+        wallet = self._wallet
         latest = await node.block()
         first, _ = await node.around(int(since.timestamp()), latest)
         async for logs in node.logs(income_filter(wallet.asset, wallet.address), first, latest.number, span=WALLET_BLOCKS_PER_QUERY):
@@ -163,7 +164,8 @@ class Audit:
 
     async def _claims(self, since: datetime) -> Sequence[Claim]:
         """The payments that count as charged since then."""
-        row, wallet = PaymentRow, self._wallet
+        row = PaymentRow
+        wallet = self._wallet
         columns: Any = (row.id, row.transaction, row.payer, row.pay_to, row.amount, row.nonce, row.valid_before)
         claimed: Any = (row.state == "settled", col(row.settled_at) >= since, row.network == wallet.network, row.asset == wallet.asset)
         async with self._storage.read() as session:
@@ -189,7 +191,8 @@ class Audit:
 
     async def _explained(self, one: Received) -> Unclaimed | None:
         """What is known about an unclaimed transfer; None if its payment is not concluded yet."""
-        node, wallet = self._chain.node, self._wallet
+        node = self._chain.node
+        wallet = self._wallet
         receipt = await node.receipt(one.transaction)
         nonce = None if receipt is None else nonce_of(receipt, wallet.asset, payer=one.payer, pay_to=wallet.address, amount=one.amount)
         at = datetime.fromtimestamp((await node.block(one.block)).timestamp, UTC)
@@ -204,7 +207,8 @@ class Audit:
         return Unclaimed(one.transaction, one.payer, one.amount, at, row.id, f"its payment is {row.state}, and was charged by this")
 
     async def _signed(self, payer: str, nonce: str) -> PaymentRow | None:
-        row, wallet = PaymentRow, self._wallet
+        row = PaymentRow
+        wallet = self._wallet
         same = row.network == wallet.network, row.asset == wallet.asset, row.payer == payer, row.nonce == nonce
         async with self._storage.read() as session:
             return (await session.exec(select(PaymentRow).where(*same))).first()

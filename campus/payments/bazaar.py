@@ -218,7 +218,8 @@ def _list(schema: Schema, root: Schema, *, brief: bool, depth: int) -> list[Any]
 
 
 def _number(schema: Schema) -> int | float:
-    least, most = schema.get("minimum"), schema.get("maximum")
+    least = schema.get("minimum")
+    most = schema.get("maximum")
     if "exclusiveMinimum" in schema:
         least = schema["exclusiveMinimum"] + 1
     number: int | float = 1 if least is None else max(least, 1)

@@ -61,7 +61,8 @@ class Ledger:
     def replayed(self, row: PaymentRow, frame: str) -> None:
         """Count an answer that was returned again. A caller can ask for it any number of times with one payment."""
         again = self._replays.setdefault((row.id, frame), entry(row, "replayed", at=self._now(), quantity=0))
-        again.frame, again.quantity = frame, again.quantity + 1
+        again.frame = frame
+        again.quantity += 1
 
     async def flush(self) -> None:
         """Write the counts; to be called every minute and at the end."""
@@ -216,7 +217,8 @@ class Accounts:
         """How often terms were shown and paid, by day and tool."""
         entry = LedgerRow
         keys: list[Any] = [func.date(col(entry.at)), col(entry.building), col(entry.tool)]
-        is_shown, is_paid = col(entry.event) == "offered", col(entry.event) == "settled"
+        is_shown = col(entry.event) == "offered"
+        is_paid = col(entry.event) == "settled"
         shown = func.sum(case((is_shown, col(entry.quantity)), else_=0))
         paid = func.count(func.distinct(case((is_paid, col(entry.payment_id)))))
         payers = func.count(func.distinct(case((is_paid, col(entry.payer)))))

@@ -127,12 +127,14 @@ class Node:
 
     async def around(self, seconds: int, latest: Block) -> tuple[int, int]:
         """Two blocks close together, between which the chain's clock reached a time; the latest block twice if it has not yet."""
-        high, step = latest.number, NEAR
+        high = latest.number
+        step = NEAR
         if latest.timestamp < seconds:
             return high, high
         low = max(0, high - step)
         while low > 0 and (await self.block(low)).timestamp >= seconds:
-            high, step = low, 2 * step
+            high = low
+            step *= 2
             low = max(0, high - step)
         while high - low > NEAR:
             middle = (low + high) // 2

@@ -106,7 +106,8 @@ class PaymentProcessor:
         What `run` raises is raised again, and the payment is not charged. Problem 402: the payment is not valid, or could not be checked;
         nothing was charged. Problem 409: the payment was used before, or it is not known yet whether it was charged.
         """
-        give_up_at, pause = anyio.current_time() + self._wait_seconds, FIRST_PAUSE
+        give_up_at = anyio.current_time() + self._wait_seconds
+        pause = FIRST_PAUSE
         while True:
             step, row = next_step(await self._reservations.find(payment, sale), payment, sale, now=self._now())
             match step:
@@ -267,7 +268,8 @@ class Settlement:
 
     async def _search(self, row: PaymentRow) -> Outcome:
         """What the chain shows of a payment that may have been submitted a moment ago."""
-        give_up_at, pause = anyio.current_time() + self._timeouts.search, FIRST_CHAIN_PAUSE
+        give_up_at = anyio.current_time() + self._timeouts.search
+        pause = FIRST_CHAIN_PAUSE
         while True:
             outcome = await self._ask_chain(row)
             if outcome.state != "unknown" or self._chain.trouble is not None or anyio.current_time() >= give_up_at:
@@ -292,7 +294,8 @@ class Settlement:
 
     async def _wait_for(self, row: PaymentRow, transaction: str, *, strict: bool) -> Outcome:
         """What the transaction shows, as soon as the chain has it. It waits for a failing node only if the proof is required."""
-        outcome, pause = Outcome("unknown", reason="the chain does not show it yet"), FIRST_CHAIN_PAUSE
+        outcome = Outcome("unknown", reason="the chain does not show it yet")
+        pause = FIRST_CHAIN_PAUSE
         with anyio.move_on_after(self._timeouts.strict if strict else self._timeouts.proof):
             while True:
                 outcome = await self._chain.shown(transaction, transfer_of(row))

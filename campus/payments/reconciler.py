@@ -187,13 +187,18 @@ def is_gone(row: PaymentRow, outcome: Outcome, *, now: datetime) -> bool:
 
 
 def _prove(session: AsyncSession, row: PaymentRow, outcome: Outcome, *, now: datetime) -> None:
-    row.transaction, row.block, row.unproven_since = outcome.transaction, outcome.block, None
+    row.transaction = outcome.transaction
+    row.block = outcome.block
+    row.unproven_since = None
     session.add(entry(row, "proven", at=now))
     log.info("payment proven", extra={"payment": row.id, "transaction": row.transaction})
 
 
 def _reverse(session: AsyncSession, row: PaymentRow, reason: str, *, now: datetime) -> None:
-    row.state, row.reason, row.overdue_at, row.unproven_since = "reversed", reason, now, None
+    row.state = "reversed"
+    row.reason = reason
+    row.overdue_at = now
+    row.unproven_since = None
     row.answer = row.answer_until = row.purchase = row.client = None
     session.add(entry(row, "reversed", reason, at=now))
     log.error("payment reversed: %s", reason, extra={"payment": row.id, "transaction": row.transaction})

@@ -169,7 +169,9 @@ class Reservations:
         """
         async with self._storage.write() as session:
             if (row := await _moved_to(session, payment_id, "settled")) is not None:
-                row.transaction, row.block, row.settled_at = transaction, block, self._now()
+                row.transaction = transaction
+                row.block = block
+                row.settled_at = self._now()
                 row.answer_until = row.settled_at + (SECRET_ANSWER_RETENTION if row.sealed or not answered else ANSWER_RETENTION)
                 session.add(entry(row, "settled", at=row.settled_at))
                 if block is None:
@@ -206,7 +208,8 @@ class Reservations:
             await self._conclude_abandoned(session, row)
             if row.state != "unknown":
                 return None
-            row.holder, row.lease_until = self._leases.new_holder(), self._leases.end()
+            row.holder = self._leases.new_holder()
+            row.lease_until = self._leases.end()
             return row
 
     async def overdue(self) -> Sequence[PaymentRow]:
@@ -326,5 +329,6 @@ async def _moved_to(session: AsyncSession, payment_id: str, state: State, reason
     row = await session.get(PaymentRow, payment_id)
     if row is None or state not in TRANSITIONS[row.state]:
         return None
-    row.state, row.reason = state, reason
+    row.state = state
+    row.reason = reason
     return row

@@ -225,7 +225,8 @@ async def open_payments(
     new_client = partial(httpx.AsyncClient, timeout=http_timeout, verify=trust or certificate_authorities())
     async with new_client() as client, new_client() as node:
         facilitator = LazyFacilitator(client, url=settings.facilitator_url, network=settings.network, token=token)
-        chain, ledger = Chain(node, settings.rpc_url), Ledger(storage, now=now)
+        chain = Chain(node, settings.rpc_url)
+        ledger = Ledger(storage, now=now)
         leases = Leases(storage, process=process_name(), now=now, lease=lease)
         reservations = Reservations(storage, leases, now=now, on_settled=on_settled, on_released=on_released)
         unproven = UnprovenPayments(storage, now=now, on_reversed=on_reversed)
@@ -255,7 +256,8 @@ class ClockSteps:
     def is_settled(self) -> bool:
         """Whether the clock kept pace with elapsed time for the last hour, as far as this process has seen."""
         if abs((started := self._start_by_the_clock()) - self._started) > JUMP:
-            self._started, self._jumped_at = started, self._elapsed()
+            self._started = started
+            self._jumped_at = self._elapsed()
         return self._jumped_at is None or self._elapsed() - self._jumped_at >= REST_SECONDS
 
     def _start_by_the_clock(self) -> datetime:

@@ -88,7 +88,8 @@ def step_for(row: PaymentRow | None, payment: Payment | None, sale: Sale, *, now
 
 def mismatch_of(payment: Payment, sale: Sale, *, now: datetime) -> str | None:
     """Why a payment cannot buy this call, as far as can be told without asking anybody; None if nothing is wrong with it."""
-    wanted, seconds = sale.requirements, int(now.timestamp())
+    wanted = sale.requirements
+    seconds = int(now.timestamp())
     if payment.network != wanted["network"]:
         return f"it pays on the network {payment.network}; pay on {wanted['network']}"
     if payment.accepted is not None and str(payment.accepted.get("asset", "")).lower() != sale.asset.lower():

@@ -49,7 +49,8 @@ async def paid(call: Call, offer: Offer, refusal: Problem, payment_gate: Payment
     payment = payment_in_headers(scope)
     if payment is None:
         sent = await call.sent()
-        key, said = idempotency_key_in(scope, sent), None if sent is None else await as_far_as_valid(call, sent)
+        key = idempotency_key_in(scope, sent)
+        said = None if sent is None else await as_far_as_valid(call, sent)
         shown = scope["path_params"] if said is None else said
         again = await payment_gate.unpaid(refusal, offer, said, shown=shown, scope=scope, frame="http", method=method, idempotency_key=key)
         return delivered(again, call)

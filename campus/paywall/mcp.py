@@ -61,9 +61,12 @@ class McpPaywall:
 
     async def __call__(self, call: McpCall) -> McpResult:
         """The result of the call. Raises ServerAnswers if a direct call could be paid for: that is left to the server's own way."""
-        scope, name = call.scope, call.operation.name
-        offer, checker = self.offers[name], self.checkers[name]
-        scope[SITE], scope[ROUTE] = self._site, self._routes[name]
+        scope = call.scope
+        name = call.operation.name
+        offer = self.offers[name]
+        checker = self.checkers[name]
+        scope[SITE] = self._site
+        scope[ROUTE] = self._routes[name]
         try:
             try:
                 admission = await self._paywall.admit(offer, scope, frame="mcp")
@@ -102,7 +105,9 @@ class PaidCalls:
         """The answer that the payment in the request's `_meta` buys. Raises the refusal with its terms if there is no payment."""
         if not self._payment_gate.pricing.sells(offer):
             raise refused
-        scope, meta, arguments = call.scope, call.meta, dict(call.arguments)
+        scope = call.scope
+        meta = call.meta
+        arguments = dict(call.arguments)
         method = self._checkers[offer.tool].operation.methods[0]
         payment = payment_in_meta(meta)
         if payment is None:
@@ -185,7 +190,8 @@ class PaywallMiddleware(Middleware):
         scope = current_scope()
         if ADMISSION in scope:  # a call inside an admitted one: its failures belong to the outer call
             return await call_next(context)
-        checker, arguments = self._gate.checkers[name], context.message.arguments or {}
+        checker = self._gate.checkers[name]
+        arguments = context.message.arguments or {}
 
         async def run() -> ToolResult:
             return await checked(context, call_next, checker)

@@ -69,9 +69,11 @@ def storage_error_of(error: DBAPIError | sqlite3.Error, database: str, *, readin
     if reading and code in READ_ONLY:
         return StorageError(f"{database} was opened by read(), whose session is readonly; use write() or batch()")
     if isinstance(code, int):
-        temporary, permanent = SQLITE_TEMPORARY.get(code), SQLITE_PERMANENT.get(code)
+        temporary = SQLITE_TEMPORARY.get(code)
+        permanent = SQLITE_PERMANENT.get(code)
     else:
-        temporary, permanent = _by_prefix(POSTGRES_TEMPORARY, code), _by_prefix(POSTGRES_PERMANENT, code)
+        temporary = _by_prefix(POSTGRES_TEMPORARY, code)
+        permanent = _by_prefix(POSTGRES_PERMANENT, code)
     if permanent:
         return StorageError(f"{database} {permanent}")
     if isinstance(error, DBAPIError) and error.connection_invalidated:

@@ -111,7 +111,8 @@ class TransactionThread:
     def _transact(self, work: Callable[[Connection], R]) -> R:
         if self._connection is None:
             self._connection = self._engine.connect()
-        connection, driver = self._connection, self._connection.connection.driver_connection
+        connection = self._connection
+        driver = connection.connection.driver_connection
         assert driver is not None
         driver.execute("BEGIN IMMEDIATE")  # by the driver, as the commit: SQLAlchemy's own take half as long as a small transaction
         result = work(connection)

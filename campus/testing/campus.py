@@ -177,7 +177,9 @@ class TestCampus:
 
     async def _over_http(self, building: str, tool: str, given: Mapping[str, Any], asks: Asks) -> Reply:
         operation = self._operation(building, tool)
-        path, method, arguments = operation.path, operation.methods[0], dict(given)
+        path = operation.path
+        method = operation.methods[0]
+        arguments = dict(given)
         for name in operation.route.placeholders:
             path = path.replace(f"{{{name}}}", quote(str(arguments.pop(name)), safe=""))
         headers = asks.headers | ({"PAYMENT-SIGNATURE": _encoded(asks.payment)} if asks.payment is not None else {})

@@ -217,7 +217,8 @@ class Relay:
         self._client.close()
 
     def _answer(self, asked: Asked) -> Answered:
-        method, params = asked.body["method"], asked.body.get("params") or []
+        method = asked.body["method"]
+        params = asked.body.get("params") or []
         self.asked.append(method)
         return Answered(200, {"jsonrpc": "2.0", "id": asked.body.get("id"), **self._outcome(method, params)})
 

@@ -40,7 +40,8 @@ class _Server(ThreadingTCPServer):
 
     def __init__(self, port: int, answer: Answer, *, keep_alive: bool) -> None:
         super().__init__((HOST, port), _Handler)
-        self.answer, self.keep_alive = answer, keep_alive
+        self.answer = answer
+        self.keep_alive = keep_alive
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -90,7 +91,8 @@ class Listener:
     """The server, which can be closed and opened again on the same port. While it is closed, connections are refused."""
 
     def __init__(self, answer: Answer, *, keep_alive: bool) -> None:
-        self._answer, self._keep_alive = answer, keep_alive
+        self._answer = answer
+        self._keep_alive = keep_alive
         self._server: _Server | None = None
         self._port = 0
 

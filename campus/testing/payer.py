@@ -62,7 +62,8 @@ class Payer:
         self, client: Client[Any], tool: str, arguments: Mapping[str, Any] | None = None, *, meta: Mapping[str, Any] | None = None
     ) -> CallToolResult:
         """Call a tool; if it returns payment terms, call it again with a payment. The receipt is in the result's `meta`."""
-        given, sent_meta = dict(arguments or {}), dict(meta or {})
+        given = dict(arguments or {})
+        sent_meta = dict(meta or {})
         first = await client.call_tool(tool, given, meta=sent_meta, raise_on_error=False)
         terms = first.structured_content or {}
         if not first.is_error or "accepts" not in terms:

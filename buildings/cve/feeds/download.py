@@ -55,13 +55,17 @@ def whole(body: bytes, *, feed: str, max_bytes: int) -> bytes | bytearray:
 
 
 def _gunzipped(blocks: Iterable[bytes], *, feed: str, max_bytes: int) -> Iterator[bytes]:
-    stream, total, members = zlib.decompressobj(GZIP_WINDOW), 0, 1
+    stream = zlib.decompressobj(GZIP_WINDOW)
+    total = 0
+    members = 1
     for block in blocks:
-        rest, piece = block, b""
+        rest = block
+        piece = b""
         # A full piece may leave data in the stream although the whole block was read.
         while rest or (len(piece) == BLOCK and not stream.eof):
             if stream.eof:
-                stream, members = zlib.decompressobj(GZIP_WINDOW), members + 1
+                stream = zlib.decompressobj(GZIP_WINDOW)
+                members += 1
                 if members > GZIP_MEMBERS:
                     raise FeedRefused(feed, f"the gzip file has more than {GZIP_MEMBERS} streams")
             try:

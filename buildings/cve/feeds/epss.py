@@ -70,13 +70,16 @@ def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
             raise FeedRefused(FEED, f"a line is longer than {LONGEST_LINE:,} bytes and begins with {bytes(pending[end : end + GLIMPSE])!r}")
         if end and (started or pending.count(b"\n") > 1):
             yield pending[:end]
-            pending, started = pending[end:], True
+            pending = pending[end:]
+            started = True
     if pending:
         yield pending
 
 
 def _scores(rows: bytes, blocks: Iterator[bytes]) -> Scores:
-    numbers, epss, percentiles = array("q"), array("d"), array("d")
+    numbers = array("q")
+    epss = array("d")
+    percentiles = array("d")
     block: bytes | None = rows
     while block is not None:
         found = ROW.findall(block)

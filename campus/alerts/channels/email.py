@@ -136,7 +136,8 @@ def email_pages(path: str, outbox: Outbox, dispatcher_of: Callable[[Any], Dispat
 
 
 async def _target_of(request: Request, site: LinkSite, purpose: str, outbox: Outbox) -> Row[Any]:
-    target_id, token = request.path_params["target_id"], request.path_params["token"]
+    target_id = request.path_params["target_id"]
+    token = request.path_params["token"]
     chosen = select(outbox.targets).where(outbox.targets.c.id == target_id)
     row = await in_snapshot(site.storage, lambda connection: connection.execute(chosen).one_or_none())
     expected = link_token(purpose, row.secret if row else b"")

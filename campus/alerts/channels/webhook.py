@@ -26,7 +26,8 @@ class Webhook(Channel):
 
     async def send(self, attempt: Attempt, content: Content) -> Outcome:
         """Post the alert. The id is the same at each try, the timestamp is that of the try."""
-        message, body = attempt.message, content.body.model_dump_json().encode()
+        message = attempt.message
+        body = content.body.model_dump_json().encode()
         timestamp = int(attempt.now.timestamp())
         headers = {
             "content-type": "application/json",
