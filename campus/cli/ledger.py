@@ -17,9 +17,8 @@ from campus.config import Config, read_config
 from campus.core import open_core, utc_now
 from campus.errors import ConfigError
 from campus.observability import utc_text
-from campus.payments.audit import Findings
+from campus.payments.findings import Reconciliation
 from campus.payments.ledger import Accounts, Period, Revenue
-from campus.payments.reconciler import Resolution
 from campus.payments.setup import Payments, payments_of
 from campus.payments.tables import LedgerRow
 from campus.pricing import Price
@@ -162,8 +161,9 @@ def reconcile(
     Shows every charge that is not on the chain, and every transfer to the wallet that no payment of this ledger claims. It only
     reads the chain and charges nothing.
     """
-    resolutions, found = anyio.run(_reconcile, read_config(config), since)
-    rows = [_finding(one.payment_id, one.before, one.after, one.transaction, one.reason) for one in resolutions]
+    reconciled = anyio.run(_reconcile, read_config(config), since)
+    found = reconciled.findings
+    rows = [_finding(one.payment_id, one.before, one.after, one.transaction, one.reason) for one in reconciled.resolutions]
     rows += [
         _finding(one.payment_id, "settled", "not on the chain", one.transaction, one.reason, payer=one.payer, amount=one.amount)
         for one in found.missing
@@ -179,7 +179,7 @@ def reconcile(
     sys.exit(1 if found.missing or found.unclaimed else 0)
 
 
-async def _reconcile(config: Config, since: date | None) -> tuple[Sequence[Resolution], Findings]:
+async def _reconcile(config: Config, since: date | None) -> Reconciliation:
     day = since or (utc_now() - LOOKED_BACK).date()
     async with _payments(config) as payments:
         return await payments.reconcile(datetime.combine(day, time(), UTC))

@@ -83,14 +83,14 @@ class PaymentPages:
         since = datetime.combine((self.campus.core.now() - RECONCILED_BACK).date(), time(), self.campus.core.now().tzinfo)
         try:
             with anyio.fail_after(RECONCILE_SECONDS):
-                resolutions, found = await self._payment_service().reconcile(since)
+                reconciled = await self._payment_service().reconcile(since)
         except TimeoutError:
             return await self.show(
                 request, {}, f"the node did not answer in {RECONCILE_SECONDS:g} s; run `campus ledger reconcile`, which has more time"
             )
         except CampusError as error:
             return await self.show(request, {}, str(error))
-        return await self.show(request, {}, reconciled=(resolutions, found))
+        return await self.show(request, {}, reconciled=reconciled)
 
     def _payment_service(self) -> PaymentService:
         if self.campus.payments is None:

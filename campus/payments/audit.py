@@ -17,16 +17,17 @@ from sqlalchemy import select as select_columns
 from sqlmodel import col, select
 
 from campus.payments.chain import TRANSFER, Chain, Transfer, amount_of, income_filter, nonce_of, topic_of
+from campus.payments.findings import Findings, Missing, Unclaimed
 from campus.payments.node import Log, RpcUnavailable
 from campus.payments.reconciler import UnprovenPayments
 from campus.payments.tables import PaymentRow
-from campus.pricing import Price
 from campus.storage import Storage
 
 WALLET_BLOCKS_PER_QUERY = 10_000
 """Blocks per eth_getLogs of one wallet's transfers: they are few, and most nodes allow so many blocks."""
 HASHES_PER_QUERY = 500
-LISTED = "`campus ledger reconcile` lists them"
+UNCLAIMED_EXPLAINED = 100
+"""How many unclaimed transfers an audit explains that nobody waits for, at two calls to the node each."""
 log = logging.getLogger(__name__)
 
 
@@ -38,55 +39,6 @@ class Received:
     payer: str
     amount: int
     block: int
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """A payment that counts as charged, and that the chain does not show."""
-
-    payment_id: str
-    transaction: str | None
-    payer: str
-    amount: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unclaimed:
-    """A transfer to the wallet that no payment of this ledger claims. `payment_id` is the payment that it was signed for, if known.
-
-    `at` is None if the transfer was not looked into.
-    """
-
-    transaction: str
-    payer: str
-    amount: int
-    at: datetime | None
-    payment_id: str | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """What an audit found."""
-
-    missing: Sequence[Missing] = ()
-    unclaimed: Sequence[Unclaimed] = ()
-
-    @property
-    def sentences(self) -> list[str]:
-        """A sentence for the operator for each kind of finding, with what to do."""
-        found = []
-        if self.missing:
-            total = Price(sum(one.amount for one in self.missing))
-            found.append(f"payments count as charged and are not on the chain ({len(self.missing)}, ${total}); {LISTED}")
-        if self.unclaimed:
-            total = Price(sum(one.amount for one in self.unclaimed))
-            found.append(
-                f"transfers reached the wallet that no payment of this ledger claims ({len(self.unclaimed)}, ${total}); {LISTED}. "
-                "Let one database alone take payments to a wallet, and name your own wallets in own_wallets"
-            )
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any, Literal, Protocol
 
 from campus.jobs import Task
+from campus.payments.findings import Reconciliation
 from campus.payments.tables import PaymentRow
 from twins import Problem
 
@@ -122,6 +123,11 @@ class Outcome:
 class Facilitator(Protocol):
     """Verifies payments and submits them to the chain. No method raises for anything that a facilitator does or fails to do."""
 
+    @property
+    def trouble(self) -> str | None:
+        """Its last failure; None if it has succeeded since."""
+        ...
+
     async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
         """Why the terms that the payment accepts are not those of the sale; None when they are. Sends no request."""
         ...
@@ -192,8 +198,8 @@ class PaymentService(Protocol):
         """Accept them all as they are; returns them."""
         ...
 
-    async def reconcile(self, since: datetime) -> tuple[Sequence[Any], Any]:
-        """Resolve payments in doubt, and compare the ledger with the chain since then: Resolutions, and the audit's Findings."""
+    async def reconcile(self, since: datetime) -> Reconciliation:
+        """Resolve payments in doubt, then compare the ledger with the chain since then."""
         ...
 
     async def check(self) -> Sequence[str]:

@@ -17,13 +17,13 @@ last answer was complete, with a head at least 64 blocks past the block where it
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.payments.chain import Chain
+from campus.payments.findings import Resolution
 from campus.payments.ledger import entry
 from campus.payments.payment import Outcome
 from campus.payments.reservations import Consequence, Reservations, transfer_of
@@ -37,17 +37,6 @@ CONFIRMATIONS = 64
 UNPROVEN_PER_ROUND = 100
 """How many unproven payments one round looks for, those first that were looked for longest ago: each takes several calls to the node."""
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Resolution:
-    """A payment that was looked for: its state before and after, and why. `transaction` is None unless it was charged."""
-
-    payment_id: str
-    before: str
-    after: str
-    transaction: str | None
-    reason: str
 
 
 class UnprovenPayments:

@@ -1,7 +1,4 @@
-"""Opens payments: connects every part to one database, one facilitator and one chain; their checks; and their jobs.
-
-The jobs look on the chain for what is in doubt, compare income with the ledger, and wipe old answers.
-"""
+"""Opens payments: connects every part to one database, one facilitator and one chain; and the checks of all of them."""
 
 import logging
 import ssl
@@ -13,8 +10,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from importlib import import_module
 from time import monotonic
-from types import ModuleType
-from typing import Any
 
 import anyio
 import httpx
@@ -26,30 +21,22 @@ from campus.jobs import Task
 from campus.jobs.scheduler import process_name
 from campus.keys.keyring import KeyRing
 from campus.outbound.http_clients import certificate_authorities
-from campus.payments.audit import Audit, Findings, Wallet, report
+from campus.payments.audit import UNCLAIMED_EXPLAINED, Audit, Wallet
 from campus.payments.chain import Chain
+from campus.payments.findings import Reconciliation
+from campus.payments.jobs import ClockSteps, tasks_of
 from campus.payments.ledger import Ledger
 from campus.payments.networks import network_of
 from campus.payments.payment import Facilitator
 from campus.payments.processor import DEFAULT_TIMEOUTS, WAIT_SECONDS, ChainTimeouts, PaymentProcessor, Settlement
-from campus.payments.reconciler import Reconciler, Resolution, UnprovenPayments
-from campus.payments.reservations import LEASE, Consequence, Leases, Reservations, delete_expired, delete_released
+from campus.payments.reconciler import Reconciler, UnprovenPayments
+from campus.payments.reservations import LEASE, Consequence, Leases, Reservations
 from campus.payments.tables import PaymentRow
 from campus.storage import Lease, Storage
 
 FACILITATOR = "campus.payments.facilitator"
 CHECKED_BACK = timedelta(days=1)
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-RECONCILE_SECONDS = 15
-AUDITED_AT = "03:20"
-AUDITED_BACK = timedelta(days=3)
-"""How far back the daily audit goes: a node that was down for a weekend leaves no gap."""
-UNCLAIMED_EXPLAINED = 100
-"""How many unclaimed transfers the audit explains, at two calls to the node each."""
-JUMP = timedelta(minutes=1)
-"""A clock that differs by more from elapsed time was set to another time. NTP corrects less than that gradually or in steps of seconds."""
-REST_SECONDS = 3600.0
-"""For how long nothing is deleted after a jump: long enough for an operator or a time server to undo it."""
 log = logging.getLogger(__name__)
 
 
@@ -57,9 +44,11 @@ class LazyFacilitator:
     """The facilitator behind x402, a library that takes a second to load: the first call of `loaded` does so, in a thread."""
 
     def __init__(self, client: httpx.AsyncClient, *, url: str, network: str, token: str | None) -> None:
-        self._options: dict[str, Any] = {"url": url, "network": network, "token": token}
         self._client = client
-        self._loaded: Any = None
+        self._url = url
+        self._network = network
+        self._token = token
+        self._loaded: Facilitator | None = None
         self._loading = anyio.Lock()
 
     @property
@@ -71,17 +60,18 @@ class LazyFacilitator:
         """The facilitator; X402Facilitator in facilitator.py."""
         async with self._loading:
             if self._loaded is None:
-                module = await run_sync(load_facilitator)
-                self._loaded = module.X402Facilitator(self._client, **self._options)
-        loaded: Facilitator = self._loaded
-        return loaded
+                await run_sync(load_x402)
+                from campus.payments.facilitator import X402Facilitator  # now in memory
+
+                self._loaded = X402Facilitator(self._client, url=self._url, network=self._network, token=self._token)
+            return self._loaded
 
 
-def load_facilitator() -> ModuleType:
+def load_x402() -> None:
     """Load x402. A library of elliptic curves below it raises Python's recursion limit so far that deep JSON would end the process."""
     limit = sys.getrecursionlimit()
     try:
-        return import_module(FACILITATOR)
+        import_module(FACILITATOR)
     finally:
         sys.setrecursionlimit(limit)
 
@@ -120,9 +110,10 @@ class Payments:
         """Accept them all as they are; returns them."""
         return await self.unproven.accept()
 
-    async def reconcile(self, since: datetime) -> tuple[Sequence[Resolution], Findings]:
+    async def reconcile(self, since: datetime) -> Reconciliation:
         """Resolve payments in doubt, then compare the ledger with the chain since then. It reads the chain and charges nothing."""
-        return await self.reconciler.resolve(), await self.audit.run(since)
+        resolutions = await self.reconciler.resolve()
+        return Reconciliation(resolutions, await self.audit.run(since))
 
     async def check(self) -> list[str]:
         """Ask the facilitator and the node whether they serve the network, and compare a day of income with the ledger's claims."""
@@ -230,66 +221,17 @@ async def open_payments(
         leases = Leases(storage, process=process_name(), now=now, lease=lease)
         reservations = Reservations(storage, leases, now=now, on_settled=on_settled, on_released=on_released)
         unproven = UnprovenPayments(storage, now=now, on_reversed=on_reversed)
-        limits: Any = {"prove_above": settings.proved_above, "timeouts": chain_timeouts}
-        settlement = Settlement(reservations, unproven, facilitator.loaded, chain, now=now, **limits)
+        settlement = Settlement(
+            reservations, unproven, facilitator.loaded, chain, now=now, prove_above=settings.proved_above, timeouts=chain_timeouts
+        )
         reconciler = Reconciler(reservations, unproven, chain, now=now)
         audit = Audit(storage, unproven, chain, wallet_of(settings))
-        how: Any = {"now": now, "wait_seconds": wait_seconds}
-        processor = PaymentProcessor(reservations, leases, ledger, facilitator.loaded, settlement, reconciler, **how)
+        processor = PaymentProcessor(
+            reservations, leases, ledger, facilitator.loaded, settlement, reconciler, now=now, wait_seconds=wait_seconds
+        )
         tasks = tasks_of(storage, ledger, reconciler, audit, now=now, steps=ClockSteps(now, elapsed))
         async with _keeping(leases, ledger):
             yield Payments(processor, ledger, reconciler, unproven, audit, now, tasks, facilitator, chain, client, settings)
-
-
-class ClockSteps:
-    """Tells whether the machine's clock was set to another time; if it was, the clock does not show which answers are old.
-
-    `elapsed` counts seconds from any starting point, and nobody can set it.
-    """
-
-    def __init__(self, now: Callable[[], datetime], elapsed: Callable[[], float]) -> None:
-        self._now = now
-        self._elapsed = elapsed
-        self._started = self._start_by_the_clock()
-        self._jumped_at: float | None = None
-
-    def is_settled(self) -> bool:
-        """Whether the clock kept pace with elapsed time for the last hour, as far as this process has seen."""
-        if abs((started := self._start_by_the_clock()) - self._started) > JUMP:
-            self._started = started
-            self._jumped_at = self._elapsed()
-        return self._jumped_at is None or self._elapsed() - self._jumped_at >= REST_SECONDS
-
-    def _start_by_the_clock(self) -> datetime:
-        return self._now() - timedelta(seconds=self._elapsed())
-
-
-def tasks_of(
-    storage: Storage, ledger: Ledger, reconciler: Reconciler, audit: Audit, *, now: Callable[[], datetime], steps: ClockSteps
-) -> list[Task]:
-    """The jobs of payments."""
-
-    async def reconcile_payments() -> None:
-        await reconciler.resolve()
-
-    async def audit_payments() -> None:
-        audit.last = await audit.run(now() - AUDITED_BACK, most=UNCLAIMED_EXPLAINED)
-        report(audit.last)
-
-    async def wipe_answers() -> None:
-        if not steps.is_settled():
-            log.warning("no answers are wiped: the clock was set to another time within the last hour")
-            return
-        await delete_expired(storage, now=now())
-        await delete_released(storage, now=now())
-
-    minute = timedelta(minutes=1)
-    return [
-        Task("campus.reconcile_payments", reconcile_payments, every=timedelta(seconds=RECONCILE_SECONDS)),
-        Task("campus.audit_payments", audit_payments, daily_at=AUDITED_AT),
-        Task("campus.wipe_answers", wipe_answers, every=minute),
-        Task("campus.flush_ledger", ledger.flush, every=minute, on="each"),
-    ]
 
 
 def wallet_of(settings: PaymentsTable) -> Wallet:

@@ -13,7 +13,7 @@ from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.config_tables import PaymentsTable
-from campus.payments.audit import Findings
+from campus.payments.findings import Findings
 from campus.payments.ledger import CHARGED
 from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
 from campus.payments.processor import ChainTimeouts

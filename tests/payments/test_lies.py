@@ -17,7 +17,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
-from campus.payments.audit import Findings
+from campus.payments.findings import Findings
 from campus.payments.payment import Payment, Sale, StoredAnswer
 from campus.testing.payments import (
     Chain,
