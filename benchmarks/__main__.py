@@ -3,7 +3,7 @@
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -52,30 +52,38 @@ def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feed
 
 
 def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: str) -> Iterator[Line]:
-    """Every line that was asked for."""
-    if only in ("", "refresh"):
-        yield from refresh_lines(folder, feeds, times=COST_ROUNDS)
-    if only in ("", "nvd"):
-        yield from nvd_lines(folder / "nvd", feeds, times=COST_ROUNDS)
-    if only in ("", "watches"):
-        yield from watch_lines(folder / "watches", feeds, times=COST_ROUNDS)
-    if only in ("", "start"):
-        yield from start_lines(folder / "start", feeds, times=START_ROUNDS)
-    if only in ("", "payments"):
-        yield from payment_lines(folder / "payments", feeds, rounds=rounds, seconds=seconds, times=COST_ROUNDS)
-    if only in ("", "recorder"):
+    """Every line that was asked for: one part by its name, the comparisons whose names contain `only`, or all but uvicorn."""
+    parts = parts_of(folder, feeds, rounds=rounds, seconds=seconds)
+    if only in parts:
+        yield from parts[only]()
+        return
+    if not only:
+        for name, lines in parts.items():
+            if name != "uvicorn":
+                yield from lines()
+    if not only.lower().startswith("mcp"):
+        yield from call_lines(folder, feeds, rounds=rounds, seconds=seconds, only=only)
+    yield from mcp_lines(folder / "mcp", rounds=rounds, seconds=seconds, only=only)
+
+
+def parts_of(folder: Path, feeds: Feeds, *, rounds: int, seconds: float) -> Mapping[str, Callable[[], Iterable[Line]]]:
+    """The parts that can be measured by name; each has a folder of its own."""
+
+    def recorder() -> Iterator[Line]:
         yield from beat_lines(folder / "beats", rounds=rounds, seconds=seconds)
         yield from outage_lines(folder / "outages")
-    if only in ("", "keys"):
-        yield from key_lines(folder / "keys", rounds=rounds, seconds=seconds, times=COST_ROUNDS)
-    if only in ("", "stalls"):
-        yield from stall_lines(folder / "stalls", feeds, times=COST_ROUNDS)
-    if only == "uvicorn":
-        yield from part_lines(folder / "uvicorn", rounds=rounds, seconds=seconds)
-    if only not in ("refresh", "nvd", "watches", "start", "payments", "recorder", "keys", "stalls", "uvicorn"):
-        if not only.lower().startswith("mcp"):
-            yield from call_lines(folder, feeds, rounds=rounds, seconds=seconds, only=only)
-        yield from mcp_lines(folder / "mcp", rounds=rounds, seconds=seconds, only=only)
+
+    return {
+        "refresh": lambda: refresh_lines(folder, feeds, times=COST_ROUNDS),
+        "nvd": lambda: nvd_lines(folder / "nvd", feeds, times=COST_ROUNDS),
+        "watches": lambda: watch_lines(folder / "watches", feeds, times=COST_ROUNDS),
+        "start": lambda: start_lines(folder / "start", feeds, times=START_ROUNDS),
+        "payments": lambda: payment_lines(folder / "payments", feeds, rounds=rounds, seconds=seconds, times=COST_ROUNDS),
+        "recorder": recorder,
+        "keys": lambda: key_lines(folder / "keys", rounds=rounds, seconds=seconds, times=COST_ROUNDS),
+        "stalls": lambda: stall_lines(folder / "stalls", feeds, times=COST_ROUNDS),
+        "uvicorn": lambda: part_lines(folder / "uvicorn", rounds=rounds, seconds=seconds),
+    }
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ from campus.config import DirectMode
 from campus.connect.routes import Connect
 from campus.discovery.routes import LINKS, discovery_entries
 from campus.errors import EXPLAINED_AT, CampusError, Unreachable, upstream_unavailable
-from campus.http.edge import Edge, Router
+from campus.http.edge import Edge
+from campus.http.router import Router
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, own_routes, page_entry, pages_app
 from campus.layout.renderer import Link
 from campus.pages.keys import ATTEMPTS_PER_MINUTE, SignInLimit

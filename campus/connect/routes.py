@@ -18,8 +18,8 @@ from campus.connect.clients import ClientDocuments
 from campus.connect.consent import ConsentPages
 from campus.connect.provider import Addresses, Connectable, Provider
 from campus.connect.server import ClientEndpoints
-from campus.http.edge import MCP_METHODS, explain_mcp
 from campus.http.response import send_problem
+from campus.http.router import MCP_METHODS, explain_mcp
 from campus.http.service_routes import own_page
 from campus.keys.access_tokens import AccessTokens
 from campus.pages.keys import SignInLimit

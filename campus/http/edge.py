@@ -1,13 +1,12 @@
-"""The edge, the outermost ASGI app, which every request and every response passes through; and the router behind it."""
+"""The edge, the outermost ASGI app, which every request and every response passes through."""
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 from time import perf_counter
 
 from starlette.requests import ClientDisconnect
-from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import LOOPBACK_PROXIES
@@ -24,17 +23,16 @@ from campus.http.limits import (
     has_body,
     too_many_calls,
 )
-from campus.http.response import OutgoingResponse, PageResponse, SecurityHeaders, caller_of, send_problem, with_cors
+from campus.http.response import OutgoingResponse, PageResponse, SecurityHeaders, caller_of, with_cors
 from campus.layout.accept import page_form
 from campus.layout.renderer import ProblemPage
-from twins import Problem, RouteTable
+from twins import Problem
 
 log = logging.getLogger(__name__)
 access = logging.getLogger("campus.access")
 
 CALLER_LEFT = 499
 """The status in the access log of a call whose caller left before the response; nobody receives it."""
-MCP_METHODS = ("POST", "DELETE")
 SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 LOGGED_SEGMENTS = 2
@@ -96,13 +94,7 @@ class Edge:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if b"x-forwarded-for" in headers or b"x-forwarded-proto" in headers:
             await self._proxies.read(scope)
-        has_origin = b"origin" in headers
-        sent_id = headers.get(b"x-request-id")
-        scope["request_id"] = request_id = request_id_of(sent_id, self._new_id) if sent_id else self._new_id()
-        response_headers = self._cors_headers if has_origin else self._headers
-        response = OutgoingResponse(send, response_headers, request_id)
-        if self._problem_page is not None and (form := page_form(headers.get(b"accept"))) is not None:
-            response = PageResponse(send, response_headers, request_id, page=self._problem_page, form=form, scope=scope)
+        response = self._response_to(scope, headers, send)
         is_logged = access.isEnabledFor(logging.INFO)
         started_at = self._clock() if is_logged else 0.0
         self._calls += 1
@@ -110,27 +102,43 @@ class Edge:
             if (probe := self._probes.get(scope["path"])) is not None:
                 scope["campus.route"] = scope["path"]
                 await probe(scope, receive, response.send)
-            elif self._calls > self._calls_limit:
-                await response.refuse(too_many_calls())
-            elif (problem := self._hosts.problem(scope, headers) or body_problem(headers, self._body_bytes)) is not None:
+            elif (problem := self._refusal_of(scope, headers)) is not None:
                 await response.refuse(problem)
             else:
                 if has_body(headers):
-                    receive = LimitedBody(
-                        receive,
-                        response,
-                        limit=self._body_bytes,
-                        seconds=self._body_seconds,
-                        waiting=self._waiting,
-                        client=scope.get("client"),
-                    ).receive
-                await (self._cors_app if has_origin else self._app)(scope, receive, response.send)
+                    receive = self._limited(receive, response, scope)
+                app = self._cors_app if b"origin" in headers else self._app
+                await app(scope, receive, response.send)
         except Exception as error:
             await self._answer_error(scope, response, error)
         finally:
             self._calls -= 1
             if is_logged:
                 self._log_access(scope, headers, response, self._clock() - started_at)
+
+    def _response_to(self, scope: Scope, headers: Mapping[bytes, bytes], send: Send) -> OutgoingResponse:
+        """The response to be sent, under the request's id."""
+        scope["request_id"] = request_id = request_id_of(headers.get(b"x-request-id"), self._new_id)
+        security = self._cors_headers if b"origin" in headers else self._headers
+        if self._problem_page is not None and (form := page_form(headers.get(b"accept"))) is not None:
+            return PageResponse(send, security, request_id, page=self._problem_page, form=form, scope=scope)
+        return OutgoingResponse(send, security, request_id)
+
+    def _refusal_of(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Problem | None:
+        """Why the app does not see the request; None if it does."""
+        if self._calls > self._calls_limit:
+            return too_many_calls()
+        return self._hosts.problem(scope, headers) or body_problem(headers, self._body_bytes)
+
+    def _limited(self, receive: Receive, response: OutgoingResponse, scope: Scope) -> Receive:
+        return LimitedBody(
+            receive,
+            response,
+            limit=self._body_bytes,
+            seconds=self._body_seconds,
+            waiting=self._waiting,
+            client=scope.get("client"),
+        ).receive
 
     async def _answer_error(self, scope: Scope, response: OutgoingResponse, error: Exception) -> None:
         """The border: an error that the app lets through is logged, and the caller gets a problem without its text."""
@@ -160,57 +168,6 @@ class Edge:
         if trace := trace_id_of(headers.get(b"traceparent")):
             data["trace"] = trace
         access.info("request", extra=data)
-
-
-class Router:
-    """Routes by exact path; a path that is not listed reaches no tool."""
-
-    def __init__(self, twins: RouteTable, mcp: Mapping[str, ASGIApp], pages: RouteTable, rest: ASGIApp) -> None:
-        self.replace(twins, mcp, pages, rest)
-
-    def replace(self, twins: RouteTable, mcp: Mapping[str, ASGIApp], pages: RouteTable, rest: ASGIApp) -> None:
-        """Use these routes from now on; running requests are finished by the old ones. `rest` answers where the others have no route."""
-        self._twins = twins
-        self._mcp = mcp
-        self._pages = pages
-        self._rest = rest
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Pass the request on. Not a coroutine itself: that saves one per call."""
-        path: str = scope["path"]
-        if found := self._twins.find(path):
-            endpoint, scope["path_params"] = found
-            return endpoint(scope, receive, send)
-        if server := self._mcp.get(path):
-            scope["campus.route"] = path
-            return server(scope, receive, send) if scope["method"] in MCP_METHODS else explain_mcp(scope, send)
-        if found := self._pages.find(path):
-            endpoint, scope["path_params"] = found
-            return endpoint(scope, receive, send)
-        if path.endswith("/") and not path.startswith("//"):
-            return self._without_slash(path.rstrip("/"), scope, receive, send)
-        return self._rest(scope, receive, send)
-
-    def _without_slash(self, path: str, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Lead to the MCP server or the page that is served without the slash; a caller of a tool is told, as curl follows nothing."""
-        if path in self._mcp or self._pages.find(path):
-            query = scope["query_string"].decode("latin-1")
-            return RedirectResponse(f"{path}?{query}" if query else path, status_code=307)(scope, receive, send)
-        if self._twins.find(path):
-            problem = Problem(404, "not_found", "there is nothing at this address; leave out the slash at its end")
-            return send_problem(send, problem, scope.get("request_id"))
-        return self._rest(scope, receive, send)
-
-
-def explain_mcp(scope: Scope, send: Send) -> Awaitable[None]:
-    """405 for curl, a browser or a monitoring probe. MCP clients read its status alone: no stream is offered to their GET."""
-    scope["campus.route"] = scope["path"]
-    detail = (
-        "This is the address of an MCP server (streamable HTTP): add it to an MCP client, which sends POST requests."
-        " The same tools can be called over plain HTTP; /v1/openapi.json describes the routes."
-    )
-    problem = Problem(405, "method_not_allowed", detail, headers={"Allow": ", ".join(MCP_METHODS)})
-    return send_problem(send, problem, scope.get("request_id"))
 
 
 def random_ids() -> Callable[[], str]:
