@@ -53,28 +53,24 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
     `unexpected_body`, 413 `too_large`, 415 `unsupported_media_type`, 422 `invalid_request`.
     """
     in_query = scope["method"] in QUERY_METHODS
+    query: bytes = scope["query_string"]
     if scope["method"] == "DELETE":
         _refuse_body(Headers(scope=scope))
-    if in_query and not scope["query_string"] and not operation.route.placeholders:
+    if in_query and not query and not operation.route.placeholders:
         return {}
     errors: list[FieldError] = []
     arguments: dict[str, Any] = {}
     if not in_query:
         body = await _read_body(scope, receive, limit=body_limit, lenient=operation.route.lenient, text=operation.route.body)
-        if not operation.accepts_unknown:
-            refuse_too_many(len(body), len(operation.by_name))
-        errors += _unknown(body, {p.name: p for p in operation.by_wire_name.values()}, operation, place="body")
+        errors += _unknown_in_body(body, operation)
         arguments |= body
-    if scope["query_string"]:
+    if query:
         known = operation.by_wire_name if in_query else {}
-        texts = _query_texts(scope["query_string"], known, is_link=is_link)
-        errors += _unknown(texts, known, operation, place="query")
-        errors += _decode(texts, known, arguments, place="query", lenient=operation.route.lenient)
+        texts = _query_texts(query, known, is_link=is_link)
+        errors += _unknown(texts, known, place="query")
+        errors += _decode_query(texts, known, arguments, lenient=operation.route.lenient)
     if operation.route.placeholders:
-        for name, text in scope["path_params"].items():
-            value = arguments[name] = operation.by_name[name].decoder.decode((text,))
-            if reason := unstorable_reason(value):
-                errors.append(FieldError(pointer_to("path", name), "not_storable", reason))
+        errors += _decode_path(scope["path_params"], operation, arguments)
     if errors:
         raise UnreadableArgumentsError(errors, arguments)
     return arguments
@@ -113,14 +109,29 @@ def _by_name(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return grouped
 
 
-def _unknown(sent: Iterable[str], known: Mapping[str, Parameter], operation: Operation, *, place: Place) -> list[FieldError]:
-    if place == "body" and operation.accepts_unknown:
+def _unknown_in_body(body: Mapping[str, Any], operation: Operation) -> list[FieldError]:
+    if operation.accepts_unknown:
         return []
+    refuse_too_many(len(body), len(operation.by_name))
+    return _unknown(body, operation.by_name_in_body, place="body")
+
+
+def _unknown(sent: Iterable[str], known: Mapping[str, Parameter], *, place: Place) -> list[FieldError]:
     return [unknown_field(place, name, known) for name in sent if name not in known]
 
 
-def _decode(
-    texts: Mapping[str, list[str]], known: Mapping[str, Parameter], arguments: dict[str, Any], *, place: Place, lenient: Sequence[str]
+def _decode_path(texts: Mapping[str, str], operation: Operation, arguments: dict[str, Any]) -> list[FieldError]:
+    """Add the values in the path to the arguments; returns the errors of values that cannot be stored."""
+    errors = []
+    for name, text in texts.items():
+        value = arguments[name] = operation.by_name[name].decoder.decode((text,))
+        if reason := unstorable_reason(value):
+            errors.append(FieldError(pointer_to("path", name), "not_storable", reason))
+    return errors
+
+
+def _decode_query(
+    texts: Mapping[str, list[str]], known: Mapping[str, Parameter], arguments: dict[str, Any], *, lenient: Sequence[str]
 ) -> list[FieldError]:
     """Add the values of known names to the arguments; returns the errors of values that cannot be read or stored."""
     errors = []
@@ -129,14 +140,14 @@ def _decode(
             try:
                 value = arguments[parameter.name] = parameter.decoder.decode(sent)
             except ValueError as error:
-                errors.append(FieldError(pointer_to(place, wire), "repeated", str(error)))
+                errors.append(FieldError(pointer_to("query", wire), "repeated", str(error)))
                 continue
             if (reason := unstorable_reason(value)) is None:
                 continue
             if parameter.name in lenient:
                 arguments[parameter.name] = Unstorable(reason)
             else:
-                errors.append(FieldError(pointer_to(place, wire), "not_storable", reason))
+                errors.append(FieldError(pointer_to("query", wire), "not_storable", reason))
     return errors
 
 

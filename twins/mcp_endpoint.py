@@ -123,11 +123,11 @@ class DirectMcp:
         scope[EXCHANGE] = exchange
         traced = has_tracer() or TRACE_CONTEXT in message.meta
         run = partial(tool.run_traced if traced else tool.run, arguments, scope)
-        call = McpCall(tool.operation, scope, arguments, message.meta, run, True)
+        call = McpCall(tool.operation, scope, arguments, message.meta, run, is_direct=True)
         try:
             found = await (self._traced(call) if traced else self._gate(call))
-            member = RESULT
             value = await self._finisher.finish(found, message.version)
+            member = RESULT
             status = 200
         except ClientDisconnectedError:
             return
@@ -137,10 +137,10 @@ class DirectMcp:
         except ServerAnswers:
             raise
         except Exception as error:  # the border: a gate's fault becomes mcp's internal error, without its text
-            if not isinstance(error, MCPError):
-                logger.error("the gate of a call failed: %r", name, exc_info=error)
-                error = MCPError(code=INTERNAL_ERROR, message="Internal server error")
-            member, value, status = ERROR, (_json_of(error),), ERROR_CODE_HTTP_STATUS.get(error.error.code, 200)
+            fault = error if isinstance(error, MCPError) else _internal_error(name, error)
+            member = ERROR
+            value = (_json_of(fault),)
+            status = ERROR_CODE_HTTP_STATUS.get(fault.error.code, 200)
         finally:
             del scope[EXCHANGE]  # the two would refer to each other until the garbage collector runs
         await exchange.finish(member, value, status=status)
@@ -241,6 +241,11 @@ def _replayed(received: Sequence[Message], receive: Receive) -> Receive:
         return waiting.pop() if waiting else await receive()
 
     return replay
+
+
+def _internal_error(tool: str, cause: Exception) -> MCPError:
+    logger.error("the gate of a call failed: %r", tool, exc_info=cause)
+    return MCPError(code=INTERNAL_ERROR, message="Internal server error")
 
 
 def _json_of(error: MCPError) -> bytes:

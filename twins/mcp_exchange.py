@@ -166,7 +166,9 @@ class Exchange:
         self._has_begun = self._is_over = True
         kind: tuple[tuple[bytes, bytes], ...] = (JSON_TYPE,)
         if not self.message.is_modern:
-            kind, status, parts = STREAM, 200, (EVENT, *parts, END_OF_EVENT)
+            kind = STREAM
+            status = 200
+            parts = (EVENT, *parts, END_OF_EVENT)
         data = b"".join(parts)
         headers = (*kind, *self._headers, (b"content-length", b"%d" % len(data)))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})

@@ -125,6 +125,11 @@ class Operation:
         return {parameter.wire: parameter for parameter in self.parameters if not parameter.in_path}
 
     @cached_property
+    def by_name_in_body(self) -> dict[str, Parameter]:
+        """The parameters that are not in the path, by their names in a body: the tool's own."""
+        return {parameter.name: parameter for parameter in self.parameters if not parameter.in_path}
+
+    @cached_property
     def by_name(self) -> dict[str, Parameter]:
         """All parameters, by the tool's own names."""
         return {parameter.name: parameter for parameter in self.parameters}
@@ -146,7 +151,7 @@ class Operation:
             return {"arguments": tuple(self.by_name)}
         if method in QUERY_METHODS:
             return {"query": tuple(self.by_wire_name)}
-        return {"body": tuple(each.name for each in self.by_wire_name.values()), "query": ()}
+        return {"body": tuple(self.by_name_in_body), "query": ()}
 
 
 def operation_of(tool: Tool, *, server: str, default_prefix: str) -> Operation:
