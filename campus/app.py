@@ -28,7 +28,7 @@ from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task, run_in_proc
 from campus.jobs.run import SharedJobStore
 from campus.keys.keyring import BuildingKeys, KeyRing
 from campus.layout.renderer import Layout, template_folders
-from campus.observability import Counters
+from campus.observability import Metrics, Reading
 from campus.outbound.http_clients import GuardedClient, certificate_authorities, feeds_client, guarded_client
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail, open_mail
@@ -48,7 +48,7 @@ class Campus:
 
     plan: Plan
     core: Core
-    counters: Counters
+    metrics: Metrics
     mail: Mail | None
     sites: Mapping[str, Site[Any, Any]]
     scheduler: Scheduler
@@ -77,7 +77,7 @@ class Campus:
     async def run_services(self) -> None:
         """Run the buildings' services and measure the event loop's lag, until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.counters.event_loop_lag.measure)
+            tasks.start_soon(self.metrics.event_loop_lag.measure)
             await self.services.run()
 
     async def run_job(self, name: str, **options: Any) -> None:
@@ -92,6 +92,23 @@ class Campus:
             await self.payments.warm()
         except ImportError:
             log.exception("payments cannot be accepted: run pip install 'campus[payments]'")
+
+    async def metrics_page(self) -> bytes:
+        """The metrics of this process in Prometheus' text format, with what the checks find and how the jobs do."""
+        found, jobs = await self.health.findings(), self.scheduler.status()
+        succeeded = {one.name: one.last_success.timestamp() for one in jobs if one.last_success}
+        return self.metrics.page(
+            [
+                Reading(
+                    "campus_check_findings",
+                    "what /readyz on this listener says is wrong",
+                    "check",
+                    {name: len(found[name]) for name in found},
+                ),
+                Reading("campus_job_failures", "failures since the last success", "job", {one.name: one.failures for one in jobs}),
+                Reading("campus_job_last_success_timestamp_seconds", "when the last successful run began", "job", succeeded),
+            ]
+        )
 
     async def ask(self, on: str) -> Findings:
         """The findings of the checks of one kind: campus's own, then each building's."""
@@ -123,7 +140,7 @@ async def assemble(
     web: GuardedClient | None = None,
     plan: Plan | None = None,
     migrate: bool = True,
-    counters: Counters | None = None,
+    metrics: Metrics | None = None,
     job_command: Callable[[str], Sequence[str]] | None = None,
 ) -> AsyncIterator[Campus]:
     """Open a campus; `exclusive` claims embedded data for this process, as serving does. `plan` is used if it was made before.
@@ -148,18 +165,18 @@ async def assemble(
             mail=mail,
             clock=clock,
             elapsed=elapsed,
-            counters=counters or Counters(),
+            metrics=metrics or Metrics(),
             layout=Layout(config.server.name, config.url),
             serving=exclusive,
         )
         payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))
         sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in plan.loaded}
-        own = OwnProcess(job_command, shared.counters) if job_command else None
+        own = OwnProcess(job_command, shared.metrics) if job_command else None
         tasks = tasks_of(plan.opened, sites, core.keys, more=payments.tasks if payments else (), own_process=own)
         jobs = Scheduler(tasks, core.storage, now=clock)
         services = ServiceRunner(services_of(plan.opened, sites, core.keys))
         health = Health(readiness(plan, sites, core.storage, jobs, services, payments), needed=["storage"])
-        yield Campus(plan, core, shared.counters, mail, sites, jobs, services, health, shared.layout, shared.web, payments, shared.stopping)
+        yield Campus(plan, core, shared.metrics, mail, sites, jobs, services, health, shared.layout, shared.web, payments, shared.stopping)
         await core.keys.tokens.flush_last_used()
 
 
@@ -176,7 +193,7 @@ def payment_service(
 
 @dataclass(frozen=True)
 class SharedServices:
-    """What all buildings' sites share: database, clients, mail, clock and counters."""
+    """What all buildings' sites share: database, clients, mail, clock and metrics."""
 
     plan: Plan
     core: Core
@@ -185,7 +202,7 @@ class SharedServices:
     mail: Mail | None
     clock: Callable[[], datetime]
     elapsed: Callable[[], float]
-    counters: Counters
+    metrics: Metrics
     layout: Layout
     stopping: anyio.Event = field(default_factory=anyio.Event)
     serving: bool = False
@@ -217,7 +234,7 @@ class SharedServices:
             log=logging.getLogger(f"campus.{loaded.name}"),
             clock=self.clock,
             elapsed=self.elapsed,
-            counters=self.counters,
+            metrics=self.metrics,
             stopping=self.stopping,
             pages=self.layout.pages_of(template_folders(building.rendering_functions)),
             alone=self.serving and self.core.databases.is_single_process,
@@ -249,16 +266,16 @@ async def _state_of(loaded: LoadedBuilding, site: Site[Any, Any], stack: AsyncEx
 
 @dataclass(frozen=True)
 class OwnProcess:
-    """Runs jobs in processes of their own: `command` returns the command for a job. What they count is added to `counters`."""
+    """Runs jobs in processes of their own: `command` returns the command for a job. What they count is added to `metrics`."""
 
     command: Callable[[str], Sequence[str]]
-    counters: Counters
+    metrics: Metrics
 
     async def run(self, name: str) -> None:
         """Run a job to its end; JobFailed says why it failed."""
         report = await run_in_process(self.command(name))
         for building, event, labels, times in report.counted:
-            self.counters.add(building, event, labels, times=times)
+            self.metrics.add(building, event, labels, times=times)
         if report.error is not None:
             raise JobFailed(report.error)
 

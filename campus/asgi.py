@@ -78,6 +78,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
                     probes=campus.health.probes,
                     problem_page=campus.layout.problem_page,
                     trusted_proxies=server.trusted_proxies,
+                    requests=campus.metrics.requests,
                 )
                 tasks.cancel_scope.cancel()
 
@@ -86,7 +87,7 @@ def open_admin(campus: Campus) -> ASGIApp:
     """The ASGI app of the operator's listener: metrics, readiness, and with CAMPUS_OPERATOR_PASSWORD the operator's pages."""
     server = campus.plan.config.server
     password = campus.plan.config.operator_password
-    served = partial(admin_app, campus.counters, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=server.trusted_proxies)
+    served = partial(admin_app, campus.metrics_page, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=server.trusted_proxies)
     if password is None:
         return served()
     from campus.operator.routes import operators_pages  # 50 ms, spared where nobody can sign in

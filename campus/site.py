@@ -18,7 +18,7 @@ from campus.caller import Caller
 from campus.directory import Directory
 from campus.keys.keyring import BuildingKeys
 from campus.layout.renderer import Pages
-from campus.observability import Counters
+from campus.observability import Metrics
 from campus.outbound.http_clients import GuardedClient
 from campus.outbound.mail import Mail
 from campus.storage import Storage
@@ -27,6 +27,7 @@ from twins import RequestDependency
 SITE = "campus.site"
 CALLER = "campus.caller"
 ROUTE = "campus.route"
+STATUS = "campus.status"
 VISITORS = "campus.visitors"
 
 SettingsT = TypeVar("SettingsT", default=Any)
@@ -76,7 +77,7 @@ class Site(Generic[SettingsT, StateT]):
     log: logging.Logger
     clock: Callable[[], datetime]
     elapsed: Callable[[], float]
-    counters: Counters
+    metrics: Metrics
     pages: Pages | None = None
     stopping: anyio.Event = field(default_factory=anyio.Event)
     """Set when the process is about to stop: what waits or streams for long ends then."""
@@ -89,7 +90,7 @@ class Site(Generic[SettingsT, StateT]):
 
     def count(self, event: str, times: int = 1, /, **labels: str) -> None:
         """Count an event for /metrics on the operator's listener. A label must have few values."""
-        self.counters.add(self.name, event, labels, times=times)
+        self.metrics.add(self.name, event, labels, times=times)
 
     def page(
         self,

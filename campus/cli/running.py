@@ -26,7 +26,7 @@ from campus.errors import CampusError, JobRefused, LoadError
 from campus.http.server import bind
 from campus.http.server import serve as serve_app
 from campus.jobs import Report, describe_error, report_to_parent
-from campus.observability import Counters, log_to_stderr
+from campus.observability import Metrics, log_to_stderr
 
 log = logging.getLogger(__name__)
 app = App()
@@ -64,7 +64,13 @@ async def _serve(settings: Config, job_command: Callable[[str], Sequence[str]]) 
             served = partial(serve_app, trusted_proxies=settings.server.trusted_proxies)
             if operators:
                 tasks.start_soon(partial(served, open_admin(campus), operators, name="operator", grace_seconds=1, takes_signals=False))
-            await served(app, listener, on_started=lambda: _start(tasks, partial(_settle, campus)), on_stopping=campus.stopping.set)
+            await served(
+                app,
+                listener,
+                on_started=lambda: _start(tasks, partial(_settle, campus)),
+                on_stopping=campus.stopping.set,
+                requests=campus.metrics.requests,
+            )
             tasks.cancel_scope.cancel()
 
 
@@ -96,10 +102,10 @@ def job_process(job: str, /, *, host: str, port: int, config: ConfigFile) -> Non
 
 async def _run_for_server(name: str, file: Path, host: str, port: int) -> Report:
     building = name.partition(".")[0]
-    counted = RecordedCounters()
+    counted = RecordedMetrics()
     try:
         config = read_config(file).serving_at(host, port).only(building)
-        async with assemble(config, exclusive=False, migrate=False, counters=counted) as campus:
+        async with assemble(config, exclusive=False, migrate=False, metrics=counted) as campus:
             await campus.plan.jobs[name].run(campus.sites[building])
     except Exception as error:  # the server gets the reason and has no traceback
         if not isinstance(error, CampusError):
@@ -108,8 +114,8 @@ async def _run_for_server(name: str, file: Path, host: str, port: int) -> Report
     return Report(None, counted.events)
 
 
-class RecordedCounters(Counters):
-    """Counters whose events another process counts."""
+class RecordedMetrics(Metrics):
+    """Metrics whose events another process counts."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -26,13 +26,14 @@ from campus.http.limits import (
 from campus.http.response import OutgoingResponse, PageResponse, SecurityHeaders, caller_of, with_cors
 from campus.layout.accept import page_form
 from campus.layout.renderer import ProblemPage
+from campus.observability import RequestMetrics
 from twins import Problem
 
 log = logging.getLogger(__name__)
 access = logging.getLogger("campus.access")
 
 CALLER_LEFT = 499
-"""The status in the access log of a call whose caller left before the response; nobody receives it."""
+"""The status in the access log and the metrics of a call whose caller left before the response; nobody receives it."""
 SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 LOGGED_SEGMENTS = 2
@@ -41,8 +42,9 @@ LOGGED_SEGMENTS = 2
 class Edge:
     """Checks a request's Host and sizes before `app` sees it, and turns what `app` raises into a problem.
 
-    It sets `scope["request_id"]`. For the log it reads `scope["campus.route"]`, the template of the route that answered, or
-    else the route that Starlette found. Paths themselves are never logged: they hold secrets. `probes`, by exact path, are
+    It sets `scope["request_id"]`. For the log and the metrics it reads `scope["campus.route"]`, the template of the route that
+    answered, or else the route that Starlette found; and for the metrics `scope["campus.status"]`, the status of a problem that is a
+    tool's result over MCP. Paths themselves are never logged: they hold secrets. `probes`, by exact path, are
     answered for any Host and however busy the server is.
     """
 
@@ -60,6 +62,7 @@ class Edge:
         cross_origin: bool = True,
         problem_page: ProblemPage | None = None,
         trusted_proxies: Collection[str] = LOOPBACK_PROXIES,
+        requests: RequestMetrics | None = None,
         new_id: Callable[[], str] | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
@@ -69,7 +72,7 @@ class Edge:
 
         `cross_origin` lets web pages of any origin read the responses; without it browsers allow that to the app's own pages only.
         With a `problem_page` a browser receives every problem as a page. X-Forwarded-For is read when a connection comes from an
-        address or network of `trusted_proxies`.
+        address or network of `trusted_proxies`. `requests` counts them.
         """
         self._app = app
         self._cors_app = with_cors(app) if cross_origin else app
@@ -80,7 +83,7 @@ class Edge:
         self._body_bytes = body_bytes
         self._body_seconds = body_seconds
         self._calls_limit = calls
-        self._calls = 0
+        self._requests = requests or RequestMetrics()
         self._waiting = WaitingBodies(limit=max(calls // WAITING_SHARE, 1))
         self._problem_page = problem_page
         self._proxies = Proxies(trusted_proxies)
@@ -95,9 +98,8 @@ class Edge:
         if b"x-forwarded-for" in headers or b"x-forwarded-proto" in headers:
             await self._proxies.read(scope)
         response = self._response_to(scope, headers, send)
-        is_logged = access.isEnabledFor(logging.INFO)
-        started_at = self._clock() if is_logged else 0.0
-        self._calls += 1
+        started_at = self._clock()
+        self._requests.running += 1
         try:
             if (probe := self._probes.get(scope["path"])) is not None:
                 scope["campus.route"] = scope["path"]
@@ -112,9 +114,11 @@ class Edge:
         except Exception as error:
             await self._answer_error(scope, response, error)
         finally:
-            self._calls -= 1
-            if is_logged:
-                self._log_access(scope, headers, response, self._clock() - started_at)
+            seconds = self._clock() - started_at
+            self._requests.running -= 1
+            self._requests.add(route_of(scope), scope["method"], scope.get("campus.status") or response.status or CALLER_LEFT, seconds)
+            if access.isEnabledFor(logging.INFO):
+                self._log_access(scope, headers, response, seconds)
 
     def _response_to(self, scope: Scope, headers: Mapping[bytes, bytes], send: Send) -> OutgoingResponse:
         """The response to be sent, under the request's id."""
@@ -126,7 +130,7 @@ class Edge:
 
     def _refusal_of(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Problem | None:
         """Why the app does not see the request; None if it does."""
-        if self._calls > self._calls_limit:
+        if self._requests.running > self._calls_limit:
             return too_many_calls()
         return self._hosts.problem(scope, headers) or body_problem(headers, self._body_bytes)
 

@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from campus.addresses import plain_address
 from campus.http.limits import ConnectionLimits, too_many_connections
 from campus.http.response import ResponseCycle, caller_of, closing_response
+from campus.observability import RequestMetrics
 from twins import Problem
 
 access = logging.getLogger("campus.access")
@@ -185,6 +186,7 @@ class LimitedProtocol(TimedProtocol):
     connections_limit = CONNECTIONS
     connections_per_address = CONNECTIONS_PER_ADDRESS
     limits: ConnectionLimits
+    requests: RequestMetrics
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
         """Admit the connection. At a limit it replaces an idle one, or is refused if all others are busy."""
@@ -194,6 +196,7 @@ class LimitedProtocol(TimedProtocol):
         if not self.limits.admit(self):
             if len(self.connections) - len(self.limits) > REFUSALS_ANSWERED:
                 self._is_refused = True
+                self.requests.refused("overloaded")
                 transport.abort()
                 return
             self._refuse(too_many_connections())
@@ -269,6 +272,7 @@ class LimitedProtocol(TimedProtocol):
         """Answer with a problem, and close a moment later: closing with unread data would destroy the answer on its way."""
         self._is_refused = True
         self._deadline = inf
+        self.requests.refused(problem.code)
         access.info("refused", extra={"client": caller_of(self.client), "status": problem.status, "code": problem.code})
         running = self._disconnect_running()
         if running and (running.response_started or not running.more_body):
@@ -292,7 +296,9 @@ def with_limits(**limits: Any) -> type[LimitedProtocol]:
     return type("LimitedProtocol", (LimitedProtocol,), limits)
 
 
-def of_listener(protocol: type[LimitedProtocol], *, trusted_proxies: Container[str]) -> type[LimitedProtocol]:
-    """The protocol of one listener, whose connections are counted together."""
+def of_listener(
+    protocol: type[LimitedProtocol], *, trusted_proxies: Container[str], requests: RequestMetrics | None = None
+) -> type[LimitedProtocol]:
+    """The protocol of one listener, whose connections are counted together, and in `requests` those that are refused."""
     limits = ConnectionLimits(limit=protocol.connections_limit, per_address=protocol.connections_per_address, proxies=trusted_proxies)
-    return type(protocol.__name__, (protocol,), {"limits": limits})
+    return type(protocol.__name__, (protocol,), {"limits": limits, "requests": requests or RequestMetrics()})

@@ -17,6 +17,7 @@ from campus.addresses import LOOPBACK_PROXIES, Listen
 from campus.errors import ServeError
 from campus.http.hosts import Proxies
 from campus.http.protocol import CONNECTIONS, LimitedProtocol, of_listener, with_limits
+from campus.observability import RequestMetrics
 
 log = logging.getLogger(__name__)
 
@@ -62,18 +63,20 @@ async def serve(
     protocol: type[LimitedProtocol] | None = None,
     takes_signals: bool = True,
     trusted_proxies: Collection[str] = LOOPBACK_PROXIES,
+    requests: RequestMetrics | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or cancellation; then let running calls finish, for `grace_seconds` at most, and return.
 
     `name` is what the log calls the listener. Of several servers in one process only one `takes_signals`; cancel the others when it
-    has returned. The number of connections per address is limited, except for the addresses and networks of `trusted_proxies`.
+    has returned. The number of connections per address is limited, except for the addresses and networks of `trusted_proxies`;
+    `requests` counts those that are refused.
 
     Run it on uvloop. No ASGI lifespan is run: open what the app needs around this call.
     """
     protocol = protocol or with_limits(connections_limit=min(CONNECTIONS, _files_allowed() - OTHER_FILES))
     config = uvicorn.Config(
         app,
-        http=of_listener(protocol, trusted_proxies=Proxies(trusted_proxies)),
+        http=of_listener(protocol, trusted_proxies=Proxies(trusted_proxies), requests=requests),
         ws="none",
         lifespan="off",
         interface="asgi3",

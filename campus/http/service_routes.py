@@ -21,7 +21,6 @@ from campus.http.health import Health
 from campus.http.response import send_problem
 from campus.layout.forms import checked_form
 from campus.layout.renderer import Layout, ProblemPage
-from campus.observability import Counters
 from campus.site import ROUTE, SITE, VISITORS, Site, VisitorService
 from twins import Answer, Problem, RouteEntry, RouteTable, etag_of, or_not_modified, send_answer
 
@@ -175,7 +174,7 @@ def _from_starlette(error: HTTPException) -> Problem:
 
 
 def admin_app(
-    counters: Counters,
+    metrics: Callable[[], Awaitable[bytes]],
     health: Health,
     *,
     listen: Listen,
@@ -187,7 +186,7 @@ def admin_app(
 
     The first two need no login. It answers to its own address and to loopback names, and no page of another origin reads it.
     """
-    probes = {"/metrics": metrics_page(counters), **health.operator_probes}
+    probes = {"/metrics": metrics_page(metrics), **health.operator_probes}
     return Edge(
         AdminPages(probes, pages or RouteTable()),
         public_url=f"http://{listen}",
@@ -220,10 +219,10 @@ class AdminPages:
         await send_problem(send, problem, scope.get("request_id"))
 
 
-def metrics_page(counters: Counters) -> ASGIApp:
-    """Every counter in Prometheus' text format."""
+def metrics_page(metrics: Callable[[], Awaitable[bytes]]) -> ASGIApp:
+    """All metrics in Prometheus' text format."""
 
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
-        await Response(counters.page(), media_type=PROMETHEUS)(scope, receive, send)
+        await Response(await metrics(), media_type=PROMETHEUS)(scope, receive, send)
 
     return page

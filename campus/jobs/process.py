@@ -30,7 +30,7 @@ STOP_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Report:
-    """How a job ended: why it failed, None if it did not; and what it counted, as the arguments of Counters.add."""
+    """How a job ended: why it failed, None if it did not; and what it counted, as the arguments of Metrics.add."""
 
     error: str | None = None
     counted: Sequence[tuple[str, str, Mapping[str, str], int]] = field(default_factory=list)

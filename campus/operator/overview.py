@@ -127,7 +127,7 @@ class OverviewPage:
     def process(self) -> dict[str, str]:
         """This process, in words."""
         now = self._campus.core.now()
-        lag = self._campus.counters.event_loop_lag
+        lag = self._campus.metrics.event_loop_lag
         return {
             "Version": f"campus {version('campus')}, Python {platform.python_version()}",
             "Process": f"{self._campus.scheduler.name}, running for {in_words(now - self._started_at)}",

@@ -22,7 +22,7 @@ from campus.paywall.admission import ADMISSION, CONNECTED, Paywall
 from campus.paywall.listing import as_listed
 from campus.paywall.payment_gate import PaymentGate
 from campus.pricing import Offer
-from campus.site import ROUTE, SITE, Site
+from campus.site import ROUTE, SITE, STATUS, Site
 from twins import (
     ArgumentChecker,
     McpCall,
@@ -250,6 +250,7 @@ def refusal(problem: Problem, scope: Scope) -> ToolResult:
 
     For payment terms the text is the whole object, because x402's clients read either.
     """
+    scope[STATUS] = problem.status
     body = problem.body(types=EXPLAINED_AT, request_id=scope.get("request_id"))
     text = json.dumps(body) if isinstance(problem, PaymentRequired) else problem.detail
     return ToolResult(content=[mcp_types.TextContent(type="text", text=text)], structured_content=body, is_error=True)

@@ -75,7 +75,11 @@ async def test_an_unknown_page_of_the_operators_names_those_there_are(shop: Buil
 
 def test_a_served_campus_has_both_listeners_and_stops_as_a_whole(tmp_path: Path) -> None:
     with serving(tmp_path, GATEWAY, fresh=True) as campus:
-        assert httpx.get(f"{campus.admin}/metrics").status_code == 200
+        with socket.create_connection(("127.0.0.1", httpx.URL(campus.url).port)) as connection:
+            connection.sendall(b"GARBAGE\r\n\r\n")
+            assert connection.recv(1024).startswith(b"HTTP/1.1 400 ")
+        metrics = httpx.get(f"{campus.admin}/metrics")
+        assert (metrics.status_code, metrics.text.count('campus_connections_refused_total{code="invalid_http"} 1.0\n')) == (200, 1)
         assert httpx.get(f"{campus.admin}/readyz").json()["checks"]["storage"] == []
         assert httpx.get(f"{campus.url}/metrics").status_code == 404
         campus.process.send_signal(signal.SIGTERM)

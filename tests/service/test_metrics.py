@@ -1,47 +1,112 @@
-"""Metrics: /metrics shows what was counted and how late the event loop is, and an event keeps its labels."""
+"""Metrics: what /metrics shows of requests, refused connections, jobs, checks and events, and how late the event loop is."""
 
 import re
 import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import anyio
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from campus.observability import Counters
+from campus import Building, Check, Job, Problem, Site
+from campus.observability import Metrics
+from campus.testing import Frame, TestCampus, open_campus
+
+
+async def samples_of(campus: TestCampus) -> dict[tuple[str, ...], float]:
+    """Every sample of /metrics, by its name and the values of its labels, which are sorted by name."""
+    async with campus.admin() as admin:
+        families = text_string_to_metric_families((await admin.get("/metrics")).text)
+    return {(one.name, *one.labels.values()): one.value for family in families for one in family.samples}
+
+
+@pytest.mark.anyio
+async def test_a_call_is_counted_by_its_route_and_its_outcome_alike_over_http_and_mcp(shop: Building, frame: Frame) -> None:
+    async with open_campus(shop=shop, frame=frame) as campus:
+        for day, key in (("2026-01-02", "shop"), ("1999-01-02", "shop"), ("no day", "shop"), ("2026-01-02", None)):
+            await campus.call("text_of", key=key, day=day)
+        await campus.call("crash", key="shop")
+        found = await samples_of(campus)
+    route, crash, method = ("shop:text_of", "shop:crash", "POST") if frame == "mcp" else ("/v1/shop/text/{day}", "/v1/shop/crash", "GET")
+    outcomes = {one[3]: value for one, value in found.items() if one[:3] == ("campus_requests_total", method, route)}
+    assert outcomes == {"200": 1, "402": 1, "404": 1, "422": 1}
+    assert found["campus_request_duration_seconds_count", route] == 4
+    assert found["campus_requests_total", "POST", crash, "500"] == 1
+    assert found[("campus_requests_running",)] == 0
+
+
+@pytest.mark.anyio
+async def test_no_caller_makes_a_time_series(shop: Building) -> None:
+    async with open_campus(shop=shop) as campus:
+        for number in range(20):
+            await campus.http.request(f"BREW{number}", "/v1/shop/sample", headers={"X-Request-Id": f"id-{number}"})
+            await campus.http.get(f"/v1/shop/unknown{number}")
+            await campus.http.post("/shop/mcp", json={"jsonrpc": "2.0", "id": number, "method": f"unknown{number}"})
+        found = await samples_of(campus)
+    requests = {one[1:]: value for one, value in found.items() if one[0] == "campus_requests_total"}
+    assert len(requests) == 3, requests
+    assert set(requests.values()) == {20}
+
+
+@pytest.mark.anyio
+async def test_what_the_checks_find_and_how_the_jobs_do_is_shown(shop: Building) -> None:
+    async def stock(site: Site[Any, Any]) -> Sequence[str]:
+        return ["the shop is empty", "the shop is closed"]
+
+    async def deliver(site: Site[Any, Any]) -> None: ...
+
+    async def collect(site: Site[Any, Any]) -> None:
+        raise Problem(503, "no_van", "there is no van")
+
+    jobs = [Job(one, every=timedelta(days=1)) for one in (deliver, collect)]
+    async with open_campus(shop=replace(shop, jobs=jobs, checks=[Check(stock, on="ready")])) as campus:
+        await campus.run("deliver")
+        with pytest.raises(Problem):
+            await campus.run("collect")
+        await campus.service.scheduler.read_records()
+        found, now = await samples_of(campus), campus.site.now().timestamp()
+    assert {one[1]: value for one, value in found.items() if one[0] == "campus_check_findings"} == {"storage": 0, "jobs": 1, "shop": 2}
+    assert (found["campus_job_failures", "shop.deliver"], found["campus_job_failures", "shop.collect"]) == (0, 1)
+    assert abs(found["campus_job_last_success_timestamp_seconds", "shop.deliver"] - now) < 60
+    assert ("campus_job_last_success_timestamp_seconds", "shop.collect") not in found
 
 
 def test_events_are_counted_by_their_labels() -> None:
-    counters = Counters()
+    metrics = Metrics()
     for kind in ("book", "book", "pen"):
-        counters.add("shop", "sales", {"kind": kind, "way": "key"})
-    counters.add("shop", "visits", {})
-    page = counters.page().decode()
+        metrics.add("shop", "sales", {"kind": kind, "way": "key"})
+    metrics.add("shop", "visits", {})
+    page = metrics.page().decode()
     assert 'campus_shop_sales_total{kind="book",way="key"} 2.0\ncampus_shop_sales_total{kind="pen",way="key"} 1.0\n' in page
     assert "# TYPE campus_shop_visits_total counter\ncampus_shop_visits_total 1.0\n" in page
 
 
 def test_an_event_cannot_be_counted_with_other_labels() -> None:
-    counters = Counters()
-    counters.add("shop", "sales", {"kind": "book"})
+    metrics = Metrics()
+    metrics.add("shop", "sales", {"kind": "book"})
     with pytest.raises(ValueError, match="Incorrect label names"):
-        counters.add("shop", "sales", {"size": "large"})
-    assert "large" not in counters.page().decode()
+        metrics.add("shop", "sales", {"size": "large"})
+    assert "large" not in metrics.page().decode()
 
 
 @pytest.mark.anyio
 async def test_a_stall_of_the_event_loop_is_in_the_histogram_of_its_lag() -> None:
-    counters = Counters()
+    metrics = Metrics()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(counters.event_loop_lag.measure)
+        tasks.start_soon(metrics.event_loop_lag.measure)
         await anyio.sleep(0.05)
-        before = lags_over_quarter_second(counters)
+        before = lags_over_quarter_second(metrics)
         time.sleep(0.4)  # noqa: ASYNC251  # the stall
         await anyio.sleep(0.05)
         tasks.cancel_scope.cancel()
-    assert lags_over_quarter_second(counters) == before + 1
+    assert lags_over_quarter_second(metrics) == before + 1
 
 
-def lags_over_quarter_second(counters: Counters) -> int:
-    page = counters.page().decode()
+def lags_over_quarter_second(metrics: Metrics) -> int:
+    page = metrics.page().decode()
     upto, everything = (re.search(rf'campus_event_loop_lag_seconds_bucket{{le="{bound}"}} (\d+)', page) for bound in ("0.25", r"\+Inf"))
     assert upto is not None
     assert everything is not None

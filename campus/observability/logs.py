@@ -1,20 +1,12 @@
-"""What operators see of a running campus: its log, one line per event, the counters that /metrics shows, and the event loop's lag."""
+"""The log: one line per event, in which no URL is longer than its host."""
 
 import logging
 import re
 import sys
 import time
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping
 from datetime import datetime
-from functools import cached_property
-from itertools import accumulate
-from math import inf
-from threading import Lock
-from typing import Any
 from urllib.parse import urlsplit
 
-import anyio
 from starlette.requests import ClientDisconnect
 
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -24,10 +16,6 @@ LIBRARY_LEVELS = dict.fromkeys(LIBRARIES, logging.WARNING) | {"stamina": logging
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 """RFC 3339, in UTC and whole seconds."""
 URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>\\]+", re.IGNORECASE)
-LAG = "campus_event_loop_lag_seconds"
-LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-LAG_INTERVAL = 0.02
-"""Fifty wake-ups a second take less than a thousandth of a CPU, and no stall of more than 20 ms is missed."""
 
 
 class OneLine(logging.Formatter):
@@ -105,80 +93,3 @@ def _cut(found: re.Match[str]) -> str:
     origin = origin_of(url)
     # punctuation after a URL is not part of it
     return url if url.rstrip(".,;:)]/") in (origin, origin.rstrip("]")) else f"{origin}/…"
-
-
-class EventLoopLag:
-    """A histogram of how much later than asked the event loop woke a task: the time by which every other call was delayed too."""
-
-    def __init__(self) -> None:
-        self._counts = [0] * (len(LAG_BOUNDS) + 1)
-        self._sum = 0.0
-
-    async def measure(self) -> None:
-        """Measure until cancelled."""
-        while True:
-            due = time.perf_counter() + LAG_INTERVAL
-            await anyio.sleep(LAG_INTERVAL)
-            self.add(max(0.0, time.perf_counter() - due))
-
-    def add(self, seconds: float) -> None:
-        """Count one wake-up."""
-        self._counts[bisect_left(LAG_BOUNDS, seconds)] += 1
-        self._sum += seconds
-
-    def quantile(self, share: float) -> float | None:
-        """The bound, in seconds, below which this share of the wake-ups was late: infinite above the last; None before the first."""
-        total = sum(self._counts)
-        reached = (bound for bound, count in zip((*LAG_BOUNDS, inf), accumulate(self._counts), strict=True) if count >= share * total)
-        return next(reached) if total else None
-
-    def collect(self) -> Iterator[Any]:
-        """Called by the Prometheus library."""
-        from prometheus_client.core import HistogramMetricFamily
-
-        bounds = [*(str(bound) for bound in LAG_BOUNDS), "+Inf"]
-        histogram = HistogramMetricFamily(LAG, "how much later than asked the event loop wakes a task")
-        histogram.add_metric([], list(zip(bounds, accumulate(self._counts), strict=True)), self._sum)
-        yield histogram
-
-
-class Counters:
-    """Counts events by building and labels; a counter appears with its first event. For any thread.
-
-    The Prometheus library is imported by the first event or request for /metrics, so that it does not slow the start.
-    """
-
-    def __init__(self) -> None:
-        self.event_loop_lag = EventLoopLag()
-        self._counters: dict[str, Any] = {}
-        self._creating = Lock()
-
-    def add(self, building: str, event: str, labels: Mapping[str, str], *, times: int = 1) -> None:
-        """Count `event` so many times; the same event always has the same label names."""
-        name = f"campus_{building}_{event}"
-        counter = self._counters.get(name) or self._created(name, f"{event} in {building}", sorted(labels))
-        (counter.labels(**labels) if labels else counter).inc(times)
-
-    def page(self) -> bytes:
-        """Everything in Prometheus' text format."""
-        from prometheus_client import generate_latest
-
-        with self._creating:
-            registry = self._registry
-        return generate_latest(registry)
-
-    def _created(self, name: str, text: str, labels: list[str]) -> Any:
-        from prometheus_client import Counter
-
-        with self._creating:
-            if name not in self._counters:
-                self._counters[name] = Counter(name, text, labels, registry=self._registry)
-            return self._counters[name]
-
-    @cached_property
-    def _registry(self) -> Any:
-        from prometheus_client import CollectorRegistry
-
-        registry = CollectorRegistry()
-        registry.register(self.event_loop_lag)
-        return registry
