@@ -105,8 +105,8 @@ class Campus:
                     "check",
                     {name: len(found[name]) for name in found},
                 ),
-                Reading("campus_job_failures", "failures since the last success", "job", {one.name: one.failures for one in jobs}),
-                Reading("campus_job_last_success_timestamp_seconds", "when the last successful run began", "job", succeeded),
+                Reading("campus_job_failures", "failures since the last success", "job_name", {one.name: one.failures for one in jobs}),
+                Reading("campus_job_last_success_timestamp_seconds", "when the last successful run began", "job_name", succeeded),
             ]
         )
 

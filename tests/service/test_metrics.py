@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,6 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from campus import Building, Check, Job, Problem, Site
 from campus.observability import Metrics
 from campus.testing import Frame, TestCampus, open_campus
+
+ROOT = Path(__file__).parents[2]
 
 
 async def samples_of(campus: TestCampus) -> dict[tuple[str, ...], float]:
@@ -72,6 +75,15 @@ async def test_what_the_checks_find_and_how_the_jobs_do_is_shown(shop: Building)
     assert (found["campus_job_failures", "shop.deliver"], found["campus_job_failures", "shop.collect"]) == (0, 1)
     assert abs(found["campus_job_last_success_timestamp_seconds", "shop.deliver"] - now) < 60
     assert ("campus_job_last_success_timestamp_seconds", "shop.collect") not in found
+
+
+@pytest.mark.anyio
+async def test_the_rules_and_the_page_for_operators_name_metrics_that_there_are(shop: Building) -> None:
+    async with open_campus(shop=shop) as campus, campus.admin() as admin:
+        served = set(re.findall(r"^# TYPE (\w+)", (await admin.get("/metrics")).text, re.MULTILINE))
+    for file, example in (("deploy/prometheus-rules.yml", set()), ("docs/operate.md", {"campus_recorder_deaths_total", "campus_"})):
+        named = set(re.findall(r"\bcampus_\w*", (ROOT / file).read_text()))
+        assert {name.removesuffix("_bucket") for name in named} - served == example, file
 
 
 def test_events_are_counted_by_their_labels() -> None:
