@@ -15,10 +15,10 @@ LINES = Path(sys.argv[2]).open("w", buffering=1)  # noqa: SIM115  # open until t
 count = EventLoopLag.add
 
 
-def add(self: Histogram, seconds: float) -> None:
+def add(self: Histogram, value: float) -> None:
     """Count a wake-up, and write it down."""
-    count(self, seconds)
-    LINES.write(f"{time.time()} {seconds}\n")
+    count(self, value)
+    LINES.write(f"{time.time()} {value}\n")
 
 
 if __name__ == "__main__":
