@@ -6,41 +6,34 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import anyio
-import mcp_types
-from fastmcp import FastMCP
-from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
-from fastmcp.tools import Tool
-from fastmcp.tools.base import ToolResult
-from mcp import MCPError
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from campus.addresses import Listen
 from campus.alerts import TokenBuckets
 from campus.app import Campus
+from campus.catalog.absent import absent_routes, absent_server
 from campus.catalog.loader import LoadedBuilding, RemoteServer
-from campus.catalog.plan import document_paths
+from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server, put_first
 from campus.config import DirectMode
 from campus.connect.routes import Connect
 from campus.discovery.routes import LINKS, discovery_entries
-from campus.errors import EXPLAINED_AT, CampusError, Unreachable, upstream_unavailable
+from campus.errors import EXPLAINED_AT, CampusError, Unreachable
 from campus.http.edge import Edge
 from campus.http.router import Router
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, own_routes, page_entry, pages_app
-from campus.layout.renderer import Link
+from campus.layout.renderer import Layout, Link
 from campus.pages.keys import ATTEMPTS_PER_MINUTE, SignInLimit
 from campus.pages.keys import PATH as KEYS
 from campus.pages.routes import API, own_entries
 from campus.pages.visitors import Visitors
 from campus.paywall.admission import Paywall
 from campus.paywall.http import gate
-from campus.paywall.mcp import McpPaywall, PaywallMiddleware, current_scope, refusal
+from campus.paywall.mcp import McpPaywall, PaywallMiddleware
 from campus.paywall.payment_gate import PaymentGate
-from twins import ArgumentChecker, DirectMcp, Operation, RouteTable, Twins, serve_schemas
+from twins import ArgumentChecker, DirectMcp, Operation, RouteEntry, RouteTable, Twins, serve_schemas
 
 LOOPBACK = Listen("localhost", 0)
 START = "/"
@@ -157,35 +150,42 @@ class Endpoints:
         plan = self._campus.plan
         layout = self._campus.layout
         pages = [(one.name, page) for one in plan.opened for page in one.loaded.building.pages]
-        entries = [page_entry(page, self._campus.sites[name], layout, self._visitors) for name, page in pages]
-        beside_tools = RouteTable(entry for entry in entries if entry.path.startswith(TOOLS))
-        table = self._table = RouteTable.merged([*(self._twins[one.name].table for one in plan.opened), beside_tools])
-        self._tool_pages = {its.path: f"/tools/{one.name}/{its.name}" for one in plan.opened for its in one.operations.values()}
-        absent = [route for one in plan.closed for route in absent_routes(one, documents=plan.config.server.openapi)]
-        exposed = [route for one in plan.opened if "routes" in one.loaded.table.expose for route in custom_routes(one.loaded.server)]
-        own = pages_app([*absent, *own_routes(plan.directory, plan.problems, layout), *exposed], plan.directory)
-        documents = [Document.json(document, cache=FIVE_MINUTES).route(path) for path, document in plan.documents.items()]
-        documents += discovery_entries(plan, now=self._campus.core.now)
         layout.links = LINKS
-        of_people = [entry for entry in entries if not entry.path.startswith(TOOLS)]
-        has_start = any(entry.path == START for entry in of_people)
-        own_pages = own_entries(
+        layout.tool_page = self._tool_page
+        layout.navigation = [Link(API, "Tools"), *(Link(page.path, page.label) for _, page in pages if page.label), Link(KEYS, "Keys")]
+        entries = [page_entry(page, self._campus.sites[name], layout, self._visitors) for name, page in pages]
+        tools = self._tool_table([entry for entry in entries if entry.path.startswith(TOOLS)])
+        people = self._people_table([entry for entry in entries if not entry.path.startswith(TOOLS)])
+        if self._router is None:
+            self._router = Router(tools, dict(self._servers), people, rest_of(plan, layout))
+        else:
+            self._router.replace(tools, dict(self._servers), people, rest_of(plan, layout))
+        return self._router
+
+    def _tool_table(self, pages: Sequence[RouteEntry]) -> RouteTable:
+        """The tools' routes, and the pages below /v1/."""
+        opened = self._campus.plan.opened
+        self._table = RouteTable.merged([*(self._twins[one.name].table for one in opened), RouteTable(pages)])
+        self._tool_pages = {each.path: f"/tools/{one.name}/{each.name}" for one in opened for each in one.operations.values()}
+        return self._table
+
+    def _people_table(self, pages: Sequence[RouteEntry]) -> RouteTable:
+        """Documents and pages: the buildings' and campus's own."""
+        campus = self._campus
+        plan = campus.plan
+        documents = [Document.json(document, cache=FIVE_MINUTES).route(path) for path, document in plan.documents.items()]
+        own = own_entries(
             plan.directory,
             self._visitors,
-            layout,
-            start=None if has_start else START,
-            now=self._campus.core.now,
-            clients=self._campus.core.clients,
+            campus.layout,
+            start=None if any(entry.path == START for entry in pages) else START,
+            now=campus.core.now,
+            clients=campus.core.clients,
             sign_ins=self._sign_ins,
         )
         connect = self.connect.routes(plan, self._servers) if self.connect else ()
-        people = RouteTable([*documents, *of_people, *own_pages, *connect], problem_types=EXPLAINED_AT)
-        layout.tool_page = self._tool_page
-        layout.navigation = [Link(API, "Tools"), *(Link(page.path, page.label) for _, page in pages if page.label), Link(KEYS, "Keys")]
-        if self._router is None:
-            self._router = Router(table, dict(self._servers), people, own)
-        self._router.replace(table, dict(self._servers), people, own)
-        return self._router
+        entries = [*documents, *discovery_entries(plan, now=campus.core.now), *pages, *own, *connect]
+        return RouteTable(entries, problem_types=EXPLAINED_AT)
 
     def _tool_page(self, path: str) -> str | None:
         """The page of the tool whose HTTP route has this path."""
@@ -244,6 +244,13 @@ def _logged(building: str, error: Exception) -> str:
     )
 
 
+def rest_of(plan: Plan, layout: Layout) -> ASGIApp:
+    """Every route that is no tool, document or page: of buildings that cannot be reached, of campus, and of authors' servers."""
+    absent = [route for one in plan.closed for route in absent_routes(one, documents=plan.config.server.openapi)]
+    exposed = [route for one in plan.opened if "routes" in one.loaded.table.expose for route in custom_routes(one.loaded.server)]
+    return pages_app([*absent, *own_routes(plan.directory, plan.problems, layout), *exposed], plan.directory)
+
+
 def payment_gate_of(campus: Campus) -> PaymentGate | None:
     """Payments per call; None when campus.toml has no [payments]."""
     pricing = campus.plan.pricing
@@ -279,44 +286,3 @@ def unwrapped_errors() -> Iterator[None]:
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
         raise error from None
-
-
-class AbsentFrame(Middleware):
-    """Middleware of a building whose server cannot be reached: an error for lists (an empty one would mean no tools), 503 for calls."""
-
-    async def on_list_tools(
-        self, context: MiddlewareContext[mcp_types.ListToolsRequest], call_next: CallNext[mcp_types.ListToolsRequest, Sequence[Tool]]
-    ) -> Sequence[Tool]:
-        """Raises an MCP error."""
-        raise MCPError(
-            code=mcp_types.INTERNAL_ERROR, message="the server behind this building cannot be reached at the moment; try again later"
-        )
-
-    async def on_call_tool(
-        self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
-    ) -> ToolResult:
-        """The problem as the tool's result."""
-        return refusal(upstream_unavailable(), current_scope())
-
-
-def absent_server(name: str) -> FastMCP[Any]:
-    """An MCP server in place of one that cannot be reached."""
-    return FastMCP(name, middleware=[AbsentFrame()])
-
-
-def absent_routes(loaded: LoadedBuilding, *, documents: str) -> list[Route]:
-    """Routes that answer 503: the building's own prefix, and the routes that campus.toml sets for its tools.
-
-    `documents` is the building whose OpenAPI document is at /openapi.json.
-    """
-    name = loaded.name
-    overridden = [table.route.rpartition(" ")[2] for table in loaded.table.tools.values() if table.route]
-    paths = [*document_paths(loaded), f"/v1/{name}/{{rest:path}}", *overridden]
-    return [Route(path, _Absent()) for path in dict.fromkeys([*paths, *(["/openapi.json"] if documents == name else [])])]
-
-
-class _Absent:
-    """Answers 503 to every method."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise upstream_unavailable()

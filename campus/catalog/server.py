@@ -147,6 +147,12 @@ def mcp_path_of(loaded: LoadedBuilding) -> str:
     return f"{path.rstrip('/')}/mcp"
 
 
+def document_paths(loaded: LoadedBuilding) -> tuple[str, ...]:
+    """The addresses at which campus describes a building."""
+    name = loaded.name
+    return f"/v1/{name}", f"/{name}/openapi.json", f"/{name}/server.json", f"{mcp_path_of(loaded)}/server-card"
+
+
 async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None = None, seconds: float = 10.0) -> OpenBuilding:
     """Open a server over the author's tools, which are not changed; LoadError when a tool cannot be served.
 

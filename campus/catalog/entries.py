@@ -1,0 +1,88 @@
+"""The directory's entries, made from open buildings: buildings, tools, products, where keys are sold, and how calls are paid for."""
+
+from collections.abc import Mapping, Sequence
+
+from campus.catalog.server import OpenBuilding, summary_of
+from campus.config import ProductTable
+from campus.directory import BuildingEntry, PaymentEntry, ProductEntry, ToolEntry
+from campus.payments.terms import SCHEME, Pricing
+from campus.paywall.admission import ALL
+from campus.pricing import Offer
+from twins import Operation
+
+
+def product_entries(products: Mapping[str, ProductTable], seller: str | None = None) -> list[ProductEntry]:
+    """The products, as callers see them; `seller` says which tool sells it, if one does."""
+    return [
+        ProductEntry(name=name, scope=table.scope, price=table.price, term=table.term, get=_where_sold(table, seller))
+        for name, table in products.items()
+    ]
+
+
+def _where_sold(table: ProductTable, seller: str | None) -> str:
+    return "; or ".join(way for way in (seller, table.url) if way) or "from the operator of this service"
+
+
+def seller_of(opened: Sequence[OpenBuilding], *, url: str) -> str | None:
+    """Where keys are sold for a payment by x402: the route and the MCP endpoint of the first tool that sells them."""
+    for one in opened:
+        for name, operation in one.operations.items():
+            if one.offers[name].access.sells:
+                twin = f"{operation.methods[0]} {url}{operation.path}"
+                return f"{twin}, paid by x402; over MCP the tool {operation.name} at {url}{one.mcp_path}"
+    return None
+
+
+def trial_of(opened: Sequence[OpenBuilding], *, url: str) -> str | None:
+    """The address of the first free tool that a GET without arguments calls; one of the building at / only if there is no other."""
+    found = [
+        (one.loaded.table.path == "/", f"{url}{operation.path}")
+        for one in opened
+        for name, operation in one.operations.items()
+        if one.offers[name].access.is_free and operation.methods[0] == "GET" and not any(each.required for each in operation.parameters)
+    ]
+    return min(found, key=lambda each: each[0])[1] if found else None
+
+
+def building_entry(opened: OpenBuilding, *, url: str, products: Sequence[ProductEntry], per_call: bool) -> BuildingEntry:
+    """One building's entry; `per_call` says whether payments are accepted here."""
+    tools = tuple(_tool_entry(each, opened.offers[name], url=url, per_call=per_call) for name, each in opened.operations.items())
+    unlockable = any(tool.key_scope for tool in tools)
+    return BuildingEntry(
+        name=opened.name,
+        title=opened.server.name,
+        about=opened.server.instructions or opened.server.name,
+        mcp=f"{url}{opened.mcp_path}",
+        description=f"{url}/v1/{opened.name}",
+        openapi=f"{url}/{opened.name}/openapi.json",
+        key_scope=opened.scope if unlockable else None,
+        unlocked_by=tuple(one.name for one in products if unlockable and one.scope in (opened.scope, ALL)),
+        free_tier=_free_tier(tools),
+        tools=tools,
+    )
+
+
+def _tool_entry(operation: Operation, offer: Offer, *, url: str, per_call: bool) -> ToolEntry:
+    return ToolEntry(
+        name=operation.name,
+        summary=summary_of(operation.tool),
+        tier=offer.tier(per_call=per_call),
+        free=offer.access.is_free,
+        price=str(offer.price) if offer.price and per_call else None,
+        sells=offer.access.sells,
+        key_scope=None if offer.access.key == "never" else offer.scope,
+        http=tuple(f"{method} {url}{operation.path}" for method in operation.methods),
+    )
+
+
+def _free_tier(tools: Sequence[ToolEntry]) -> str:
+    free = [tool.name for tool in tools if tool.free]
+    if len(free) == len(tools):
+        return "everything"
+    return ", ".join(free) or "nothing"
+
+
+def payment_entry(pricing: Pricing) -> PaymentEntry:
+    """How calls are paid for, as callers see it."""
+    network = pricing.payee.network
+    return PaymentEntry(scheme=SCHEME, network=network.id, network_name=network.title, asset=network.asset, pay_to=pricing.payee.address)
