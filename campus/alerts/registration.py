@@ -59,10 +59,9 @@ async def check_webhook(address: Address, web: GuardedClient, channels: Sequence
 class RegistrationLimits:
     """Limits the registrations of one sender to this process, per minute and concurrent."""
 
-    def __init__(self, per_minute: int, *, checked_at_once: int = CONCURRENT_CHECKS) -> None:
+    def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
         self._buckets = TokenBuckets(per_minute)
-        self._checked_at_once = checked_at_once
         self._limiters: dict[str, anyio.CapacityLimiter] = {}
         self._waiting: Counter[str] = Counter()
 
@@ -74,7 +73,7 @@ class RegistrationLimits:
     @asynccontextmanager
     async def checking(self, sender: str) -> AsyncIterator[None]:
         """Wait until fewer webhooks of the sender are being checked."""
-        limiter = self._limiters.setdefault(sender, anyio.CapacityLimiter(self._checked_at_once))
+        limiter = self._limiters.setdefault(sender, anyio.CapacityLimiter(CONCURRENT_CHECKS))
         self._waiting[sender] += 1
         try:
             async with limiter:

@@ -63,7 +63,6 @@ class Edge:
         problem_page: ProblemPage | None = None,
         trusted_proxies: Collection[str] = LOOPBACK_PROXIES,
         requests: RequestMetrics | None = None,
-        new_id: Callable[[], str] | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         """`calls` is how many may run at once; further ones get 503. `port` is the one that is listened on.
@@ -87,7 +86,7 @@ class Edge:
         self._waiting = WaitingBodies(limit=max(calls // WAITING_SHARE, 1))
         self._problem_page = problem_page
         self._proxies = Proxies(trusted_proxies)
-        self._new_id = new_id or random_ids()
+        self._new_id = random_ids()
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

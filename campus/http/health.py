@@ -21,7 +21,7 @@ CHECK_SECONDS = 8.0
 
 
 class Health:
-    """Two probes. /readyz runs `checks` at most once in `cache_seconds`, so that callers cannot load the database with it.
+    """Two probes. /readyz runs `checks` at most once a second, so that callers cannot load the database with it.
 
     Only findings of the checks in `needed` (default: of any) make it 503: an old list, for example, is better than none, and
     otherwise a load balancer would remove every instance at once. Findings may name addresses and files, so only the operator
@@ -33,13 +33,11 @@ class Health:
         checks: Callable[[], Awaitable[Findings]],
         *,
         needed: Collection[str] | None = None,
-        cache_seconds: float = CACHE_SECONDS,
         check_seconds: float = CHECK_SECONDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._checks = checks
         self._needed = needed
-        self._cache_seconds = cache_seconds
         self._check_seconds = check_seconds
         self._clock = clock
         self._running = anyio.Lock()
@@ -85,11 +83,11 @@ class Health:
         return self._needed is None or name in self._needed or name == FAILED_CHECKS
 
     async def findings(self) -> Findings:
-        """What the checks find, at most `cache_seconds` old."""
+        """What the checks find, at most a second old."""
         async with self._running:
             if self._clock() >= self._expires_at:
                 self._findings = await self._run()
-                self._expires_at = self._clock() + self._cache_seconds
+                self._expires_at = self._clock() + CACHE_SECONDS
             return self._findings
 
     async def _run(self) -> Findings:

@@ -88,7 +88,6 @@ class PaymentProcessor:
         *,
         now: Callable[[], datetime],
         wait_seconds: float = WAIT_SECONDS,
-        queue: FairQueue | None = None,
     ) -> None:
         self._reservations = reservations
         self._leases = leases
@@ -98,7 +97,7 @@ class PaymentProcessor:
         self._reconciler = reconciler
         self._now = now
         self._wait_seconds = wait_seconds
-        self._queue = queue or FairQueue()
+        self._queue = FairQueue()
 
     async def process(self, payment: Payment, sale: Sale, run: Run) -> PaidAnswer:
         """Return the answer that the payment buys, and its receipt. `run(payment_id)` runs the tool; it is called at most once.
