@@ -13,6 +13,7 @@ from campus import Problem
 PATTERN = r"^[Cc][Vv][Ee]-[0-9]{4}-([0-9]{4}|[1-9][0-9]{4,11})$"
 SEQUENCES = 10**12
 """Numbers per year: twelve digits, where the longest ever assigned has seven; year and sequence together fit 64 bits."""
+RETRY_SECONDS = 300
 
 _SPELLING = re.compile(PATTERN)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -139,3 +140,8 @@ PROBLEMS: Mapping[str, str] = {
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
     "no_list_yet": "No list has been made yet. Try again after the time in Retry-After.",
 }
+
+
+def no_list_yet(detail: str) -> Problem:
+    """For a call that needs a list, or something made with it, that is not there yet."""
+    return Problem(503, "no_list_yet", detail, headers={"Retry-After": str(RETRY_SECONDS)})

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from buildings.cve.arguments import read_cve_id, read_day
 from buildings.cve.batch import Verdicts
-from buildings.cve.latest import Course, CveSite
+from buildings.cve.histories import Course
+from buildings.cve.latest import CveSite
 from buildings.cve.methodology import FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
 from buildings.cve.models import Entry
 from buildings.cve.reader_feeds import is_free

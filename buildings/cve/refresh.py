@@ -144,28 +144,33 @@ async def renew(site: CveSite, *, day: date | None = None, accept: bool = False,
     if day < now.date():
         _check_issues(day, read)
     await site.state.reload()
-    nvd = site.state.nvd if day == now.date() else site.state.nvd.at(day)
-    is_earlier = last is not None and day < last.day
     if not (read.kev_failure and _is_made(last, day, read)):
+        nvd = site.state.nvd if day == now.date() else site.state.nvd.at(day)
         edition = await anyio.to_thread.run_sync(lambda: _edition(day, read, last, nvd, made_at=now))
-        history = await history_after(site.storage, edition, last)
-        outlook = await make_outlook(site.storage, edition, last, history=history)
-        added = history.rows()
-        tell = await _matching(site, edition, last)
-        if stored := await save(
-            site.storage,
-            edition,
-            copies=read.copies,
-            if_served=[*outlook.rows, *([] if is_earlier else added)],
-            if_archived=added if is_earlier else (),
-            tell=tell,
-        ):
-            await grade_lists(site.storage, edition)
-            site.state.show(stored, outlook.forecast)
-        await _tell(site, edition)
+        await _publish(site, edition, last, copies=read.copies)
+        await _report(site, edition)
     if read.kev_failure:
         await _note(site, read.kev_failure, now)
         raise read.kev_failure
+
+
+async def _publish(site: CveSite, edition: Edition, last: Edition | None, *, copies: Mapping[str, Copy]) -> None:
+    """Store a list with its forecast, scores and news, all or nothing; serve it, unless it is of an earlier day than `last`."""
+    history = await history_after(site.storage, edition, last)
+    outlook = await make_outlook(site.storage, edition, last, history=history)
+    scores = history.rows()
+    is_earlier = last is not None and edition.day < last.day
+    stored = await save(
+        site.storage,
+        edition,
+        copies=copies,
+        if_served=outlook.rows if is_earlier else [*outlook.rows, *scores],
+        if_archived=scores if is_earlier else (),
+        tell=await _matching(site, edition, last),
+    )
+    if stored:
+        await grade_lists(site.storage, edition)
+        site.state.show(stored, outlook.forecast)
 
 
 async def _read(site: CveSite, reader: FeedReader) -> FeedContents:
@@ -193,7 +198,7 @@ async def _read_nvd(site: CveSite, reader: FeedReader) -> None:
         await _note(site, failure, reader.now)
 
 
-async def _tell(site: CveSite, edition: Edition) -> None:
+async def _report(site: CveSite, edition: Edition) -> None:
     await site.state.reload()
     site.count("refresh", outcome="made")
     issues = edition.facts.issues
@@ -222,7 +227,7 @@ async def read_nvd(site: CveSite, *, limits: FetchLimits) -> None:
     if failed and edition and edition.day == site.now().date():
         tell = await _matching(site, edition, edition)
         await save(site.storage, replace(edition, made_at=site.now().replace(microsecond=0)), copies={}, tell=tell)
-        await _tell(site, edition)
+        await _report(site, edition)
 
 
 async def pause_watches(site: CveSite) -> None:
