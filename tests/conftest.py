@@ -27,7 +27,9 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from jsonschema import Draft202012Validator
 from patience import patience
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.util import LRUCache
 
 from campus.storage import alembic_runner, sqlite
 from campus.storage.migrations import History
@@ -54,6 +56,8 @@ SERVER = {
     "checkpoint_timeout": "1h",
 }
 """What is written survives the end of a connection, not that of the server; and no process works beside the connections."""
+GARBAGE = 20_000, 10, 10
+"""How many objects a test may make before garbage is looked for: with Python's 700, a thirtieth of the tests' time is that."""
 Sent = tuple[str, Any]
 """A statement and its parameters."""
 
@@ -73,6 +77,7 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(*GARBAGE)
         gc.enable()
 
 
@@ -155,6 +160,21 @@ def checked_schemas() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Draft202012Validator, "check_schema", classmethod(checked))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_statements() -> Iterator[None]:
+    """A statement is compiled once for all databases of a kind, as in a server that has run for a while; each test opens new ones."""
+    kept = LRUCache[Any, Any](5000)
+
+    def kind(dialect: Any) -> tuple[object, ...]:
+        return type(dialect), dialect._json_serializer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DefaultDialect, "__hash__", lambda one: hash(kind(one)))
+        patch.setattr(DefaultDialect, "__eq__", lambda one, other: isinstance(other, DefaultDialect) and kind(one) == kind(other))
+        patch.setattr(Engine, "_compiled_cache", property(lambda engine: kept, lambda engine, its_own: None), raising=False)
         yield
 
 
