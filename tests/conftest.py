@@ -303,6 +303,8 @@ def running(root: Path) -> Iterator[Postgres]:
     options: dict[str, Any] = {"env": environment, "cwd": data, **identity}
     initdb = [programs / "initdb", "-D", data / "db", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
     subprocess.run(initdb, check=True, capture_output=True, **options)
+    rules = data / "db" / "pg_hba.conf"
+    rules.write_text(f"local all locked scram-sha-256\nlocal all refused reject\n{rules.read_text()}")
     settings = [word for key, value in SERVER.items() for word in ("-c", f"{key}={value}")]
     command: list[str | Path] = [programs / "postgres", "-D", data / "db", "-k", data, *settings]
     with (root / "log").open("wb") as log:

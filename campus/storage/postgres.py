@@ -1,10 +1,14 @@
 """PostgreSQL: opens the connections, with one database for all and one schema per building."""
 
+import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
+from itertools import starmap
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 import anyio
 from anyio.to_thread import run_sync
@@ -24,6 +28,10 @@ READERS = 4
 """With the writer that is five connections per building and process: PostgreSQL's 100 are enough for four buildings in five processes."""
 IDLE_SECONDS = 300
 """How long a process that hangs within a transaction can keep the building's lock."""
+FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+TLS = ("sslmode", *FILES)
+PARAMETERS = ("host", "port", *TLS)
+"""What may follow the database in [storage] url; the names are those of PostgreSQL's own programs."""
 WITH_TABLES = text("SELECT schemaname FROM pg_tables WHERE tablename = 'alembic_version' AND schemaname = ANY(:names)")
 
 
@@ -64,14 +72,15 @@ class PostgresBackend:
 
     def __init__(self, url: URL) -> None:
         self._url = url
+        self._server = f"the database {url.database} at {' or '.join(starmap(_place, hosts_of(url)))}"
 
     def describe(self, name: str) -> str:
         """What to call a building's schema in a sentence."""
-        return f"the schema {name} of the database {self._url.database}"
+        return f"the schema {name} of {self._server}"
 
     async def versions_of(self, names: Sequence[str]) -> Mapping[str, str | None]:
         """The newest step that was run on each schema, asked over one connection; None when none was."""
-        with translate_errors(self.describe(names[0]), connecting=True):
+        with translate_errors(self._server, connecting=True):
             return await self._connected(names[0], partial(self._versions_of, names=names))
 
     async def upgrade(self, name: str, history: History) -> None:
@@ -90,7 +99,7 @@ class PostgresBackend:
 
     async def backup(self, target: Path) -> Sequence[Path]:
         """Raises StorageError, which names the command pg_dump."""
-        command = f"pg_dump --format=custom --file={target}.dump {self._url.database}"
+        command = self._command("pg_dump", "--format=custom", f"--file={target}.dump")
         raise StorageError(f"campus backs up SQLite only; for PostgreSQL run: {command}")
 
     def _versions_of(self, connection: Connection, *, names: Sequence[str]) -> Mapping[str, str | None]:
@@ -99,6 +108,12 @@ class PostgresBackend:
             with translate_errors(self.describe(name)):
                 found[name] = connection.scalar(select(column("version_num")).select_from(table("alembic_version", schema=name)))
         return found
+
+    def _command(self, *words: str) -> str:
+        """One of PostgreSQL's programs with the place of this database."""
+        host, port = hosts_of(self._url)[0]
+        options = {"-h": host, "-p": str(port), "-U": self._url.username}
+        return shlex.join([*words, *(word for name, value in options.items() if value for word in (name, value)), str(self._url.database)])
 
     async def _connected(self, name: str, work: Callable[[Connection], R]) -> R:
         engine = _engine(self._url, name, poolclass=NullPool)
@@ -110,16 +125,41 @@ class PostgresBackend:
 
 
 def postgres_backend(url: str, password: str | None) -> PostgresBackend:
-    """Read `postgresql://user@host/database`, or `…/database?host=/socket/directory`."""
+    """Read `postgresql://user@host/database`, or `…/database?host=/socket/directory`; StorageError says what is wrong with it."""
     try:
-        parsed = make_url(url)
+        parsed = make_url(url).set(drivername="postgresql+asyncpg")
+        hosts_of(parsed)
     except (ArgumentError, ValueError):
         raise StorageError('[storage] url cannot be read; write it as "postgresql://user@host/database"') from None
-    if parsed.password or "password" in parsed.query:
+    if parsed.password or any("password" in name for name in parsed.query):
         raise StorageError("[storage] url holds a password; set it in the environment, as CAMPUS_DATABASE_PASSWORD")
     if not parsed.database:
         raise StorageError('[storage] url names no database; write it as "postgresql://user@host/database"')
-    return PostgresBackend(parsed.set(drivername="postgresql+asyncpg", password=password))
+    if unknown := [name for name in parsed.query if name not in PARAMETERS]:
+        raise StorageError(f"[storage] url has the parameter {unknown[0]!r}, which is not known; there are: {', '.join(PARAMETERS)}")
+    for name in FILES:
+        if (file := parsed.query.get(name)) and not os.access(str(file), os.R_OK):
+            raise StorageError(f"[storage] url: {name} names {file}, which cannot be read")
+    return PostgresBackend(parsed.set(password=password))
+
+
+def hosts_of(url: URL) -> Sequence[tuple[str | None, int]]:
+    """The hosts or socket directories that are tried, with their ports; None for PostgreSQL's usual place. ValueError for a wrong port."""
+    found = url.get_dialect()().create_connect_args(url)[1]
+    host: Any = found.get("host") or os.environ.get("PGHOST")
+    port: Any = found.get("port") or int(os.environ.get("PGPORT", "5432"))
+    pairs = list(zip(host, port, strict=True)) if isinstance(host, list) else [(host, port)]
+    if any(not 0 < port < 65536 for _, port in pairs):
+        raise ValueError("a port is not between 1 and 65535")
+    return pairs
+
+
+def _place(host: str | None, port: int) -> str:
+    if host is None:
+        return f"its usual socket or localhost:{port}"
+    if host.startswith("/"):
+        return f"{host.rstrip('/')}/.s.PGSQL.{port}"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _engine(url: URL, name: str, **options: Any) -> AsyncEngine:
@@ -132,7 +172,10 @@ def _engine(url: URL, name: str, **options: Any) -> AsyncEngine:
     }
     if "pool_size" in options:
         options |= {"max_overflow": 0, "pool_timeout": BUSY_SECONDS}
-    return create_async_engine(url, connect_args={"server_settings": settings, "timeout": BUSY_SECONDS}, **ENGINE_OPTIONS, **options)
+    # asyncpg takes what concerns TLS, apart from files, as a connection string only
+    tls = urlencode({name: value for name, value in url.query.items() if name in TLS})
+    connect = {"server_settings": settings, "timeout": BUSY_SECONDS} | ({"dsn": f"postgresql://?{tls}"} if tls else {})
+    return create_async_engine(url.difference_update_query(TLS), connect_args=connect, **ENGINE_OPTIONS, **options)
 
 
 def _lock_of(name: str) -> str:

@@ -114,7 +114,7 @@ def test_a_lost_core_schema_beside_a_full_one_is_not_taken_for_new(tmp_path: Pat
     assert command("audit", "--config", str(config)).returncode == 0
     postgres.run("psql", "-d", name, "-c", "DROP SCHEMA campus CASCADE")
     sentence = refused(config, "key", "list")
-    assert f"the schema campus of the database {name} is missing" in sentence
+    assert f"the schema campus of the database {name} at {postgres.sockets}/.s.PGSQL.5432 is missing" in sentence
     postgres.drop_database(name)
 
 
