@@ -43,11 +43,14 @@ class Job:
     It runs once in the whole campus, or with `on="each"` in every process that serves. A missed run starts at the next start of
     campus, and the first run starts with the first one. A run on command with options does not replace a scheduled run.
 
+    The end of each run is a line of the log. For a run that found nothing to do, return False: the line is then logged at the level
+    debug, unless the run before failed.
+
     `own_process` is for work that takes more than a few milliseconds of CPU at a time, which would delay every call: a server runs
     the job in a process of its own. There `site.state` is opened anew, `site.directory` has this building only, and nothing is paid.
     """
 
-    run: Callable[..., Awaitable[None]]
+    run: Callable[..., Awaitable[bool | None]]
     _: KW_ONLY
     every: timedelta | None = None
     daily_at: str | Callable[[Any], str] | None = None

@@ -8,6 +8,7 @@ import httpx
 
 from buildings.cve.archive import load_leading
 from buildings.cve.edition import listing_days
+from buildings.cve.feeds.download import answer_of
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.feeds.nvd_pages import smallest_request
 from buildings.cve.latest import CveSite
@@ -81,7 +82,7 @@ async def _fault_of(client: httpx.AsyncClient, setting: str, url: str) -> str | 
     try:
         async with client.stream("GET", url) as response:
             if not response.is_success:
-                return f"{where} answered {response.status_code}; if this continues, set another address in [buildings.cve]"
+                return f"{setting}: {answer_of(url, response.status_code)}; if this continues, set another address in [buildings.cve]"
             if "html" in response.headers.get("content-type", ""):
                 return f"{where} answered with an HTML page instead of a feed; set another address in [buildings.cve]"
     except (httpx.HTTPError, httpx.InvalidURL) as error:

@@ -230,12 +230,13 @@ async def read_nvd(site: CveSite, *, limits: FetchLimits) -> None:
         await _report(site, edition)
 
 
-async def pause_watches(site: CveSite) -> None:
-    """Pause the watches of keys that have ended, and resume those of renewed keys."""
+async def pause_watches(site: CveSite) -> bool:
+    """Pause the watches of keys that have ended, and resume those of renewed keys; returns whether there were any."""
     owners = await owners_of(site.storage)
     ends = await site.keys.ends_of(owners) if owners else {}
     if changed := await follow_owners(site.storage, ends, owners, now=site.now()):
         log.info("watches followed their keys", extra={"keys": changed})
+    return changed > 0
 
 
 async def _matching(site: CveSite, edition: Edition, last: Edition | None) -> ListMatching:

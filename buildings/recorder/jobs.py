@@ -26,11 +26,12 @@ ALERT_RETENTION = timedelta(days=30)
 MONITORS_PER_TRANSACTION = 200
 
 
-async def follow_keys(site: RecorderSite) -> None:
+async def follow_keys(site: RecorderSite) -> bool:
     """Store when each owner's key expires. A week after that its monitors fall asleep; a renewed key wakes them.
 
-    They also wake if a clock that was ahead is corrected and the week is not over.
+    They also wake if a clock that was ahead is corrected and the week is not over. Returns whether any changed.
     """
+    followed = 0
     for lineage, known, asleep in await in_snapshot(site.storage, _owners):
         end = await site.keys.end_of(lineage)
         ends_at = end if end is not None else min(known, site.state.time.now())  # every key was revoked: it ends now, or has ended
@@ -39,6 +40,8 @@ async def follow_keys(site: RecorderSite) -> None:
         changed = await in_transaction(site.storage, partial(_follow_key, lineage=lineage, ends_at=ends_at, now=site.state.time.now()))
         if changed:
             log.info("monitors followed their key", extra={"lineage": lineage, "count": changed})
+            followed += changed
+    return followed > 0
 
 
 def _owners(connection: Connection) -> list[tuple[str, datetime, bool]]:

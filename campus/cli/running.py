@@ -26,7 +26,7 @@ from campus.errors import CampusError, JobRefused, LoadError
 from campus.http.server import bind
 from campus.http.server import serve as serve_app
 from campus.jobs import Report, describe_error, report_to_parent
-from campus.observability import Metrics, log_to_stderr
+from campus.observability import LogLevel, Metrics, log_to_stderr
 
 log = logging.getLogger(__name__)
 app = App()
@@ -43,11 +43,12 @@ def serve(
     admin: Annotated[str | None, Parameter(help="Where metrics and readiness are shown, such as 127.0.0.1:9100, or off.")] = None,
     config: ConfigFile = CAMPUS_TOML,
     access_log: Annotated[bool, Parameter(negative="", help="Log a line per request; it costs as much as a small answer.")] = False,
+    log_level: Annotated[LogLevel, Parameter(help="The least important lines to log; debug adds runs of jobs that did nothing.")] = "info",
 ) -> None:
     """Serve the buildings that campus.toml names, until interrupted."""
-    log_to_stderr(logging.INFO, requests=access_log)
+    log_to_stderr(log_level, requests=access_log)
     settings = read_config(config).serving_at(host, port, admin=admin)
-    anyio.run(_serve, settings, partial(_job_command, config, settings), backend_options={"use_uvloop": True})
+    anyio.run(_serve, settings, partial(_job_command, config, settings, log_level), backend_options={"use_uvloop": True})
 
 
 async def _serve(settings: Config, job_command: Callable[[str], Sequence[str]]) -> None:
@@ -85,18 +86,19 @@ def _start(tasks: TaskGroup, work: Callable[[], Coroutine[Any, Any, None]]) -> N
     tasks.start_soon(work)
 
 
-def _job_command(file: Path, settings: Config, name: str) -> Sequence[str]:
-    """The command by which a server runs a job in a process of its own: job_process, with the server's own address."""
+def _job_command(file: Path, settings: Config, log_level: LogLevel, name: str) -> Sequence[str]:
+    """The command by which a server runs a job in a process of its own: job_process, with the server's own address and log level."""
     # in a process group of its own an interrupt from the keyboard reaches it through its server only
     code = "import os; os.setpgid(0, 0); import campus_command; campus_command.main()"
     begins = (sys.executable, "-P", "-c", code, "job-process", name)
-    return (*begins, "--config", str(file), "--host", settings.server.host, "--port", str(settings.server.port))
+    place = ("--host", settings.server.host, "--port", str(settings.server.port))
+    return (*begins, "--config", str(file), *place, "--log-level", log_level)
 
 
 @app.command(show=False)
-def job_process(job: str, /, *, host: str, port: int, config: ConfigFile) -> None:
+def job_process(job: str, /, *, host: str, port: int, config: ConfigFile, log_level: LogLevel) -> None:
     """Run a job for a server, which holds its lease, and report to it on standard output."""
-    log_to_stderr(logging.INFO)
+    log_to_stderr(log_level)
     report_to_parent(partial(_run_for_server, job, config, host, port))
 
 
@@ -136,7 +138,7 @@ def run(
     config: ConfigFile = CAMPUS_TOML,
 ) -> None:
     """Run a job once, now, with or without a running server."""
-    log_to_stderr(logging.INFO)
+    log_to_stderr("info")
     try:
         anyio.run(_run, config, job, options)
     except CampusError:  # its sentence is enough

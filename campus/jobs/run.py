@@ -144,27 +144,30 @@ class Runner:
 
         after: Callable[[JobRecord], JobRecord] = as_before
         try:
-            error = await self._work(task, store, claim, options)
+            error, found = await self._work(task, store, claim, options)
             after = as_before if options else self._outcome(error)
         finally:
             await self._release(task, store, after)
         if error is None:
             seconds = (self.now() - claim.taken_at).total_seconds()
             # jobs of every process are too frequent for INFO
-            log.log(logging.INFO if task.on == "one" else logging.DEBUG, "job finished", extra={"job": task.name, "seconds": seconds})
+            is_idle = (found is False or task.on == "each") and not claim.before.failures
+            log.log(logging.DEBUG if is_idle else logging.INFO, "job finished", extra={"job": task.name, "seconds": round(seconds, 3)})
         return error
 
-    async def _work(self, task: Task, store: JobStore, claim: Claim, options: Mapping[str, Any]) -> Exception | None:
+    async def _work(self, task: Task, store: JobStore, claim: Claim, options: Mapping[str, Any]) -> tuple[Exception | None, bool | None]:
+        """What the run raised, and what it returned."""
         error: Exception | None = LeaseLost(f"the lease of {task.name} lapsed, so another process may run it; this run was stopped")
+        found: bool | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._keep, claim, task, store, tasks.cancel_scope)
             try:
-                await task.run(**options)
+                found = await task.run(**options)
                 error = None
             except Exception as raised:  # the border to a building's code
                 error = raised
             tasks.cancel_scope.cancel()
-        return error
+        return error, found
 
     async def _keep(self, claim: Claim, task: Task, store: JobStore, work: anyio.CancelScope) -> None:
         """Renew the lease until cancelled; stop the work when another process may hold it."""

@@ -158,11 +158,12 @@ def due_at(schedule: Schedule | None, record: JobRecord, now: datetime) -> datet
 class Task:
     """`await run(**options)`, periodically or daily at HH:MM (UTC), else by hand only; ValueError for a contradictory schedule.
 
+    A run that returns False found nothing to do, and is logged for debugging only.
     With `on="one"` one process of the campus runs it, with "each" every process.
     """
 
     name: str
-    run: Callable[..., Awaitable[None]]
+    run: Callable[..., Awaitable[bool | None]]
     _: KW_ONLY
     every: timedelta | None = None
     daily_at: str | None = None

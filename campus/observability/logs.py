@@ -5,14 +5,16 @@ import re
 import sys
 import time
 from datetime import datetime
+from typing import Literal
 from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect
 
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """The attributes of every record; all others are an event's data."""
-LIBRARIES = ("httpx", "httpx2", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "x402", "web3")
+LIBRARIES = ("asyncio", "httpx", "httpx2", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "x402", "web3")
 LIBRARY_LEVELS = dict.fromkeys(LIBRARIES, logging.WARNING) | {"stamina": logging.ERROR}
+LogLevel = Literal["debug", "info", "warning", "error"]
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 """RFC 3339, in UTC and whole seconds."""
 URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>\\]+", re.IGNORECASE)
@@ -45,12 +47,12 @@ def is_wanted(record: logging.LogRecord) -> bool:
     return not (hung_up and record.name.startswith("mcp."))
 
 
-def log_to_stderr(level: int, *, requests: bool = False) -> None:
+def log_to_stderr(level: LogLevel, *, requests: bool = False) -> None:
     """Log to standard error. Libraries log warnings only; there is a line per request only if `requests`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine())
     handler.addFilter(is_wanted)
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name, lowest in LIBRARY_LEVELS.items():
         logging.getLogger(name).setLevel(lowest)
     logging.getLogger("campus.access").setLevel(logging.INFO if requests else logging.WARNING)
@@ -65,7 +67,7 @@ def utc_text(moment: datetime) -> str:
 
 
 def origin_of(url: str) -> str:
-    """Scheme and host of a URL: user, path and query may hold a password or a token. A file's URL is returned whole.
+    """Scheme and host of a URL: user, path and query may hold a password or a token. Of a file's URL also the path.
 
     `https://jane:secret@feeds.example/token?key=x` becomes `https://feeds.example`.
     """
@@ -76,7 +78,7 @@ def origin_of(url: str) -> str:
     except ValueError:
         return "an address that cannot be read"
     if parts.scheme == "file":
-        return url
+        return f"file://{host or ''}{parts.path}"
     if not host:
         return "an address without a host"
     name = f"[{host}]" if ":" in host else host

@@ -50,19 +50,20 @@ def tasks_of(
 ) -> list[Task]:
     """The jobs of payments."""
 
-    async def reconcile_payments() -> None:
-        await reconciler.resolve()
+    async def reconcile_payments() -> bool:
+        return any(one.before != one.after for one in await reconciler.resolve())
 
     async def audit_payments() -> None:
         audit.last = await audit.run(now() - AUDITED_BACK, most=UNCLAIMED_EXPLAINED)
         report(audit.last)
 
-    async def wipe_answers() -> None:
+    async def wipe_answers() -> bool:
         if not steps.is_settled():
             log.warning("no answers are wiped: the clock was set to another time within the last hour")
-            return
-        await delete_expired(storage, now=now())
-        await delete_released(storage, now=now())
+            return False
+        expired = await delete_expired(storage, now=now())
+        released = await delete_released(storage, now=now())
+        return expired + released > 0
 
     minute = timedelta(minutes=1)
     return [

@@ -246,18 +246,20 @@ class Reservations:
         return row
 
 
-async def delete_expired(storage: Storage, *, now: datetime) -> None:
-    """Delete the answers whose time is over, and what they are found by."""
+async def delete_expired(storage: Storage, *, now: datetime) -> int:
+    """Delete the answers whose time is over, and what they are found by; returns how many."""
     async with storage.write() as session:
         past = update(PaymentRow).where(col(PaymentRow.answer_until) <= now)
-        await (await session.connection()).execute(past.values(answer=None, answer_until=None, purchase=None, client=None))
+        wiped = await (await session.connection()).execute(past.values(answer=None, answer_until=None, purchase=None, client=None))
+        return wiped.rowcount
 
 
-async def delete_released(storage: Storage, *, now: datetime) -> None:
-    """Delete the payments that were not charged and cannot be charged any more; the ledger keeps their history."""
+async def delete_released(storage: Storage, *, now: datetime) -> int:
+    """Delete the payments that were not charged and cannot be charged any more, and return how many; the ledger keeps their history."""
     dead = col(PaymentRow.valid_before) < int((now - RELEASED_RETENTION).timestamp())
     async with storage.write() as session:
-        await (await session.connection()).execute(delete(PaymentRow).where(col(PaymentRow.state) == "released", dead))
+        deleted = await (await session.connection()).execute(delete(PaymentRow).where(col(PaymentRow.state) == "released", dead))
+        return deleted.rowcount
 
 
 def _new_row(payment: Payment, sale: Sale, leases: Leases, *, payment_id: str, now: datetime) -> PaymentRow:

@@ -36,8 +36,9 @@ class Work:
         self.error: Exception | None = None
         self.hold = False
         self.stopped = 0
+        self.did: bool | None = None
 
-    async def __call__(self, **options: object) -> None:
+    async def __call__(self, **options: object) -> bool | None:
         self.runs += 1
         self.options.append(options)
         if self.error:
@@ -47,6 +48,7 @@ class Work:
                 await anyio.sleep_forever()
             finally:
                 self.stopped += 1
+        return self.did
 
     def daily(self) -> Task:
         return Task("job", self, daily_at="13:00")
@@ -172,6 +174,22 @@ async def test_a_scheduled_run_that_fails_is_logged_once(open_process: Open, unt
         tasks.cancel_scope.cancel()
     one_line = [record for record in caplog.records if record.levelname == "ERROR"]
     assert [(record.message, vars(record)["reason"], record.exc_info) for record in one_line] == [("job failed", "the feed is away", None)]
+
+
+async def test_a_run_that_found_nothing_to_do_is_logged_for_debugging_only_unless_it_ends_a_failure(
+    open_process: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="campus.jobs")
+    work = Work()
+    async with open_process(work.periodic()) as process:
+        for work.did in (None, True, False):
+            await process.scheduler.run_now("job")
+        work.error = JobFailed("the feed is away")
+        with pytest.raises(JobFailed):
+            await process.scheduler.run_now("job")
+        work.error = None
+        await process.scheduler.run_now("job")
+    assert [record.levelname for record in caplog.records if record.message == "job finished"] == ["INFO", "INFO", "DEBUG", "INFO"]
 
 
 async def test_a_failing_job_does_not_stop_the_others(open_process: Open, until: Until) -> None:

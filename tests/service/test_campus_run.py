@@ -51,7 +51,7 @@ def test_a_jobs_options_are_listed_without_a_database(tmp_path: Path, run: Comma
 def test_a_failure_that_was_foreseen_is_printed_once(tmp_path: Path, run: Command) -> None:
     answer = run("run", "cve.refresh", "--config", str(write_config(tmp_path, CONFIG, port=8000)))
     assert answer.code == 2
-    assert (answer.out + answer.err).count("its mirror: file:///nowhere") == 1, answer.err
+    assert (answer.out + answer.err).count("its mirror: file:///nowhere/kev.json does not exist") == 1, answer.err
 
 
 def assert_one_sentence(answer: Ran, said: str) -> None:

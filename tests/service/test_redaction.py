@@ -88,6 +88,7 @@ async def run_until_it_failed(scheduler: Scheduler) -> None:
         ("http://[2001:db8::1]:80/x", "http://[2001:db8::1]:80"),
         ("https://jane@feeds.example?x=@other", "https://feeds.example"),
         ("file:///srv/feeds/kev.json", "file:///srv/feeds/kev.json"),
+        ("file:///srv/feeds/nvd?token=x&startIndex=0#y", "file:///srv/feeds/nvd"),
         ("jane:pw@feeds", "an address without a host"),
     ],
 )

@@ -172,7 +172,7 @@ class Fetcher:
                 self.feed, f"{origin_of(url)} had not finished after {self.retry_policy.seconds:g} seconds and {len(body):,} bytes"
             ) from None
         except httpx.HTTPStatusError as error:
-            raise FeedUnavailable(self.feed, f"{origin_of(url)} answered {error.response.status_code}") from None
+            raise FeedUnavailable(self.feed, answer_of(url, error.response.status_code)) from None
         except httpx.InvalidURL:  # its text quotes the URL, which may hold a password
             raise FeedUnavailable(self.feed, "its address cannot be read; percent-encode the user and password in it") from None
         except (httpx.HTTPError, OSError) as error:
@@ -206,6 +206,13 @@ class Fetcher:
             raise httpx.HTTPStatusError(str(response.status_code), request=response.request, response=response)
         if response.url.scheme == "file" and not url.startswith("file:"):
             raise FeedRefused(self.feed, f"{origin_of(url)} leads to a file of this machine")
+
+
+def answer_of(url: str, status: int) -> str:
+    """The status of a refusal in words; a file of this machine has none."""
+    if url.startswith("file:"):
+        return f"{origin_of(url)} {'does not exist' if status == HTTPStatus.NOT_FOUND else 'cannot be read by this user'}"
+    return f"{origin_of(url)} answered {status}"
 
 
 def _is_retried(error: Exception) -> bool:
