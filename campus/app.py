@@ -42,9 +42,12 @@ log = logging.getLogger(__name__)
 LAST_USE_FLUSH = timedelta(seconds=60)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Campus:
-    """An open campus: its buildings, database, jobs and payments, used by the command line and by the ASGI app."""
+    """An open campus: its buildings, database, jobs and payments, used by the command line and by the ASGI app.
+
+    `plan` is replaced when a building opens late.
+    """
 
     plan: Plan
     core: Core

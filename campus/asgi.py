@@ -216,22 +216,23 @@ class Endpoints:
 
     async def _add(self, late: OpenBuilding, stack: AsyncExitStack) -> str | None:
         """Serve the building from now on, until the stack closes; returns the reason if it cannot be served, and leaves nothing of it."""
-        before = self._campus
-        entries = copy(before.plan.directory)
+        campus = self._campus
+        before = campus.plan
+        entries = copy(before.directory)
         async with AsyncExitStack() as attempt:
             try:
-                plan = before.plan.with_opened(late)
-                self._campus = replace(before, plan=replace(plan, directory=before.plan.directory))
+                plan = before.with_opened(late)
+                campus.plan = replace(plan, directory=before.directory)
                 await attempt.enter_async_context(self.opened(late))
-                before.plan.directory.take(plan.directory)  # the sites hold this object
+                before.directory.take(plan.directory)  # the sites hold this object
                 self.routed()
                 stack.push_async_exit(attempt.pop_all())
                 log.info("building opened", extra={"building": late.name})
                 return None
             except Exception as error:  # another server's tools must not end this one
                 reason = _logged(late.name, error)
-        self._campus = before
-        before.plan.directory.take(entries)
+        campus.plan = before
+        before.directory.take(entries)
         self.routed()
         return reason
 

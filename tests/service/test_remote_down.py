@@ -170,7 +170,9 @@ async def test_a_late_building_that_fails_halfway_leaves_nothing_behind_and_may_
     async with open_campus(harbour=building("Harbour"), quay=building("Quay")) as campus, AsyncExitStack() as stack:
         service = campus.service
         harbour, quay = service.plan.opened
+        assert "quay" in await service.ask("check")
         without = replace(service, plan=plan_of(service.plan.config, [harbour], [quay.loaded]))
+        assert "quay" not in await without.ask("check")
         endpoints = Endpoints(without)
         await stack.enter_async_context(endpoints.opened(harbour))
         await stack.enter_async_context(endpoints.closed(quay.loaded))
@@ -178,13 +180,14 @@ async def test_a_late_building_that_fails_halfway_leaves_nothing_behind_and_may_
         http = await stack.enter_async_context(httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://campus.test"))
         broken = replace(quay.loaded, building=replace(quay.loaded.building, pages=[Unlisted("GET /board", board)]))
         assert "its tools cannot be served (RuntimeError)" in str(await endpoints._add(replace(quay, loaded=broken), stack))
-        assert [one.name for one in without.plan.directory.buildings()] == ["harbour"]
+        assert [one.name for one in without.plan.directory.buildings()] == [one.name for one in without.plan.opened] == ["harbour"]
         for path in ("/v1/quay/tide", "/v1/quay", "/tools/quay/tide", "/board"):
             assert (await http.get(path)).status_code in (404, 503), path
         assert (await http.get("/v1/harbour/tide")).json() == {"result": "Harbour"}
         assert await endpoints._add(quay, stack) is None
         assert (await http.get("/v1/quay/tide")).json() == {"result": "Quay"}
         assert (await http.get("/v1/quay")).status_code == 200
+        assert "quay" in await without.ask("check")
 
 
 def listing(schema: str) -> str:
