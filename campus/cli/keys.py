@@ -12,9 +12,17 @@ from campus.config import read_config
 from campus.core import open_core
 from campus.keys.connected_clients import ConnectedClient
 from campus.keys.keyring import KeyRing
+from campus.keys.tokens import SHOWN_LENGTH, START, pasted
 
 T = TypeVar("T")
 Note = Annotated[str, Parameter(help="Whom it is for, or why; shown by `campus key list`.")]
+Like = Annotated[
+    str,
+    Parameter(
+        help=f"Only keys whose id, product or note contain this; or the beginning of a key, such as {START}4fGh, of which the"
+        f" {SHOWN_LENGTH} characters after {START} are compared."
+    ),
+]
 
 KEYS_PER_PAGE = 500
 
@@ -42,18 +50,18 @@ def issue(product: str, /, *, note: Note = "", config: ConfigFile = CAMPUS_TOML,
 
 
 @app.command(name="list")
-def list_keys(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
-    """List every key: what it opens, its state, when it ends and was last used; never the key itself."""
-    with_keys(config, lambda keys: show_pages(_pages(keys), as_json=as_json), reading=True)
+def list_keys(like: Like = "", /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """List every key: what it opens, its state, when it ends and was last used; of the key itself only how it begins."""
+    with_keys(config, lambda keys: show_pages(_pages(keys, pasted(like)), as_json=as_json), reading=True)
 
 
-async def _pages(keys: KeyRing) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
+async def _pages(keys: KeyRing, like: str) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
     last = None
-    while page := await keys.list(after=last, limit=KEYS_PER_PAGE):
+    while page := await keys.list(after=last, limit=KEYS_PER_PAGE, like=like):
         yield [
             {
                 "id": record.key.id,
-                "begins_with": record.prefix,
+                "begins_with": f"{START}{record.prefix}",
                 "product": record.key.product,
                 "scope": record.key.scope,
                 "state": record.state,

@@ -86,11 +86,11 @@ class KeyRing:
         async with self._storage.read() as session:
             return (await row_named(session, name)).key()
 
-    async def list(self, *, after: KeyRecord | None = None, limit: int | None = None) -> Sequence[KeyRecord]:
-        """All keys ever issued, the oldest first; or a page of at most `limit` keys that come after one."""
+    async def list(self, *, after: KeyRecord | None = None, limit: int | None = None, like: str = "") -> Sequence[KeyRecord]:
+        """All keys ever issued that `like` finds, the oldest first; or a page of at most `limit` keys that come after one."""
         now = self._now()
         async with self._storage.read() as session:
-            return tuple(record_of(row, now=now) for row in await rows_by_age(session, after=after, limit=limit))
+            return tuple(record_of(row, now=now) for row in await rows_by_age(session, after=after, limit=limit, like=like))
 
     async def issue(self, product: str, *, note: str = "", by: str = "operator") -> tuple[Key, str]:
         """Make a key of the product, valid from now; also returns its token, which cannot be shown again."""

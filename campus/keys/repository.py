@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from sqlalchemy import Connection, case
+from sqlalchemy import ColumnElement, Connection, case, true
 from sqlalchemy import select as select_columns
 from sqlmodel import col, func, or_, select, tuple_
 from sqlmodel.ext.asyncio.session import AsyncSession
@@ -99,26 +99,32 @@ def replacement_of(old: KeyRow, *, issued_at: datetime, entropy: Entropy) -> tup
     )
 
 
-async def rows_by_age(session: AsyncSession, *, after: KeyRecord | None, limit: int | None) -> Iterable[KeyRow]:
-    """The rows, the oldest first: those after a record, at most `limit`."""
+async def rows_by_age(session: AsyncSession, *, after: KeyRecord | None, limit: int | None, like: str = "") -> Iterable[KeyRow]:
+    """The rows that `like` finds, the oldest first: those after a record, at most `limit`."""
     order = col(KeyRow.issued_at), col(KeyRow.id)
-    statement = select(KeyRow).order_by(*order).limit(limit)
+    statement = select(KeyRow).where(_is_found(like)).order_by(*order).limit(limit)
     if after is not None:
         statement = statement.where(tuple_(*order) > tuple_(after.key.issued_at, after.key.id))
     return await session.exec(statement)
 
 
 async def newest_keys(storage: Storage, *, before: str | None, limit: int, like: str, now: datetime) -> Sequence[KeyRecord]:
-    """The newest keys, or those older than the key `before`; only those whose id, beginning, product or note contain `like`."""
+    """The newest keys that `like` finds, or those older than the key `before`."""
     order = col(KeyRow.issued_at), col(KeyRow.id)
-    statement = select(KeyRow).order_by(*(column.desc() for column in order)).limit(limit)
-    if like:
-        texts = (KeyRow.id, KeyRow.prefix, KeyRow.product, KeyRow.note)
-        statement = statement.where(or_(*(col(text).icontains(like.removeprefix(START), autoescape=True) for text in texts)))
+    statement = select(KeyRow).where(_is_found(like)).order_by(*(column.desc() for column in order)).limit(limit)
     async with storage.read() as session:
         if before is not None and (last := await session.get(KeyRow, before)) is not None:
             statement = statement.where(tuple_(*order) < tuple_(last.issued_at, last.id))
         return [record_of(row, now=now) for row in await session.exec(statement)]
+
+
+def _is_found(like: str) -> ColumnElement[bool]:
+    """Whether a key begins as the token `like`; of any other text, whether the key's id, beginning, product or note contain it."""
+    if like.startswith(START):
+        start = prefix_of(like)
+        return func.substr(col(KeyRow.prefix), 1, len(start)) == start
+    texts = (KeyRow.id, KeyRow.prefix, KeyRow.product, KeyRow.note)
+    return or_(*(col(text).icontains(like, autoescape=True) for text in texts)) if like else true()
 
 
 async def count_keys(storage: Storage, *, now: datetime, within: timedelta) -> KeyCounts:

@@ -63,6 +63,14 @@ def prefix_of(token: str) -> str:
     return token.removeprefix(START)[:SHOWN_LENGTH]
 
 
+def pasted(text: str) -> str:
+    """A text by which an operator looks for keys. Of one with a token in it, as copied from a client's settings, whole, cut or masked,
+    only START and the characters by which keys are told apart.
+    """
+    found = re.search(rf"{START}[0-9A-Za-z]{{0,{SHOWN_LENGTH}}}", text)
+    return found[0] if found else text.strip()
+
+
 def checksum_of(body: str) -> str:
     """The characters that end a token: a checksum of its random ones."""
     return base62(crc32(body.encode()), CHECKSUM_LENGTH)

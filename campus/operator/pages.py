@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from campus.app import Campus
 from campus.errors import CampusError
 from campus.keys.repository import KeyRecord, newest_keys
-from campus.keys.tokens import SHOWN_LENGTH, START
+from campus.keys.tokens import pasted
 from campus.layout.renderer import Pages
 from campus.operator.configuration import environment_names, shown_configuration
 from campus.operator.overview import (
@@ -61,10 +61,8 @@ class OperatorPages:
     async def keys(self, request: Request, form: Mapping[str, str], refused: str = "") -> Response:
         """The newest keys, or those that a text finds; a form that issues one. The text is in no address: it may be a whole key."""
         asked = form if "like" in form else request.query_params
-        like = asked.get("like", "").strip()[:LONGEST_SEARCH]
+        like = pasted(asked.get("like", ""))[:LONGEST_SEARCH]
         before = asked.get("before") or None
-        if like.startswith(START):
-            like = like[: len(START) + SHOWN_LENGTH]
 
         async def newest() -> Sequence[KeyRecord]:
             core = self.campus.core
@@ -98,8 +96,10 @@ class OperatorPages:
             del self._sent[next(iter(self._sent))]
         try:
             key, token = await self.campus.keys.issue(form.get("product", ""), note=form.get("note", "").strip()[:LONGEST_NOTE])
-        except CampusError as error:
+        except Exception as error:  # whatever it was, no key was shown
             self._sent.pop(form_id, None)
+            if not isinstance(error, CampusError):
+                raise
             return await self.keys(request, form, str(error))
         return self._page("key_issued.html", request, key=key, token=token)
 

@@ -313,6 +313,28 @@ async def test_a_form_that_is_sent_again_issues_no_second_key(campus: TestCampus
     assert len(await campus.service.keys.list()) == before + 1
 
 
+async def test_a_form_whose_key_could_not_be_issued_may_be_sent_again(campus: TestCampus, admin: httpx.AsyncClient) -> None:
+    await sign_in(admin)
+    page = await admin.get("/keys")
+    (form_id,) = re.findall(r'name="form_id" value="([\w-]+)"', page.text)
+    fields = {"form_token": token_in(page), "form_id": form_id, "product": "harbour"}
+    for old, new, status in (("key_events", "gone", 500), ("gone", "key_events", 200)):
+        async with campus.service.core.storage.write() as session:
+            await (await session.connection()).execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
+        assert (await admin.post("/keys", data=fields)).status_code == status
+
+
+async def test_the_beginning_of_a_token_finds_its_key_however_it_was_copied(campus: TestCampus, admin: httpx.AsyncClient) -> None:
+    await sign_in(admin)
+    key, token = await campus.service.keys.issue("harbour")
+    masked = f"{token[:16]}…", f"{token[:18]}****"
+    copied = dict.fromkeys([token[:20], token[14:22], f'"Authorization": "Bearer {token}"', *masked], 1)
+    for like, times in {**copied, f"campus_live_{token[12:20].swapcase()}": 0}.items():
+        found = await press(admin, "/keys/search", page="/keys", like=like)
+        assert found.text.count(f"Revoke it: {key.id}") == times, like
+        assert token[:30] not in found.text
+
+
 async def test_a_job_runs_when_the_button_is_pressed_and_its_error_is_shown(campus: TestCampus, admin: httpx.AsyncClient) -> None:
     await sign_in(admin)
     async with anyio.create_task_group() as tasks:

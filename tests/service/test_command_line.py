@@ -108,6 +108,14 @@ def test_a_key_is_issued_listed_renewed_rotated_and_revoked(tmp_path: Path, run:
     assert [row["state"] for row in key("list")] == ["revoked", "valid"]
     key("issue", "shop", "--note", "a\nb\x1b[31m")
     assert r"a\nb\x1b[31m" in run("key", "list", "--config", config).out
+    copied, beginning = f"Bearer {rotated['key']}", listed["begins_with"]
+    assert [[row["id"] for row in key("list", text)] for text in (copied, beginning, "FOR THE", "nobody")] == [
+        [rotated["id"]],
+        [issued["id"]],
+        [issued["id"], rotated["id"]],
+        [],
+    ]
+    assert issued["key"].startswith(beginning)
     for file in (tmp_path / "data").iterdir():
         assert issued["key"].encode() not in file.read_bytes()
 
