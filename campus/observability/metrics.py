@@ -92,6 +92,10 @@ class RequestMetrics:
             durations = self._durations[route] = Histogram(DURATION_BOUNDS)
         durations.add(seconds)
 
+    def total(self, *, from_status: int = 0) -> int:
+        """How many requests were answered with this status or a higher one."""
+        return sum(count for (_, _, status), count in self._counts.items() if status >= from_status)
+
     def refused(self, code: str) -> None:
         """Count a connection that was closed, or answered with a problem of this code, because no request could be read from it."""
         self._refused[code] = self._refused.get(code, 0) + 1

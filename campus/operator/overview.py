@@ -127,12 +127,13 @@ class OverviewPage:
     def process(self) -> dict[str, str]:
         """This process, in words."""
         now = self._campus.core.now()
-        lag = self._campus.metrics.event_loop_lag
+        lag, requests = self._campus.metrics.event_loop_lag, self._campus.metrics.requests
         return {
             "Version": f"campus {version('campus')}, Python {platform.python_version()}",
             "Process": f"{self._campus.scheduler.name}, running for {in_words(now - self._started_at)}",
             "Public address": self._campus.plan.config.url,
             "Database": self._campus.core.databases.describe("campus"),
+            "Requests": f"{requests.total():,} since the start, {requests.total(from_status=500):,} of them failed on our side",
             "Event-loop lag": f"median {_lag(lag.quantile(0.5))}, 99th percentile {_lag(lag.quantile(0.99))}, since the start",
         }
 

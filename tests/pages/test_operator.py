@@ -472,6 +472,15 @@ async def test_what_could_not_be_read_is_not_said_to_be_well(campus: TestCampus,
     assert "not read" in pages["/buildings"]
 
 
+async def test_the_overview_says_how_many_requests_there_were_and_how_many_failed_on_our_side() -> None:
+    async with open_campus(harbour=make_harbour(), secrets=SECRETS) as campus, campus.admin() as admin:
+        admin.headers.update(HTML)
+        await sign_in(admin)
+        for path in ("/paid", "/nothing", "/sink"):
+            await campus.http.get(path)
+        assert "3 since the start, 1 of them failed on our side" in (await admin.get("/")).text
+
+
 async def test_a_building_that_was_not_checked_is_not_well() -> None:
     async def hangs(site: Site[Any, Any]) -> Sequence[str]:
         await anyio.sleep_forever()
