@@ -161,12 +161,24 @@ def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: date
         expected,
         deadline,
         state.epoch + transition.new_epoch,
-        state.failures + 1 if event == "fail" else state.failures if event == "deadline" else 0,
-        now if event == "start" else None if event in ("ok", "fail", "takeover") else state.run_since,
+        _failures_after(state, event),
+        _run_since(state, event, now),
         down,
         still,
     )
     return Change(after, transition.alert, run)
+
+
+def _failures_after(state: MonitorState, event: Event) -> int:
+    if event == "fail":
+        return state.failures + 1
+    return state.failures if event == "deadline" else 0
+
+
+def _run_since(state: MonitorState, event: Event, now: datetime) -> datetime | None:
+    if event == "start":
+        return now
+    return None if event in ("ok", "fail", "takeover") else state.run_since
 
 
 def _mode_began_at(state: MonitorState, transition: Transition, event: Event, now: datetime) -> datetime:

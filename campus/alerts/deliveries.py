@@ -83,11 +83,7 @@ class Claimer:
         ids = [lane.target_id for lane in begun]
         targets = _targets(connection, self.outbox, ids)
         waiting = _waiting(connection, self.outbox, self.contents, ids)
-        chosen = [
-            Chosen(lane, target, *_next_message(target, waiting.get(lane.target_id, ()), self.entropy))
-            for lane in begun
-            for target in (targets[lane.target_id],)
-        ]
+        chosen = [_with_message(lane, targets[lane.target_id], waiting.get(lane.target_id, ()), self.entropy) for lane in begun]
         _lease(connection, self.outbox, chosen, now)
         return self._messages(connection, [one for one in chosen if one.alerts])
 
@@ -186,11 +182,11 @@ def _waiting(connection: Connection, outbox: Outbox, contents: AlertContents, id
     return {target_id: list(rows) for target_id, rows in groupby(connection.execute(chosen).all(), key=lambda row: str(row.target_id))}
 
 
-def _next_message(target: Row[Any], waiting: Sequence[Row[Any]], entropy: Entropy) -> tuple[str, Sequence[Row[Any]]]:
-    """The message whose last try failed; otherwise a new one with the first alert, or with all if they are many."""
+def _with_message(lane: Lane, target: Row[Any], waiting: Sequence[Row[Any]], entropy: Entropy) -> Chosen:
+    """The lane with the message whose last try failed; otherwise a new one with the first alert, or with all if they are many."""
     if target.message_id is not None and (under_way := [one for one in waiting if one.message_id == target.message_id]):
-        return target.message_id, under_way
-    return random_id("msg", entropy), waiting if len(waiting) > MOST_SENT_SINGLY else waiting[:1]
+        return Chosen(lane, target, target.message_id, under_way)
+    return Chosen(lane, target, random_id("msg", entropy), waiting if len(waiting) > MOST_SENT_SINGLY else waiting[:1])
 
 
 def _lease(connection: Connection, outbox: Outbox, chosen: Sequence[Chosen], now: datetime) -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -37,6 +38,13 @@ from campus.storage import Storage, in_snapshot
 OVERLAP = timedelta(hours=24)
 """How long a rotated key stays valid beside the key that replaces it."""
 log = logging.getLogger(__name__)
+
+
+class IssuedKey(NamedTuple):
+    """A key that was issued, and its token, which cannot be shown again."""
+
+    key: Key
+    token: str
 
 
 class KeyRing:
@@ -92,8 +100,8 @@ class KeyRing:
         async with self._storage.read() as session:
             return tuple(record_of(row, now=now) for row in await rows_by_age(session, after=after, limit=limit, like=like))
 
-    async def issue(self, product: str, *, note: str = "", by: str = "operator") -> tuple[Key, str]:
-        """Make a key of the product, valid from now; also returns its token, which cannot be shown again."""
+    async def issue(self, product: str, *, note: str = "", by: str = "operator") -> IssuedKey:
+        """Make a key of the product, valid from now."""
         sold = self._product(product)
         now = self._now()
         row, token = new_row(sold.name, sold.scope, issued_at=now, expires_at=sold.term.end(now), note=note, entropy=self._entropy)
@@ -101,9 +109,9 @@ class KeyRing:
         async with self._storage.write() as session:
             await save(session, row, "issued", at=now, by=by, detail=f"{sold.name} for {sold.term}")
         log.info("key issued", extra={"key_id": key.id, "product": key.product, "by": by})
-        return key, token
+        return IssuedKey(key, token)
 
-    async def rotate(self, name: str, *, by: str = "operator") -> tuple[Key, str]:
+    async def rotate(self, name: str, *, by: str = "operator") -> IssuedKey:
         """Replace a valid key by a new one with its lineage, scope and end; the old one stays valid for 24 h more."""
         async with self._changing(name) as (session, old):
             now = self._now()
@@ -117,7 +125,7 @@ class KeyRing:
             old.expires_at = min(old.expires_at, now + OVERLAP)
             await save(session, old, "rotated", at=now, by=by, detail=f"replaced by {key.id}; good until {utc_text(old.expires_at)}")
         log.info("key rotated", extra={"key_id": key.id, "lineage": key.lineage, "by": by})
-        return key, token
+        return IssuedKey(key, token)
 
     async def renew(self, name: str, product: str | None = None, *, by: str = "operator") -> Key:
         """Extend a key by the term of its product, or of another with the same scope: from its end, or from now if later."""

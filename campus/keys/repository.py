@@ -43,6 +43,13 @@ class KeyRecord:
     last_used_at: datetime | None
 
 
+class NewKey(NamedTuple):
+    """The row of a key that is not saved yet, and its token."""
+
+    row: KeyRow
+    token: str
+
+
 class KeyCounts(NamedTuple):
     """How many keys are valid, how many of these end soon, and how many are expired or revoked."""
 
@@ -74,8 +81,8 @@ def new_row(
     note: str,
     entropy: Entropy,
     lineage: str | None = None,
-) -> tuple[KeyRow, str]:
-    """A row that is not saved yet, and its token; without a lineage it begins a new one."""
+) -> NewKey:
+    """A new key; without a lineage it begins a new one."""
     token = new_token(entropy)
     key_id = f"key_{random_base62(ID_LENGTH, entropy)}"
     row = KeyRow(
@@ -89,11 +96,11 @@ def new_row(
         expires_at=expires_at,
         note=note,
     )
-    return row, token
+    return NewKey(row, token)
 
 
-def replacement_of(old: KeyRow, *, issued_at: datetime, entropy: Entropy) -> tuple[KeyRow, str]:
-    """A new row with the lineage, product, scope and end of another, and its token."""
+def replacement_of(old: KeyRow, *, issued_at: datetime, entropy: Entropy) -> NewKey:
+    """A new key with the lineage, product, scope and end of another."""
     return new_row(
         old.product, old.scope, lineage=old.lineage, issued_at=issued_at, expires_at=old.expires_at, note=old.note, entropy=entropy
     )

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from math import inf
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import anyio.lowlevel
@@ -146,6 +146,16 @@ def _store_group(connection: Connection, used: Mapping[str, datetime]) -> None:
         connection.exec_driver_sql(STORE_IN_SQLITE, (json.dumps(texts),))
 
 
+class LogPlace(NamedTuple):
+    """An entry of the log of the keys' changes: its number and time, which another database's entry of this number would not have."""
+
+    number: int
+    at: Any
+
+
+BEGINNING = LogPlace(0, None)
+
+
 class ValidKeys:
     """The keys of this campus that are not revoked, by the digests of their tokens, while `follow` runs."""
 
@@ -160,8 +170,7 @@ class ValidKeys:
         self._names: dict[str, int] = {}
         self._names_by_number: list[str] = []
         self._current_until = -inf
-        self._last = 0
-        self._last_at: Any = None
+        self._last = BEGINNING
         self._changed_here: set[bytes] = set()
         self._credential = lru_cache(maxsize=KEYS_IN_USE)(self._unpacked)
 
@@ -185,7 +194,8 @@ class ValidKeys:
     async def _read_all(self) -> None:
         self._current_until = -inf
         self._records.clear()
-        self._last, self._last_at = next(iter(await self._rows(LAST_EVENT)), (0, None))
+        newest = await self._rows(LAST_EVENT)
+        self._last = LogPlace(*newest[0]) if newest else BEGINNING
         after = ""
         now = (self._now() - EPOCH) // MICROSECOND
         while rows := await self._rows(KEYS_AFTER, after=after):
@@ -197,15 +207,16 @@ class ValidKeys:
 
     async def _catch_up(self) -> None:
         """Read the entries of the log after the last one that is known, and the keys that they are about."""
-        asked_at, begun_at = self._monotonic(), (self._last, self._last_at)
+        asked_at = self._monotonic()
+        begun_at = self._last
         self._changed_here.clear()
         while True:
-            rows = await self._rows(CHANGES_SINCE, number=self._last)
-            if self._last and (not rows or (rows[0][0], rows[0][1]) != (self._last, self._last_at)):
+            rows = await self._rows(CHANGES_SINCE, number=self._last.number)
+            has_last = self._last != BEGINNING
+            if has_last and (not rows or LogPlace(*rows[0][:2]) != self._last):
                 raise StorageError("the log of the keys' changes is another one: the database was replaced; all keys are read again")
-            for number, at, revoked_at, *key in rows[1 if self._last else 0 :]:
-                self._last = number
-                self._last_at = at
+            for number, at, revoked_at, *key in rows[1 if has_last else 0 :]:
+                self._last = LogPlace(number, at)
                 if revoked_at is not None:
                     self._records.pop(key[1], None)
                 elif key[1] not in self._changed_here:
@@ -213,7 +224,7 @@ class ValidKeys:
             if len(rows) < ROWS_PER_READ:
                 break
         if self._changed_here:  # what was read may be older than these changes: the same entries are read again
-            self._last, self._last_at = begun_at
+            self._last = begun_at
         self._current_until = asked_at + CURRENT_SECONDS
 
     async def _rows(self, statement: TextClause, **values: Any) -> Sequence[Any]:

@@ -26,7 +26,7 @@ from campus.pages.tool_form import (
     sent_values,
 )
 from campus.pages.visitors import Visitors, passed_on
-from campus.paywall.admission import SIGNED_IN_KEY
+from campus.paywall.admission import ALL, SIGNED_IN_KEY
 from twins import Answer, Operation, Problem
 
 LONGEST_SHOWN = 48_000
@@ -47,6 +47,15 @@ class Answered:
 
 
 @dataclass(frozen=True)
+class ShownTool:
+    """The tool of a page: its building, its operation, and its entry in the directory."""
+
+    building: OpenBuilding
+    operation: Operation
+    entry: ToolEntry
+
+
+@dataclass(frozen=True)
 class ToolPages:
     """The pages of all tools."""
 
@@ -61,44 +70,39 @@ class ToolPages:
 
     async def tool(self, request: Request) -> Response:
         """One tool; what stands in the query fills the form."""
-        building, operation, entry = self._found(request)
-        values = {name: value for name, value in request.query_params.items() if name in operation.by_name}
+        shown = self._found(request)
+        values = {name: value for name, value in request.query_params.items() if name in shown.operation.by_name}
         await self.visitors.credential(request)
-        return self._page(request, building, operation, entry, values)
+        return self._page(request, shown, values)
 
     async def call(self, request: Request) -> Response:
         """The form's call, with the key that the visitor signed in with."""
-        building, operation, entry = self._found(request)
+        shown = self._found(request)
         values = sent_values(await checked_form(request, self.pages.layout.cookies))
-        arguments = read_values(arguments_of(operation, values))
+        arguments = read_values(arguments_of(shown.operation, values))
         await self.visitors.credential(request)
-        if missing := missing_in_path(operation, arguments):
+        if missing := missing_in_path(shown.operation, arguments):
             problem = Problem(422, "invalid_request", f"fill in {' and '.join(missing)}: the address of the call contains it")
             answered = _refused(problem)
         else:
             started = perf_counter()
-            answer = await self.visitors.respond(call_of(operation, arguments), request)
+            answer = await self.visitors.respond(call_of(shown.operation, arguments), request)
             answered = _answered(answer, (perf_counter() - started) * 1000)
-        return self._page(request, building, operation, entry, values, answered)
+        return self._page(request, shown, values, answered)
 
-    def _found(self, request: Request) -> tuple[OpenBuilding, Operation, ToolEntry]:
+    def _found(self, request: Request) -> ShownTool:
         name = request.path_params["building"]
         tool = request.path_params["tool"]
         building = self.visitors.buildings.get(name)
         entry = self.directory.tool(name, tool)
         if building is None or entry is None:
             raise Problem(404, "not_found", f"there is no tool {tool!r} in {name!r}; /docs/api lists all tools")
-        return building, building.operations[tool], entry
+        return ShownTool(building, building.operations[tool], entry)
 
-    def _page(
-        self,
-        request: Request,
-        building: OpenBuilding,
-        operation: Operation,
-        entry: ToolEntry,
-        values: Mapping[str, str],
-        answered: Answered | None = None,
-    ) -> Response:
+    def _page(self, request: Request, shown: ShownTool, values: Mapping[str, str], answered: Answered | None = None) -> Response:
+        building = shown.building
+        operation = shown.operation
+        entry = shown.entry
         arguments = arguments_of(operation, values)
         chosen = read_values(arguments) if answered else example_values(arguments)
         mcp = f"{self.directory.url}{building.mcp_path}"
@@ -124,9 +128,7 @@ class ToolPages:
             arguments=arguments,
             fields=result_fields(operation),
             refusals=_refusals(building, entry, arguments),
-            products=[
-                one for one in self.directory.products if entry.key_scope in (one.scope,) or (entry.key_scope and one.scope == "all")
-            ],
+            products=[one for one in self.directory.products if entry.key_scope and one.scope in (entry.key_scope, ALL)],
             samples=samples_of(
                 call_of(operation, chosen), url=self.directory.url, mcp=mcp, tool=operation.name, arguments=chosen, with_key=with_key
             ),
