@@ -1,6 +1,8 @@
 """The routes of the operator's pages, each behind the sign-in, and their stream of events."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from math import inf
 from pathlib import Path
@@ -91,36 +93,43 @@ class SharedReading:
             return self._found
 
 
+@dataclass(frozen=True)
+class PageStream:
+    """The stream of events of one page, for as long as the session lasts. It looks at what `reading` returns."""
+
+    sign_in: SignIn
+    streams: EventStreams
+    reading: SharedReading
+    stopping: anyio.Event
+
+    async def answer(self, request: Request) -> Response:
+        """The stream; the refusal of a visitor who is not signed in."""
+        session = self.sign_in.session_of(request)
+        self.sign_in.check(session)
+        return self.streams.response(request, session, partial(self._fingerprint, session), stopping=self.stopping)
+
+    async def _fingerprint(self, session: str) -> bytes:
+        self.sign_in.check(session)
+        try:
+            return await self.reading()
+        except Exception as error:  # such as a database that cannot be read at the moment
+            raise Problem(503, "storage_unavailable", "not read") from error
+
+
 def stream_entries(campus: Campus, sign_in: SignIn, overview: OverviewPage) -> list[RouteEntry]:
-    """The streams by which the first page and that of the jobs update themselves, as long as the session lasts."""
+    """The streams by which the first page and that of the jobs update themselves."""
     streams = EventStreams(look_seconds=LOOK_SECONDS)
-
-    async def jobs() -> bytes:
-        # to the minute: some jobs run every few seconds, and a page that is replaced all the time cannot be clicked
-        found = [
-            (one.name, one.running, one.failures, f"{one.last_success:%H:%M}" if one.last_success else "") for one in await jobs_of(campus)
-        ]
-        return sha256(repr(found).encode()).digest()
-
-    def stream(read: Callable[[], Awaitable[bytes]], *, seconds: float) -> Callable[[Request], Awaitable[Response]]:
-        fingerprint = SharedReading(read, seconds=seconds)
-
-        async def answer(request: Request) -> Response:
-            session = sign_in.session_of(request)
-            sign_in.check(session)
-
-            async def seen() -> bytes:
-                sign_in.check(session)
-                try:
-                    return await fingerprint()
-                except Exception as error:  # such as a database that cannot be read at the moment
-                    raise Problem(503, "storage_unavailable", "not read") from error
-
-            return streams.response(request, session, seen, stopping=campus.stopping)
-
-        return answer
-
+    of_overview = SharedReading(overview.fingerprint, seconds=OVERVIEW_SECONDS)
+    of_jobs = SharedReading(partial(_jobs_fingerprint, campus), seconds=JOBS_SECONDS)
     return [
-        own_page(["GET"], "/events", stream(overview.fingerprint, seconds=OVERVIEW_SECONDS)),
-        own_page(["GET"], "/jobs/events", stream(jobs, seconds=JOBS_SECONDS)),
+        own_page(["GET"], "/events", PageStream(sign_in, streams, of_overview, campus.stopping).answer),
+        own_page(["GET"], "/jobs/events", PageStream(sign_in, streams, of_jobs, campus.stopping).answer),
     ]
+
+
+async def _jobs_fingerprint(campus: Campus) -> bytes:
+    # to the minute: some jobs run every few seconds, and a page that is replaced all the time cannot be clicked
+    found = [
+        (one.name, one.running, one.failures, f"{one.last_success:%H:%M}" if one.last_success else "") for one in await jobs_of(campus)
+    ]
+    return sha256(repr(found).encode()).digest()
