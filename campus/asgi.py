@@ -14,13 +14,13 @@ from campus.addresses import Listen
 from campus.alerts import TokenBuckets
 from campus.app import Campus
 from campus.catalog.absent import absent_routes, absent_server
-from campus.catalog.loader import LoadedBuilding, RemoteServer
+from campus.catalog.loader import LoadedBuilding, RemoteServer, error_with_place
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server, put_first
 from campus.config import DirectMode
 from campus.connect.routes import Connect
 from campus.discovery.routes import LINKS, discovery_entries
-from campus.errors import EXPLAINED_AT, CampusError, Unreachable
+from campus.errors import EXPLAINED_AT, CampusError, LoadError, Unreachable
 from campus.http.edge import Edge
 from campus.http.router import Router
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, own_routes, page_entry, pages_app
@@ -264,7 +264,11 @@ async def open_mcp(opened: OpenBuilding, gate: McpPaywall, *, direct_mcp: Direct
     """A building's MCP endpoint, with its lifespan. Plain requests are answered directly, unless the configuration turns that off."""
     await serve_schemas(opened.server)
     app = opened.server.http_app(path=opened.mcp_path, stateless_http=True, json_response=False, host_origin_protection=False)
-    async with app.router.lifespan_context(app):
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(app.router.lifespan_context(app))
+        except Exception as error:  # an author's lifespan may raise anything
+            raise LoadError(f"the server of building {opened.name!r} cannot start: {error_with_place(error)}") from error
         if direct_mcp == "off":
             yield app
         else:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
-from inspect import iscoroutinefunction, isfunction
-from typing import Any, Literal
+from inspect import isasyncgenfunction, iscoroutinefunction, isfunction, ismethod, signature
+from typing import Any, Literal, get_args
 
 from fastmcp import FastMCP
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
@@ -17,6 +17,31 @@ from campus.addresses import read_number
 CODE = re.compile(r"[a-z][a-z0-9_]*")
 TAG, MOST_TAGS = re.compile(r"[0-9A-Za-z][0-9A-Za-z -]{0,31}"), 5
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+Processes = Literal["one", "each"]
+Occasion = Literal["check", "ready", "audit"]
+
+
+def check_function(kind: str, function: object, *arguments: str, whole: bool = True) -> None:
+    """Raises TypeError, with the line to write, unless campus can await `function(*arguments)`; `whole`: without further arguments."""
+    name = getattr(function, "__name__", repr(function))
+    line = f"write async def {name}({', '.join(arguments)})"
+    if not callable(function):
+        raise TypeError(f"the {kind} is {function!r}, which cannot be called; name a function: async def …({', '.join(arguments)})")
+    if (isfunction(function) or ismethod(function)) and not iscoroutinefunction(function):
+        raise TypeError(f"the {kind} {name} is not async; {line}")
+    takes = signature(function)
+    try:
+        (takes.bind if whole else takes.bind_partial)(*arguments)
+    except TypeError:
+        raise TypeError(
+            f"the {kind} {name} takes ({', '.join(takes.parameters)}), and campus calls it with ({', '.join(arguments)}); {line}"
+        ) from None
+
+
+def check_choice(name: str, given: object, choices: object) -> None:
+    """Raises ValueError, with the choices, for a value that is none of a Literal's."""
+    if given not in get_args(choices):
+        raise ValueError(f"{name}={given!r} is unknown; the values are: {', '.join(map(repr, get_args(choices)))}")
 
 
 class Settings(BaseModel):
@@ -54,12 +79,14 @@ class Job:
     _: KW_ONLY
     every: timedelta | None = None
     daily_at: str | Callable[[Any], str] | None = None
-    on: Literal["one", "each"] = "one"
+    on: Processes = "one"
     own_process: bool = False
 
     def __post_init__(self) -> None:
-        if isfunction(self.run) and not iscoroutinefunction(self.run):
-            raise TypeError(f"the job {self.name} is not async; write async def {self.name}(site)")
+        check_function("job", self.run, "site", whole=self.every is not None or self.daily_at is not None)
+        check_choice("on", self.on, Processes)
+        if self.every is not None and not isinstance(self.every, timedelta):
+            raise TypeError(f"the job {self.name} has every={self.every!r}; write every=timedelta(hours=1)")
 
     @property
     def name(self) -> str:
@@ -82,8 +109,7 @@ class Service:
     run: Callable[..., Awaitable[None]]
 
     def __post_init__(self) -> None:
-        if isfunction(self.run) and not iscoroutinefunction(self.run):
-            raise TypeError(f"the service {self.name} is not async; write async def {self.name}(site)")
+        check_function("service", self.run, "site")
 
     @property
     def name(self) -> str:
@@ -109,6 +135,9 @@ class Page:
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or not METHODS.issuperset(self.methods):
             raise ValueError(f"{self.route!r} is not the route of a page; write GET /v1/x or GET|POST /v1/x")
+        check_function("page", self.answer, "request", "site")
+        if "{" in self.path and self.label is not None:
+            raise ValueError(f"the page {self.path} has a label, but the navigation cannot link to a placeholder; leave label= out")
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -130,7 +159,11 @@ class Check:
     """
 
     run: Callable[..., Awaitable[Sequence[str]]]
-    on: Literal["check", "ready", "audit"] = "check"
+    on: Occasion = "check"
+
+    def __post_init__(self) -> None:
+        check_function("check", self.run, "site")
+        check_choice("on", self.on, Occasion)
 
 
 @dataclass(frozen=True)
@@ -164,8 +197,15 @@ class Building:
     facts: Callable[..., Awaitable[Mapping[str, str]]] | None = None
 
     def __post_init__(self) -> None:
+        self._check_functions()
+        if not isinstance(self.server, FastMCP) and not callable(self.server):
+            raise TypeError(f"a Building begins with its FastMCP server, or a function (settings) -> FastMCP; not {self.server!r}")
+        if not (isinstance(self.settings, type) and issubclass(self.settings, Settings)):
+            raise TypeError(f"settings= takes a class derived from campus.Settings, not {self.settings!r}")
         for name, kind in (("jobs", Job), ("services", Service), ("pages", Page), ("checks", Check)):
             given = getattr(self, name)
+            if isinstance(given, kind):
+                raise TypeError(f"{name}= takes a list; write {name}=[{kind.__name__}(…)]")
             if strangers := [one for one in given if not isinstance(one, kind)]:
                 raise TypeError(f"{name}= takes {kind.__name__}(…) only, not {strangers[0]!r}")
         names = [job.name for job in self.jobs]
@@ -176,8 +216,22 @@ class Building:
                 raise ValueError(f"problems= takes a sentence for each snake_case code, not {code!r}: {text!r}")
         if len(self.tags) > MOST_TAGS or not all(TAG.fullmatch(tag) for tag in self.tags):
             raise ValueError(f"tags= takes up to {MOST_TAGS} texts of 1 to 32 letters, digits, spaces and hyphens, not {self.tags!r}")
-        if self.tables is SQLModel:
+        if self.tables is not None and self.tables.metadata is SQLModel.metadata:
             raise ValueError("tables= needs a base class with a registry of its own: class Tables(SQLModel, registry=registry())")
+
+    def _check_functions(self) -> None:
+        for kind, function, arguments in (
+            ("highlight", self.highlight, ("site",)),
+            ("facts", self.facts, ("site",)),
+            ("usage", self.usage, ("site", "key")),
+        ):
+            if function is not None:
+                check_function(kind, function, *arguments)
+        if self.state is not None and not callable(self.state):
+            raise TypeError(f"state= takes a function (site) that makes what the tools share, not {self.state!r}")
+        if self.state is not None and (iscoroutinefunction(self.state) or isasyncgenfunction(self.state)):
+            how = "decorate it with @asynccontextmanager, and yield the state"
+            raise TypeError(f"the state {self.state.__name__} is async, and campus does not await it; {how}")
 
     @property
     def rendering_functions(self) -> Sequence[Callable[..., object]]:

@@ -2,12 +2,24 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from campus.addresses import network_of
 
 Frame = Literal["http", "mcp"]
 CredentialState = Literal["absent", "valid", "unknown", "expired", "revoked"]
+
+
+class GivenByCampus:
+    """What campus gives to a tool, and no caller may send: as an argument of the tool its class is refused when the tool is declared."""
+
+    __slots__ = ()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Raises TypeError: pydantic asks for the schema of an argument."""
+        name = cls.__name__
+        raise TypeError(f"callers cannot send a {name}; give the parameter its default: {name.lower()}: {name} = Current{name}()")
 
 
 class Key(NamedTuple):
@@ -30,7 +42,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(GivenByCampus):
     """The caller of a tool.
 
     `key` is set only if it is valid and its scope covers the building. `payer` and `payment` are set only during a paid call: the

@@ -54,7 +54,10 @@ async def run_checks(opened: Sequence[OpenBuilding], sites: Mapping[str, Site[An
 
 async def _run_check(run: Callable[..., Awaitable[Sequence[str]]], site: Site[Any, Any]) -> Sequence[str]:
     try:
-        return await run(site)
+        found = await run(site)
+        if isinstance(found, str) or not isinstance(found, Sequence):
+            raise TypeError(f"the check {run.__name__} returned {found!r}; return a list of sentences, empty if all is well")
+        return found
     except Exception as error:  # a building's code may raise anything; it is reported, and logged with its cause
         log.exception("check failed", extra={"building": site.name, "check": run.__name__})
         return [f"the check {run.__name__} failed: {type(error).__name__}; the cause is in the log"]

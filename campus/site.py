@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypeVar
 
-from campus.caller import Caller
+from campus.caller import Caller, GivenByCampus
 from campus.directory import Directory
 from campus.keys.keyring import BuildingKeys
 from campus.layout.renderer import Pages
@@ -55,7 +55,7 @@ class VisitorService(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site(Generic[SettingsT, StateT]):
+class Site(GivenByCampus, Generic[SettingsT, StateT]):
     """Everything that one building may use in one campus. Tests construct their own.
 
     `feeds` is the HTTP client for the operator's URLs (https, http and file), `web` the guarded one for URLs that callers name.
@@ -83,6 +83,10 @@ class Site(Generic[SettingsT, StateT]):
     """Set when the process is about to stop: what waits or streams for long ends then."""
     alone: bool = False
     """True if no other process can serve this data: in the server, on SQLite."""
+
+    def __class_getitem__(cls, parameters: Any) -> Any:
+        """Site itself: Site[Options] is for type checkers, and pydantic would take it for a class of its own."""
+        return cls
 
     def now(self) -> datetime:
         """The current time, timezone-aware, in UTC."""

@@ -28,7 +28,7 @@ from twins.mcp_exchange import Begun
 from twins.mcp_messages import ServerAnswers
 from twins.openapi_document import openapi, problem_response
 from twins.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
-from twins.problems import FieldError, Problem, invalid_request, pointer_to
+from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to
 from twins.responses import Answer, etag_of, json_answer, or_not_modified, problem_answer, send_answer
 from twins.routes import RouteEntry, RouteTable
 from twins.tool_errors import problem_of_failure
@@ -57,6 +57,7 @@ __all__ = [
     "attach",
     "etag_of",
     "invalid_request",
+    "is_refusal",
     "json_answer",
     "openapi",
     "operation_of",

@@ -18,6 +18,7 @@ WHOLES = {"arguments": "the arguments", "body": "the body", "query": "the query 
 PLAIN_NAME = re.compile(r"[\w.~-]+")
 # How a message begins if it continues a sentence: "argument count" + "should be a valid integer".
 CONTINUES = ("is ", "are ", "has ", "must ", "should ", "cannot ", "may ", "needs ")
+CODE = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 PROBLEM_JSON = "application/problem+json"
 NO_TYPE = "about:blank"
 
@@ -134,7 +135,7 @@ class Problem(ToolError):  # RFC 9457's word
     """An error that a tool, a validator or a gate raises on purpose: a status and a body over HTTP, a sentence over MCP.
 
     `code` is stable, in snake_case. `detail` is one sentence for the caller. `more` are further members of the body.
-    The headers are sent over HTTP only.
+    The headers are sent over HTTP only. Raises ValueError for a status that is no error's, and for a code that no address can hold.
     """
 
     def __init__(
@@ -147,6 +148,8 @@ class Problem(ToolError):  # RFC 9457's word
         headers: Mapping[str, str] | None = None,
         **more: Any,
     ) -> None:
+        if not is_refusal(status, code):
+            raise ValueError(f"Problem({status!r}, {code!r}, …) needs a status from 400 to 599, then a code such as no_city")
         # It is an answer, not a fault of the server: FastMCP must not log it as an error.
         super().__init__(detail, log_level=logging.DEBUG)
         self.status = status
@@ -170,6 +173,11 @@ class Problem(ToolError):  # RFC 9457's word
         if self.errors:
             body["errors"] = list(self.errors)
         return body | self.more
+
+
+def is_refusal(status: object, code: object) -> bool:
+    """True for the status and the code of a problem: an address that explains the code ends with it."""
+    return type(status) is int and 400 <= status <= 599 and isinstance(code, str) and CODE.fullmatch(code) is not None
 
 
 @lru_cache(maxsize=128)

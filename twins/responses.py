@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from starlette.types import Scope, Send
 
 from twins.operation import Operation
-from twins.problems import NO_TYPE, PROBLEM_JSON, Problem
+from twins.problems import NO_TYPE, PROBLEM_JSON, Problem, is_refusal
 from twins.result_json import FINISHED, KeptLast, ResultWriter
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
@@ -123,7 +123,7 @@ class ResultEncoder:
     def _problem_of(self, result: ToolResult) -> Problem:
         """The problem of an error result; the problem that it contains, if it contains one."""
         match result.structured_content:
-            case {"status": int(status), "code": str(code), "detail": str(detail), **more} if 400 <= status <= 599:
+            case {"status": int(status), "code": str(code), "detail": str(detail), **more} if is_refusal(status, code):
                 members: dict[str, Any] = {str(name): value for name, value in more.items() if name not in OWN_MEMBERS}
                 return Problem(status, code, detail, **members)
         text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
-from traceback import extract_tb
+from traceback import walk_tb
 from typing import Any, Protocol, get_args
 
 from fastmcp import FastMCP
 from pydantic import SecretStr, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError
 
 from campus.addresses import is_web_address
 from campus.building import Building, Settings
@@ -23,6 +24,13 @@ RESERVED = frozenset(
         *("llms.txt", "register", "robots.txt", "security.txt", "sitemap.xml", "static", "tools", "v1"),
     }
 )
+LIBRARIES = frozenset(
+    {
+        *("alembic", "campus", "contextlib", "fastmcp", "importlib", "mcp", "pydantic"),
+        *("sqlalchemy", "sqlmodel", "starlette", "twins"),
+    }
+)
+"""What an author calls: an error that these raise has its cause in the line that called them."""
 
 
 class Installed(Protocol):
@@ -180,10 +188,14 @@ def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastM
 
 
 def error_with_place(error: Exception) -> str:
-    """An exception of an author's code in one line, with the place that raised it."""
-    frames = extract_tb(error.__traceback__)
-    where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {redacted(' '.join(str(error).split()))[:300]}{where}"
+    """An exception of an author's code in one line, with the author's line that led to it."""
+    frames = [(frame.f_globals.get("__name__", ""), f"{frame.f_code.co_filename}:{line}") for frame, line in walk_tb(error.__traceback__)]
+    places = [place for module, place in frames if module.partition(".")[0] not in LIBRARIES]
+    where = f" (at {places[-1]})" if places else ""
+    text = " ".join(str(error).split())
+    if isinstance(error, PydanticSchemaGenerationError):  # pydantic's advice is for models
+        text = f"{text.partition('. ')[0]}; give the parameter a type that JSON can express, such as a pydantic model"
+    return f"{type(error).__name__}: {redacted(text)[:300]}{where}"
 
 
 def read_settings(name: str, model: type[Settings], keys: Mapping[str, Any], secrets: Mapping[str, SecretStr]) -> Settings:

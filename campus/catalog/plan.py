@@ -1,5 +1,6 @@
 """The plan: everything known before a database is opened, checked as a whole: buildings, tools, routes, prices, documents, directory."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,6 +20,9 @@ from campus.directory import Directory, ProductEntry
 from campus.errors import EXPLANATIONS, ConfigError, LoadError, Unreachable
 from campus.jobs import Task
 from campus.payments.terms import Pricing
+
+MCP_METHODS = ("GET", "POST", "DELETE")
+PLACEHOLDER = re.compile(r"\{\w+\}")
 
 
 @dataclass(frozen=True)
@@ -138,15 +142,20 @@ class RouteOwner(NamedTuple):
 
 def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuilding]) -> None:
     loaded = [*(one.loaded for one in opened), *closed]
-    taken = {("POST", mcp_path_of(one)): RouteOwner("the MCP endpoint of", one.name) for one in loaded}
-    if len(taken) < len(loaded):
+    taken = {(method, mcp_path_of(one)): RouteOwner("the MCP endpoint of", one.name) for one in loaded for method in MCP_METHODS}
+    if len(taken) < len(MCP_METHODS) * len(loaded):
         paths = [mcp_path_of(one) for one in loaded]
         same = [one.name for one in loaded if paths.count(mcp_path_of(one)) > 1]
         raise ConfigError(f"the buildings {' and '.join(same)} have the same path in campus.toml; give each a different one")
     own = {"/openapi.json", "/v1/openapi.json", *(path for one in loaded for path in document_paths(one))}
+    spelled: dict[str, tuple[str, RouteOwner]] = {}
     for owner, methods, path in _routes(opened):
         if path in own or path.startswith("/connect/") or path.split("/")[1] in RESERVED - {"v1", "connect"}:
             raise LoadError(f"route {path} of {owner.kind} {owner.name} is used by campus itself; choose a different route")
+        first, other_owner = spelled.setdefault(PLACEHOLDER.sub("{}", path), (path, owner))
+        if first != path:
+            both = f"{' '.join(other_owner)} and {' '.join(owner)}"
+            raise LoadError(f"{both} have one path with different placeholder names, {first} and {path}; use the same names")
         for method in methods:
             if other := taken.get((method, path)):
                 raise LoadError(f'route "{method} {path}" is used by {_both(other, owner)}; give one of them a different route')

@@ -21,7 +21,7 @@ from referencing import Registry
 
 from campus.errors import Unreachable, upstream_unavailable
 from campus.observability import origin_of, redacted
-from twins import Problem
+from twins import Problem, is_refusal
 
 PROBE_SECONDS = 60.0
 """How long a later attempt waits: a command may have to download itself first."""
@@ -161,7 +161,7 @@ class RemoteTool(ProxyTool):
 def problem_of_result(result: ToolResult) -> Problem:
     """The problem of an error result: the problem that it contains, 422 for invalid arguments, else 400 with its text."""
     match result.structured_content:
-        case {"status": int(status), "code": str(code), "detail": str(detail)} if 400 <= status <= 599:
+        case {"status": int(status), "code": str(code), "detail": str(detail)} if is_refusal(status, code):
             return Problem(status, code, detail)
     text = "\n".join(block.text for block in result.content if isinstance(block, mcp_types.TextContent)).strip()
     if INVALID_ARGUMENTS.match(text):

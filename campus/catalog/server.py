@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import metadata
+from inspect import Signature
 from typing import Any
 
 import fastmcp
@@ -14,6 +15,8 @@ from fastmcp.server.middleware import Middleware
 from fastmcp.server.transforms import Transform
 from fastmcp.tools import Tool
 from mcp_types import Icon
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticSchemaGenerationError
 from starlette.routing import BaseRoute
 
 from campus.catalog.loader import LoadedBuilding
@@ -175,6 +178,9 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None
         operations = {operation.name: operation for operation in await operations_of(server, name=name)}
     except ValueError as error:
         raise LoadError(f"building {name!r}: {error}; {HOW_TO_HIDE}") from error
+    if loaded.table.server is None:
+        for operation in operations.values():
+            _check_result(operation.tool, name)
     if not operations:
         raise LoadError(f"building {name!r} has no tools; {'see its server' if loaded.remote else 'see its module'}")
     if unmatched := overrides.unmatched():
@@ -182,6 +188,20 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None
         raise ConfigError(f"[buildings.{name}.tools] names {unmatched[0]!r}, but no tool has that name; the tools are: {there_are}")
     offers = offers_of(name, scope, {operation.name: operation.tool for operation in operations.values()})
     return OpenBuilding(loaded, scope, server, operations, offers)
+
+
+def _check_result(tool: Tool, building: str) -> None:
+    """LoadError for a tool whose result has no JSON form: FastMCP would send its repr."""
+    kind = getattr(tool, "return_type", None)
+    if tool.output_schema is not None or not isinstance(kind, type) or kind is Signature.empty:
+        return
+    if kind.__module__.partition(".")[0] in ("fastmcp", "mcp_types"):
+        return
+    try:
+        TypeAdapter(kind)
+    except PydanticSchemaGenerationError:
+        remedy = "return a pydantic model, a dict or text; for a file FastMCP's File or Image"
+        raise LoadError(f"tool {tool.name!r} of building {building!r} returns {kind.__name__}, which has no JSON form; {remedy}") from None
 
 
 def server_over(author: FastMCP[Any], overrides: Transform, *, url: str | None = None) -> FastMCP[Any]:

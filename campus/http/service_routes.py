@@ -121,7 +121,10 @@ def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: Visit
         request.scope[VISITORS] = visitors
         if not page.cross_site and request.method not in ("GET", "HEAD"):
             await checked_form(request, layout.cookies)
-        return await page.answer(request, site)
+        response = await page.answer(request, site)
+        if not isinstance(response, Response):
+            raise TypeError(f"the page {page.path} returned a {type(response).__name__}; return site.page(…), or a Response")
+        return response
 
     return own_page(page.methods, page.path, answer, name=f"the page {page.path} of {site.name}")
 

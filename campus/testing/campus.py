@@ -180,6 +180,8 @@ class TestCampus:
         path = operation.path
         method = operation.methods[0]
         arguments = dict(given)
+        if missing := [name for name in operation.route.placeholders if name not in arguments]:
+            raise TypeError(f"the route of {tool}, {method} {path}, needs {missing[0]}; pass {missing[0]}=…, which MCP alone may leave out")
         for name in operation.route.placeholders:
             path = path.replace(f"{{{name}}}", quote(str(arguments.pop(name)), safe=""))
         headers = asks.headers | ({"PAYMENT-SIGNATURE": _encoded(asks.payment)} if asks.payment is not None else {})

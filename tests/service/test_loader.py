@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from campus import Building, Job, Page, Settings, access, free, registry, route
+from campus import Building, Job, Settings, access, free, registry, route
 from campus.catalog.plan import Plan, make_plan
 from campus.catalog.server import custom_routes
 from campus.config import Config
@@ -287,42 +287,3 @@ async def test_a_misspelled_tool_in_the_configuration_is_refused_since_it_would_
         with pytest.raises(CampusError, match=r"names 'tol_\*', but no tool has that name"):
             await plan({"tools": {"tol_*": word}}, a=server(None, None))
     assert await plan({"tools": {"tool_1": {"hidden": True}, "*_0": {"hidden": False}}}, a=server(None, None))
-
-
-def tides() -> None:
-    """A job that is not async."""
-
-
-@pytest.mark.parametrize(
-    ("parts", "said"),
-    [
-        ({"jobs": [nothing]}, r"jobs= takes Job\(…\) only, not <function nothing"),
-        ({"jobs": [Job(nothing), Job(nothing)]}, "two jobs have the name nothing"),
-        ({"pages": ["GET /v1/x"]}, r"pages= takes Page\(…\) only"),
-        ({"tables": SQLModel}, r"class Tables\(SQLModel, registry=registry\(\)\)"),
-    ],
-)
-def test_what_no_building_can_hold_is_an_error_for_its_author(parts: dict[str, Any], said: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=said):
-        Building(server(None), **parts)
-
-
-def test_a_job_or_a_page_that_cannot_be_served_is_an_error_for_its_author() -> None:
-    with pytest.raises(TypeError, match=r"write async def tides\(site\)"):
-        Job(tides)  # type: ignore[arg-type]  # on purpose
-    for route_of_page in ("GET v1/x", "FETCH /v1/x"):
-        with pytest.raises(ValueError, match=f"'{route_of_page}' is not the route of a page"):
-            Page(route_of_page, nothing)  # type: ignore[arg-type]  # on purpose
-
-
-@asynccontextmanager
-async def broken_state(site: object) -> AsyncIterator[None]:
-    """A state that cannot be made."""
-    raise ConnectionError("no route to the tide gauge")
-    yield
-
-
-async def test_a_state_that_cannot_be_made_is_reported_with_its_building_and_its_line() -> None:
-    with pytest.raises(CampusError, match=r"building 'a' cannot make its state: ConnectionError: no route .* \(at .*test_loader.py:\d+\)"):
-        async with open_campus(a=Building(server(None), state=broken_state)):
-            pass

@@ -13,7 +13,11 @@ from campus_example.tables import Draw
 
 READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 
-mcp = FastMCP("Example", instructions="Draws a number each hour: latest returns the newest, history the numbers before it.")
+mcp = FastMCP(
+    "Example",
+    instructions="Draws a number each hour: latest returns the newest, history the numbers before it.",
+    on_duplicate="error",
+)
 
 
 class Options(Settings):
