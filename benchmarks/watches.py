@@ -1,15 +1,16 @@
-"""What a list costs for the watches of its readers: CPU of matching 1,000 and 10,000 watches with a real list and what is new on it."""
+"""What watches cost: CPU of matching a real list with 1,000 and 10,000 of them, and a server's lag while it follows their keys."""
 
 import random
 import secrets
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from time import process_time
+from time import perf_counter, process_time
 
 import anyio
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, insert, select
 
 from benchmarks.costs import BUILDINGS
 from benchmarks.feeds import DAY, FILES, Feeds
@@ -23,29 +24,36 @@ from buildings.cve.nvd_records import packed
 from buildings.cve.store import load_latest
 from buildings.cve.tables import ALERTS, WATCH_NEWS, WATCH_OWNERS, WATCHES, Tables
 from buildings.cve.watch_matching import CRITERIA, Criteria, scores_of
-from buildings.cve.watch_news import list_matching
-from campus import Storage, in_transaction
+from buildings.cve.watch_news import follow_owners, list_matching, owners_of
+from campus import Storage, in_snapshot, in_transaction
 from campus.storage import Databases
 
 HALF_A_YEAR_BEFORE = date(2026, 1, 30)
 COUNTS = (1_000, 10_000)
 PER_OWNER = 20
+TICK, TICKS_BEFORE = 0.002, 20
 LOW_SCORES = 0.2
 """The share of watches that begin at a score of 5 instead of 25."""
-MATCHING_GOAL = 1.5
+DRIFT = 0.05
+"""By how much of itself an EPSS differs from the day before in a usual list."""
+MATCHING_GOAL, LAG_GOAL = 1.0, 20.0
 
 
 @dataclass(frozen=True)
 class Costs:
-    """CPU seconds of the first list after the watches were made, of half a year's news at once, and of a list without news.
+    """CPU seconds of the first list after the watches were made, of half a year's news at once, of a list whose EPSS all differ a
+    little from the last one's, and of the same list again.
 
-    `told` is how many watches had news.
+    `told` is how many watches had news of the half year. `lag` is the longest lag of the event loop, in milliseconds, while the keys
+    of as many owners were followed.
     """
 
     first: float
     at_once: float
     usual: float
+    again: float
     told: int
+    lag: float
 
 
 def watch_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
@@ -56,26 +64,64 @@ def watch_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
     data = made(folder, feeds)
     for count in COUNTS:
         costs = [anyio.run(measured, data, count) for _ in range(times)]
-        usual = [one.usual for one in costs]
-        goal = MATCHING_GOAL if count == COUNTS[-1] else None
-        yield line_of_costs(f"a list without news matched with {count:,} watches: CPU", unit="s", costs=usual, goal=goal)
+        goal, lag_goal = (MATCHING_GOAL, LAG_GOAL) if count == COUNTS[-1] else (None, None)
+        usual = f"a usual list matched with {count:,} watches, every EPSS a little different: CPU"
+        yield line_of_costs(usual, unit="s", costs=[one.usual for one in costs], goal=goal)
+        yield line_of_costs(f"the same list again, {count:,} watches: CPU", unit="s", costs=[one.again for one in costs], goal=goal)
         yield line_of_costs(f"the first list matched with {count:,} new watches: CPU", unit="s", costs=[one.first for one in costs])
         what = f"half a year's additions to KEV at once, news to {costs[0].told:,} of {count:,} watches: CPU"
         yield line_of_costs(what, unit="s", costs=[one.at_once for one in costs])
+        what = f"lag of the event loop while the keys of {count:,} owners of watches are followed: longest"
+        yield line_of_costs(what, unit="ms", costs=[one.lag for one in costs], goal=lag_goal)
 
 
 async def measured(data: Path, count: int) -> Costs:
-    """Match a list without the last half year's additions to KEV, and then the whole one, with this many watches."""
+    """Match a list without the last half year's additions to KEV, the whole one, and a usual one after it; then follow the keys."""
     async with Databases.open(f"sqlite:{data}") as databases:
         storage = await databases.storage_of("cve", Tables)
         whole = await edition_in(storage)
         kev = {cve_id: entry for cve_id, entry in whole.facts.kev.items() if entry.date_added <= HALF_A_YEAR_BEFORE}
         earlier = replace(whole, facts=replace(whole.facts, kev=kev))
+        later = drifted(whole)
         await in_transaction(storage, lambda connection: fill(connection, whole, count))
         first, _ = await match(storage, earlier, None)
         at_once, told = await match(storage, whole, earlier)
-        usual, _ = await match(storage, whole, whole)
-        return Costs(first, at_once, usual, told)
+        usual, _ = await match(storage, later, whole)
+        again, _ = await match(storage, later, later)
+        await in_transaction(storage, lambda connection: fill(connection, whole, count, per_owner=1))
+        return Costs(first, at_once, usual, again, told, await lag_of_following(storage))
+
+
+def drifted(edition: Edition) -> Edition:
+    """The edition with each EPSS up to 5 % higher or lower. The ranks stay: only news are told in their order."""
+    chance = random.Random(3)
+    epss = array("d", (value * (1 + DRIFT * (2 * chance.random() - 1)) for value in edition.ranked.epss))
+    return replace(edition, ranked=replace(edition.ranked, epss=epss))
+
+
+async def lag_of_following(storage: Storage) -> float:
+    """The longest lag of the event loop, in milliseconds, while the keys of all owners are looked at; none has changed."""
+    longest = 0.0
+
+    async def tick() -> None:
+        nonlocal longest
+        while True:
+            began = perf_counter()
+            await anyio.sleep(TICK)
+            longest = max(longest, perf_counter() - began - TICK)
+
+    ends = await in_snapshot(
+        storage, lambda connection: dict(connection.execute(select(WATCH_OWNERS.c.lineage, WATCH_OWNERS.c.ends_at)).all())
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(tick)
+        await anyio.sleep(TICKS_BEFORE * TICK)
+        longest = 0.0
+        async for owners in owners_of(storage):
+            await follow_owners(storage, ends, owners, now=datetime.now(UTC))
+        await anyio.sleep(TICKS_BEFORE * TICK)
+        tasks.cancel_scope.cancel()
+    return 1000 * longest
 
 
 def made(folder: Path, feeds: Feeds) -> Path:
@@ -99,7 +145,7 @@ async def edition_in(storage: Storage) -> Edition:
     return replace(edition, nvd=packed(records, issue=edition.facts.issues.kev))
 
 
-def fill(connection: Connection, edition: Edition, count: int) -> None:
+def fill(connection: Connection, edition: Edition, count: int, *, per_owner: int = PER_OWNER) -> None:
     """Insert watches as users make them: a few vendors and products of KEV, and some CVEs."""
     chance = random.Random(2)
     listings = list(edition.facts.kev.values())
@@ -107,9 +153,9 @@ def fill(connection: Connection, edition: Edition, count: int) -> None:
         connection.execute(table.delete())
     ids = sorted(edition.facts.kev, key=number_of)
     ends_at = datetime.now(UTC) + timedelta(days=30)
-    owners = [f"owner_{number}" for number in range(count // PER_OWNER)]
+    owners = [f"owner_{number}" for number in range(count // per_owner)]
     connection.execute(insert(WATCH_OWNERS), [{"lineage": one, "ends_at": ends_at, "asked_on": 0, "asked": 0} for one in owners])
-    rows = [_watch(owner, chance.sample(listings, 4), chance.sample(ids, 20), chance) for owner in owners for _ in range(PER_OWNER)]
+    rows = [_watch(owner, chance.sample(listings, 4), chance.sample(ids, 20), chance) for owner in owners for _ in range(per_owner)]
     connection.execute(insert(WATCHES), rows)
 
 

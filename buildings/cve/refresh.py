@@ -232,9 +232,10 @@ async def read_nvd(site: CveSite, *, limits: FetchLimits) -> None:
 
 async def pause_watches(site: CveSite) -> bool:
     """Pause the watches of keys that have ended, and resume those of renewed keys; returns whether there were any."""
-    owners = await owners_of(site.storage)
-    ends = await site.keys.ends_of(owners) if owners else {}
-    if changed := await follow_owners(site.storage, ends, owners, now=site.now()):
+    changed = 0
+    async for owners in owners_of(site.storage):
+        changed += await follow_owners(site.storage, await site.keys.ends_of(owners), owners, now=site.now())
+    if changed:
         log.info("watches followed their keys", extra={"keys": changed})
     return changed > 0
 

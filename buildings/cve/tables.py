@@ -126,7 +126,8 @@ class Target(AlertTarget, Tables, table=True):
 
 
 class WatchRow(Tables, table=True):
-    """One watch: its criteria as JSON, and the CVEs that it knows, packed: those that it reported, and those that are no news to it.
+    """One watch: its criteria as JSON, and the CVEs that it knows, packed: those that it reported, and those that are no news to it,
+    with a digest of those that matched when a list last changed them.
 
     With `needs_baseline` the CVEs of the served list that match are no news: the watch is new, or its criteria were changed.
     `nvd_complete` is whether all of NVD's records were read when it was last matched. `told` counts the CVEs that it reported.

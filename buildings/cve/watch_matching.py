@@ -7,14 +7,18 @@ it. A watch that names nothing takes every CVE with that score. What fits is new
 import unicodedata
 import zlib
 from array import array
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 from itertools import accumulate
+from operator import sub
 
 from pydantic import TypeAdapter
 
-from buildings.cve.arguments import number_of, spelled
+from buildings.cve.arguments import spelled
 from buildings.cve.edition import Edition, listing_days
 from buildings.cve.ranking import EPSS_POINTS, UNSCORED, factors_of, little_endian, row_of
 from buildings.cve.results import DECIMALS, entry_of
@@ -24,6 +28,12 @@ IN_KEV = 25.0
 """The lowest score of a CVE in KEV. Without KEV the score is 25 times EPSS, which is always below 1."""
 MOST_NEWS = 1_000
 """CVEs in the news of one watch about one list. What else fits is news with the next list."""
+MARK = b"\x01"
+"""Begins the CVEs that a watch knows, as they are stored. A block without it has no digest."""
+DIGEST_SIZE = 16
+NO_DIGEST = bytes(DIGEST_SIZE)
+EVERY_CVE = ""
+"""The key of all CVEs, for a watch that names none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,23 +54,39 @@ class Criteria:
 CRITERIA: TypeAdapter[Criteria] = TypeAdapter(Criteria)
 
 
+@lru_cache(maxsize=4096)
 def plain_name(name: str) -> str:
     """A vendor's or product's name as it is compared: in lower case, with single blanks for blanks and underscores."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().replace("_", " ").split())
 
 
-def pack_numbers(numbers: Collection[int]) -> bytes:
-    """CVE numbers as one compressed block: the distances between them, about two bytes each."""
+def pack_known(numbers: Collection[int], digest: bytes) -> bytes:
+    """The CVEs that a watch knows, as one compressed block: the distances between them, about two bytes each, after the digest."""
     ordered = sorted(numbers)
-    distances = array("q", (after - before for before, after in zip([0, *ordered], ordered, strict=False)))
-    return zlib.compress(little_endian(distances).tobytes(), 6)
+    distances = array("q", map(sub, ordered, [0, *ordered]))
+    return MARK + digest + zlib.compress(little_endian(distances).tobytes(), 1)
 
 
-def unpack_numbers(block: bytes) -> set[int]:
-    """The CVE numbers in a block that `pack_numbers` returned; none in an empty one."""
+def unpack_known(block: bytes) -> set[int]:
+    """The CVE numbers in a block that `pack_known` returned; none in an empty one."""
     distances = array("q")
-    distances.frombytes(zlib.decompress(block) if block else b"")
+    packed = block[_end_of_digest(block) :]
+    distances.frombytes(zlib.decompress(packed) if packed else b"")
     return set(accumulate(little_endian(distances)))
+
+
+def known_digest(block: bytes) -> bytes:
+    """The digest in a block."""
+    return block[len(MARK) : _end_of_digest(block)] or NO_DIGEST
+
+
+def with_digest(block: bytes, digest: bytes) -> bytes:
+    """The same CVEs with another digest."""
+    return MARK + digest + block[_end_of_digest(block) :]
+
+
+def _end_of_digest(block: bytes) -> int:
+    return len(MARK) + DIGEST_SIZE if block.startswith(MARK) else 0
 
 
 def scores_of(edition: Edition, least: float) -> dict[int, float]:
@@ -77,19 +103,67 @@ def scores_of(edition: Edition, least: float) -> dict[int, float]:
     return {number: score for number, score in rounded.items() if score >= least}
 
 
+class Ranking:
+    """CVE numbers by the keys of names, the highest score first, so that those from a score on are the beginning of a list."""
+
+    def __init__(self, scores: Mapping[int, float], named: Mapping[str, Collection[int]]) -> None:
+        self._scores = scores
+        self._named = named
+        self._by_id = {spelled(number): number for number in scores}
+        self._lists: dict[str, tuple[Sequence[int], Sequence[float]]] = {}
+        self._digests: dict[tuple[str, int], bytes] = {}
+
+    def fitting(self, keys: Iterable[str], criteria: Criteria) -> set[int]:
+        """The CVEs that fit criteria with these keys."""
+        found = set(self._watched(criteria))
+        for key in keys:
+            numbers, count = self._reaching(key, criteria.least_score)
+            found.update(numbers[:count])
+        return found
+
+    def digest(self, keys: Iterable[str], criteria: Criteria) -> bytes:
+        """A digest of the CVEs that fit: two are equal only if each key has the same CVEs."""
+        whole = blake2b(_digest(self._watched(criteria)), digest_size=DIGEST_SIZE)
+        for key in keys:
+            numbers, count = self._reaching(key, criteria.least_score)
+            found = self._digests.get((key, count))
+            if found is None:
+                found = self._digests[key, count] = _digest(numbers[:count])
+            whole.update(found)
+        return whole.digest()
+
+    def _watched(self, criteria: Criteria) -> list[int]:
+        """The CVEs that fit because the criteria have their identifiers."""
+        numbers = [number for cve_id in criteria.cve_ids if (number := self._by_id.get(cve_id)) is not None]
+        return [number for number in numbers if self._scores[number] >= criteria.least_score]
+
+    def _reaching(self, key: str, least: float) -> tuple[Sequence[int], int]:
+        """The list of a key, and how many of its CVEs have at least this score."""
+        found = self._lists.get(key)
+        if found is None:
+            named = self._scores if key == EVERY_CVE else (number for number in self._named.get(key, ()) if number in self._scores)
+            ordered = sorted(named, key=self._scores.__getitem__, reverse=True)
+            found = self._lists[key] = ordered, [-self._scores[number] for number in ordered]
+        return found[0], bisect_right(found[1], -least)
+
+
+def _digest(numbers: Iterable[int]) -> bytes:
+    return blake2b(little_endian(array("q", sorted(numbers))).tobytes(), digest_size=DIGEST_SIZE).digest()
+
+
 class Matcher:
     """Finds the news of watches in an edition; `last` is the edition that was served before it, None for the first.
 
-    Names are read for the CVEs that reach the lowest score of the watches only: that of all would take seconds.
+    Names are read for the CVEs that reach the lowest score of the watches only: that of all would take seconds. For a watch that
+    fits what it fitted when it was last matched, the CVEs that it knows are not read: its digest is the same.
     """
 
     def __init__(self, edition: Edition, last: Edition | None) -> None:
         self.edition = edition
         self._last = last
         self._least: float | None = None
-        self._scores: Mapping[int, float] = {}
-        self._earlier: Mapping[int, float] = {}
         self._named: Mapping[str, Collection[int]] = {}
+        self._now = self._before = Ranking({}, {})
         self._entries: dict[int, NewsEntry] = {}
 
     def prepare(self, least: float) -> None:
@@ -97,52 +171,49 @@ class Matcher:
         if self._least is not None and self._least <= least:
             return
         self._least = least
-        self._scores = scores_of(self.edition, least)
-        self._earlier = scores_of(self._last, least) if self._last else self._scores
-        self._named = self._names(self._scores.keys() | self._earlier.keys())
+        scores = scores_of(self.edition, least)
+        earlier = scores_of(self._last, least) if self._last else scores
+        self._named = self._names(scores.keys() | earlier.keys())
+        self._now = Ranking(scores, self._named)
+        self._before = Ranking(earlier, self._named)
 
-    def news(self, criteria: Criteria, known: set[int], *, needs_baseline: bool) -> list[int]:
-        """The CVEs that newly fit, the first rank first, and at most MOST_NEWS; `known` gains them.
+    def digest(self, criteria: Criteria) -> bytes:
+        """A digest of what fits. A watch that knows all that has this digest has no news."""
+        self.prepare(criteria.least_score)
+        return self._now.digest(_keys(criteria), criteria)
+
+    def news(self, criteria: Criteria, known: set[int], *, needs_baseline: bool) -> tuple[list[int], bool]:
+        """The CVEs that newly fit, the first rank first, and at most MOST_NEWS; `known` gains them. True if there are no more.
 
         With `needs_baseline` it first gains what fits the last list, with the names of today: that is no news. In the very first
         list nothing is.
         """
         self.prepare(criteria.least_score)
+        keys = _keys(criteria)
         if needs_baseline:
-            known |= self._fitting(criteria, self._earlier)
-        new = self._fitting(criteria, self._scores) - known
+            known |= self._before.fitting(keys, criteria)
+        new = self._now.fitting(keys, criteria) - known
         chosen = sorted(new, key=self._rank)[:MOST_NEWS]
         known.update(chosen)
-        return chosen
+        return chosen, len(chosen) == len(new)
 
-    def entry(self, number: int, criteria: Criteria) -> NewsEntry:
-        """A CVE as news show it, with what of the watch it fits."""
+    def entries(self, numbers: Iterable[int], criteria: Criteria) -> Iterator[NewsEntry]:
+        """CVEs as news show them, each with what of the watch it fits."""
+        vendors = [(f"vendor {name}", key) for name, key in zip(criteria.vendors, _vendor_keys(criteria), strict=True)]
+        products = [(f"product {name}", key) for name, key in zip(criteria.products, _product_keys(criteria), strict=True)]
+        for number in numbers:
+            named = [name for name, key in (*vendors, *products) if number in self._named.get(key, ())]
+            watched = ["cve_ids"] if spelled(number) in criteria.cve_ids else []
+            yield self._entry(number).model_copy(update={"fits": (*watched, *named)})
+
+    def _entry(self, number: int) -> NewsEntry:
         if (entry := self._entries.get(number)) is None:
             cve_id = spelled(number)
             cve = self.edition.ranked.find(cve_id)
             assert cve is not None, "only ranked CVEs have scores"
             whole = entry_of(self.edition, cve_id, cve)
             entry = self._entries[number] = NewsEntry(fits=(), **{name: getattr(whole, name) for name in NEWS_MEMBERS})
-        return entry.model_copy(update={"fits": self._reasons(number, criteria)})
-
-    def _fitting(self, criteria: Criteria, scores: Mapping[int, float]) -> set[int]:
-        least = criteria.least_score
-        if not criteria.names_cves:
-            return {number for number, score in scores.items() if score >= least}
-        named = {number_of(cve_id) for cve_id in criteria.cve_ids}
-        for key in (*_vendor_keys(criteria), *_product_keys(criteria)):
-            named.update(self._named.get(key, ()))
-        return {number for number in named if scores.get(number, 0.0) >= least}
-
-    def _reasons(self, number: int, criteria: Criteria) -> tuple[str, ...]:
-        vendors = [f"vendor {name}" for name, key in zip(criteria.vendors, _vendor_keys(criteria), strict=True) if self._has(key, number)]
-        products = [
-            f"product {name}" for name, key in zip(criteria.products, _product_keys(criteria), strict=True) if self._has(key, number)
-        ]
-        return (*(["cve_ids"] if spelled(number) in criteria.cve_ids else []), *vendors, *products)
-
-    def _has(self, key: str, number: int) -> bool:
-        return number in self._named.get(key, ())
+        return entry
 
     def _rank(self, number: int) -> int:
         row = row_of(number, self.edition.ranked.numbers)
@@ -164,6 +235,11 @@ class Matcher:
 
 
 NEWS_MEMBERS = tuple(name for name in NewsEntry.model_fields if name != "fits")
+
+
+def _keys(criteria: Criteria) -> list[str]:
+    """The keys of the names; that of all CVEs if it names none."""
+    return [*_vendor_keys(criteria), *_product_keys(criteria)] if criteria.names_cves else [EVERY_CVE]
 
 
 def _vendor_keys(criteria: Criteria) -> list[str]:

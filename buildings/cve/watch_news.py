@@ -4,18 +4,19 @@ A list is stored together with the news that it brings and the messages that tel
 watch knows its CVEs, so that a list that is stored again, or by two processes, brings the same news once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import anyio.to_thread
-from sqlalchemy import Connection, Row, and_, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, and_, bindparam, exists, func, insert, select, update
 
 from buildings.cve.edition import Edition
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watch_alerts import NEWS, PAUSED, pack_entries, unpack_entries
-from buildings.cve.watch_matching import CRITERIA, Criteria, Matcher, pack_numbers, unpack_numbers
+from buildings.cve.watch_matching import CRITERIA, NO_DIGEST, Matcher, known_digest, pack_known, unpack_known, with_digest
 from buildings.cve.watch_models import News, NewsList
 from buildings.cve.watches import owned_watch, targets_of, watches_with_owner
 from campus import Storage, among, in_snapshot, in_transaction
@@ -24,7 +25,8 @@ NEWS_RETENTION = timedelta(days=90)
 MOST_POLLED = 1_000
 """CVEs in one answer of a poll, unless the first item alone has more."""
 ITEMS_PER_READ = 50
-WATCHES_PER_READ = 500
+WATCHES_PER_READ = 250
+OWNERS_PER_READ = 200
 CHANGED = (WATCHES.c.known, WATCHES.c.nvd_complete, WATCHES.c.told, WATCHES.c.last_news_at)
 CHANGE = (
     update(WATCHES)
@@ -58,6 +60,16 @@ def latest_news(connection: Connection, lineage: str, *, most: int) -> list[News
     return [_news(row) for row in connection.execute(joined.order_by(WATCH_NEWS.c.number.desc()).limit(most))]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What a list changes about one watch: the values of its columns, and its news, if any."""
+
+    row: Row[Any]
+    values: Mapping[str, Any]
+    new: int
+    entries: bytes
+
+
 @dataclass(frozen=True)
 class ListMatching:
     """Tells the watches what is news to them on a list, in the transaction that stores the list."""
@@ -72,37 +84,48 @@ class ListMatching:
         return sum(self._tell(connection, rows) for rows in _active(connection, now=self.now))
 
     def _tell(self, connection: Connection, rows: Sequence[Row[Any]]) -> int:
-        changes = [change for row in rows if (change := self._change(connection, row))]
+        changes = [change for row in rows if (change := self._change(row))]
         if changes:
-            connection.execute(CHANGE, changes)
-        return sum(change["last_news_at"] == self.now for change in changes)
+            connection.execute(CHANGE, [change.values for change in changes])
+        self._store(connection, [change for change in changes if change.new])
+        return sum(bool(change.new) for change in changes)
 
-    def _change(self, connection: Connection, row: Row[Any]) -> dict[str, Any] | None:
-        """What becomes of a watch; stores its news. None if it stays as it is."""
+    def _change(self, row: Row[Any]) -> Change | None:
+        """What becomes of a watch. None if it stays as it is."""
         criteria = CRITERIA.validate_json(row.criteria)
-        known = unpack_numbers(row.known)
         is_complete = self.matcher.edition.nvd.is_complete
         # names that NVD's first reading brought late are no news of CVEs that reached the score before
         needs_baseline = row.needs_baseline or (is_complete and not row.nvd_complete)
-        new = self.matcher.news(criteria, known, needs_baseline=needs_baseline)
-        if not new and not needs_baseline:
+        digest = self.matcher.digest(criteria)
+        if digest == known_digest(row.known) and not needs_baseline:
             return None
-        if new:
-            self._store(connection, row, criteria, new)
-        return {
+        known = unpack_known(row.known)
+        new, is_all = self.matcher.news(criteria, known, needs_baseline=needs_baseline)
+        digest = digest if is_all else NO_DIGEST
+        values = {
             "key": row.id,
-            "known": pack_numbers(known),
+            "known": pack_known(known, digest) if new or needs_baseline else with_digest(row.known, digest),
             "nvd_complete": is_complete,
             "told": row.told + len(new),
             "last_news_at": self.now if new else row.last_news_at,
         }
+        entries = pack_entries(tuple(self.matcher.entries(new, criteria))) if new else b""
+        return Change(row=row, values=values, new=len(new), entries=entries)
 
-    def _store(self, connection: Connection, row: Row[Any], criteria: Criteria, new: Sequence[int]) -> None:
-        entries = pack_entries([self.matcher.entry(number, criteria) for number in new])
-        values = {"watch_id": row.id, "day": self.matcher.edition.day, "at": self.now, "found": len(new), "entries": entries}
-        number = connection.scalar(insert(WATCH_NEWS).values(**values).returning(WATCH_NEWS.c.number))
-        about = {"kind": NEWS, "at": self.now, "watch_id": row.id, "news": number}
-        OUTBOX.raise_alerts(connection, [{"target_id": one, **about} for one in targets_of(row)], now=self.now)
+    def _store(self, connection: Connection, changes: Sequence[Change]) -> None:
+        """Store the news of watches that have some, and the messages that tell them."""
+        if not changes:
+            return
+        about = {"day": self.matcher.edition.day, "at": self.now}
+        stored = insert(WATCH_NEWS).returning(WATCH_NEWS.c.watch_id, WATCH_NEWS.c.number)
+        rows = [{"watch_id": one.row.id, "found": one.new, "entries": one.entries, **about} for one in changes]
+        numbers = {row.watch_id: row.number for row in connection.execute(stored, rows)}
+        alerts = [
+            {"target_id": target, "kind": NEWS, "at": self.now, "watch_id": one.row.id, "news": numbers[one.row.id]}
+            for one in changes
+            for target in targets_of(one.row)
+        ]
+        OUTBOX.raise_alerts(connection, alerts, now=self.now)
 
 
 async def list_matching(storage: Storage, edition: Edition, last: Edition | None, *, now: datetime) -> ListMatching:
@@ -114,9 +137,18 @@ async def list_matching(storage: Storage, edition: Edition, last: Edition | None
     return ListMatching(matcher, now)
 
 
-async def owners_of(storage: Storage) -> Sequence[str]:
-    """The lineages of the keys that own watches."""
-    return await in_snapshot(storage, lambda connection: connection.scalars(select(WATCHES.c.lineage).distinct()).all())
+async def owners_of(storage: Storage) -> AsyncIterator[Sequence[str]]:
+    """The lineages of the keys that own watches, in parts: a server follows them every minute, and all at once would delay its calls."""
+    owners = await in_snapshot(storage, partial(_owners_after, last=""))
+    while owners:
+        yield owners
+        owners = await in_snapshot(storage, partial(_owners_after, last=owners[-1]))
+
+
+def _owners_after(connection: Connection, last: str) -> Sequence[str]:
+    lineage = WATCH_OWNERS.c.lineage
+    chosen = select(lineage).where(lineage > last, exists().where(WATCHES.c.lineage == lineage))
+    return connection.scalars(chosen.order_by(lineage).limit(OWNERS_PER_READ)).all()
 
 
 async def follow_owners(storage: Storage, ends: Mapping[str, datetime], owners: Sequence[str], *, now: datetime) -> int:
@@ -124,19 +156,28 @@ async def follow_owners(storage: Storage, ends: Mapping[str, datetime], owners: 
 
     Of a paused watch's targets each is told. `ends` has no entry for a key that was revoked: it ends now, or has ended.
     """
+    changed = partial(_changed_owners, ends=ends, now=now)
 
     def work(connection: Connection) -> int:
-        rows = connection.execute(select(WATCH_OWNERS).where(among(connection, WATCH_OWNERS.c.lineage, owners))).all()
-        return sum(_follow(connection, row, ends.get(row.lineage, min(row.ends_at, now)), now) for row in rows)
+        return sum(_follow(connection, row, ends_at, now) for row, ends_at in changed(connection, late))
 
-    return await in_transaction(storage, work)
+    late = [row.lineage for row, _ in await in_snapshot(storage, partial(changed, owners=owners))]
+    return await in_transaction(storage, work) if late else 0
+
+
+def _changed_owners(
+    connection: Connection, owners: Sequence[str], ends: Mapping[str, datetime], now: datetime
+) -> list[tuple[Row[Any], datetime]]:
+    """The owners for whom something else is stored than when their key ends, each with that."""
+    owner = WATCH_OWNERS.c
+    stored: Select[Any] = select(owner.lineage, owner.ends_at, owner.paused_at).where(among(connection, owner.lineage, owners))
+    found = [(row, ends.get(row.lineage, min(row.ends_at, now))) for row in connection.execute(stored)]
+    return [(row, ends_at) for row, ends_at in found if ends_at != row.ends_at or (ends_at <= now) != (row.paused_at is not None)]
 
 
 def _follow(connection: Connection, row: Row[Any], ends_at: datetime, now: datetime) -> bool:
     has_ended = ends_at <= now
     mine = TARGETS.c.owner == row.lineage
-    if ends_at == row.ends_at and has_ended == (row.paused_at is not None):
-        return False
     paused_at = (row.paused_at or now) if has_ended else None
     connection.execute(update(WATCH_OWNERS).where(WATCH_OWNERS.c.lineage == row.lineage).values(ends_at=ends_at, paused_at=paused_at))
     if has_ended and row.paused_at is None:

@@ -11,10 +11,22 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 from standardwebhooks import Webhook
 
+from buildings.cve.arguments import number_of
 from buildings.cve.feeds.download import FetchLimits
 from buildings.cve.refresh import renew
 from buildings.cve.tables import TARGETS, WATCH_NEWS, WATCHES
-from buildings.cve.watch_matching import pack_numbers, plain_name, unpack_numbers
+from buildings.cve.watch_matching import (
+    EVERY_CVE,
+    MARK,
+    NO_DIGEST,
+    Criteria,
+    Ranking,
+    known_digest,
+    pack_known,
+    plain_name,
+    unpack_known,
+    with_digest,
+)
 from campus import in_snapshot
 from campus.testing import ORIGIN
 
@@ -229,12 +241,46 @@ async def test_more_news_than_a_list_may_bring_follow_with_the_next_one_and_old_
         await lists.next_list(days=100)
         news = await in_snapshot(lists.campus.site.storage, lambda connection: connection.execute(select(WATCH_NEWS.c.number)).all())
         known = await in_snapshot(lists.campus.site.storage, lambda connection: connection.scalar(select(WATCHES.c.known)))
-        assert (len(news), len(unpack_numbers(known)) >= 1150) == (0, True)
+        assert (len(news), len(unpack_known(known)) >= 1150) == (0, True)
 
 
-@given(numbers=st.sets(st.integers(min_value=0, max_value=9999 * 10**12)))
-async def test_packed_numbers_are_the_same_numbers(numbers: set[int]) -> None:
-    assert unpack_numbers(pack_numbers(numbers)) == numbers
+@given(numbers=st.sets(st.integers(min_value=0, max_value=9999 * 10**12)), digest=st.binary(min_size=16, max_size=16))
+async def test_packed_numbers_are_the_same_numbers(numbers: set[int], digest: bytes) -> None:
+    block = pack_known(numbers, digest)
+    assert (unpack_known(block), known_digest(block)) == (numbers, digest)
+    older = block.removeprefix(MARK + digest)
+    assert (unpack_known(older), known_digest(older)) == (numbers, NO_DIGEST), "as they were stored before there were digests"
+    assert with_digest(older, digest) == with_digest(with_digest(block, NO_DIGEST), digest) == block
+
+
+CVES = ["CVE-2026-1000", "CVE-2026-1001", "CVE-2026-1002", "CVE-2026-1003"]
+NUMBERS = st.sampled_from([number_of(cve_id) for cve_id in CVES])
+KEYS = ["v a", "v b", "p a:x"]
+RANKINGS = st.tuples(
+    st.dictionaries(NUMBERS, st.sampled_from([5.0, 24.9, 25.0, 60.0])), st.dictionaries(st.sampled_from(KEYS), st.sets(NUMBERS))
+)
+
+
+@given(
+    first=RANKINGS,
+    second=RANKINGS,
+    keys=st.lists(st.sampled_from(KEYS)),
+    cve_ids=st.sets(st.sampled_from(CVES)),
+    least=st.sampled_from([5, 25]),
+)
+async def test_what_fits_is_what_the_keys_have_from_the_score_on_and_its_digest_is_no_others(first, second, keys, cve_ids, least) -> None:
+    """A watch is passed over when its digest is the same, so equal digests must mean that the same CVEs fit."""
+    criteria, found = Criteria(cve_ids=tuple(cve_ids), least_score=least), []
+    for scores, named in (first, second):
+        ranking = Ranking(scores, named)
+        fitting = ranking.fitting(keys, criteria)
+        wanted = {number_of(cve_id) for cve_id in cve_ids}.union(*(named.get(key, ()) for key in keys))
+        assert fitting == {number for number in wanted if scores.get(number, 0) >= least}
+        found.append((fitting, ranking.digest(keys, criteria)))
+        assert found[-1][1] == Ranking(dict(reversed(scores.items())), named).digest(keys, criteria)
+    (one, digest), (other, another) = found
+    assert one == other or digest != another
+    assert Ranking(first[0], {}).fitting([EVERY_CVE], criteria) == {number for number, score in first[0].items() if score >= least}
 
 
 @pytest.mark.parametrize("name", ["Log4j_2", " log4j  2", "LOG4J 2", "ｌｏｇ４ｊ 2"])
