@@ -1,4 +1,4 @@
-"""The proxies that the README shows, each run in front of a served campus: what a caller gets through them is what campus means."""
+"""The proxies that docs/reference.md shows, each run in front of a served campus: what a caller gets through them is what campus means."""
 
 import os
 import re
@@ -23,7 +23,7 @@ from serving import Served, free_port, serving
 
 pytestmark = pytest.mark.anyio
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+REFERENCE = (Path(__file__).parents[1] / "docs/reference.md").read_text()
 CALLER = "127.0.0.2"  # not a trusted proxy, unlike 127.0.0.1
 START_SECONDS = patience(60)
 SLOW = """
@@ -84,8 +84,8 @@ CADDY = """
 
 
 def block(language: str) -> str:
-    """The README's block for a proxy."""
-    [found] = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    """The document's block for a proxy."""
+    [found] = re.findall(rf"```{language}\n(.*?)```", REFERENCE, re.DOTALL)
     return str(found)
 
 
@@ -98,7 +98,7 @@ def replaced(text: str, *changes: tuple[str, str]) -> str:
 
 
 def nginx_command(folder: Path, program: str, port: int, upstream: str, certificate: Path) -> list[str]:
-    """The README's block with this test's ports and certificate, in the file that stands around it."""
+    """The document's block with this test's ports and certificate, in the file that stands around it."""
     text = replaced(
         block("nginx"),
         ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),

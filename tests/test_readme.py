@@ -1,4 +1,4 @@
-"""What the README shows works: its ten lines, its paying client, its smallest building, its configuration and its commands."""
+"""What README.md and docs/ show works: the ten lines, the paying client, the smallest building, configuration, commands and links."""
 
 import ast
 import inspect
@@ -22,9 +22,11 @@ from campus.testing import open_campus, payments
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+DOCUMENTS = {path: path.read_text() for folder in ("", "docs", "integrations/campus-beat") for path in sorted((ROOT / folder).glob("*.md"))}
+README = DOCUMENTS[ROOT / "README.md"]
+SHOWN = "\n".join(text for path, text in DOCUMENTS.items() if path.name == "README.md" or path.parent.name == "docs")
 CAMPUS_TOML = (ROOT / "campus.toml").read_text()
-BLOCKS: list[tuple[str, str]] = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+BLOCKS: list[tuple[str, str]] = re.findall(r"```(\w+)\n(.*?)```", SHOWN, re.DOTALL)
 
 
 def block(language: str, containing: str) -> str:
@@ -51,7 +53,7 @@ class Shown(NamedTuple):
     payer: payments.Payer
 
     def addressed(self, text: str) -> str:
-        """The README's text with this campus's address."""
+        """The document's text with this campus's address."""
         assert "localhost:8000" in text
         return text.replace("localhost:8000", self.campus.url.removeprefix("http://"))
 
@@ -114,7 +116,7 @@ async def test_the_smallest_building_answers_over_both_frames() -> None:
 
 def test_the_configuration_that_is_shown_can_be_read() -> None:
     shown = [text for language, text in BLOCKS if language == "toml" and "[project]" not in text]
-    assert len(shown) == README.count("```toml") - 1
+    assert len(shown) == SHOWN.count("```toml") - 1
     for text in shown:
         Config.model_validate(tomllib.loads(text))
 
@@ -137,12 +139,27 @@ def test_every_command_that_is_named_exists() -> None:
     app = commands()
     named = set(
         re.findall(
-            r"campus (serve|check|tools|key|run|audit|backup|migration|new|[a-z]+) ", " ".join(re.findall(r"`(campus [^`]*)`", README))
+            r"campus (serve|check|tools|key|run|audit|backup|migration|new|[a-z]+) ", " ".join(re.findall(r"`(campus [^`]*)`", SHOWN))
         )
     )
     assert {"serve", "key", "run", "migration"} <= named
     for name in named:
         assert app[name], name
+
+
+def anchors_of(text: str) -> set[str]:
+    """The anchors of a document's headings, as those who render Markdown make them."""
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+
+
+def test_every_link_and_file_that_a_document_names_exists() -> None:
+    for path, text in DOCUMENTS.items():
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)]*))?\)", text):
+            linked = (path.parent / target).resolve() if target else path
+            assert linked.exists(), (path.name, target)
+            assert not anchor or anchor in anchors_of(DOCUMENTS[linked]), (path.name, target, anchor)
+        for named in re.findall(r"`((?:docs|integrations|deploy|tests|benchmarks|campus|buildings|twins)/[\w./-]+)`", text):
+            assert (ROOT / named).exists() or path.name == "CHANGELOG.md", (path.name, named)
 
 
 def test_both_commands_of_a_fresh_machine_are_shown() -> None:
