@@ -283,7 +283,7 @@ def is_shared_link(opened: OpenBuilding, operation: Operation) -> bool:
 
 @contextmanager
 def unwrapped_errors() -> Iterator[None]:
-    """Unwrap the exception groups of one that the MCP servers' task groups make of an error in the body."""
+    """An error in the body leaves it as it was raised: the task groups of the MCP servers wrap it in exception groups."""
     try:
         yield
     except BaseExceptionGroup as group:

@@ -82,7 +82,7 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
     stopping: anyio.Event = field(default_factory=anyio.Event)
     """Set when the process is about to stop: what waits or streams for long ends then."""
     alone: bool = False
-    """True if no other process can serve this data: in the server, on SQLite."""
+    """True in the server, on SQLite: then no other process can serve this data."""
 
     def __class_getitem__(cls, parameters: Any) -> Any:
         """Site itself: Site[Options] is for type checkers, and pydantic would take it for a class of its own."""

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class ToolFailedError(Exception):
-    """A tool that was called through its server raised an exception that it did not raise on purpose."""
+    """A tool that was called through its server failed with an exception that was not meant for its caller."""
 
 
 class Call:

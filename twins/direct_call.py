@@ -32,7 +32,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class RequestDependency(Dependency[T_co]):
-    """The default of a tool's parameter; in each call `from_scope(scope)` replaces it: what a gate has put under `scope_key`.
+    """The default of a tool's parameter. Each call replaces it by what `from_scope(scope)` returns, which a gate has put under `scope_key`.
 
     FastMCP resolves it like any other dependency. A twin calls `from_scope` itself, which is some twenty times faster.
     A caller can never set such a parameter.

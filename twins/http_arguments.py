@@ -152,7 +152,7 @@ def _decode_query(
 
 
 def _refuse_body(headers: Headers) -> None:
-    """A body that nobody reads would be ignored silently, even if it held a secret or a condition."""
+    """Problem 400 for a body: it would be ignored silently, even if it held a secret or a condition."""
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         raise Problem(400, "unexpected_body", "DELETE takes its arguments in the query string; send them there, without a body")
 

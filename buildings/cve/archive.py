@@ -36,7 +36,7 @@ class KevDifference:
 class LeadingScores:
     """What is archived of the ranked set: EPSS by ascending CVE number of KEV's CVEs and those that were removed from it.
 
-    Where KEV and EPSS alone give a CVE of KEV another rank, and of those removed, `ranks` has the rank.
+    `ranks` has the ranks that do not follow from KEV and EPSS: of the CVEs that were removed, and of some in KEV.
     """
 
     removed: list[int]
@@ -46,7 +46,7 @@ class LeadingScores:
 
 Columns = tuple[list[int], list[float], list[float], list[int]]
 COLUMNS: TypeAdapter[Columns] = TypeAdapter(Columns)
-"""As LeadingScores in archives of before: numbers removed, then EPSS, percentiles and ranks of all."""
+"""The same as older archives have it: the numbers that were removed, then EPSS, percentiles and ranks of all."""
 LEADING: TypeAdapter[LeadingScores] = TypeAdapter(LeadingScores)
 DIFFERENCE: TypeAdapter[KevDifference] = TypeAdapter(KevDifference)
 

@@ -42,7 +42,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class StoredDay:
-    """How the scores of a past day are stored: as what differs from those of `next_day`, or whole, where it is None."""
+    """How the scores of a past day are stored: as their differences from those of `next_day`, or in full if that is None."""
 
     day: date
     model: str

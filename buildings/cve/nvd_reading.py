@@ -25,7 +25,7 @@ from campus import Site, Storage
 log = logging.getLogger(__name__)
 
 PAGES_BEFORE_LIST = 5
-"""Of 2,000 records each: KEV's CVEs take one, a day's changes mostly one."""
+"""How many pages are read before a list is made, of 2,000 records each: KEV's CVEs take one, a day's changes mostly one."""
 
 FORMAT = "2.0"
 NvdSite = Site[CveSettings, Any]

@@ -174,7 +174,7 @@ async def _publish(site: CveSite, edition: Edition, last: Edition | None, *, cop
 
 
 async def _read(site: CveSite, reader: FeedReader) -> FeedContents:
-    """Read KEV, NVD and EPSS. Raises FeedError when EPSS cannot be used, or KEV, while none is held."""
+    """Read KEV, NVD and EPSS. Raises FeedError if EPSS cannot be used, or if KEV cannot be used and no earlier list has one."""
     failure, kev_copy = None, None
     try:
         catalog, kev_copy = await reader.read_kev()

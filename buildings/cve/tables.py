@@ -168,7 +168,7 @@ class WatchNews(Tables, table=True):
 
 
 class Alert(WaitingAlert, Tables, table=True):
-    """One message to one target that was not delivered yet: news of a watch, or a notice that watches are paused, without `watch_id`."""
+    """A message that was not delivered to its target yet: news of a watch; or, without `watch_id`, a notice that watches are paused."""
 
     watch_id: str | None = Field(default=None, foreign_key="watch.id", ondelete="CASCADE", index=True)
     news: int | None = Field(default=None, foreign_key="watch_news.number", ondelete="CASCADE", index=True)

@@ -65,12 +65,12 @@ def make_watch(connection: Connection, wanted: Wanted, key: Key, *, now: datetim
 
 
 def stored_wanted(connection: Connection, watch_id: str, lineage: str) -> Wanted:
-    """What a watch is now, to be changed. Problem 404 if the owner of the key has none with this id."""
+    """What a watch asks for now, as the start of a change. Problem 404 if the owner of the key has none with this id."""
     return _wanted(connection, owned_watch(connection, watch_id, lineage))
 
 
 def change_watch(connection: Connection, watch_id: str, wanted: Wanted, key: Key, *, now: datetime, entropy: Entropy) -> Stored:
-    """Change a watch. With other criteria, what fits them already is no news. Problem 404 if the key has no such watch."""
+    """Change a watch. CVEs that fit the new criteria already are not reported as news. Problem 404 if the key has no such watch."""
     row = owned_watch(connection, watch_id, key.lineage)
     before = targets_of(row)
     columns = _columns(wanted)

@@ -65,7 +65,7 @@ def claude_code(servers: Servers, *, with_key: bool) -> Setup:
 
 
 def claude_desktop(servers: Servers, *, with_key: bool) -> Setup:
-    """Connectors as in claude.ai; with a key that cannot be entered there, a local bridge that sends it, which needs Node.js."""
+    """Connectors, as in claude.ai. A key cannot be entered there: with a key it is a local bridge, which sends it and needs Node.js."""
     if not with_key or _any_sign_in(servers):
         return claude_ai(servers, with_key=with_key)
     where = "claude_desktop_config.json (Settings > Developer > Edit Config), a file of your own; replace KEY"

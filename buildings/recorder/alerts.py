@@ -57,7 +57,7 @@ def targets_of(connection: Connection, monitor_ids: Collection[str]) -> Mapping[
 
 
 def raise_test(connection: Connection, row: Row[Any], *, now: datetime) -> int:
-    """Store a test alert to each target of a monitor that takes alerts; returns how many.
+    """Store a test alert for each target of a monitor that accepts alerts; returns their number.
 
     Problem 409 if there is none, or while an earlier test alert waits for one of them.
     """

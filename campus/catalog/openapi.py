@@ -61,7 +61,7 @@ KEYS_ONLY = "Payments per call are not available here. A paid resource returns w
 
 
 def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricing | None) -> dict[str, dict[str, Any]]:
-    """The documents by path: OpenAPI of each building, of all, and of what GET serves in the one that campus.toml names; payment terms."""
+    """The documents by path: OpenAPI of each building, of all, and a short form for the one that campus.toml names; the payment terms."""
     offers = {one.name: one.offers for one in opened}
     parts: dict[str, Any] = {
         "servers": [config.url],

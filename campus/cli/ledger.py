@@ -241,7 +241,7 @@ async def _write_csv(entries: AsyncIterator[LedgerRow]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow([*COLUMNS, "usd"])
     async for entry in entries:
-        # others write some of its texts
+        # a caller wrote some of the texts, which a spreadsheet could take for formulas
         cells = [spreadsheet_text(value) if isinstance(value, str) else value for value in as_data(entry).values()]
         writer.writerow([*cells, usd(entry.amount)])
 

@@ -136,7 +136,7 @@ async def _form(request: Request) -> FormData | None:
     """The parameters of a request; None if they are not sent as a form, are too many or too long, or one is sent twice."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
         return None
-    body = await request.body()  # checked first: the parser takes seconds for a megabyte of separators, on the event loop
+    body = await request.body()  # checked before it is parsed: a megabyte of separators would stop the event loop for seconds
     if len(body) > LONGEST_BODY or body.count(b"&") >= MOST_PARAMETERS:
         return None
     form = await request.form()

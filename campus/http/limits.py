@@ -37,7 +37,7 @@ def body_problem(headers: Mapping[bytes, bytes], limit: int) -> Problem | None:
         return Problem(400, "invalid_http", "Content-Length is not a number.")
     if len(announced) <= LONGEST_NUMBER and int(announced) <= limit:
         return None
-    # A caller that waits for 100 Continue has sent no body: only the end of the connection keeps it from being mixed up.
+    # A caller that waits for 100 Continue has not sent the body yet. The connection ends, so that it is not taken for the next request.
     return too_large(limit, headers={"Connection": "close"} if b"expect" in headers else None)
 
 
@@ -88,7 +88,7 @@ class WaitingBodies:
 
     @contextmanager
     def joined(self, address: str, wait: anyio.CancelScope) -> Iterator[None]:
-        """Count a wait, whose scope is cancelled when it has to make room; its deadline tells how long it has waited."""
+        """Count a wait. Its scope is cancelled when another needs the place, and the scope's deadline tells how long it has waited."""
         network = network_of(address)
         own = self._by_network.setdefault(network, {})
         if len(own) >= self._per_address:

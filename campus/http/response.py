@@ -100,7 +100,7 @@ class SecurityHeaders:
         own = tuple(headers)
         try:
             result = self._cache.get(own)
-        except TypeError:  # lists for pairs, which ASGI allows too
+        except TypeError:  # a list, which ASGI allows too, cannot be a key of the cache
             return self._combined(own)
         if result is None:
             if len(self._cache) == CACHED_RESPONSES:
@@ -239,7 +239,7 @@ def head_of(status: int, headers: Sequence[Header]) -> Head:
     if not (USUAL_NAMES.issuperset(named) or b"".join(named).islower()):  # ASGI wants lower case, and not every app complies
         headers = [(name.lower(), value) for name, value in headers]
         named = dict(headers)
-    kept = [header for header in headers if header[0] != CHUNKED[0]]  # the protocol decides about that
+    kept = [header for header in headers if header[0] != CHUNKED[0]]  # ResponseCycle adds it where it is needed
     closes = any(name == CLOSE[0] and b"close" in value.lower() for name, value in kept)
     length = named.get(b"content-length")
     return Head(STATUS_LINES[status] + lines_of(kept), None if length is None else int(length), closes)
@@ -291,7 +291,7 @@ class ResponseCycle(RequestResponseCycle):
             same = same[:-1]
         try:
             head = head_of(status, same)
-        except TypeError:  # lists for pairs, which ASGI allows too
+        except TypeError:  # a list, which ASGI allows too, cannot be a key of the cache
             head = head_of.__wrapped__(status, same)
         if head.closes:
             self.keep_alive = False

@@ -97,7 +97,7 @@ async def _until_parent_ends(work: Callable[[], Awaitable[Report]]) -> Report:
 
 
 def _cancel_with_parent(call_soon: Callable[[Callable[[], Any]], Any], cancel: Callable[[], Any]) -> None:
-    os.read(sys.stdin.fileno(), 1)  # returns at the end of the pipe, for nothing is written to it
+    os.read(sys.stdin.fileno(), 1)  # nothing is ever written to this pipe, so it returns when the parent has closed it
     call_soon(cancel)
     time.sleep(STOP_SECONDS)
     os._exit(1)

@@ -150,7 +150,7 @@ class Runner:
             await self._release(task, store, after)
         if error is None:
             seconds = (self.now() - claim.taken_at).total_seconds()
-            # jobs of every process are too frequent for INFO
+            # jobs that run in every process are too frequent for INFO
             is_idle = (found is False or task.on == "each") and not claim.before.failures
             log.log(logging.DEBUG if is_idle else logging.INFO, "job finished", extra={"job": task.name, "seconds": round(seconds, 3)})
         return error

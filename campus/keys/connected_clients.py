@@ -166,7 +166,7 @@ class ConnectedClients:
         if not is_client_token(token):
             return
         kind: Kind = "access" if token.startswith(ACCESS) else "refresh"
-        async with self._readings, self._storage.read() as session:  # no writer waits for who sends tokens that he made up
+        async with self._readings, self._storage.read() as session:  # read first: made-up tokens keep no writer waiting
             found = await _with_client(session, token, kind)
         if found is None or found[1].client_id != client_id:
             return

@@ -84,8 +84,8 @@ class SessionRow(CoreTables, table=True):
 class ConnectedClientRow(CoreTables, table=True):
     """A client program that a key's holder let in by OAuth, to the MCP server of one building.
 
-    It lasts as long as the key with this id, and ends earlier at `ends_at`: that of a client which has not fetched its first tokens
-    is when its code expires. `client_id` is the one that the client sends, and `returns_to` the host that its code was sent to.
+    It lasts as long as the key with this id, or until `ends_at` if that is earlier: until the client has fetched its first tokens,
+    `ends_at` is when its code expires. `client_id` is the one that the client sends, and `returns_to` the host that its code was sent to.
     """
 
     __tablename__ = "connected_clients"

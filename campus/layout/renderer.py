@@ -280,7 +280,7 @@ def pretty_json(value: object) -> str:
 def prose(text: str) -> Markup:
     """Plain text with `names` in code quotes, as tools describe themselves; everything else in it is text."""
     parts = [escape(part) for part in text.split("`")]
-    if len(parts) % 2 == 0:  # a lonely quote
+    if len(parts) % 2 == 0:  # a quote without its partner
         return escape(text)
     return Markup("").join(Markup("<code>%s</code>") % part if index % 2 else part for index, part in enumerate(parts))
 

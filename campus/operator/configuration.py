@@ -13,7 +13,7 @@ from campus.observability import redacted
 
 HIDDEN = "(hidden)"
 SECRET_NAME = re.compile(r"secret|pass|pwd|token|credential|auth|private|cookie|dsn|key|mnemonic|seed|signature", re.IGNORECASE)
-"""Names of settings and of their tables that are hidden, rather too many than too few: a stranger's building may have any."""
+"""Settings and tables with such names are hidden. Too many are better than too few: a third-party building may use any name."""
 OPAQUE = frozenset({"env", "headers", "args"})
 """Keys of another server's table whose values may hold anything."""
 PLAIN_NAMES = frozenset({"key"})

@@ -34,7 +34,7 @@ NAVIGATION = (
 )
 LOOK_SECONDS = 2.0
 JOBS_SECONDS, OVERVIEW_SECONDS = 1.8, 5.0
-"""How old what a stream looks at may be: of 100,000 keys, monitors and targets the overview takes 0.4 s of the databases' threads."""
+"""A stream looks at data of at most this age: with 100,000 keys, monitors and targets, reading it takes 0.4 s of the databases' threads."""
 ATTEMPTS_IN_ALL = 60
 """A minute. Whoever is on this machine, or a proxy that is trusted, may claim any address: many addresses guess no faster than six."""
 

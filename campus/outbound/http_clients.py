@@ -46,7 +46,7 @@ class GuardedClient(httpx.AsyncClient):
         )
 
     def apart(self, *, lookups: int = AT_ONCE) -> "GuardedClient":
-        """The same client, which looks up at most `lookups` names at once in its own threads: it never waits for lookups of others."""
+        """The same client with threads of its own for name lookups, `lookups` of them: it never waits for other callers' lookups."""
         return GuardedClient(self._url_rules, self._network.apart(lookups=lookups), trust=self._trusted, seconds=self._seconds)
 
     def within(self, seconds: float) -> "GuardedClient":

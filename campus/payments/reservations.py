@@ -22,7 +22,7 @@ from campus.secrets import Entropy, seal, unseal
 from campus.storage import Lease, Storage
 
 DOUBT_PAUSE = timedelta(seconds=5)
-"""How long nobody asks again about a payment whose outcome the chain did not show."""
+"""If the chain does not show a payment's outcome, nobody asks about that payment again for so long."""
 ANSWER_RETENTION = timedelta(minutes=15)
 """How long after its settlement an answer is returned again."""
 SECRET_ANSWER_RETENTION = timedelta(hours=24)

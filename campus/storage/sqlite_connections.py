@@ -182,7 +182,7 @@ class AsyncConnection(aiosqlite.Connection):
         self._thread.daemon = True  # a connection that was not closed does not keep the process alive
 
     def stop(self) -> Any:
-        """Stop the thread, once: a stopped thread never answers, and its awaiter would wait for ever."""
+        """Stop the thread. Only the first call does so: a stopped thread never answers, and a second caller would wait for ever."""
         return super().stop() if self._running else None
 
     async def _execute(self, fn: Any, *args: Any, **kwargs: Any) -> Any:

@@ -28,7 +28,7 @@ OVERLAP = timedelta(hours=2)
 """How far a span of changes reaches back into the last one, for clocks that differ and changes that NVD shows late."""
 
 SILENT_FOR = timedelta(days=2)
-"""NVD changes hundreds of records a day: a longer span without any is no answer to believe."""
+"""NVD changes hundreds of records a day, so an answer that shows no change in a longer time is not believed."""
 
 Phase = Literal["kev", "all", "changes"]
 
