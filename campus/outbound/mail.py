@@ -137,7 +137,7 @@ class Mail:
 def check_address(address: str) -> None:
     """Raise MailRefused unless it is one plain address, such as name@host.example, in ASCII."""
     if len(address) > LONGEST_ADDRESS or not ADDRESS.fullmatch(address):
-        raise MailRefused("that is not an e-mail address; write only the address, such as name@host.example")
+        raise MailRefused("that is not an e-mail address; write one as name@host.example, without a display name")
 
 
 def domain_of(address: str) -> str:
