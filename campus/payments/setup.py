@@ -28,9 +28,10 @@ from campus.payments.jobs import ClockSteps, tasks_of
 from campus.payments.ledger import Ledger
 from campus.payments.networks import network_of
 from campus.payments.payment import Facilitator
-from campus.payments.processor import DEFAULT_TIMEOUTS, WAIT_SECONDS, ChainTimeouts, PaymentProcessor, Settlement
+from campus.payments.processor import WAIT_SECONDS, PaymentProcessor
 from campus.payments.reconciler import Reconciler, UnprovenPayments
 from campus.payments.reservations import LEASE, Consequence, Leases, Reservations
+from campus.payments.settlement import DEFAULT_TIMEOUTS, ChainTimeouts, Settlement
 from campus.payments.tables import PaymentRow
 from campus.storage import Lease, Storage
 

@@ -16,8 +16,8 @@ from campus.config_tables import PaymentsTable
 from campus.payments.findings import Findings
 from campus.payments.ledger import CHARGED
 from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
-from campus.payments.processor import ChainTimeouts
 from campus.payments.reservations import LEASE
+from campus.payments.settlement import ChainTimeouts
 from campus.payments.setup import Payments, open_payments
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.payments.wire import PAYMENT_META, payment_in_meta

@@ -1,0 +1,177 @@
+"""Settlement: has payments charged by the facilitator, and waits until the chain shows the charge; and the pauses between questions.
+
+A settlement that was begun is not interrupted: `uninterrupted` delays a cancellation.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from math import inf
+from typing import TypeVar
+
+import anyio
+
+from campus.payments.chain import Chain
+from campus.payments.payment import Facilitator, Outcome, PaidAnswer, Payment, Sale, StoredAnswer
+from campus.payments.reconciler import UnprovenPayments
+from campus.payments.reservations import Reservations, as_sold, receipt_of, transfer_of
+from campus.payments.states import in_flight, refused
+from campus.payments.tables import PaymentRow
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 1.0
+T = TypeVar("T")
+Load = Callable[[], Awaitable[Facilitator]]
+"""Returns the facilitator once its library is loaded."""
+log = logging.getLogger(__name__)
+
+
+class Pauses:
+    """The pauses of a loop that asks again: each is twice as long as the one before, up to a second, for `seconds` in all."""
+
+    def __init__(self, first: float, *, seconds: float = inf) -> None:
+        self._next = first
+        self._ends_at = anyio.current_time() + seconds
+
+    @property
+    def are_over(self) -> bool:
+        """Whether the time has passed: ask no more."""
+        return anyio.current_time() >= self._ends_at
+
+    async def pause(self) -> None:
+        """Wait before the next question."""
+        await anyio.sleep(self._next)
+        self._next = min(2 * self._next, LONGEST_PAUSE)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainTimeouts:
+    """How many seconds a call waits for the chain; after them its caller is asked to send the payment again.
+
+    `proof`: for a settlement that the facilitator reported, where the answer may be delivered without proof. `strict`: where it may not.
+    `search`: for a payment of which the facilitator reported no settlement.
+    """
+
+    proof: float = 5.0
+    strict: float = 20.0
+    search: float = 3.0
+
+
+DEFAULT_TIMEOUTS = ChainTimeouts()
+
+
+class Settlement:
+    """Has payments charged by the facilitator and checks each charge on the chain. The chain accepts an authorization only once.
+
+    A facilitator's report alone is trusted for small calls only: the answer is delivered without proof if the chain does not show the
+    transfer in time. `prove_above` is the highest such amount, in the token's smallest unit. An answer that is a secret, such as a bought
+    key, waits for the proof. While an unproven payment is overdue, every answer does.
+    """
+
+    def __init__(
+        self,
+        reservations: Reservations,
+        unproven: UnprovenPayments,
+        facilitator: Load,
+        chain: Chain,
+        *,
+        now: Callable[[], datetime],
+        prove_above: int,
+        timeouts: ChainTimeouts = DEFAULT_TIMEOUTS,
+    ) -> None:
+        self._reservations = reservations
+        self._unproven = unproven
+        self._facilitator = facilitator
+        self._chain = chain
+        self._now = now
+        self._prove_above = prove_above
+        self._timeouts = timeouts
+
+    async def settle(self, row: PaymentRow, answer: StoredAnswer, payment: Payment, sale: Sale) -> PaidAnswer:
+        """Charge the payment for the first time."""
+        return await self._conclude(row, await self._charge(row, payment, sale), answer, sale)
+
+    async def resolve(self, row: PaymentRow, answer: StoredAnswer, payment: Payment, sale: Sale) -> PaidAnswer:
+        """Find out whether a payment was charged before; if that stays unknown, charge it once more, as its caller asks."""
+        outcome = await self._ask_chain(row)
+        if outcome.state == "unknown":
+            outcome = await self._charge(row, payment, as_sold(row, sale))
+        return await self._conclude(row, outcome, answer, sale)
+
+    async def _charge(self, row: PaymentRow, payment: Payment, sale: Sale) -> Outcome:
+        """Have the facilitator charge the payment. An outcome that is settled and has no block rests on its report alone."""
+        reported = await (await self._facilitator()).settle(payment, sale)
+        if reported.state == "settled" and reported.transaction is not None:
+            strict = row.sealed or sale.idempotency_key is not None or row.amount > self._prove_above
+            return await self._proof_of(row, reported.transaction, strict=strict)
+        outcome = await self._search(row)
+        await self._reservations.doubt(row, reported.reason)
+        return outcome
+
+    async def _search(self, row: PaymentRow) -> Outcome:
+        """What the chain shows of a payment that may have been submitted a moment ago."""
+        pauses = Pauses(FIRST_PAUSE, seconds=self._timeouts.search)
+        while True:
+            outcome = await self._ask_chain(row)
+            if outcome.state != "unknown" or self._chain.trouble is not None or pauses.are_over:
+                return outcome
+            await pauses.pause()
+
+    async def _proof_of(self, row: PaymentRow, transaction: str, *, strict: bool) -> Outcome:
+        """The proof of a settlement that the facilitator reported in this transaction, or its report alone if that is enough."""
+        shown = await self._wait_for(row, transaction, strict=strict)
+        if shown.state == "settled":
+            return shown
+        if shown.state == "refused":
+            names = {"payment": row.id, "transaction": transaction}
+            log.warning("the facilitator names a transaction that is not the payment", extra=names)
+            return await self._ask_chain(row)
+        if strict:
+            return await self._ask_chain(row)  # another transaction may hold it
+        if await self._unproven.is_any_overdue():
+            return shown
+        return Outcome("settled", transaction)
+
+    async def _wait_for(self, row: PaymentRow, transaction: str, *, strict: bool) -> Outcome:
+        """What the transaction shows, as soon as the chain has it. It waits for a failing node only if the proof is required."""
+        outcome = Outcome("unknown", reason="the chain does not show it yet")
+        pauses = Pauses(FIRST_PAUSE)
+        with anyio.move_on_after(self._timeouts.strict if strict else self._timeouts.proof):
+            while True:
+                outcome = await self._chain.shown(transaction, transfer_of(row))
+                if outcome.state != "unknown" or (self._chain.trouble is not None and not strict):
+                    break
+                await pauses.pause()
+        return outcome
+
+    async def _conclude(self, row: PaymentRow, outcome: Outcome, answer: StoredAnswer, sale: Sale) -> PaidAnswer:
+        match outcome.state:
+            case "settled" if outcome.transaction is not None:
+                settled = await self._reservations.settle(row.id, outcome.transaction, block=outcome.block)
+                return PaidAnswer(answer, receipt_of(settled or await self._as_another_left_it(row)))
+            case "refused":
+                if await self._reservations.release(row.id, "refused", outcome.reason) is not None:
+                    raise refused(sale, outcome.reason)
+                return PaidAnswer(answer, receipt_of(await self._as_another_left_it(row)))
+            case _:
+                await self._reservations.doubt(row, outcome.reason)
+                raise in_flight()
+
+    async def _as_another_left_it(self, row: PaymentRow) -> PaymentRow:
+        """The payment after another process concluded it."""
+        found = await self._reservations.get(row.id)
+        if found is None or found.state != "settled":
+            log.error("payment concluded in two ways", extra={"payment": row.id})
+            raise in_flight()
+        return found
+
+    async def _ask_chain(self, row: PaymentRow) -> Outcome:
+        return await self._chain.outcome_of(transfer_of(row), since=row.reserved_at, now=self._now())
+
+
+async def uninterrupted(work: Awaitable[T]) -> T:
+    """Await the work; a cancellation takes effect after it."""
+    with anyio.CancelScope(shield=True):
+        result = await work
+    return result  # noqa: RET504  # a scope can swallow what is raised in it, so mypy wants a return after it
