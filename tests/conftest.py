@@ -30,6 +30,7 @@ from patience import patience
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.util import LRUCache
+from workers import fork_workers
 
 from campus.storage import alembic_runner, sqlite
 from campus.storage.migrations import History
@@ -65,6 +66,12 @@ Sent = tuple[str, Any]
 gc.disable()  # what is imported and collected stays
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Import and collect once for all workers."""
+    fork_workers(config)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Count branches where that is wanted."""
     branch_coverage.start(config)
@@ -73,6 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Look for garbage after collecting, and then only in what tests make: going over all that was imported takes a third of collecting."""
+    gc.disable()
     try:
         return (yield)
     finally:

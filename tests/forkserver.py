@@ -111,12 +111,15 @@ class Forked:
 class ForkServer:
     """A process that imports modules once and forks for each program."""
 
-    def __init__(self, *prefix: str) -> None:
-        """Start it; `prefix` is a command that runs the one after it, such as `nice`."""
+    def __init__(self, *prefix: str, path: Iterable[str] = (), first: str = "") -> None:
+        """Start it; `prefix` is a command that runs the one after it, such as `nice`.
+
+        It runs the source `first` before any program, and finds modules in `path` too.
+        """
         self._requests, there = socket.socketpair()
         self._one_at_a_time = threading.Lock()
-        words = [*prefix, sys.executable, "-P", __file__, str(there.fileno())]
-        environ = {**os.environ, "PYTHONPATH": ""}
+        words = [*prefix, sys.executable, "-P", __file__, str(there.fileno()), first]
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
         with there:
             self._process = subprocess.Popen(words, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL, env=environ)
         atexit.register(self.close)
@@ -127,20 +130,21 @@ class ForkServer:
         *words: str,
         environ: Mapping[str, str] | None = None,
         imports: Iterable[str] = (),
+        only: bool = False,
         stdin: File = None,
         stdout: File = None,
         stderr: File = None,
     ) -> Forked:
         """Run a program's source with these arguments.
 
-        `imports` are modules that the server imports once for all such programs.
+        `imports` are modules that the server imports once for all such programs, besides those of IMPORTED, or `only` these.
         """
         request = {
             "code": code,
             "words": ["campus", *words],
             "environ": {**os.environ, **(environ or {})},
             "folder": str(Path.cwd()),
-            "imports": [*IMPORTED, *imports],
+            "imports": [*(() if only else IMPORTED), *imports],
         }
         with ExitStack() as theirs, self._one_at_a_time:
             ends = [ends_of(file, number, theirs) for number, file in enumerate((stdin, stdout, stderr))]
@@ -261,4 +265,6 @@ def become(request: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    exec(sys.argv[2], {})
+    gc.freeze()
     become(fork_for(socket.socket(fileno=int(sys.argv[1]))))

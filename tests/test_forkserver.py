@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from patience import patience
@@ -9,6 +11,7 @@ from patience import patience
 from tests import forkserver
 from tests.forkserver import PIPE
 
+ROOT = Path(__file__).parents[1]
 PROGRAM = """
 import asyncio, os, sys
 print(__name__, sys.argv, os.environ["FRUIT"], sys.path[0], sys.getrecursionlimit(), sys.stdin.readline())
@@ -55,3 +58,32 @@ def test_an_interrupt_is_one_as_pythons_own() -> None:
         process.send_signal(signal.SIGINT)
         assert process.stderr.read().endswith("KeyboardInterrupt\n")
         assert process.wait(patience(20)) == -signal.SIGINT
+
+
+FORKS_WORKERS = """
+import pytest
+from tests.workers import fork_workers
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config):
+    fork_workers(config)
+"""
+COUNTS_IMPORTS = """
+with open("imports", "a") as file:
+    file.write("once\\n")
+def test_passes():
+    pass
+"""
+
+
+def test_xdists_workers_share_what_was_imported_and_each_reports_what_cannot_be(tmp_path: Path) -> None:
+    def ran() -> str:
+        command, environ = [sys.executable, "-m", "pytest", "-n", "2"], os.environ | {"PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False).stdout
+
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib --disable-plugin-autoload -p xdist")
+    (tmp_path / "conftest.py").write_text(FORKS_WORKERS)
+    (tmp_path / "test_good.py").write_text(COUNTS_IMPORTS)
+    assert "1 passed" in ran()
+    assert (tmp_path / "imports").read_text() == "once\n"
+    (tmp_path / "test_broken.py").write_text("import nothing_such")
+    assert "No module named 'nothing_such'" in ran()
