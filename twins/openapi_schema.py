@@ -193,6 +193,17 @@ class Definitions:
 
     def reached(self, schema: Any) -> list[str]:
         """The names of the definitions that a schema refers to, directly or through others; sorted."""
+        if not self.own:
+            return []
+        if schema is self.root:
+            return self._reached_by_root
+        return self._reached(schema)
+
+    @cached_property
+    def _reached_by_root(self) -> list[str]:
+        return self._reached(self.root)
+
+    def _reached(self, schema: Any) -> list[str]:
         found: set[str] = set()
         waiting = {*_references(schema)}
         while waiting:
