@@ -90,7 +90,7 @@ async def verdict(request: Request, site: CveSite) -> Response:
     if found is None:
         teaser = await _answer(request, site, "brief_teaser", partial(brief_teaser, site=site))
         entry = next((one for one in teaser.teaser if one.cve_id == cve_id), None)
-        data = {"ok": True, "cve_id": cve_id, "day": teaser.day, "teaser": entry}
+        data = {"ok": True, "signed_in": False, "cve_id": cve_id, "day": teaser.day, "teaser": entry, "detail": refusal and refusal.detail}
         return site.page("cve_closed.html", request, data=data, cve_id=cve_id, entry=entry, teaser=teaser, refusal=refusal)
     history, _ = await _asked(request, site, "cve_history", partial(cve_history, cve_id, site=site))
     return site.page("cve.html", request, data=found, verdict=found, cve_id=cve_id, history=history)
@@ -133,7 +133,7 @@ async def report(request: Request, site: CveSite) -> Response:
     return site.page(
         "report.html",
         request,
-        data=found or {"ok": refusal is None, "signed_in": is_open, "detail": refusal.detail if refusal else None},
+        data=found or {"ok": refusal is None or not is_open, "signed_in": is_open, "detail": refusal.detail if refusal else None},
         status=refusal.status if refusal and is_open else 200,
         headers=refusal.headers if refusal and is_open else None,
         found=found,

@@ -62,8 +62,10 @@ def llms_txt(directory: Directory, *, connect: str | None) -> str:
         f"> {sum(len(one.tools) for one in entries)} tools on {len(entries)} MCP servers, {free} of them free. Each tool also answers over"
         " HTTP. There are no accounts: the others need a key or, where offered, a payment per call.",
         "",
-        "Every address below returns Markdown with `Accept: text/markdown`. A tool that is called without access answers 402 and says what"
-        " opens it, at which price, and where to buy it.",
+        "Every page below returns Markdown with `Accept: text/markdown`; that of a tool lists its arguments, where each is sent, and its"
+        " result. Over HTTP, GET and DELETE take arguments in the query string, other methods in a JSON object; over MCP the tool has the"
+        " same name and arguments. A tool that is called without access answers 402 and says what opens it, at which price, and where to"
+        " buy it. A key is sent as `Authorization: Bearer KEY`.",
         "",
         "## Servers",
         "",
@@ -76,14 +78,16 @@ def llms_txt(directory: Directory, *, connect: str | None) -> str:
         *connecting,
         f"- [All tools]({url}/docs/api): each with a form that calls it",
         f"- [OpenAPI]({url}/v1/openapi.json): every HTTP route",
-        f"- [Prices per call]({url}/.well-known/x402): the payment terms of every route, by x402",
+        *([f"- [Prices per call]({url}/.well-known/x402): the payment terms of every route, by x402"] if directory.payment else []),
+        f"- [Refusals]({url}/errors): the codes of all problems, with what to do",
         f"- [AI catalog]({url}/.well-known/ai-catalog.json): the card of every MCP server",
     ]
     return _lines([*lines, "", "## More", "", *more])
 
 
 def _tool_line(building: BuildingEntry, tool: ToolEntry, url: str) -> str:
-    return f"- [{tool.name}]({url}/tools/{building.name}/{tool.name}): {_plain(tool.summary)} Access: {tool.tier}. {tool.http[0]}"
+    routes = " or ".join(tool.http)
+    return f"- [{tool.name}]({url}/tools/{building.name}/{tool.name}): {_plain(tool.summary)} Access: {tool.tier}. {routes}"
 
 
 def skill_description(directory: Directory) -> str:

@@ -1,4 +1,4 @@
-"""The Markdown form of a page: what its HTML has in <main>, as Markdown. Controls, graphics and hidden parts are left out."""
+"""The Markdown form of a page: what its HTML has in <main>, as Markdown, without controls, graphics and most hidden parts."""
 
 import re
 from html.parser import HTMLParser
@@ -8,6 +8,8 @@ HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 BLOCKS = frozenset({"p", "div", "section", "article", "header", "dl", "dt", "dd", "details", "summary", "figure", "ul", "ol", "table"})
 OMITTED = frozenset({"script", "style", "svg", "form", "button", "nav", "template", "input", "select", "textarea", "option"})
 VOID = frozenset({"br", "hr", "img", "input", "meta", "link", "wbr"})
+MARKDOWN_ONLY = "data-markdown"
+"""The attribute of what is hidden in HTML and stands in the Markdown form, such as the arguments, which a form shows in HTML."""
 CARDS = "cards"
 """The class of lists whose items are blocks with headings: they get no marks."""
 SPECIAL = re.compile(r"([\\`*_\[\]<>|])")
@@ -41,7 +43,8 @@ class _Converter(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
-        if self._omitted or tag in OMITTED or "hidden" in given or given.get("aria-hidden") == "true":
+        is_hidden = "hidden" in given and MARKDOWN_ONLY not in given
+        if self._omitted or tag in OMITTED or is_hidden or given.get("aria-hidden") == "true":
             if tag not in VOID:
                 self._omitted.append(tag)
             return
@@ -97,7 +100,7 @@ class _Converter(HTMLParser):
                 self._cells += 1
                 self.parts.append(" ")
             case "br":
-                self.parts.append("\n")
+                self.parts.append("<br>" if self._cells else "\n")  # a line of Markdown is a row of the table
             case _ if tag in BLOCKS and not self._cells:
                 self.parts.append("\n\n")
 

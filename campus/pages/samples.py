@@ -17,16 +17,17 @@ class Sample:
     """One way to make the call."""
 
     label: str
+    language: str
     text: str
 
 
 def samples_of(call: Call, *, url: str, mcp: str, tool: str, arguments: Mapping[str, Any], with_key: bool) -> tuple[Sample, ...]:
     """The call over HTTP and over MCP. `url` is the service's address, `mcp` that of the MCP endpoint."""
     return (
-        Sample("curl, over HTTP", curl(call, url, with_key=with_key)),
-        Sample("MCP client, on the command line (fastmcp)", fastmcp(mcp, tool, arguments, with_key=with_key)),
-        Sample("Python, over MCP (fastmcp)", python(mcp, tool, arguments, with_key=with_key)),
-        Sample("TypeScript, over HTTP", typescript(call, url, with_key=with_key)),
+        Sample("curl, over HTTP", "shell", curl(call, url, with_key=with_key)),
+        Sample("MCP client, on the command line (fastmcp)", "shell", fastmcp(mcp, tool, arguments, with_key=with_key)),
+        Sample("Python, over MCP (fastmcp)", "Python", python(mcp, tool, arguments, with_key=with_key)),
+        Sample("TypeScript, over HTTP", "TypeScript", typescript(call, url, with_key=with_key)),
     )
 
 

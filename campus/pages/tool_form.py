@@ -123,13 +123,23 @@ def _read(argument: Argument) -> Any:
         return text
 
 
-def example_values(arguments: Sequence[Argument]) -> dict[str, Any]:
-    """Arguments for a sample call before anything was typed: the required ones, as their examples or as their names."""
+def example_values(arguments: Sequence[Argument], any_of: Sequence[str] = ()) -> dict[str, Any]:
+    """Arguments for a sample call before anything was typed: the required ones, as their examples or as their names.
+
+    `any_of` are arguments of which a call needs one: the sample has the first.
+    """
+    needed = {*(one.name for one in arguments if one.required), *any_of[:1]}
     return {
         one.name: _read(Argument(**{**vars(one), "value": one.value or one.example or one.name.upper()}))
         for one in arguments
-        if one.value or one.required
+        if one.value or one.name in needed
     }
+
+
+def places_of(operation: Operation) -> dict[str, str]:
+    """Where the first route takes each argument, in words: path, query, query as s, body."""
+    found = {one.name: operation.place_of(one.name, operation.methods[0]) for one in operation.parameters}
+    return {name: place if sent_as == name else f"{place} as {sent_as}" for name, (place, sent_as) in found.items()}
 
 
 def call_of(operation: Operation, arguments: Mapping[str, Any]) -> Call:

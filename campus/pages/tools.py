@@ -21,6 +21,7 @@ from campus.pages.tool_form import (
     call_of,
     example_values,
     missing_in_path,
+    places_of,
     read_values,
     result_fields,
     sent_values,
@@ -104,7 +105,7 @@ class ToolPages:
         operation = shown.operation
         entry = shown.entry
         arguments = arguments_of(operation, values)
-        chosen = read_values(arguments) if answered else example_values(arguments)
+        chosen = read_values(arguments) if answered else example_values(arguments, operation.route.any_of)
         mcp = f"{self.directory.url}{building.mcp_path}"
         with_key = not entry.free and entry.key_scope is not None
         return self.pages.page(
@@ -126,6 +127,7 @@ class ToolPages:
             title=operation.tool.title or operation.tool.name,
             paragraphs=_paragraphs(operation),
             arguments=arguments,
+            places=places_of(operation),
             fields=result_fields(operation),
             refusals=_refusals(building, entry, arguments),
             products=[one for one in self.directory.products if entry.key_scope and one.scope in (entry.key_scope, ALL)],

@@ -166,7 +166,32 @@ async def test_llms_txt_lists_every_tool_with_what_it_costs(campus: TestCampus) 
         assert f"]({ORIGIN}/v1/{one.name}):" in text
         for tool in one.tools:
             assert f"- [{tool.name}]({ORIGIN}/tools/{one.name}/{tool.name}): " in text
-            assert f"Access: {tool.tier}. {tool.http[0]}\n" in text
+            assert f"Access: {tool.tier}. {' or '.join(tool.http)}\n" in text
+    assert "Prices per call" not in text  # this campus takes no payments
+
+
+async def test_the_markdown_page_of_a_tool_has_what_its_first_call_needs(campus: TestCampus) -> None:
+    for one in campus.service.plan.opened:
+        for name, operation in one.operations.items():
+            page = (await campus.http.get(f"/tools/{one.name}/{name}", headers={"Accept": "text/markdown"})).text
+            arguments = page.partition("**Arguments**")[2].partition("###")[0]
+            rows = {line.split("`")[1]: line for line in arguments.splitlines() if line.startswith("| `")}
+            for parameter in operation.parameters:
+                place, sent_as = operation.place_of(parameter.name, operation.methods[0])
+                required = ", required" if parameter.required else ""
+                where = place if sent_as == parameter.name else f"{place} as {sent_as}"
+                assert f"{required} | {where} | " in rows[parameter.name], (name, parameter.name)
+            curl = page.partition("curl -s ")[2].partition("\n")[0]
+            assert not operation.route.any_of or f'"{operation.route.any_of[0]}": ' in curl, (name, curl)
+    listed = (await campus.http.get("/docs/api", headers={"Accept": "text/markdown"})).text
+    assert [line for line in listed.splitlines() if line.startswith("| ") and line.count(" |") != 4] == []
+
+
+async def test_a_closed_page_tells_a_program_what_opens_it(campus: TestCampus) -> None:
+    for path in ("/cve/CVE-2021-44228", "/cve/watches", "/cve/report", "/recorder"):
+        said = await read(campus, path)
+        assert (said["ok"], said["signed_in"]) == (True, False), path
+        assert "Send a key of scope" in said["detail"], path
 
 
 async def test_a_hostile_title_is_one_line_of_text() -> None:
