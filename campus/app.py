@@ -35,7 +35,7 @@ from campus.outbound.mail import Mail, open_mail
 from campus.payments.payment import PaymentService
 from campus.site import Site
 from campus.storage import NoStorage
-from campus.storage.migrations import missing_from
+from campus.storage.migrations import how_to_migrate, missing_from
 
 log = logging.getLogger(__name__)
 
@@ -219,10 +219,7 @@ class SharedServices:
             await self._report_lost_database(loaded.name)
         storage = await self.core.databases.storage_of(loaded.name, tables) if tables else NoStorage(loaded.name)
         if self.serving and tables and (missing := await missing_from(storage, tables)):
-            raise LoadError(
-                f"building {loaded.name!r} cannot be served: in its database {missing}; write the migration that is missing:"
-                f' campus migration {loaded.name} "what changes"'
-            )
+            raise LoadError(f"building {loaded.name!r} cannot be served: in its database {missing}; {how_to_migrate(loaded.name)}")
         site: Site[Any, Any] = Site(
             name=loaded.name,
             url=self.plan.config.url,

@@ -25,6 +25,7 @@ from campus.pricing import access_of
 from campus.site import Site
 from campus.storage import Storage, try_write
 from campus.storage.databases import Databases
+from campus.storage.migrations import how_to_migrate, missing_from
 
 log = logging.getLogger(__name__)
 
@@ -152,13 +153,13 @@ async def table_findings(opened: OpenBuilding, site: Site[Any, Any]) -> Sequence
     """Differences between a building's tables in code and those that its migrations make, on which calls would fail."""
     if (tables := opened.loaded.building.tables) is None:
         return []
+    if missing := await missing_from(site.storage, tables):
+        return [f"in its database {missing}; {how_to_migrate(site.name)}"]
     from campus.storage.alembic_runner import drift  # 0.2 s
 
     if not (found := await drift(site.storage, tables)):
         return []
-    return [
-        f"its tables in code differ from those of its database; write the missing migration: campus migration {site.name} '…' ({found[0]})"
-    ]
+    return [f"its tables in code differ from those of its database ({found[0]}); {how_to_migrate(site.name)}"]
 
 
 def readiness(

@@ -50,6 +50,14 @@ async def missing_from(storage: Storage, tables: type[SQLModel]) -> str | None:
         return await (await session.connection()).run_sync(_missing, tables)
 
 
+def how_to_migrate(building: str) -> str:
+    """What to do about tables that differ from those of the database."""
+    return (
+        f'write the missing migration: campus migration {building} "what changes"; if it says that there is nothing to write, a step was'
+        " edited after it ran here: undo that, or delete the database if its data may go"
+    )
+
+
 def _folder_near(tables: type[SQLModel]) -> Path:
     """The nearest `migrations` beside the tables' module or above it, up to the top of its package.
 
