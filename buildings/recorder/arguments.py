@@ -41,7 +41,7 @@ Webhook = Annotated[
         max_length=2048,
         description="URL that alerts are sent to: a public https:// address, which receives signed JSON (Standard Webhooks), or a Discord "
         "webhook.",
-        examples=["https://hooks.example/campus"],
+        examples=["https://example.com/hooks/campus"],
     ),
 ]
 Email = Annotated[
