@@ -21,6 +21,7 @@ from buildings.cve.edition import Edition
 from buildings.cve.enrichment import Affected, NvdRecord
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.nvd_records import packed
+from buildings.cve.ranking import UNSCORED
 from buildings.cve.store import load_latest
 from buildings.cve.tables import ALERTS, WATCH_NEWS, WATCH_OWNERS, WATCHES, Tables
 from buildings.cve.watch_matching import CRITERIA, Criteria, scores_of
@@ -36,6 +37,7 @@ LOW_SCORES = 0.2
 """The share of watches that begin at a score of 5 instead of 25."""
 DRIFT = 0.05
 """By how much of itself an EPSS differs from the day before in a usual list."""
+HIGHEST_EPSS = 0.99
 MATCHING_GOAL, LAG_GOAL = 1.0, 20.0
 
 
@@ -95,7 +97,10 @@ async def measured(data: Path, count: int) -> Costs:
 def drifted(edition: Edition) -> Edition:
     """The edition with each EPSS up to 5 % higher or lower. The ranks stay: only news are told in their order."""
     chance = random.Random(3)
-    epss = array("d", (value * (1 + DRIFT * (2 * chance.random() - 1)) for value in edition.ranked.epss))
+    drifts = (1 + DRIFT * (2 * chance.random() - 1) for _ in edition.ranked.epss)
+    epss = array(
+        "d", (one if one == UNSCORED else min(one * by, HIGHEST_EPSS) for one, by in zip(edition.ranked.epss, drifts, strict=True))
+    )
     return replace(edition, ranked=replace(edition.ranked, epss=epss))
 
 

@@ -1,7 +1,8 @@
 """Schemathesis hooks: values that exist, such as days that have a list, headers worth trying, and 402 where Schemathesis expects 401.
 
 Loaded by Schemathesis itself (SCHEMATHESIS_HOOKS). Reads CAMPUS_DAY_BEFORE and CAMPUS_DAY, the days that have a list, and
-CAMPUS_KEYLESS, 1 when no key is sent; writes a line for each answer to the file CAMPUS_TALLY.
+CAMPUS_KEYLESS, 1 when no key is sent, and CAMPUS_MADE, what was made before the run, in JSON; writes a line for each answer to the
+file CAMPUS_TALLY.
 """
 
 import json
@@ -23,16 +24,28 @@ TALLY = Path(os.environ["CAMPUS_TALLY"])
 REFUSED_PROBES = ("Expected 401 or 403, got `402 ", "Got 402 when missing required 'Authorization' header")
 PURCHASE = "/v1/checkout/keys"
 """A purchase, which no key opens."""
-BY_RULE = ("invalid_request", "invalid_json", "target_refused", "no_mail_here")
+ADDRESSES = ("target_refused", "no_mail_here")
+"""Whether an address can be reached, and whether this service sends e-mail."""
 BETWEEN_ARGUMENTS = ("invalid_window", "no_cve_ids", "invalid_cve_ids")
+NO_SCHEMA_SAYS = {
+    "must be one line of printable characters": "no pattern knows all characters that are printable",
+    "a text holds the character NUL": "client generators trip over a pattern for every text",
+    "the JSON cannot be accepted: a text holds the character NUL": "the same, in a body whose arguments are not told apart",
+    "is not UTF-8 text": "a body that is not JSON is text, and client generators send it only where the document calls it binary",
+    "alert_webhook or alert_email is required": "an empty address is none, and an e-mail address without a key is none here",
+    "name vendors, products or cve_ids, or send least_score alone": "an empty list names nothing",
+}
+"""The rules that a well-formed call may break, by the beginning of what is said of the argument or the call, and why no schema has them."""
 OF_BOTH_METHODS = "/v1/cve/verdicts"
 """Documented for programs that pay by its GET alone, and served by POST too."""
 KNOWN = {"date": DAY, "cve_id": "CVE-2021-44228", "cve_ids": ["CVE-2021-44228", "CVE-1999-0001"]}
 """Arguments whose values exist from the start."""
-MADE: list[dict[str, str]] = []
-"""The arguments that name each feed, watch and monitor that was made and not deleted, the newest last."""
 NAMING = {"feed_id": "feed_id", "watch_id": "watch_id", "monitor_id": "monitor_id", "secret": "secret", "s": "secret"}
-"""Such arguments, by the member that they are of the answer to whoever made it."""
+"""The arguments that name a feed, a watch or a monitor, by the member that they are of the answer to whoever made it."""
+MADE: list[dict[str, str]] = [
+    {name: made[member] for name, member in NAMING.items() if member in made} for made in json.loads(os.environ["CAMPUS_MADE"])
+]
+"""Such arguments of all that was made and not deleted, the newest last. A beat is the first operation: its monitor is there before."""
 WINDOW = {"from": os.environ["CAMPUS_DAY_BEFORE"], "to": DAY}
 COMPARISONS = ("/v1/brief/changes", "/v1/brief/changes/counts")
 """A history takes a window too, but of days that have EPSS."""
@@ -83,13 +96,11 @@ def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool
 
     Schemathesis also calls without the key; in a run without a key every paid call is refused so, and a purchase in every run.
     Ignored too: 304, HTTP's own answer to an If-None-Match, which documents do not list, and the rules that no
-    schema can express: a target can be reached, a stored text contains no NUL, a first day is not after the last.
+    schema can express, listed above.
     """
     if response.status_code == 304 and "If-None-Match" in (case.headers or {}):
         return False
-    if isinstance(failure, RejectedPositiveData) and case.method != "GET" and code_of(response) in BY_RULE:
-        return False
-    if isinstance(failure, RejectedPositiveData) and (code_of(response) in BETWEEN_ARGUMENTS or holds_nul(response)):
+    if isinstance(failure, RejectedPositiveData) and is_beyond_schemas(response):
         return False
     if isinstance(failure, AllowHeaderMismatch | UnsupportedMethodResponse) and case.path == OF_BOTH_METHODS:
         return False
@@ -124,9 +135,15 @@ def code_of(response: Any) -> str | None:
     return code
 
 
-def holds_nul(response: Any) -> bool:
-    """True if the answer is a problem about an argument's text that contains NUL."""
-    return code_of(response) == "invalid_request" and any(error["code"] == "not_storable" for error in response.json().get("errors", ()))
+def is_beyond_schemas(response: Any) -> bool:
+    """True if the answer refuses arguments by nothing but rules that no schema can express."""
+    if (code := code_of(response)) in (*ADDRESSES, *BETWEEN_ARGUMENTS):
+        return True
+    if code not in ("invalid_request", "invalid_json"):
+        return False
+    problem = response.json()
+    said = [error["detail"] for error in problem.get("errors", ())] or [problem["detail"]]
+    return all(each.startswith(tuple(NO_SCHEMA_SAYS)) for each in said)
 
 
 def is_of(response: Any, kind: str) -> bool:

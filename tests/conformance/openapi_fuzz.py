@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 import httpx
 from conformance.served_campus import ServedCampus
@@ -45,10 +46,16 @@ OWN_REFUSALS = {
     "watch_limit_reached",
 }
 """Problems that a tool itself returns, after the paywall and the argument checks."""
-OF_A_MONITOR = "{monitor_id}"
-"""Whether such a call comes while its monitor is there is chance; every other tool must answer a call of those that reach it."""
+OF_A_MONITOR, BEAT = "{monitor_id}", "/v1/recorder/beat/"
+"""Whether a call comes while its monitor is there is chance, but for beats; every other tool must answer a call of those that reach it."""
 REACHING, REACHING_WITH_BODY = EXAMPLES // 2, EXAMPLES // 8
 """The fewest calls that must reach the tool; of many calls two fifths, with a body a tenth, since bodies break in more ways."""
+OWNED = (
+    ("/v1/recorder/fleet", "monitors", "monitor_id", "/v1/recorder/monitors/{}"),
+    ("/v1/watches", "watches", "watch_id", "/v1/watches/{}"),
+    ("/v1/feed-urls", "feeds", "feed_id", "/v1/feed-urls/{}"),
+)
+"""What a key owns: where it is listed, as which member, what names each, and where it is deleted."""
 Answered = tuple[int, str | None]
 Access = tuple[bool, bool]
 """True if the operation is paid, and true if a key opens it."""
@@ -84,7 +91,7 @@ class Operation:
                 yield f"{self.label}: {self.reached} calls without access reached the tool"
         elif self.reached < (least := self._least_reaching):
             yield f"{self.label}: {self.reached} of {self.calls} calls reached the tool, fewer than {least}"
-        elif OF_A_MONITOR not in self.label and not any(status == 200 for status, _ in self.answers):
+        elif (BEAT in self.label or OF_A_MONITOR not in self.label) and not any(status == 200 for status, _ in self.answers):
             yield f"{self.label}: the tool refused every call that reached it"
 
     @property
@@ -109,7 +116,8 @@ def fuzz_document(campus: ServedCampus, document: str, token: str | None, paid: 
     with TemporaryDirectory() as folder:
         tally = Path(folder) / "tally"
         days = {"CAMPUS_DAY_BEFORE": str(campus.day_before), "CAMPUS_DAY": str(campus.day)}
-        environ = {**days, "CAMPUS_KEYLESS": "0" if token else "1", "CAMPUS_TALLY": str(tally)}
+        made = json.dumps([made_before(campus, token)])
+        environ = {**days, "CAMPUS_KEYLESS": "0" if token else "1", "CAMPUS_MADE": made, "CAMPUS_TALLY": str(tally)}
         ran = subprocess.run(
             command(campus.url + document, token),
             env={**os.environ, **environ, "PYTHONPATH": str(Path(__file__).parents[1]), "SCHEMATHESIS_HOOKS": "conformance.hooks"},
@@ -128,6 +136,16 @@ def fuzz_document(campus: ServedCampus, document: str, token: str | None, paid: 
     if ran.returncode != 0:
         print(ran.stdout, ran.stderr)
         yield "Schemathesis found failures, printed above"
+
+
+def made_before(campus: ServedCampus, token: str | None) -> Any:
+    """A new monitor, as it was registered. All that the run before left to the key is deleted: a key may have 20 of each."""
+    with httpx.Client(base_url=campus.url, headers={"Authorization": f"Bearer {token}"} if token else {}) as http:
+        for path, members, name, deleted in OWNED if token else ():
+            for one in http.get(path).raise_for_status().json()[members]:
+                http.delete(deleted.format(one[name])).raise_for_status()
+        body = {"name": "fuzz", "alert_webhook": f"http://127.0.0.1:9/before/{uuid4()}"}
+        return http.post("/v1/recorder/monitors", json=body).raise_for_status().json()
 
 
 def command(url: str, token: str | None) -> Sequence[str]:
