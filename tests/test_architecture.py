@@ -2,6 +2,7 @@
 
 import ast
 import json
+import logging
 import os
 import re
 import subprocess
@@ -43,6 +44,14 @@ def test_no_function_is_over_50_lines_and_no_class_over_150(path: Path) -> None:
         limit = 150 if isinstance(node, ast.ClassDef) else 50
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             assert (node.end_lineno or 0) - node.lineno < limit, f"{node.name} in {path.name} is over {limit} lines"
+
+
+def test_no_data_of_a_log_line_has_a_name_that_logging_refuses() -> None:
+    calls = [node for path in FILES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    given = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "extra"]
+    names = {key.value for each in given if isinstance(each, ast.Dict) for key in each.keys if isinstance(key, ast.Constant)}
+    assert "reason" in names
+    assert names.isdisjoint(vars(logging.makeLogRecord({})) | {"message": "", "asctime": ""})
 
 
 PLANTED = {

@@ -182,7 +182,7 @@ class Dispatcher:
         try:
             await self._deliver(message, store)
         except Exception:  # the border: the lease ends, and the message is sent again under its id
-            log.exception("delivery not noted", extra={"target": message.target_id, "message": message.id})
+            log.exception("delivery not noted", extra={"target": message.target_id, "message_id": message.id})
         finally:
             self.wake()
 

@@ -26,7 +26,7 @@ from campus.errors import CampusError, JobRefused, LoadError
 from campus.http.server import bind
 from campus.http.server import serve as serve_app
 from campus.jobs import Report, describe_error, report_to_parent
-from campus.observability import LogLevel, Metrics, log_to_stderr
+from campus.observability import LogFormat, LogLevel, Metrics, log_to_stderr
 
 log = logging.getLogger(__name__)
 app = App()
@@ -44,11 +44,17 @@ def serve(
     config: ConfigFile = CAMPUS_TOML,
     access_log: Annotated[bool, Parameter(negative="", help="Log a line per request; it costs as much as a small answer.")] = False,
     log_level: Annotated[LogLevel, Parameter(help="The least important lines to log; debug adds runs of jobs that did nothing.")] = "info",
+    log_format: Annotated[LogFormat, Parameter(help="text, or json: an object per line, for collectors of logs.")] = "text",
 ) -> None:
     """Serve the buildings that campus.toml names, until interrupted."""
-    log_to_stderr(log_level, requests=access_log)
+    log_to_stderr(log_level, log_format=log_format, requests=access_log)
     settings = read_config(config).serving_at(host, port, admin=admin)
-    anyio.run(_serve, settings, partial(_job_command, config, settings, log_level), backend_options={"use_uvloop": True})
+    anyio.run(
+        _serve,
+        settings,
+        partial(_job_command, config, settings, ("--log-level", log_level, "--log-format", log_format)),
+        backend_options={"use_uvloop": True},
+    )
 
 
 async def _serve(settings: Config, job_command: Callable[[str], Sequence[str]]) -> None:
@@ -86,19 +92,19 @@ def _start(tasks: TaskGroup, work: Callable[[], Coroutine[Any, Any, None]]) -> N
     tasks.start_soon(work)
 
 
-def _job_command(file: Path, settings: Config, log_level: LogLevel, name: str) -> Sequence[str]:
-    """The command by which a server runs a job in a process of its own: job_process, with the server's own address and log level."""
+def _job_command(file: Path, settings: Config, logged: Sequence[str], name: str) -> Sequence[str]:
+    """The command by which a server runs a job in a process of its own: job_process, with the server's own address and log."""
     # in a process group of its own an interrupt from the keyboard reaches it through its server only
     code = "import os; os.setpgid(0, 0); import campus_command; campus_command.main()"
     begins = (sys.executable, "-P", "-c", code, "job-process", name)
     place = ("--host", settings.server.host, "--port", str(settings.server.port))
-    return (*begins, "--config", str(file), *place, "--log-level", log_level)
+    return (*begins, "--config", str(file), *place, *logged)
 
 
 @app.command(show=False)
-def job_process(job: str, /, *, host: str, port: int, config: ConfigFile, log_level: LogLevel) -> None:
+def job_process(job: str, /, *, host: str, port: int, config: ConfigFile, log_level: LogLevel, log_format: LogFormat) -> None:
     """Run a job for a server, which holds its lease, and report to it on standard output."""
-    log_to_stderr(log_level)
+    log_to_stderr(log_level, log_format=log_format)
     report_to_parent(partial(_run_for_server, job, config, host, port))
 
 

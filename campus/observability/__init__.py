@@ -1,14 +1,16 @@
 """What operators see of a running campus: its log, one line per event, and its metrics, which Prometheus reads."""
 
-from campus.observability.logs import LIBRARY_LEVELS, LogLevel, OneLine, log_to_stderr, origin_of, redacted, utc_text
+from campus.observability.logs import LIBRARY_LEVELS, LogFormat, LogLevel, OneLine, OneObject, log_to_stderr, origin_of, redacted, utc_text
 from campus.observability.metrics import EventLoopLag, Metrics, Reading, RequestMetrics
 
 __all__ = [
     "LIBRARY_LEVELS",
     "EventLoopLag",
+    "LogFormat",
     "LogLevel",
     "Metrics",
     "OneLine",
+    "OneObject",
     "Reading",
     "RequestMetrics",
     "log_to_stderr",

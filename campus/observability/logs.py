@@ -1,5 +1,6 @@
-"""The log: one line per event, in which no URL is longer than its host."""
+"""The log: one line per event, as text or as JSON, in which no URL is longer than its host."""
 
+import json
 import logging
 import re
 import sys
@@ -15,6 +16,7 @@ STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "
 LIBRARIES = ("asyncio", "httpx", "httpx2", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "x402", "web3")
 LIBRARY_LEVELS = dict.fromkeys(LIBRARIES, logging.WARNING) | {"stamina": logging.ERROR}
 LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 """RFC 3339, in UTC and whole seconds."""
 URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>\\]+", re.IGNORECASE)
@@ -41,16 +43,40 @@ class OneLine(logging.Formatter):
         return redacted(super().format(record))
 
 
+class OneObject(OneLine):
+    """`{"time": "2026-11-20T12:00:00Z", "level": "info", "logger": "campus.jobs", "event": "job finished", "job": "cve.refresh"}`.
+
+    A line per event in ASCII, whatever it contains; a traceback is its member `exception`. For collectors of logs.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The event as JSON, every URL in it cut after its host."""
+        event = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **{name: value for name, value in vars(record).items() if name not in STANDARD},
+        }
+        if record.exc_info:
+            event["exception"] = self.formatException(record.exc_info)
+        return json.dumps({name: _member(value) for name, value in event.items()})
+
+
+def _member(value: object) -> object:
+    return value if value is None or isinstance(value, bool | int | float) else redacted(str(value))
+
+
 def is_wanted(record: logging.LogRecord) -> bool:
     """False for the traceback that mcp logs for each caller that disconnects before its request is complete."""
     hung_up = record.exc_info and isinstance(record.exc_info[1], ClientDisconnect)  # False as well as None where there is no error
     return not (hung_up and record.name.startswith("mcp."))
 
 
-def log_to_stderr(level: LogLevel, *, requests: bool = False) -> None:
+def log_to_stderr(level: LogLevel, *, log_format: LogFormat = "text", requests: bool = False) -> None:
     """Log to standard error. Libraries log warnings only; there is a line per request only if `requests`."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLine())
+    handler.setFormatter(OneObject() if log_format == "json" else OneLine())
     handler.addFilter(is_wanted)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name, lowest in LIBRARY_LEVELS.items():

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -70,6 +71,19 @@ async def test_the_service_delivers_as_soon_as_an_alert_is_raised(floods: TestCa
             while not state_of(floods).pager.sent:  # noqa: ASYNC110  # a pager rings no bell
                 await anyio.sleep(0.02)
         tasks.cancel_scope.cancel()
+
+
+async def test_a_result_that_no_database_stores_ends_no_delivery(floods: TestCampus, caplog: pytest.LogCaptureFixture) -> None:
+    state_of(floods).pager.outcomes = [Outcome("retry", cast("Any", object()))]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(floods.service.run_services)
+        await floods.call("report", port="brest", metres=6)
+        with anyio.fail_after(patience(20)):
+            while not (noted := [one for one in caplog.records if one.msg in ("delivery not noted", "service failed")]):  # noqa: ASYNC110  # nor does a log
+                await anyio.sleep(0.02)
+        tasks.cancel_scope.cancel()
+    assert [one.msg for one in noted] == ["delivery not noted"]
+    assert floods.service.services.findings() == {}
 
 
 async def test_the_outboxs_tables_are_the_buildings_own(floods: TestCampus) -> None:

@@ -1,5 +1,6 @@
 """The log of a served campus: what it contains and what it leaves out."""
 
+import json
 import logging
 import re
 import socket
@@ -13,7 +14,7 @@ from fastmcp.exceptions import ToolError
 from patience import patience
 from serving import Served, asked, serving
 
-from campus.observability import OneLine
+from campus.observability import OneLine, OneObject
 
 BROKEN = """
 from fastmcp import FastMCP
@@ -48,6 +49,29 @@ def test_a_text_of_another_machine_stays_in_its_line_of_the_log() -> None:
     record = logging.makeLogRecord({"name": "campus", "levelname": "INFO", "msg": "not sent: %s", "args": (hostile,), "reason": hostile})
     line = OneLine().format(record)
     assert (line.isprintable(), line.count("ERROR campus: owned")) == (True, 2)
+
+
+def test_a_log_in_json_is_an_object_a_line_whatever_it_contains() -> None:
+    hostile = 'refused\n{"level": "error"} \u2028\u202e\ud800 https://user:word@feeds.example/p\u00e4th?token=hunter2'
+    data = {"name": "campus", "levelname": "INFO", "msg": "not sent: %s", "args": (hostile,), "reason": hostile, "count": 3, "held": True}
+    line = OneObject().format(logging.makeLogRecord(data | {"rows": ["https://feeds.example/s3cr3t"]}))
+    assert (line.isascii(), line.isprintable(), "hunter2" in line, "word@" in line, "s3cr3t" in line) == (True, True, False, False, False)
+    read = json.loads(line)
+    assert read["event"] == "not sent: " + hostile.partition("https")[0] + "https://feeds.example/…"
+    assert (read["level"], read["logger"], read["count"], read["held"]) == ("info", "campus", 3, True)
+
+
+def test_a_campus_that_logs_in_json_logs_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "broken_building.py").write_text(BROKEN)
+    words = ["--access-log", "--log-format", "json"]
+    with serving(tmp_path, CONFIG, environ={"PYTHONPATH": str(tmp_path)}, words=words) as campus:
+        assert asked(f"{campus.url}/v1/broken/fail").status_code == 500
+        wait_for(campus, '"status": 500')
+    lines = [json.loads(line) for line in campus.log.splitlines()]
+    failed = next(one for one in lines if one["event"] == "a tool failed")
+    assert (failed["level"], failed["path"], failed["exception"].count("RuntimeError: the reason")) == ("error", "/v1/broken/fail", 1)
+    request = next(one for one in lines if one["event"] == "request" and one["status"] == 500)
+    assert request["request_id"] == failed["request_id"]
 
 
 def test_a_fault_of_ours_is_logged_with_its_traceback_and_a_caller_who_hangs_up_is_not(tmp_path: Path) -> None:
