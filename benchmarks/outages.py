@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import anyio
 
@@ -57,24 +58,32 @@ class Outage:
         return (all_of_them - some) / (last - first)
 
 
+class Outages(NamedTuple):
+    """Memory under beats in MB, and the outages with and without beats."""
+
+    memory: float
+    under_beats: Sequence[Outage]
+    alone: Sequence[Outage]
+
+
 def outage_lines(folder: Path) -> Iterator[Line]:
     """Outages under beats, outages without beats, and memory per monitor."""
     folder.mkdir()
-    few, _, _ = measure_outages(folder / "few", FEW, outages=0)
-    memory, under_beats, alone = measure_outages(folder / "many", MANY, outages=OUTAGES)
-    taken = [outage.beats_per_second for outage in under_beats]
+    few = measure_outages(folder / "few", FEW, outages=0)
+    many = measure_outages(folder / "many", MANY, outages=OUTAGES)
+    taken = [outage.beats_per_second for outage in many.under_beats]
     yield line_of_speeds("beats taken during an outage", unit="beats/s", speeds=taken, goal=BEATS_PER_SECOND * ACCURACY)
     what = f"an outage of {OUTAGE_SIZE:,} among {MANY:,} monitors, {median(taken):,.0f} beats/s taken: detected"
     for name, share, goal in (("p50", 0.5, None), ("p99", 0.99, GOAL_SECONDS), ("max", 1.0, None)):
-        yield line_of_costs(f"{what}, {name}", unit="s", costs=[outage.seconds_to(share) for outage in under_beats], goal=goal)
+        yield line_of_costs(f"{what}, {name}", unit="s", costs=[outage.seconds_to(share) for outage in many.under_beats], goal=goal)
     yield line_of_speeds(
-        "monitors found down, without beats", unit="monitors/s", speeds=[outage.speed for outage in alone], goal=GOAL_PER_SECOND
+        "monitors found down, without beats", unit="monitors/s", speeds=[outage.speed for outage in many.alone], goal=GOAL_PER_SECOND
     )
-    yield line_of_costs("memory per 100,000 monitors", unit="MB", costs=[(memory - few) * 100_000 / (MANY - FEW)])
+    yield line_of_costs("memory per 100,000 monitors", unit="MB", costs=[(many.memory - few.memory) * 100_000 / (MANY - FEW)])
 
 
-def measure_outages(folder: Path, count: int, *, outages: int) -> tuple[float, list[Outage], list[Outage]]:
-    """Memory under beats in MB, and the outages with and without beats."""
+def measure_outages(folder: Path, count: int, *, outages: int) -> Outages:
+    """Cause so many outages under beats, and as many without."""
     folder.mkdir()
     authority = make_authority(folder)
     with ExitStack() as stack, on_cpu(LAST):
@@ -86,18 +95,19 @@ def measure_outages(folder: Path, count: int, *, outages: int) -> tuple[float, l
         return anyio.run(work, backend_options={"use_uvloop": True})
 
 
-async def _measured(server: Server, database: MonitorDatabase, count: int, *, outages: int) -> tuple[float, list[Outage], list[Outage]]:
+async def _measured(server: Server, database: MonitorDatabase, count: int, *, outages: int) -> Outages:
     first_lost = count // 2  # the first half keeps beating, the second goes down
     living = beats(server, count - first_lost, step=max(1, count // 50_000))
     firsts = range(first_lost, count, OUTAGE_SIZE)
-    under_beats, alone = [], []
+    under_beats = []
+    alone = []
     await measure(living, seconds=WARM_UP_SECONDS, rate=BEATS_PER_SECOND)
     memory = server.memory()
     for first in firsts[:outages]:
         under_beats.append(await _outage_under_beats(living, database, first))
     for first in firsts[outages : 2 * outages]:
         alone.append(await anyio.to_thread.run_sync(cause_outage, database, first))
-    return memory, under_beats, alone
+    return Outages(memory, under_beats, alone)
 
 
 async def _outage_under_beats(living: Target, database: MonitorDatabase, first: int) -> Outage:

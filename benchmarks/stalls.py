@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 from urllib.request import urlopen
 
 import anyio
@@ -92,35 +93,42 @@ def stall_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
     yield from _lines(f"a minute in which {MANY:,} used keys are written", [_flush(folder / f"flush{number}") for number in range(times)])
 
 
-def _refresh(folder: Path, feeds: Feeds) -> tuple[Sequence[float], Sequence[float]]:
+class Lags(NamedTuple):
+    """The lags in milliseconds, sorted: with the work that is measured, and of the same server with nothing else to do."""
+
+    busy: Sequence[float]
+    idle: Sequence[float]
+
+
+def _refresh(folder: Path, feeds: Feeds) -> Lags:
     folder.mkdir()
     text = CONFIG[: CONFIG.index("kev_url")] + feeds.settings
 
-    async def run(campus: Watched) -> tuple[Sequence[float], Sequence[float]]:
-        return await campus.lags_of_refresh(), await campus.lags(IDLE_SECONDS)
+    async def run(campus: Watched) -> Lags:
+        return Lags(busy=await campus.lags_of_refresh(), idle=await campus.lags(IDLE_SECONDS))
 
     with watched(folder, text) as campus, on_cpu(LAST):
         return anyio.run(run, campus, backend_options={"use_uvloop": True})
 
 
-def _flush(folder: Path) -> tuple[Sequence[float], Sequence[float]]:
+def _flush(folder: Path) -> Lags:
     folder.mkdir()
     tokens = anyio.run(fill, folder, MANY)
 
-    async def run(campus: Watched) -> tuple[Sequence[float], Sequence[float]]:
+    async def run(campus: Watched) -> Lags:
         await anyio.sleep(LOADED_SECONDS)
         idle = await campus.lags(IDLE_SECONDS)
         (paid,) = ask(campus.server, [get("/v1/brief/today", port=campus.server.port, key=tokens[0])])
         used = [replace(paid, request=get("/v1/brief/today", port=campus.server.port, key=token)) for token in tokens]
         await measure(Target(campus.server, used, CONNECTIONS), seconds=MANY / CALLS_PER_SECOND / 2)
-        return await campus.lags(FLUSH_SECONDS), idle
+        return Lags(busy=await campus.lags(FLUSH_SECONDS), idle=idle)
 
     with watched(folder, CONFIG) as campus, on_cpu(LAST):
         return anyio.run(run, campus, backend_options={"use_uvloop": True})
 
 
-def _lines(what: str, found: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Iterator[Line]:
-    p99s = [lags[int(0.99 * len(lags))] for lags, _ in found]
-    excess = [lags[-1] - idle[-1] for lags, idle in found]
+def _lines(what: str, found: Sequence[Lags]) -> Iterator[Line]:
+    p99s = [lags.busy[int(0.99 * len(lags.busy))] for lags in found]
+    excess = [lags.busy[-1] - lags.idle[-1] for lags in found]
     yield line_of_costs(f"lag of the event loop in {what}, {CALLS_PER_SECOND:,} calls/s: p99", unit="ms", costs=p99s, goal=P99_GOAL)
     yield line_of_costs("the same: longest, above an idle server's", unit="ms", costs=excess, goal=MAX_GOAL)

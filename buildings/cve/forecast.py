@@ -12,6 +12,7 @@ import math
 import sys
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -238,13 +239,13 @@ def vendor_key(vendor: str) -> str:
 
 def _ransomware_prior(edition: Edition) -> dict[str, float]:
     """25 times the share of a vendor's KEV entries that are tied to ransomware, drawn towards a fifth where there are few."""
-    known, listed = _counts(edition)
-    return {vendor: 25 * (known.get(vendor, 0) + 0.4) / (count + 2) for vendor, count in listed.items()}
+    tied = _listings_by_vendor(edition, tied_to_ransomware=True)
+    return {vendor: 25 * (tied[vendor] + 0.4) / (count + 2) for vendor, count in _listings_by_vendor(edition).items()}
 
 
 def _vendor_prior(edition: Edition) -> dict[int, float]:
     """ln(1 + how many KEV entries its vendor has), by number, for the CVEs outside KEV whose vendor NVD names."""
-    _, listed = _counts(edition)
+    listed = _listings_by_vendor(edition)
     boosts: dict[str, float | None] = {}
     found = {}
     for number, vendor in edition.nvd.vendors():
@@ -256,16 +257,10 @@ def _vendor_prior(edition: Edition) -> dict[int, float]:
     return found
 
 
-def _counts(edition: Edition) -> tuple[dict[str, int], dict[str, int]]:
-    """By vendor: how many of its KEV entries are tied to ransomware, and how many there are."""
-    known: dict[str, int] = {}
-    listed: dict[str, int] = {}
-    for listing in edition.facts.kev.values():
-        vendor = vendor_key(listing.vendor)
-        listed[vendor] = listed.get(vendor, 0) + 1
-        if listing.ransomware:
-            known[vendor] = known.get(vendor, 0) + 1
-    return known, listed
+def _listings_by_vendor(edition: Edition, *, tied_to_ransomware: bool = False) -> Counter[str]:
+    """How many KEV entries each vendor has; or of how many CISA reports a use in ransomware campaigns."""
+    listings = edition.facts.kev.values()
+    return Counter(vendor_key(one.vendor) for one in listings if one.ransomware or not tied_to_ransomware)
 
 
 def window_of(day: date) -> tuple[date, date]:

@@ -31,6 +31,14 @@ UNCLAIMED_EXPLAINED = 100
 log = logging.getLogger(__name__)
 
 
+class WalletTransfer(NamedTuple):
+    """What a claim and its transfer have in common."""
+
+    transaction: str | None
+    payer: str
+    amount: int
+
+
 @dataclass(frozen=True, slots=True)
 class Received:
     """A transfer to the wallet; `amount` is in the token's smallest unit."""
@@ -39,6 +47,11 @@ class Received:
     payer: str
     amount: int
     block: int
+
+    @property
+    def transfer(self) -> WalletTransfer:
+        """What a claim names of it."""
+        return WalletTransfer(self.transaction, self.payer, self.amount)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +76,9 @@ class Claim(NamedTuple):
     valid_before: int
 
     @property
-    def transfer(self) -> tuple[str | None, str, int]:
-        """The transaction, payer and amount of its transfer to the wallet."""
-        return self.transaction, self.payer, self.amount
-
-
-Transfers = Counter[tuple[str | None, str, int]]
-"""Transfers by transaction, payer and amount."""
+    def transfer(self) -> WalletTransfer:
+        """The transfer to the wallet that it claims."""
+        return WalletTransfer(self.transaction, self.payer, self.amount)
 
 
 class Audit:
@@ -87,7 +96,7 @@ class Audit:
         """What differs since then. At most `most` unclaimed transfers are looked into. JobFailed if the node does not answer."""
         # the chain is read first: a payment that settles after that is proven by its own receipt
         received = [one async for one in self._received(since)]
-        unmatched: Transfers = Counter((one.transaction, one.payer, one.amount) for one in received)
+        unmatched = Counter(one.transfer for one in received)
         claims = await self._claims(since)
         # if there are more claims than transfers, each claim is looked up by its own receipt
         wanted = Counter(one.transfer for one in claims if one.pay_to == self._wallet.address)
@@ -95,14 +104,21 @@ class Audit:
         missing = [found for one in claims if one.transfer not in certain and (found := await self._missing(one)) is not None]
         unmatched.subtract(wanted)
         for lost in missing:
-            unmatched[lost.transaction, lost.payer, lost.amount] += 1
+            unmatched[WalletTransfer(lost.transaction, lost.payer, lost.amount)] += 1
         await self._remove_earlier(unmatched, since)
-        unclaimed: list[Unclaimed | None] = []
+        return Findings(tuple(missing), await self._unclaimed(received, unmatched, most=most))
+
+    async def _unclaimed(
+        self, received: Sequence[Received], unmatched: Counter[WalletTransfer], *, most: int | None
+    ) -> tuple[Unclaimed, ...]:
+        """The transfers that no claim matches, as many as `unmatched` counts of each."""
+        left = Counter(unmatched)
+        found: list[Unclaimed | None] = []
         for one in received:
-            if unmatched[one.transaction, one.payer, one.amount] > 0:
-                unmatched[one.transaction, one.payer, one.amount] -= 1
-                unclaimed.append(await self._explained(one) if most is None or len(unclaimed) < most else _unexplained(one))
-        return Findings(tuple(missing), tuple(one for one in unclaimed if one is not None))
+            if left[one.transfer] > 0:
+                left[one.transfer] -= 1
+                found.append(await self._explained(one) if most is None or len(found) < most else _unexplained(one))
+        return tuple(one for one in found if one is not None)
 
     async def _received(self, since: datetime) -> AsyncIterator[Received]:
         node = self._chain.node
@@ -131,15 +147,15 @@ class Audit:
         await self._unproven.mark_unproven(claim.payment_id, doubt)
         return Missing(claim.payment_id, claim.transaction, claim.payer, claim.amount, doubt)
 
-    async def _remove_earlier(self, unmatched: Transfers, since: datetime) -> None:
+    async def _remove_earlier(self, unmatched: Counter[WalletTransfer], since: datetime) -> None:
         """Remove the transfers that payments settled before `since` claim."""
-        hashes = sorted({transaction for (transaction, _, _), count in unmatched.items() if count > 0 and transaction is not None})
+        hashes = sorted({one.transaction for one, count in unmatched.items() if count > 0 and one.transaction is not None})
         for start in range(0, len(hashes), HASHES_PER_QUERY):
             among = col(PaymentRow.transaction).in_(hashes[start : start + HASHES_PER_QUERY])
             earlier = PaymentRow.state == "settled", PaymentRow.network == self._wallet.network, col(PaymentRow.settled_at) < since
             async with self._storage.read() as session:
                 rows = await session.exec(select(PaymentRow.transaction, PaymentRow.payer, PaymentRow.amount).where(among, *earlier))
-                unmatched.subtract(rows.all())
+                unmatched.subtract(WalletTransfer(*row) for row in rows)
 
     async def _explained(self, one: Received) -> Unclaimed | None:
         """What is known about an unclaimed transfer; None if its payment is not concluded yet."""
