@@ -98,7 +98,8 @@ class Campus:
 
     async def metrics_page(self) -> bytes:
         """The metrics of this process in Prometheus' text format, with what the checks find and how the jobs do."""
-        found, jobs = await self.health.findings(), self.scheduler.status()
+        found = await self.health.findings()
+        jobs = self.scheduler.status()
         succeeded = {one.name: one.last_success.timestamp() for one in jobs if one.last_success}
         return self.metrics.page(
             [

@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("twins", "campus", "buildings")
-FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+FILES = sorted(path for package in (*PACKAGES, "benchmarks") for path in (ROOT / package).rglob("*.py"))
 NAMES_THAT_SAY_NOTHING = re.compile(r"^(utils?|helpers?|common|misc|base|managers?)$")
 FRONT_DOORS = {"campus", "campus.alerts", "campus.testing", "twins"}
 IMPORTS = ("twins", "campus", "campus.alerts", "campus.testing", "campus.payments.setup")

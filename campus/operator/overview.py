@@ -127,7 +127,8 @@ class OverviewPage:
     def process(self) -> dict[str, str]:
         """This process, in words."""
         now = self._campus.core.now()
-        lag, requests = self._campus.metrics.event_loop_lag, self._campus.metrics.requests
+        lag = self._campus.metrics.event_loop_lag
+        requests = self._campus.metrics.requests
         return {
             "Version": f"campus {version('campus')}, Python {platform.python_version()}",
             "Process": f"{self._campus.scheduler.name}, running for {in_words(now - self._started_at)}",
