@@ -254,6 +254,8 @@ def explain(error: ValidationError, model: type[BaseModel], *, under: tuple[str,
         return f"{where} is missing"
     if how := next((how for how, kinds in HOW_TO_WRITE.items() if first["type"] in kinds), None):
         return f"{where}: {how}{f', [{where}]' if how == 'write a table' else ''}"
+    if first["type"] == "string_pattern_mismatch" and first["loc"][-1] == "[key]":
+        return f"{where} cannot be a name: use lower-case letters, digits and _, a letter first"
     if first["type"] == "string_pattern_mismatch" and (example := example_at(model, loc)):
         return f"{where}: write it as in {example!r}"  # what was written may hold a password
     message = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]

@@ -186,7 +186,8 @@ def attach(
 
 
 def _document(server: FastMCP[Any], twins: Twins) -> RouteEntry:
-    document = openapi(twins.operations, title=server.name, version=server.version or "0", description=server.instructions or "")
+    version = "0" if server.version in (None, fastmcp.__version__) else server.version  # an author who names none has FastMCP's
+    document = openapi(twins.operations, title=server.name, version=version, description=server.instructions or "")
     answer = json_answer(to_json(document), cache="no-cache")  # may be stored, and is revalidated each time
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:

@@ -111,6 +111,8 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
         raise LoadError(
             f"no building {name!r} is installed; the installed buildings are: {there}. For any server, write server = {SERVER_FORMS}"
         )
+    if len(named := sorted({str(getattr(one, "value", one)) for one in found})) > 1:
+        raise LoadError(f"several installed packages have a building {name!r}: {', '.join(named)}; uninstall all but one")
     try:
         target = found[0].load()
     except Exception as error:  # whatever a plugin raises at import is reported to the operator

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
@@ -236,6 +237,12 @@ async def test_what_only_a_call_shows_is_in_the_log_with_its_remedy(caplog: pyte
             await campus.call("levels")
     assert "the check shouts returned 'the gauge is broken'; return a list of sentences, empty if all is well" in caplog.text
     assert "the page /tides returned a str; return site.page(…), or a Response" in caplog.text
+
+
+def test_two_packages_with_a_building_of_one_name_are_both_named() -> None:
+    installed = [EntryPoint("tides", f"{module}:building", "campus.buildings") for module in ("json", "tomllib")]
+    with pytest.raises(CampusError, match="several installed packages have a building 'tides': json:building, tomllib:building; uninstall"):
+        find("tides", installed)
 
 
 def test_an_entry_point_of_another_kind_says_what_it_must_name() -> None:

@@ -27,7 +27,7 @@ MISTAKES = {
     "a price that rounds to nothing": ('[buildings.a.tools]\nt = { price = "0.0000001" }\n', "finer than 0.000001"),
     "a term that is none": ('[products.x]\nscope = "x"\nprice = "1"\nterm = "soon"\n', "30 days"),
     "a free tool with a price": ('[buildings.a.tools]\nt = { price = "1", free = true }\n', "neither price nor key"),
-    "a building's name that is none": ("[buildings.UPPER]\n", "buildings.UPPER"),
+    "a building's name that is none": ("[buildings.river-levels]\n", "buildings.river-levels cannot be a name: use lower-case letters"),
     "a path that is none": ('[buildings.a]\npath = "x y"\n', "buildings.a.path"),
     "an address to listen on with a scheme": ('[server]\nhost = "http://x"\n', "without http:// and without a port"),
     "an address to listen on with a port": ('[server]\nhost = "[::1]:80"\n', "server.host: '[::1]:80' is neither an address nor a name"),
