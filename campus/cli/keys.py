@@ -100,7 +100,7 @@ async def _rotated(keys: KeyRing, name: str) -> tuple[Key, str, Key]:
 
 
 @app.command
-def clients(key: str, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+def clients(key: str, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """List the connected clients, such as chat apps, that a key (its id or beginning) or one of its rotations let in."""
 
     async def found() -> Sequence[ConnectedClient]:
