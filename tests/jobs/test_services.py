@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import anyio
 import pytest
+from fastmcp import FastMCP
 from patience import patience
 
 from campus import Building, Service
@@ -91,4 +92,4 @@ def test_a_service_is_an_async_function() -> None:
     with pytest.raises(TypeError, match="the service follow is not async; write async def follow"):
         Service(follow)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="services= takes Service"):
-        Building(None, services=[follow])  # type: ignore[arg-type, list-item]
+        Building(FastMCP("Test"), services=[follow])  # type: ignore[list-item]
