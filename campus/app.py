@@ -120,7 +120,9 @@ class Campus:
         if on != "check":
             return found
         for one in self.plan.opened:
-            found[one.name] = [*found[one.name], *free_write_findings(one), *await table_findings(one, self.sites[one.name])]
+            site = self.sites[one.name]
+            templates = site.pages.findings() if site.pages else []
+            found[one.name] = [*found[one.name], *free_write_findings(one), *await table_findings(one, site), *templates]
         for remote in self.plan.remotes.values():
             found[remote.name] = [*remote.findings(), *found.get(remote.name, ())]
         return await campus_findings(self.plan, self.core.databases, self.mail, self.payments) | found

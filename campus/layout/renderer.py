@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from jinja2 import BaseLoader, ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, StrictUndefined
+from jinja2 import BaseLoader, ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, StrictUndefined, TemplateSyntaxError
 from markupsafe import Markup, escape
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -152,6 +152,16 @@ class Pages:
         self.layout = layout
         self._environment = environment
         self._stored: OrderedDict[StoredKey, tuple[Mapping[str, Any], Any, Sequence[Link]]] = OrderedDict()
+
+    def findings(self) -> list[str]:
+        """A sentence for each of the building's templates that Jinja cannot read."""
+        found = []
+        for name in self._environment.list_templates(filter_func=lambda name: not name.startswith("campus/")):
+            try:
+                self._environment.get_template(name)
+            except TemplateSyntaxError as error:
+                found.append(f"its template {name} cannot be read: line {error.lineno}: {error.message}")
+        return found
 
     def page(
         self,

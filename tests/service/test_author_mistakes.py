@@ -3,7 +3,9 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from importlib import import_module
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -237,6 +239,17 @@ async def test_what_only_a_call_shows_is_in_the_log_with_its_remedy(caplog: pyte
             await campus.call("levels")
     assert "the check shouts returned 'the gauge is broken'; return a list of sentences, empty if all is well" in caplog.text
     assert "the page /tides returned a str; return site.page(…), or a Response" in caplog.text
+
+
+async def test_a_template_that_cannot_be_read_is_found_by_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "tides.html").write_text("<h1>Tides</h1>\n{% if high %}")
+    (tmp_path / "pages_of_tides.py").write_text("async def board(request, site): ...")
+    monkeypatch.syspath_prepend(tmp_path)
+    pages = [Page("GET /tides", import_module("pages_of_tides").board)]
+    async with open_campus(a=Building(server(), pages=pages)) as campus:
+        (found,) = (await campus.service.ask("check"))["a"]
+    assert found.startswith("its template tides.html cannot be read: line 2: ")
 
 
 def test_two_packages_with_a_building_of_one_name_are_both_named() -> None:
