@@ -35,7 +35,7 @@ async def every_tool(server: FastMCP[Any]) -> Sequence[Tool]:
     The author's own middleware decides what is listed; the tools are taken without its changes. If there is no such
     middleware, FastMCP's own is skipped too: it resolves references in copies, and loads some fifty modules for that.
     """
-    middleware = any(type(each) is not DereferenceRefsMiddleware for each in server.middleware)
+    middleware = not all(map(_only_dereferences, server.middleware))
     token = set_transport("stdio")
     try:
         names = dict.fromkeys(tool.name for tool in await server.list_tools(run_middleware=middleware))
@@ -43,6 +43,12 @@ async def every_tool(server: FastMCP[Any]) -> Sequence[Tool]:
     finally:
         reset_transport(token)
     return [tool for tool in found if tool is not None]
+
+
+def _only_dereferences(middleware: Middleware) -> bool:
+    """True for FastMCP's own middleware that resolves references, and for one derived from it that says that it lists the same tools."""
+    kind = type(middleware)
+    return kind is DereferenceRefsMiddleware or (isinstance(middleware, DereferenceRefsMiddleware) and getattr(kind, "twin_safe", False))
 
 
 async def serve_schemas(server: FastMCP[Any]) -> None:

@@ -18,12 +18,12 @@ from campus.http.limits import (
     CALLS,
     WAITING_SHARE,
     LimitedBody,
-    WaitingBodies,
     body_problem,
     has_body,
     too_many_calls,
 )
 from campus.http.response import OutgoingResponse, PageResponse, SecurityHeaders, caller_of, with_cors
+from campus.http.waiting import WaitingCalls
 from campus.layout.accept import page_form
 from campus.layout.renderer import ProblemPage
 from campus.observability import RequestMetrics
@@ -83,7 +83,7 @@ class Edge:
         self._body_seconds = body_seconds
         self._calls_limit = calls
         self._requests = requests or RequestMetrics()
-        self._waiting = WaitingBodies(limit=max(calls // WAITING_SHARE, 1))
+        self._waiting = WaitingCalls(limit=max(calls // WAITING_SHARE, 1))
         self._problem_page = problem_page
         self._proxies = Proxies(trusted_proxies)
         self._new_id = random_ids()

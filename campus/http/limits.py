@@ -1,8 +1,7 @@
 """Limits: how many calls run at once, how large and how slow a body may be, how many connections there are in all and per address."""
 
 import math
-from collections.abc import Awaitable, Container, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Container, Mapping
 from heapq import nsmallest
 from operator import attrgetter
 from typing import Protocol
@@ -12,6 +11,7 @@ from starlette.types import Message, Receive
 
 from campus.addresses import network_of
 from campus.http.response import OutgoingResponse, caller_of
+from campus.http.waiting import WaitingCalls
 from twins import Begun, Problem
 
 CALLS = 1_000
@@ -19,7 +19,6 @@ BODY_BYTES = 1024 * 1024
 BODY_SECONDS = 30.0
 WAITING_SHARE = 2
 """Of the calls that may run at once, one in two may wait for its body, so that bodies that do not come leave room for the others."""
-WAITING_PER_ADDRESS = 64
 LONGEST_NUMBER = 15
 """How many digits of a Content-Length are read."""
 NETWORKS_TRIED = 16
@@ -73,49 +72,6 @@ def too_many_connections() -> Problem:
     return Problem(503, "overloaded", "Too many connections are open; try again soon.", headers={"Retry-After": "5"})
 
 
-class WaitingBodies:
-    """The calls whose bodies have not arrived: at most `limit`, and at most `per_address` of one address (the /64 of an IPv6 address).
-
-    One more takes the place of the one that has waited longest: of its own address, or of the address with the most. Otherwise
-    somebody behind a proxy, whose connections are not limited, could take every call that may run by beginning bodies.
-    """
-
-    def __init__(self, *, limit: int, per_address: int = WAITING_PER_ADDRESS) -> None:
-        self._limit = limit
-        self._per_address = per_address
-        self._by_network: dict[str, dict[anyio.CancelScope, float]] = {}
-        self._waiting = 0
-
-    @contextmanager
-    def joined(self, address: str, wait: anyio.CancelScope) -> Iterator[None]:
-        """Count a wait. Its scope is cancelled when another needs the place, and the scope's deadline tells how long it has waited."""
-        network = network_of(address)
-        own = self._by_network.setdefault(network, {})
-        if len(own) >= self._per_address:
-            self._end_longest(network)
-        elif self._waiting >= self._limit:
-            self._end_longest(max(self._by_network, key=lambda one: len(self._by_network[one])))
-        self._by_network.setdefault(network, own)[wait] = wait.deadline
-        self._waiting += 1
-        try:
-            yield
-        finally:
-            self._remove(network, wait)
-
-    def _end_longest(self, network: str) -> None:
-        waits = self._by_network[network]
-        longest = min(waits, key=waits.__getitem__)
-        self._remove(network, longest)
-        longest.cancel()
-
-    def _remove(self, network: str, wait: anyio.CancelScope) -> None:
-        waits = self._by_network.get(network, {})
-        if waits.pop(wait, None) is not None:
-            self._waiting -= 1
-        if not waits:
-            self._by_network.pop(network, None)
-
-
 class LimitedBody:
     """ASGI's receive for a request with a body; a body that is too large or too slow is refused.
 
@@ -132,7 +88,7 @@ class LimitedBody:
         *,
         limit: int,
         seconds: float,
-        waiting: WaitingBodies,
+        waiting: WaitingCalls,
         client: tuple[str, int] | None,
     ) -> None:
         """`waiting` counts the bodies that have not arrived, this one as one of the address of `client`."""
@@ -187,7 +143,7 @@ class OpenConnection(Protocol):
         ...
 
     def close_idle(self) -> None:
-        """Close it, to make room for another."""
+        """End it at once, to make room for another: also if its caller has not read all of the last response."""
         ...
 
 

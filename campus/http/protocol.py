@@ -17,8 +17,9 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, par
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from campus.addresses import plain_address
-from campus.http.limits import ConnectionLimits, too_many_connections
+from campus.http.limits import CALLS, ConnectionLimits, too_many_connections
 from campus.http.response import ResponseCycle, caller_of, closing_response
+from campus.http.waiting import WaitingCalls
 from campus.observability import RequestMetrics
 from twins import Problem
 
@@ -27,11 +28,14 @@ access = logging.getLogger("campus.access")
 HEAD_BYTES = 32 * 1024
 HEAD_SECONDS = 10.0
 LINGER_SECONDS = 1.0
+UNREAD_SECONDS = 60.0
 CONNECTIONS = 4_000
 CONNECTIONS_PER_ADDRESS = 256
 REFUSALS_ANSWERED = 64
 """How many connections beyond the limit get a response. More are closed without one: each needs a file until the response is read."""
 PIPELINED = 32
+UNREAD_SHARE = 4
+"""Of the calls that may run at once, one in four may wait until its caller reads what was written."""
 LARGEST_READ = 256 * 1024  # what uvloop and asyncio hand over at once
 
 
@@ -48,6 +52,8 @@ class TimedProtocol(HttpToolsProtocol):
     """
 
     head_seconds = HEAD_SECONDS
+    unread_seconds = UNREAD_SECONDS
+    unread: WaitingCalls
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
         """Start the timer."""
@@ -70,9 +76,12 @@ class TimedProtocol(HttpToolsProtocol):
         return self._deadline - (self.head_seconds if self._awaits_head else self.timeout_keep_alive)
 
     def close_idle(self) -> None:
-        """Close the connection to make room for another; it is idle, so no request is lost."""
+        """End the connection to make room for another; it is idle, so no request is lost.
+
+        What its caller has not read is lost: a connection that waits for that would keep its file and its memory, uncounted.
+        """
         self._deadline = inf
-        self.transport.close()
+        self.transport.abort()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by the parser. Blanks after the value are no part of it (RFC 9110, 5.5); httptools leaves them in."""
@@ -133,7 +142,7 @@ class TimedProtocol(HttpToolsProtocol):
             self._wait(is_for_head=self._is_in_head())
 
     def _new_cycle(self, *, keep_alive: bool) -> ResponseCycle:
-        return ResponseCycle(
+        cycle = ResponseCycle(
             scope=self.scope,
             transport=self.transport,
             flow=self.flow,
@@ -146,6 +155,9 @@ class TimedProtocol(HttpToolsProtocol):
             keep_alive=keep_alive,
             on_response=self.on_response_complete,
         )
+        cycle.unread = self.unread
+        cycle.unread_seconds = self.unread_seconds
+        return cycle
 
     def _run(self, cycle: RequestResponseCycle) -> None:
         """Run the app for a request; until its response is complete, no time limit applies."""
@@ -163,9 +175,13 @@ class TimedProtocol(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _wait(self, *, is_for_head: bool) -> None:
-        """Close the connection in time unless a head is completed or begun. The timer is set anew only if it would fire too late."""
+        """Close the connection in time unless a head is completed or begun."""
         self._awaits_head = is_for_head
-        self._deadline = self.loop.time() + (self.head_seconds if is_for_head else self.timeout_keep_alive)
+        self._close_in(self.head_seconds if is_for_head else self.timeout_keep_alive)
+
+    def _close_in(self, seconds: float) -> None:
+        """Close the connection at this time. The timer is set anew only if it would fire too late."""
+        self._deadline = self.loop.time() + seconds
         if self._deadline < self._timer.when():
             self._timer.cancel()
             self._timer = self.loop.call_at(self._deadline, self._check_deadline)
@@ -185,6 +201,7 @@ class LimitedProtocol(TimedProtocol):
     linger_seconds = LINGER_SECONDS
     connections_limit = CONNECTIONS
     connections_per_address = CONNECTIONS_PER_ADDRESS
+    unread_limit = CALLS // UNREAD_SHARE
     limits: ConnectionLimits
     requests: RequestMetrics
 
@@ -269,9 +286,12 @@ class LimitedProtocol(TimedProtocol):
         return Problem(431, "head_too_large", f"The request's head is over {self.head_bytes:,} bytes; send fewer or shorter headers.")
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer with a problem, and close a moment later: closing with unread data would destroy the answer on its way."""
+        """Answer with a problem, and close a moment later: closing with unread data would destroy the answer on its way.
+
+        From then on the connection is idle, and makes room for others even if its caller reads nothing.
+        """
         self._is_refused = True
-        self._deadline = inf
+        self._close_in(self.linger_seconds)
         self.requests.refused(problem.code)
         access.info("refused", extra={"client": caller_of(self.client), "status": problem.status, "code": problem.code})
         running = self._disconnect_running()
@@ -279,7 +299,6 @@ class LimitedProtocol(TimedProtocol):
             self.transport.close()  # what arrives is another request's: an answer would be taken for that of the running one
             return
         self.transport.write(closing_response(problem))
-        self.loop.call_later(self.linger_seconds, self.transport.close)
 
     def _disconnect_running(self) -> RequestResponseCycle | None:
         """Tell the app that runs, if any, that its caller has left; what it sends from now on is dropped."""
@@ -292,7 +311,7 @@ class LimitedProtocol(TimedProtocol):
 
 
 def with_limits(**limits: Any) -> type[LimitedProtocol]:
-    """The protocol with other limits: head_seconds, head_bytes, linger_seconds, connections_limit, connections_per_address."""
+    """The protocol with other limits, named as the attributes of `LimitedProtocol`: head_seconds, head_bytes, unread_limit …"""
     return type("LimitedProtocol", (LimitedProtocol,), limits)
 
 
@@ -301,4 +320,5 @@ def of_listener(
 ) -> type[LimitedProtocol]:
     """The protocol of one listener, whose connections are counted together, and in `requests` those that are refused."""
     limits = ConnectionLimits(limit=protocol.connections_limit, per_address=protocol.connections_per_address, proxies=trusted_proxies)
-    return type(protocol.__name__, (protocol,), {"limits": limits, "requests": requests or RequestMetrics()})
+    shared = {"limits": limits, "unread": WaitingCalls(limit=protocol.unread_limit), "requests": requests or RequestMetrics()}
+    return type(protocol.__name__, (protocol,), shared)

@@ -6,12 +6,14 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 
+import anyio
 import orjson
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from campus.errors import EXPLAINED_AT
+from campus.http.waiting import WaitingCalls
 from campus.layout.accept import Form
 from campus.layout.renderer import ProblemPage, problem_headers
 from twins import Answer, Problem, problem_answer, send_answer
@@ -265,13 +267,16 @@ class ResponseCycle(RequestResponseCycle):
     before are written as they were.
     """
 
+    unread: WaitingCalls
+    """The calls whose callers have not read what was written, on all connections; each may take `unread_seconds` for a part."""
+    unread_seconds: float
     _head = b""
     _has_no_body = False
 
     async def send(self, message: Message) -> None:  # type: ignore[override]  # Starlette's messages are any mapping
         """ASGI's send."""
         if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
+            await self._drain()
         if self.disconnected:
             return
         if message["type"] == "http.response.start" and not self.response_started:
@@ -280,6 +285,17 @@ class ResponseCycle(RequestResponseCycle):
             self._send_body(message.get("body", b""), is_last=not message.get("more_body", False))
         else:
             raise RuntimeError(f"{message['type']!r} cannot be sent at this point of a response")
+
+    async def _drain(self) -> None:
+        """Wait until the caller has read most of what was written. It is disconnected if that takes long, or another takes its place."""
+        with (
+            anyio.CancelScope(deadline=anyio.current_time() + self.unread_seconds) as wait,
+            self.unread.joined(caller_of(self.scope.get("client")), wait),
+        ):
+            await self.flow.drain()
+        if wait.cancelled_caught:
+            self.disconnected = True
+            self.transport.abort()
 
     def _start(self, status: int, given: Iterable[Header]) -> None:
         self.response_started = True

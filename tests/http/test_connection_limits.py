@@ -1,9 +1,11 @@
 """Many connections: each address has its share, and an idle one makes room for one that has something to ask."""
 
+import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 import anyio
 import pytest
@@ -13,7 +15,7 @@ from patience import patience
 from starlette.types import Receive, Scope, Send
 
 from campus.http.limits import ConnectionLimits
-from campus.http.protocol import with_limits
+from campus.http.protocol import LimitedProtocol, with_limits
 from campus.http.server import KEEP_ALIVE_SECONDS
 from tests.http.conftest import Connection, Served
 
@@ -158,6 +160,77 @@ async def test_of_many_refused_connections_few_are_kept_until_they_have_read_why
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
                     answers["closed"] += 1
         assert answers == {b"HTTP/1.1 503": 64, "closed": 16}
+
+
+UNREAD = b"\0" * 2**24
+"""More than the two ends of a connection hold unread."""
+
+
+class Unread:
+    """An app whose responses are larger than what a connection holds unread, in two parts; it notes the calls that ended."""
+
+    def __init__(self) -> None:
+        self.written, self.ended, self.late = anyio.Semaphore(0), list[str](), anyio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        length = len(UNREAD) + (scope["path"] != "/once")
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % length)]})
+        await send({"type": "http.response.body", "body": UNREAD, "more_body": scope["path"] != "/once"})
+        self.written.release()
+        if scope["path"] != "/once":
+            await send({"type": "http.response.body", "body": b"\0"})
+        self.ended.append(scope["path"])
+        if scope["path"] == "/late":
+            self.late.set()
+
+
+def counted(**limits: Any) -> tuple[type[LimitedProtocol], set[LimitedProtocol]]:
+    """A protocol, and its connections that are open."""
+    is_open: set[LimitedProtocol] = set()
+
+    class Counted(with_limits(**limits)):  # type: ignore[misc]  # made anew
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            is_open.add(self)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            is_open.remove(self)
+            super().connection_lost(exc)
+
+    return Counted, is_open
+
+
+@pytest.mark.parametrize("more", [b"", b"GARBAGE\r\n\r\n"], ids=["nothing", "what is not HTTP"])
+async def test_callers_that_do_not_read_have_no_more_connections_than_others(serving, more: bytes) -> None:
+    unread = Unread()
+    protocol, is_open = counted(connections_per_address=3, linger_seconds=0.01)
+    async with serving(unread, protocol=protocol, trusted_proxies=NO_PROXIES) as served, AsyncExitStack() as stack:
+        crowd = Crowd(served, stack)
+        for _ in range(8):
+            connection = await crowd.joined("127.0.0.2", asks=False)
+            await connection.send(GET % b"once")
+            with anyio.fail_after(PATIENCE):
+                await unread.written.acquire()
+            await connection.send(more) if more else None
+            await anyio.sleep(0.05)
+        assert len(is_open) <= 3
+
+
+async def test_calls_whose_callers_do_not_read_leave_room_for_others(serving) -> None:
+    unread = Unread()
+    async with serving(unread, protocol=with_limits(unread_limit=2), calls=3) as served, AsyncExitStack() as stack:
+        crowd = Crowd(served, stack)
+        for number in b"123456":
+            await (await crowd.joined(asks=False)).send(GET % b"%c" % number)
+            with anyio.fail_after(PATIENCE):
+                await unread.written.acquire()
+        await anyio.wait_all_tasks_blocked()
+        assert unread.ended == ["/1", "/2", "/3", "/4"], "those that have waited longest"
+    async with serving(unread, protocol=with_limits(unread_seconds=0.05)) as served, served.connected() as connection:
+        await connection.send(GET % b"late")
+        with anyio.fail_after(PATIENCE):
+            await unread.late.wait()
+        assert len(await connection.rest()) < len(UNREAD), "what was not read in time is dropped"
 
 
 @dataclass(eq=False)

@@ -12,8 +12,8 @@ import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.server.middleware.timing import TimingMiddleware
 from fastmcp.tools import Tool
+from pydantic import BaseModel, SecretStr
 from pydantic import Field as SettingField
-from pydantic import SecretStr
 from sqlmodel import Field, SQLModel
 from starlette.requests import Request
 from starlette.responses import Response
@@ -267,6 +267,28 @@ async def test_the_authors_server_stays_as_it_was() -> None:
     assert [tool.name for tool in await author.list_tools()] == ["tool_0", "tool_1"]
     assert all(not tool.meta or "campus" not in tool.meta for tool in await author.list_tools())
     assert len(author.middleware) == 1
+
+
+class Die(BaseModel):
+    """An argument that is a model, whose schema refers to it."""
+
+    sides: int
+
+
+async def test_references_in_schemas_are_replaced_once_and_not_in_each_list() -> None:
+    author = server(None)
+
+    @author.tool
+    def roll(die: Die) -> Die:
+        """Roll a die."""
+        return die
+
+    opened = (await plan(zoo=author)).opened[0].server
+    first, again = [next(tool for tool in await opened.list_tools() if tool.name == "roll") for _ in range(2)]
+    assert first is again
+    assert first.parameters["properties"]["die"]["properties"]["sides"]["type"] == "integer"
+    author.add_tool(Tool.from_function(lambda die: die, name="roll"))
+    assert "roll" in [tool.name for tool in await opened.list_tools() if tool.parameters != first.parameters]
 
 
 async def test_every_tool_of_a_building_without_prices_is_free() -> None:
