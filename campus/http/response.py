@@ -2,9 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from http import HTTPStatus
-from typing import NamedTuple
 
 import anyio
 import orjson
@@ -13,22 +10,11 @@ from starlette.types import ASGIApp, Message, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from campus.errors import EXPLAINED_AT
+from campus.http.heads import CACHED_RESPONSES, CHUNKED, CLOSE, LONGEST_KEPT, STATUS_LINES, Header, KeptHeads, lines_of, size_of
 from campus.http.waiting import WaitingCalls
 from campus.layout.accept import Form
 from campus.layout.renderer import ProblemPage, problem_headers
 from twins import Answer, Problem, problem_answer, send_answer
-
-Header = tuple[bytes, bytes]
-
-PHRASES = {each.value: each.phrase for each in HTTPStatus}
-STATUS_LINES = {status: f"HTTP/1.1 {status} {PHRASES.get(status, '')}\r\n".encode("ascii") for status in range(100, 600)}
-
-USUAL_NAMES = frozenset(
-    b"access-control-allow-origin access-control-expose-headers allow cache-control content-length content-security-policy"
-    b" content-type date etag link location mcp-session-id referrer-policy retry-after strict-transport-security vary warning"
-    b" www-authenticate x-content-type-options x-request-id".split()
-)
-"""Names of headers that responses here have, in lower case."""
 
 SECURITY: Sequence[Header] = (
     (b"x-content-type-options", b"nosniff"),
@@ -37,8 +23,6 @@ SECURITY: Sequence[Header] = (
 )
 HTTPS_ONLY: Header = (b"strict-transport-security", b"max-age=31536000")
 JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
-CLOSE: Header = (b"connection", b"close")
-CHUNKED: Header = (b"transfer-encoding", b"chunked")
 CLOSING: Sequence[Header] = ((b"x-content-type-options", b"nosniff"), CLOSE)
 ALLOW_ORIGIN = b"access-control-allow-origin"
 ANY_ORIGIN: Header = (ALLOW_ORIGIN, b"*")
@@ -60,7 +44,6 @@ EXPOSED = (
     "X-Request-Id",
 )
 PREFLIGHT_SECONDS = 86_400
-CACHED_RESPONSES = 1_000
 PROBLEM = (b"content-type", b"application/problem+json")
 REPLACED = frozenset({b"content-type", b"content-length", b"content-security-policy", b"cache-control", b"vary"})
 """Headers of a problem that its page has too, with other values."""
@@ -105,9 +88,11 @@ class SecurityHeaders:
         except TypeError:  # a list, which ASGI allows too, cannot be a key of the cache
             return self._combined(own)
         if result is None:
-            if len(self._cache) == CACHED_RESPONSES:
-                self._cache.clear()
-            result = self._cache[own] = self._combined(own)
+            result = self._combined(own)
+            if size_of(result) <= LONGEST_KEPT:
+                if len(self._cache) == CACHED_RESPONSES:
+                    self._cache.clear()
+                self._cache[own] = result
         return result
 
     def _combined(self, own: Sequence[Header]) -> Sequence[Header]:
@@ -218,35 +203,6 @@ async def send_json(send: Send, data: Mapping[str, object], *, status: int) -> N
     await send_answer(send, Answer(status, orjson.dumps(data), JSON))
 
 
-def lines_of(headers: Sequence[Header]) -> bytes:
-    """Headers as bytes, a line each; RuntimeError where one contains a line break, which would split the response."""
-    lines = b"\r\n".join([*map(b": ".join, headers), b""])
-    if len(lines) - len(lines.translate(None, b"\r\n\0")) != 2 * len(headers):
-        raise RuntimeError("a header of the response contains a line break or a NUL")
-    return lines
-
-
-class Head(NamedTuple):
-    """What an app's headers come to: their lines, the length of the body if they tell it, and whether the connection is closed then."""
-
-    lines: bytes
-    length: int | None
-    closes: bool
-
-
-@lru_cache(maxsize=CACHED_RESPONSES)
-def head_of(status: int, headers: Sequence[Header]) -> Head:
-    """The head of a response, but for the headers that differ each time: most responses have the same as others before."""
-    named = dict(headers)
-    if not (USUAL_NAMES.issuperset(named) or b"".join(named).islower()):  # ASGI wants lower case, and not every app complies
-        headers = [(name.lower(), value) for name, value in headers]
-        named = dict(headers)
-    kept = [header for header in headers if header[0] != CHUNKED[0]]  # ResponseCycle adds it where it is needed
-    closes = any(name == CLOSE[0] and b"close" in value.lower() for name, value in kept)
-    length = named.get(b"content-length")
-    return Head(STATUS_LINES[status] + lines_of(kept), None if length is None else int(length), closes)
-
-
 def closing_response(problem: Problem) -> bytes:
     """A whole response as bytes, for a connection on which no request could be read; it says that the connection ends."""
     answer = problem_answer(problem, types=EXPLAINED_AT)
@@ -270,6 +226,7 @@ class ResponseCycle(RequestResponseCycle):
     unread: WaitingCalls
     """The calls whose callers have not read what was written, on all connections; each may take `unread_seconds` for a part."""
     unread_seconds: float
+    _heads = KeptHeads()
     _head = b""
     _has_no_body = False
 
@@ -305,10 +262,7 @@ class ResponseCycle(RequestResponseCycle):
         if same and same[-1][0] == REQUEST_ID:  # it differs each time
             own.append(same[-1])
             same = same[:-1]
-        try:
-            head = head_of(status, same)
-        except TypeError:  # a list, which ASGI allows too, cannot be a key of the cache
-            head = head_of.__wrapped__(status, same)
+        head = self._heads.of(status, same)
         if head.closes:
             self.keep_alive = False
         elif not self.keep_alive:

@@ -12,8 +12,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from campus.errors import StorageUnavailable
 from campus.http.edge import Edge
+from campus.http.heads import CACHED_RESPONSES, KeptHeads
 from campus.http.health import Health
-from campus.http.response import CACHED_RESPONSES
+from campus.http.response import SecurityHeaders
 
 pytestmark = pytest.mark.anyio
 
@@ -119,6 +120,14 @@ async def test_headers_that_differ_from_response_to_response_each_go_out_as_they
             await connection.send(b"GET /?%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % number)
             answer = await connection.answer()
             assert (answer.headers["x-number"], answer.headers["x-content-type-options"]) == (str(number), "nosniff")
+
+
+def test_headers_that_repeat_what_a_caller_sent_at_length_are_not_kept() -> None:
+    heads, security = KeptHeads(), SecurityHeaders("http://localhost")
+    for length, are_kept in ((100, True), (30_000, False)):
+        location = ((b"location", b"/cve?" + b"x" * length),)
+        assert (heads.of(307, location) is heads.of(307, location)) is are_kept
+        assert (security.added_to(location) is security.added_to(location)) is are_kept
 
 
 async def test_a_crash_is_a_problem_that_tells_nothing_of_its_cause(serving, caplog) -> None:
