@@ -1,6 +1,7 @@
-"""The HTTP clients: the guarded one for callers' URLs, which reaches no private address; and the one for the operator's, also of files."""
+"""The HTTP clients: the guarded one for callers' URLs, which reaches no private address; and those for the operator's, also of files."""
 
 import ssl
+import zlib
 from collections.abc import AsyncIterable, Collection
 from contextlib import aclosing
 from email.utils import formatdate
@@ -21,6 +22,8 @@ EXCHANGE_SECONDS = 10.0
 READ_BYTES = 4096
 LEFT_OUT = frozenset({b"content-encoding", b"content-length", b"location", b"set-cookie", b"transfer-encoding"})
 """Headers that would make the client follow, remember, or unpack what a stranger sent."""
+MOST_BYTES = 8 * 1024 * 1024
+"""Of an answer of a facilitator or a chain's node; the logs of 10,000 payments are as long."""
 FEED_CONNECT_SECONDS, FEED_READ_SECONDS = 10.0, 30.0
 
 
@@ -143,6 +146,51 @@ def guarded_client(
     rules = UrlRules(urlsplit(own_url).hostname or "", allowed_hosts)
     guarded = GuardedNetwork(Resolver(resolve), allowed_hosts=allowed_hosts, network=network or httpcore.AnyIOBackend())
     return GuardedClient(rules, guarded, trust=trust or certificate_authorities(), seconds=seconds)
+
+
+class BoundedClient(httpx.AsyncClient):
+    """A client for a service that the operator trusts, which may yet break or lie: of an answer at most 8 MiB are read and unpacked.
+
+    An answer that is longer, or packed in another way than gzip, raises httpx.DecodingError.
+    """
+
+    def __init__(self, *, timeout: httpx.Timeout, trust: ssl.SSLContext) -> None:
+        """`trust` holds the certificate authorities; `timeout` is for each step, so whoever asks sets the time for the whole."""
+        super().__init__(timeout=timeout, verify=trust, headers={"accept-encoding": "gzip, identity"})
+
+    async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
+        """The answer as httpx returns it, read to its end."""
+        response = await super().send(request, stream=True, **options)
+        body = bytearray()
+        try:
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) > MOST_BYTES:
+                    raise _too_long(request)
+        finally:
+            await response.aclose()
+        headers = [(name, value) for name, value in response.headers.raw if name.lower() not in (b"content-encoding", b"content-length")]
+        content = _unpacked(bytes(body), response.headers.get("content-encoding", "identity").lower(), request)
+        return httpx.Response(response.status_code, headers=headers, content=content, request=request)
+
+
+def _unpacked(body: bytes, encoding: str, request: httpx.Request) -> bytes:
+    if encoding == "identity":
+        return body
+    if encoding != "gzip":
+        raise httpx.DecodingError("the answer is packed in another way than gzip", request=request)
+    stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        content = stream.decompress(body, MOST_BYTES)
+    except zlib.error:
+        raise httpx.DecodingError("the answer is not gzip, as it says it is", request=request) from None
+    if stream.unconsumed_tail:
+        raise _too_long(request)
+    return content
+
+
+def _too_long(request: httpx.Request) -> httpx.DecodingError:
+    return httpx.DecodingError(f"the answer has more than {MOST_BYTES:,} bytes", request=request)
 
 
 class FileTransport(httpx.AsyncBaseTransport):

@@ -20,7 +20,7 @@ from campus.errors import CampusError, StorageError, one_line
 from campus.jobs import Task
 from campus.jobs.scheduler import process_name
 from campus.keys.keyring import KeyRing
-from campus.outbound.http_clients import certificate_authorities
+from campus.outbound.http_clients import BoundedClient, certificate_authorities
 from campus.payments.audit import UNCLAIMED_EXPLAINED, Audit, Wallet
 from campus.payments.chain import Chain
 from campus.payments.findings import Reconciliation
@@ -214,7 +214,7 @@ async def open_payments(
     or reverses a payment.
     """
     # a client for each: calls that hang in the facilitator must not keep the chain from being asked
-    new_client = partial(httpx.AsyncClient, timeout=http_timeout, verify=trust or certificate_authorities())
+    new_client = partial(BoundedClient, timeout=http_timeout, trust=trust or certificate_authorities())
     async with new_client() as client, new_client() as node:
         facilitator = LazyFacilitator(client, url=settings.facilitator_url, network=settings.network, token=token)
         chain = Chain(node, settings.rpc_url)

@@ -4,20 +4,27 @@ Each lie concerns a small call and a bought key. Then the services tell the trut
 the answer said.
 """
 
+import gzip
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 
+import anyio
+import anyio.abc
+import httpx
 import pytest
 from payments.seller import PRICE, Seller, open_seller, read
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
+from campus.outbound.http_clients import MOST_BYTES, BoundedClient, certificate_authorities
 from campus.payments.findings import Findings
+from campus.payments.node import Node, RpcUnavailable
 from campus.payments.payment import Payment, Sale, StoredAnswer
 from campus.testing.payments import (
     Chain,
@@ -271,3 +278,44 @@ async def come_back(trial: Trial, bought: Sequence[tuple[Payment, Sale, bool]]) 
 
 async def nothing() -> None:
     """No lie."""
+
+
+def answered(body: bytes, *headers: str) -> bytes:
+    """An HTTP answer that ends with its connection."""
+    return "\r\n".join(["HTTP/1.1 200 OK", "Connection: close", *headers, "", ""]).encode() + body
+
+
+BOMB = gzip.compress(b"\0" * (8 * MOST_BYTES))
+ZIPPED = "Content-Encoding: gzip"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (answered(b'{"result": 7}'), 7),
+        (answered(gzip.compress(b'{"result": 7}'), ZIPPED), 7),
+        (answered(BOMB, ZIPPED), "has more than 8,388,608 bytes"),
+        (answered(b" " * (MOST_BYTES + 1)), "has more than 8,388,608 bytes"),
+        (answered(BOMB, "Content-Encoding: br"), "packed in another way than gzip"),
+        (answered(BOMB, "Content-Encoding: gzip, gzip"), "packed in another way than gzip"),
+        (answered(b'{"result": 7}', ZIPPED), "is not gzip, as it says it is"),
+    ],
+    ids=["plain", "gzip", "a bomb", "long", "brotli", "twice", "not gzip"],
+)
+async def test_a_chain_node_that_sends_too_much_is_a_node_that_cannot_be_asked(answer: bytes, said: Any) -> None:
+    async def lie(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            with suppress(anyio.BrokenResourceError):
+                await stream.send(answer)
+
+    client = BoundedClient(timeout=httpx.Timeout(20), trust=certificate_authorities())
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, client, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, lie)
+        node = Node(client, f"http://127.0.0.1:{listener.extra(anyio.abc.SocketAttribute.local_port)}/secret")
+        if isinstance(said, str):
+            with pytest.raises(RpcUnavailable, match=said):
+                await node.ask("eth_chainId")
+        else:
+            assert await node.ask("eth_chainId") == said
+        tasks.cancel_scope.cancel()
