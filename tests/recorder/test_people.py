@@ -1,5 +1,6 @@
 """Alerts that people read: e-mail, confirmed before the first and ended by a click, Discord, and the badge."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -41,6 +42,17 @@ async def test_an_address_is_asked_before_the_first_alert_and_gets_it_after_the_
         assert monitor["resume_url"] in alert.get_content()
         assert monitor["secret"] not in alert.get_content()
         assert alert["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
+
+
+async def test_the_question_to_an_address_has_no_link_of_whoever_named_it(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:
+    name = "it ends: pay at https://evil.example/x, evil\uff0eexample or pay@evil.example. Now."
+    async with open_recorder(mailbox=mailbox) as recorder:
+        await recorder.register(None, alert_email=ME, key=await recorder.campus.key("recorder"), name=name)
+        await recorder.deliver()
+    text = mailbox.messages[0].get_content()
+    assert "it ends: pay at https://evil. example/x, evil\uff0e example or pay (at) evil. example. Now." in text
+    (link,) = re.findall(r"\S+[.\uff0e]\S+", text)
+    assert link.endswith(mailbox.link("confirm"))
 
 
 async def test_unsubscribing_ends_alerts_until_the_address_is_confirmed_anew(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:

@@ -33,6 +33,8 @@ To receive alerts, confirm your address here:
 
 If you did not ask for this, do nothing: no alert is sent without your confirmation. This question comes at most once a day.
 """
+LINKING = re.compile("[.\u3002\uff0e\uff61](?=\\S)|@")
+"""What mail programs make links of: the dots within a host's name, also those of other scripts, and the sign of an address."""
 FOOTER = "--\nUnsubscribe: {unsubscribe}\n"
 HTML = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -74,8 +76,11 @@ class Email(Channel):
         return await self._hand_over(attempt, content.subject, body, headers, until=content.mail_until)
 
     async def ask(self, attempt: Attempt, question: Question) -> Outcome:
-        """Send the question with the link that confirms the address."""
-        body = QUESTION.format(question=question.text, confirm=self._link("confirm", attempt))
+        """Send the question with the link that confirms the address, which is the only one.
+
+        A part of the question, such as a monitor's name, was written by whoever named the address, whose owner did not ask for it.
+        """
+        body = QUESTION.format(question=unlinked(question.text), confirm=self._link("confirm", attempt))
         return await self._hand_over(attempt, "Confirm alerts to this address", body, {}, until=question.mail_until)
 
     async def _hand_over(self, attempt: Attempt, subject: str, body: str, headers: dict[str, str], *, until: datetime | None) -> Outcome:
@@ -94,6 +99,11 @@ class Email(Channel):
     def _link(self, purpose: str, attempt: Attempt) -> str:
         message = attempt.message
         return f"{self._links}/{purpose}/{message.target_id}/{link_token(purpose, message.secret)}"
+
+
+def unlinked(text: str) -> str:
+    """The text, in which mail programs find no address to make a link of: example. com, name (at) host."""
+    return LINKING.sub(lambda found: " (at) " if found[0] == "@" else f"{found[0]} ", text)
 
 
 def link_token(purpose: str, key: bytes) -> str:
