@@ -8,7 +8,22 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from sqlalchemy import ColumnElement, Connection, Index, Table, and_, bindparam, case, exists, func, insert, literal, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Index,
+    Table,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.orm import declared_attr
 from sqlmodel import Field, SQLModel
 
@@ -45,11 +60,17 @@ class AlertTarget(SQLModel):
 
     @declared_attr.directive
     def __table_args__(cls) -> tuple[Index, ...]:  # noqa: N805  # SQLAlchemy passes the class
-        waits = text("next_try_at IS NOT NULL")
-        ownerless = text("owner IS NULL")
-        return (
-            Index("ix_target_due", "health", "next_try_at", "sender", "host", sqlite_where=waits, postgresql_where=waits),
-            Index("ix_target_sender", "sender", "host", sqlite_where=ownerless, postgresql_where=ownerless),
+        indexes = {
+            "ix_target_due": (["health", "next_try_at", "sender", "host"], "next_try_at IS NOT NULL"),
+            "ix_target_sender": (["sender", "host"], "owner IS NULL"),
+            # for the operator, who looks often and among many
+            "ix_target_failing": (["failing_since", "id"], "failing_since IS NOT NULL AND disabled_at IS NULL"),
+            "ix_target_disabled": (["disabled_at", "id"], "disabled_at IS NOT NULL"),
+            "ix_target_unconfirmed": (["id"], "verified_at IS NULL AND disabled_at IS NULL"),
+        }
+        return tuple(
+            Index(name, *columns, sqlite_where=text(condition), postgresql_where=text(condition))
+            for name, (columns, condition) in indexes.items()
         )
 
     id: str = Field(primary_key=True)
@@ -151,6 +172,10 @@ class Outbox:
         self.alerts = tables[str(alert.__tablename__)]
         self.deliveries = None if delivery is None else tables[str(delivery.__tablename__)]
 
+    @property
+    def _fails(self) -> ColumnElement[bool]:
+        return self.targets.c.failing_since.is_not(None) & self.targets.c.disabled_at.is_(None)
+
     def raise_alerts(self, connection: Connection, rows: Sequence[Mapping[str, object]], *, now: datetime) -> None:
         """Store alerts, a row each with `target_id`, `kind`, `at` and the building's own columns, and wake their targets."""
         if rows:
@@ -177,24 +202,21 @@ class Outbox:
 
     async def failing_targets(self, storage: Storage) -> int:
         """How many targets fail at the moment."""
-        target = self.targets.c
-        failing = target.failing_since.is_not(None) & target.disabled_at.is_(None)
-        counted = select(func.count()).select_from(self.targets).where(failing)
+        counted = select(func.count()).select_from(self.targets).where(self._fails)
         return await in_snapshot(storage, lambda connection: connection.scalar(counted)) or 0
 
     async def state(self, storage: Storage) -> DeliveryState:
         """How deliveries are doing, in numbers."""
         target = self.targets.c
-        alert = self.alerts.c
-        disabled = target.disabled_at.is_not(None)
-        conditions = (~disabled & target.failing_since.is_not(None), disabled, ~disabled & target.verified_at.is_(None))
-        counted = select(func.count(), *(func.count(case((condition, 1))) for condition in conditions)).select_from(self.targets)
-        waiting = select(func.count(), func.min(alert.at)).select_from(self.alerts)
+        unconfirmed = target.verified_at.is_(None) & target.disabled_at.is_(None)
+        # each count reads an index of its own
+        counts = [select(func.count()).where(condition) for condition in (self._fails, target.disabled_at.is_not(None), unconfirmed)]
+        every = select(func.count()).select_from(self.targets)
+        counted = select(*(one.scalar_subquery() for one in (every, *counts)))
+        waiting = select(func.count(), func.min(self.alerts.c.at)).select_from(self.alerts)
 
         def read(connection: Connection) -> DeliveryState:
-            number, failing, off, unconfirmed = map(int, connection.execute(counted).one())
-            alerts, oldest_at = connection.execute(waiting).one()
-            return DeliveryState(number, failing, off, unconfirmed, alerts, oldest_at)
+            return DeliveryState(*connection.execute(counted).one(), *connection.execute(waiting).one())
 
         return await in_snapshot(storage, read)
 
@@ -205,11 +227,16 @@ class Outbox:
         waiting = select(func.count()).where(alert.target_id == target.id).scalar_subquery()
         reason = func.coalesce(target.disabled_because, target.last_error, "")
         shown = (target.failing_since, target.disabled_at, target.attempts, reason, target.next_try_at, waiting)
-        troubled = target.disabled_at.is_not(None) | target.failing_since.is_not(None)
-        order = (target.disabled_at.is_not(None), target.disabled_at.desc(), target.failing_since, target.id)
-        statement = select(target.id, target.kind, target.address, *shown).where(troubled).order_by(*order).limit(limit)
-        rows = await in_snapshot(storage, lambda connection: connection.execute(statement).all())
-        return [TroubledTarget(row[0], row[1], masked_address(row[2]), *row[3:]) for row in rows]
+        every = select(target.id, target.kind, target.address, *shown)
+        failing = every.where(self._fails).order_by(target.failing_since, target.id)
+        disabled = every.where(target.disabled_at.is_not(None)).order_by(target.disabled_at.desc(), target.id.desc())
+
+        def read(connection: Connection) -> list[TroubledTarget]:
+            rows = list(connection.execute(failing.limit(limit)))
+            rows += connection.execute(disabled.limit(None if limit is None else limit - len(rows)))
+            return [TroubledTarget(*row)._replace(address=masked_address(row.address)) for row in rows]
+
+        return await in_snapshot(storage, read)
 
     def keep(self, connection: Connection, delivered: Sequence[Mapping[str, object]]) -> None:
         """Copy delivered alerts, by `target`, `message` and `now`, into the history of targets with an owner, and drop its oldest."""

@@ -8,10 +8,11 @@ import anyio
 import pytest
 from alerts.floods import OUTBOX, Floods, Pager, Tables, building
 from patience import patience
-from sqlalchemy import func, select
+from sqlalchemy import Connection, Engine, event, func, insert, select
 
-from campus import in_snapshot
+from campus import in_snapshot, in_transaction
 from campus.alerts import Outcome
+from campus.alerts.outbox import DeliveryState
 from campus.storage.alembic_runner import drift
 from campus.testing import Clock, TestCampus, open_campus
 
@@ -95,3 +96,45 @@ def test_a_channel_that_confirms_its_targets_and_cannot_ask_them_is_refused_wher
 
         class Letters(Pager):
             confirms = True
+
+
+async def test_an_operator_sees_who_is_not_reached_without_all_targets_being_read(
+    floods: TestCampus, clock: Clock, storage_url: str
+) -> None:
+    def fill(connection: Connection) -> None:
+        """Three that fail, two that are disabled, one that is not confirmed; the subscribed one is well."""
+        long_ago, lately = clock() - timedelta(days=2), clock() - timedelta(hours=1)
+        troubles: dict[str, dict[str, object]] = {
+            "lately": {"failing_since": lately, "last_error": "it answered 503"},
+            "longest": {"failing_since": long_ago},
+            "longer": {"failing_since": long_ago + timedelta(hours=1)},
+            "off": {"disabled_at": long_ago, "disabled_because": "it is gone", "failing_since": long_ago},
+            "latest off": {"disabled_at": lately},
+            "unasked": {"verified_at": None},
+        }
+        for name, trouble in troubles.items():
+            fixed = {"id": name, "kind": "pager", "address": f"pager:{name}", "identity": name.encode(), "secret": b"", "attempts": 0}
+            connection.execute(insert(OUTBOX.targets).values(**{**fixed, "burst": 0, "verified_at": clock(), **trouble}))
+
+    storage = floods.site.storage
+    await in_transaction(storage, fill)
+    read: list[tuple[str, object]] = []
+    event.listen(Engine, "before_cursor_execute", note := lambda *about: read.append(about[2:4]))
+    try:
+        found = [one.id for one in await OUTBOX.troubled_targets(storage)]
+        first = [(one.id, one.reason) for one in await OUTBOX.troubled_targets(storage, limit=4)]
+        state = await OUTBOX.state(storage)
+        failing = await OUTBOX.failing_targets(storage)
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert found == ["longest", "longer", "lately", "latest off", "off"]
+    assert first == [("longest", ""), ("longer", ""), ("lately", "it answered 503"), ("latest off", "")]
+    assert (failing, state) == (3, DeliveryState(7, 3, 2, 1, 0, None))
+
+    def plans(connection: Connection) -> list[str]:
+        asked = [(statement, values) for statement, values in read if "target" in statement]
+        return [row[3] for statement, values in asked for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)]
+
+    if storage_url.startswith("sqlite"):
+        steps = await in_snapshot(storage, plans)
+        assert [step for step in steps if step.startswith(("SCAN target", "USE TEMP")) and "INDEX" not in step] == []

@@ -51,6 +51,12 @@ def upgrade() -> None:
         )
         where = sa.text("owner IS NULL")
         batch_op.create_index("ix_target_sender", ["sender", "host"], unique=False, sqlite_where=where, postgresql_where=where)
+        where = sa.text("failing_since IS NOT NULL AND disabled_at IS NULL")
+        batch_op.create_index("ix_target_failing", ["failing_since", "id"], unique=False, sqlite_where=where, postgresql_where=where)
+        where = sa.text("disabled_at IS NOT NULL")
+        batch_op.create_index("ix_target_disabled", ["disabled_at", "id"], unique=False, sqlite_where=where, postgresql_where=where)
+        where = sa.text("verified_at IS NULL AND disabled_at IS NULL")
+        batch_op.create_index("ix_target_unconfirmed", ["id"], unique=False, sqlite_where=where, postgresql_where=where)
 
     op.create_table(
         "alert",
