@@ -18,6 +18,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from campus.addresses import (
     LOOPBACK_PROXIES,
@@ -220,7 +221,7 @@ class Config(Table):
 
 
 def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
-    """Read campus.toml; secrets come from CAMPUS_… in the environment. Raises ConfigError with one sentence."""
+    """Read campus.toml; secrets come from CAMPUS_… in the environment. Raises ConfigError with a sentence for each mistake."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -237,28 +238,32 @@ def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     try:
         config = Config.model_validate({**data, "folder": path.resolve().parent, "secrets": secrets})
     except ValidationError as error:
-        raise ConfigError(f"{path}: {explain(error, Config)}") from None
+        raise ConfigError("\n".join(f"{path}: {sentence}" for sentence in explain(error, Config).splitlines())) from None
     _ = config.operator_password  # a short one is refused before anything is opened
     return config
 
 
 def explain(error: ValidationError, model: type[BaseModel], *, under: tuple[str, ...] = ()) -> str:
-    """The first of pydantic's errors, as one sentence."""
-    first = error.errors(include_url=False)[0]
-    loc = tuple(str(part) for part in first["loc"] if part != "[key]")
+    """Pydantic's errors, a sentence and a line each."""
+    return "\n".join(dict.fromkeys(sentence_of(one, model, under) for one in error.errors(include_url=False)))
+
+
+def sentence_of(error: ErrorDetails, model: type[BaseModel], under: tuple[str, ...]) -> str:
+    """One of pydantic's errors about a value in the table `under`, of which `model` is the form."""
+    loc = tuple(str(part) for part in error["loc"] if part != "[key]")
     where = ".".join((*under, *loc))
-    if first["type"] == "extra_forbidden":
+    if error["type"] == "extra_forbidden":
         table = ".".join((*under, *loc[:-1]))
         return f"unknown key {loc[-1]!r}{f' in [{table}]' if table else ''}; there are: {', '.join(known_keys(model, loc[:-1]))}"
-    if first["type"] == "missing":
+    if error["type"] == "missing":
         return f"{where} is missing"
-    if how := next((how for how, kinds in HOW_TO_WRITE.items() if first["type"] in kinds), None):
+    if how := next((how for how, kinds in HOW_TO_WRITE.items() if error["type"] in kinds), None):
         return f"{where}: {how}{f', [{where}]' if how == 'write a table' else ''}"
-    if first["type"] == "string_pattern_mismatch" and first["loc"][-1] == "[key]":
+    if error["type"] == "string_pattern_mismatch" and error["loc"][-1] == "[key]":
         return f"{where} cannot be a name: use lower-case letters, digits and _, a letter first"
-    if first["type"] == "string_pattern_mismatch" and (example := example_at(model, loc)):
+    if error["type"] == "string_pattern_mismatch" and (example := example_at(model, loc)):
         return f"{where}: write it as in {example!r}"  # what was written may hold a password
-    message = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+    message = str(error["ctx"]["error"]) if error["type"] == "value_error" else error["msg"]
     return f"{where}: {message[:1].lower()}{message[1:]}"
 
 

@@ -10,10 +10,11 @@ from typing import Any, Protocol, get_args
 from fastmcp import FastMCP
 from pydantic import SecretStr, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
+from pydantic_core import ErrorDetails
 
 from campus.addresses import is_web_address
 from campus.building import Building, Settings
-from campus.config import SERVER_FORMS, BuildingTable, explain, known_keys
+from campus.config import SERVER_FORMS, BuildingTable, known_keys, sentence_of
 from campus.errors import ConfigError, LoadError
 from campus.observability import origin_of, redacted
 
@@ -115,7 +116,7 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
         raise LoadError(f"several installed packages have a building {name!r}: {', '.join(named)}; uninstall all but one")
     try:
         target = found[0].load()
-    except Exception as error:  # whatever a plugin raises at import is reported to the operator
+    except (Exception, SystemExit) as error:  # whatever a plugin raises at import is reported to the operator
         raise LoadError(f"building {name!r} cannot be imported: {error_with_place(error)}") from error
     if isinstance(target, FastMCP):
         return Building(target)
@@ -140,11 +141,14 @@ def wrapped(name: str, table: BuildingTable) -> FastMCP[Any]:
     if not attribute:
         raise ConfigError(f"buildings.{name}.server = {target!r} is not of the form module:server; write {SERVER_FORMS}")
     try:
-        found = getattr(import_module(module), attribute)
-    except Exception as error:  # whatever a stranger's module raises at import is reported to the operator
+        found = getattr(import_module(module), attribute, None)
+    except (Exception, SystemExit) as error:  # whatever a stranger's module raises at import is reported to the operator
         raise LoadError(
             f"buildings.{name}.server = {target!r} cannot be imported: {error_with_place(error)}; write {SERVER_FORMS}"
         ) from error
+    if not isinstance(found, FastMCP) and not callable(found):
+        what = f"has no {attribute!r}" if found is None else f"has {attribute!r}, which is a {type(found).__name__}"
+        raise LoadError(f"buildings.{name}.server = {target!r}: {module} {what}; name a FastMCP server, or a function that makes one")
     if isinstance(found, FastMCP) and table.settings:
         raise ConfigError(f"{target} is a server, not a factory: it takes no keys, but [buildings.{name}] has {min(table.settings)!r}")
     return found if isinstance(found, FastMCP) else _server_from(name, found, **table.settings)
@@ -189,7 +193,7 @@ def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastM
     return server
 
 
-def error_with_place(error: Exception) -> str:
+def error_with_place(error: BaseException) -> str:
     """An exception of an author's code in one line, with the author's line that led to it."""
     frames = [(frame.f_globals.get("__name__", ""), f"{frame.f_code.co_filename}:{line}") for frame, line in walk_tb(error.__traceback__)]
     places = [place for module, place in frames if module.partition(".")[0] not in LIBRARIES]
@@ -210,14 +214,20 @@ def read_settings(name: str, model: type[Settings], keys: Mapping[str, Any], sec
     try:
         return model.model_validate({**keys, **given})
     except ValidationError as error:
-        if (missing := error.errors()[0])["type"] == "missing" and (field := str(missing["loc"][0])) in secret_fields:
-            raise ConfigError(f"building {name!r} needs its secret {field}: set {secret_fields[field]} in the environment") from None
-        if error.errors()[0]["type"] == "extra_forbidden" and len(error.errors()[0]["loc"]) == 1:
-            there = sorted({*known_keys(model, ()), *BuildingTable.model_fields} - secret_fields.keys())
-            raise ConfigError(
-                f"unknown key {error.errors()[0]['loc'][0]!r} in [buildings.{name}]; the keys are: {', '.join(there)}"
-            ) from None
-        raise ConfigError(explain(error, model, under=("buildings", name))) from None
+        sentences = dict.fromkeys(_sentence(name, model, one) for one in error.errors(include_url=False))
+        raise ConfigError("\n".join(sentences)) from None
+
+
+def _sentence(name: str, model: type[Settings], error: ErrorDetails) -> str:
+    """What is wrong with one of a building's settings."""
+    secret_fields = secret_variables(name, model)
+    field = str(error["loc"][0]) if error["loc"] else ""
+    if error["type"] == "missing" and field in secret_fields:
+        return f"building {name!r} needs its secret {field}: set {secret_fields[field]} in the environment"
+    if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
+        there = sorted({*known_keys(model, ()), *BuildingTable.model_fields} - secret_fields.keys())
+        return f"unknown key {field!r} in [buildings.{name}]; the keys are: {', '.join(there)}"
+    return sentence_of(error, model, ("buildings", name))
 
 
 def secret_variables(name: str, model: type[Settings]) -> Mapping[str, str]:

@@ -17,7 +17,7 @@ from campus.catalog.pricing import open_pricing
 from campus.catalog.server import OpenBuilding, document_paths, mcp_path_of, open_server
 from campus.config import Config
 from campus.directory import Directory, ProductEntry
-from campus.errors import EXPLANATIONS, ConfigError, LoadError, Unreachable
+from campus.errors import EXPLANATIONS, CampusError, ConfigError, LoadError, Unreachable
 from campus.jobs import Task
 from campus.payments.terms import Pricing
 
@@ -73,7 +73,7 @@ async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
     """
     if not config.buildings:
         raise ConfigError("campus.toml opens no building; add a table such as [buildings.gateway]")
-    loaded = [load(name, table, config.secrets, installed) for name, table in config.buildings.items()]
+    loaded = _loaded(config, installed)
     async with anyio.create_task_group() as tasks:  # remote servers are opened at the same time
         found: dict[str, OpenBuilding | Exception | None] = dict.fromkeys(one.name for one in loaded)
         for one in loaded:
@@ -85,6 +85,22 @@ async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
         raise errors[0]
     opened = [one for one in found.values() if isinstance(one, OpenBuilding)]
     return plan_of(config, opened, [one for one in loaded if found[one.name] is None])
+
+
+def _loaded(config: Config, installed: Sequence[Installed]) -> list[LoadedBuilding]:
+    """Every building; the mistakes of all of them are reported at once."""
+    loaded: list[LoadedBuilding] = []
+    errors: list[CampusError] = []
+    for name, table in config.buildings.items():
+        try:
+            loaded.append(load(name, table, config.secrets, installed))
+        except CampusError as error:
+            errors.append(error)
+    if errors[1:]:
+        raise ConfigError("\n".join(map(str, errors)))
+    if errors:
+        raise errors[0]
+    return loaded
 
 
 async def _open_into(found: dict[str, OpenBuilding | Exception | None], loaded: LoadedBuilding, config: Config) -> None:

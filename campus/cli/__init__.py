@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         commands()(arguments)
     except CampusError as error:
-        print(f"campus: {error}", file=sys.stderr)
+        print(*(f"campus: {sentence}" for sentence in str(error).splitlines()), sep="\n", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit must not fail too

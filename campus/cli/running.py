@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,6 +67,15 @@ async def _serve(settings: Config, job_command: Callable[[str], Sequence[str]]) 
             open_app(campus) as app,
             anyio.create_task_group() as tasks,
         ):
+            log.info(
+                "campus opened",
+                extra={
+                    "version": version("campus"),
+                    "process_name": campus.scheduler.name,
+                    "buildings": ",".join(settings.buildings),
+                    "database": campus.core.databases.describe("campus"),
+                },
+            )
             tasks.start_soon(campus.run_jobs)
             tasks.start_soon(campus.run_services)
             served = partial(serve_app, trusted_proxies=settings.server.trusted_proxies)

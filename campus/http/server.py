@@ -119,6 +119,8 @@ class _Server(uvicorn.Server):
         self._on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._takes_signals:
+            log.info("stopping; running calls are waited for", extra={"longest_seconds": self.config.timeout_graceful_shutdown})
         self._on_stopping()  # before running calls are waited for
         await super().shutdown(sockets)
 

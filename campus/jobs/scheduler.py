@@ -136,7 +136,7 @@ class Scheduler:
             with self._noting(f"{task.name} cannot be started"):
                 claim = await self._runner.claim(task, store, lambda record, now: asked or self._is_due(task, record, now))
                 if claim is not None and (error := await self._runner.run(task, store, claim, {})):
-                    _log_failure(task, error)
+                    _log_failure(task, error, times=claim.before.failures + 1)
         finally:
             self._running.discard(task.name)
             self._asked.discard(task.name)
@@ -167,9 +167,9 @@ class Scheduler:
         return self._records.get(task.name, JobRecord())
 
 
-def _log_failure(task: Task, error: Exception) -> None:
+def _log_failure(task: Task, error: Exception, *, times: int) -> None:
     foreseen = isinstance(error, CampusError)  # its sentence needs no traceback
-    about = {"job": task.name} | ({"reason": str(error)} if foreseen else {})
+    about = {"job": task.name, "times": times} | ({"reason": str(error)} if foreseen else {})
     log.error("job failed", extra=about, exc_info=None if foreseen else error)
 
 

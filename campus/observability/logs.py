@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from datetime import datetime
+from math import inf
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -19,11 +20,14 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 """RFC 3339, in UTC and whole seconds."""
+REPEATED_SECONDS = 60.0
+MOST_REMEMBERED = 1_000
+WORD = re.compile(r'[^\s"=]+')
 URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>\\]+", re.IGNORECASE)
 
 
 class OneLine(logging.Formatter):
-    """`2026-11-20T12:00:00Z INFO campus.jobs: job finished job=cve.refresh seconds=2.1`."""
+    """`2026-11-20T12:00:00Z INFO campus.jobs: job finished job=cve.refresh seconds=2.1`; a value that is not one word is in quotes."""
 
     converter = staticmethod(time.gmtime)
     default_time_format = TIME_FORMAT
@@ -34,7 +38,7 @@ class OneLine(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The line, with the event's data as name=value. A text from outside can neither begin another line nor colour a terminal."""
-        data = " ".join(f"{name}={value}" for name, value in vars(record).items() if name not in STANDARD)
+        data = " ".join(f"{name}={_shown(value)}" for name, value in vars(record).items() if name not in STANDARD)
         line = f"{super().formatMessage(record)} {data}".rstrip()
         return line if line.isprintable() else "".join(letter if letter.isprintable() else " " for letter in line)
 
@@ -67,6 +71,39 @@ def _member(value: object) -> object:
     return value if value is None or isinstance(value, bool | int | float) else redacted(str(value))
 
 
+def _shown(value: object) -> str:
+    """A value of an event: as it is if it is one word, else in quotes, so that it cannot look like another value."""
+    text = str(value)
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return text if WORD.fullmatch(text) else f'"{escaped}"'
+
+
+class Repeats(logging.Filter):
+    """Drops a warning that says exactly what another said within the last minute; a later one says how many were dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged: dict[tuple[object, ...], tuple[float, int]] = {}
+        """When each of the latest was logged, the oldest first, and how many were dropped since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log it."""
+        if record.levelno < logging.WARNING or record.exc_info:
+            return True
+        said = (record.name, record.getMessage(), *((name, str(value)) for name, value in vars(record).items() if name not in STANDARD))
+        logged_at, dropped = self._logged.get(said, (-inf, 0))
+        if 0 <= record.created - logged_at < REPEATED_SECONDS:
+            self._logged[said] = (logged_at, dropped + 1)
+            return False
+        self._logged.pop(said, None)
+        self._logged[said] = (record.created, 0)
+        if len(self._logged) > MOST_REMEMBERED:
+            del self._logged[next(iter(self._logged))]
+        if dropped:
+            record.repeated = dropped
+        return True
+
+
 def is_wanted(record: logging.LogRecord) -> bool:
     """False for the traceback that mcp logs for each caller that disconnects before its request is complete."""
     hung_up = record.exc_info and isinstance(record.exc_info[1], ClientDisconnect)  # False as well as None where there is no error
@@ -78,6 +115,7 @@ def log_to_stderr(level: LogLevel, *, log_format: LogFormat = "text", requests: 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneObject() if log_format == "json" else OneLine())
     handler.addFilter(is_wanted)
+    handler.addFilter(Repeats())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name, lowest in LIBRARY_LEVELS.items():
         logging.getLogger(name).setLevel(lowest)

@@ -21,7 +21,7 @@ SQLITE_TEMPORARY = {
     sqlite3.SQLITE_BUSY: f"was locked by another process for more than {BUSY_SECONDS:g} s",
     sqlite3.SQLITE_LOCKED: f"was locked by another process for more than {BUSY_SECONDS:g} s",
     sqlite3.SQLITE_IOERR: "cannot be used: the disk reports an error",
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened: its file or directory is gone, or this user may not read it",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: its file or directory is gone, this user may not read it, or its disk is read-only",
     sqlite3.SQLITE_NOMEM: "ran out of memory",
 }
 SQLITE_PERMANENT = {

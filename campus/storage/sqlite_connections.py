@@ -35,7 +35,8 @@ PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", f"journal_size_limit = {W
 WRITER = (*PRAGMAS, "foreign_keys = ON", "temp_store = MEMORY", "wal_autocheckpoint = 4000", "cache_size = -8000")
 """temp_store: the journal of a statement over many rows stays in memory; otherwise a file is made and removed each time.
 wal_autocheckpoint (16 MB instead of 4) and cache_size (8 MB instead of 2): rows that change often cost the writer a seventh less."""
-READER = (*PRAGMAS, "query_only = ON")
+QUERY_ONLY = "query_only = ON"
+READER = (*PRAGMAS, QUERY_ONLY)
 MIGRATOR = (*PRAGMAS, "foreign_keys = OFF")
 POOL: dict[str, Any] = {"max_overflow": 0, "pool_timeout": BUSY_SECONDS, **ENGINE_OPTIONS}
 
@@ -49,7 +50,9 @@ class SqliteConnections:
 
     def __init__(self, path: Path, *, reads_at: str | None = None) -> None:
         address = path.absolute().as_uri()
-        self.readers = _async_engine(reads_at or address, READER, begin="BEGIN", size=READERS)
+        # at another address the disk may be read-only, and the journal's mode cannot be changed
+        pragmas = (QUERY_ONLY,) if reads_at else READER
+        self.readers = _async_engine(reads_at or address, pragmas, begin="BEGIN", size=READERS)
         self.writer = _async_engine(address, WRITER, begin="BEGIN IMMEDIATE", size=1)
         self._batches = TransactionThread(sync_engine(path, WRITER, begin=None))
 

@@ -237,6 +237,27 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, run: Command)
         assert answer.err.count("\n") == 1
 
 
+def test_all_mistakes_of_a_campus_toml_are_named_at_once(tmp_path: Path, run: Command) -> None:
+    def said(text: str) -> list[str]:
+        (tmp_path / "campus.toml").write_text(text)
+        answer = run("check", "--config", str(tmp_path / "campus.toml"))
+        assert answer.code == 2
+        return [line.removeprefix("campus: ").removeprefix(f"{tmp_path / 'campus.toml'}: ") for line in answer.err.splitlines()]
+
+    def starts(lines: list[str], *known: str) -> list[str]:
+        return sorted(next((start for start in known if line.startswith(start)), line) for line in lines)
+
+    tables = '[sever]\n[server]\nname = true\nport = 99999\nhots = "::1"\n[products.p]\nscope = 1\n[buildings.gateway]\npath = "a b"\n'
+    known = ["buildings.gateway.path: write", "products.p.price is", "products.p.scope: write", "products.p.term is missing"]
+    known = [*known, "server.name: write", "server.port: ", "unknown key 'hots'", "unknown key 'sever'"]
+    assert starts(said(tables), *known) == known
+    (tmp_path / "exits_at_import.py").write_text("raise SystemExit(3)")
+    buildings = '[buildings.cve]\nkev_url = "kev"\nlimit = 3\nsample = "x"\n[buildings.away]\nserver = "exits_at_import:mcp"\n'
+    known = ["buildings.away.server = 'exits_at_import:mcp' cannot be imported: SystemExit: 3", "buildings.cve.kev_url: write"]
+    known = [*known, "buildings.cve.sample: write", "no building 'tides'", "unknown key 'limit' in [buildings.cve]"]
+    assert starts(said(buildings + '[buildings.tides]\n[buildings.gateway]\npath = "/"\n'), *known) == known
+
+
 def test_a_command_in_a_tests_process_leaves_logging_as_it_was(tmp_path: Path, run: Command) -> None:
     """Otherwise its handlers and levels would apply to every later test."""
     loggers = [logging.getLogger(name) for name in (None, "httpx", "stamina", "fastmcp", "campus.access")]

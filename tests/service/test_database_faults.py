@@ -190,3 +190,7 @@ def test_a_backup_is_made_from_a_read_only_disk(tmp_path: Path) -> None:
         made = campus("backup", str(tmp_path / "copy"))
     assert made.returncode == 0, made.stderr
     assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["campus.db", "cve.db"]
+    restored = write_config(tmp_path, SHOP.format(storage="sqlite:copy"), port=free_port())
+    with campus_on(read_only(tmp_path / "copy"), restored) as campus:
+        audited = campus("audit")
+        assert (audited.returncode, audited.stdout) == (0, "all is well\n"), audited.stderr

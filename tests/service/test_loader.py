@@ -136,7 +136,8 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a server without tools": ({"a": server()}, {}, "has no tools"),
     "a factory that fails": ({"a": Building(lambda settings: 1 / 0)}, {}, "ZeroDivisionError"),
     "a factory of another kind": ({"a": Building(lambda settings: 1)}, {}, "returned a int"),  # type: ignore[arg-type, return-value]  # on purpose
-    "a wrapped server that is not there": ({"a": None}, {"server": "json:nothing"}, "cannot be imported"),
+    "a wrapped server that is not there": ({"a": None}, {"server": "json:nothing"}, "json has no 'nothing'; name a FastMCP server, or"),
+    "a wrapped name that makes no server": ({"a": None}, {"server": "json:__all__"}, "has '__all__', which is a list; name a FastMCP"),
     "a wrapped address that is none": ({"a": None}, {"server": {"cmd": "x"}}, "neither command nor url"),
     "a wrapped server without a name": ({"a": None}, {"server": "json"}, "is not of the form module:server"),
     "a wrapped address that is none of the web": (

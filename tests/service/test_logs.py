@@ -15,6 +15,7 @@ from patience import patience
 from serving import Served, asked, serving
 
 from campus.observability import OneLine, OneObject
+from campus.observability.logs import Repeats
 
 BROKEN = """
 from fastmcp import FastMCP
@@ -72,6 +73,28 @@ def test_a_campus_that_logs_in_json_logs_nothing_else(tmp_path: Path) -> None:
     assert (failed["level"], failed["path"], failed["exception"].count("RuntimeError: the reason")) == ("error", "/v1/broken/fail", 1)
     request = next(one for one in lines if one["event"] == "request" and one["status"] == 500)
     assert request["request_id"] == failed["request_id"]
+
+
+def test_a_value_that_is_no_word_is_quoted_so_that_it_cannot_look_like_another() -> None:
+    data = {"job": "cve.refresh", "reason": 'answered "no" job=other', "url": "http://jane:pw@host/x?a=b", "count": 3, "note": ""}
+    line = OneLine().format(logging.makeLogRecord({"name": "campus", "levelname": "INFO", "msg": "said", **data}))
+    said = r'said job=cve.refresh reason="answered \"no\" job=other" url="http://host/…" count=3 note=""'
+    assert line.endswith(f"INFO campus: {said}")
+
+
+def test_a_warning_that_is_repeated_is_logged_once_a_minute_with_how_many_there_were() -> None:
+    """As on a full disk, where a sweep fails each second."""
+    repeats = Repeats()
+
+    def logged(second: float, level: str = "WARNING", **data: object) -> logging.LogRecord | None:
+        about = {"name": "campus", "levelno": logging.getLevelName(level), "msg": "sweep failed", "created": 1e9 + second, **data}
+        return record if repeats.filter(record := logging.makeLogRecord(about)) else None
+
+    kept = [record for second in range(121) if (record := logged(second, reason="full"))]
+    assert [getattr(record, "repeated", 0) for record in kept] == [0, 59, 59]
+    for data in ({"reason": "locked"}, {"reason": "full", "level": "INFO"}, {"reason": "full", "exc_info": (OSError, OSError(), None)}):
+        assert logged(121, **data) is not None, data
+    assert logged(-600, reason="full") is not None, "the clock was set back"
 
 
 def test_a_fault_of_ours_is_logged_with_its_traceback_and_a_caller_who_hangs_up_is_not(tmp_path: Path) -> None:
