@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 from starlette.types import Scope
 
 from campus.errors import EXPLAINED_AT, StorageUnavailable, storage_unavailable
-from campus.payments.payment import PaidAnswer, StoredAnswer
+from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.terms import PaymentRequired
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta, purchase_key
 from campus.paywall.admission import ADMISSION, CONNECTED, Paywall
@@ -105,24 +105,36 @@ class PaidCalls:
         """The answer that the payment in the request's `_meta` buys. Raises the refusal with its terms if there is no payment."""
         if not self._payment_gate.pricing.sells(offer):
             raise refused
-        scope = call.scope
-        meta = call.meta
-        arguments = dict(call.arguments)
-        method = self._checkers[offer.tool].operation.methods[0]
-        payment = payment_in_meta(meta)
+        payment = payment_in_meta(call.meta)
         if payment is None:
-            readable = None if unstorable_reason(arguments) else arguments
-            key = idempotency_key_in(scope, meta, readable)
-            said = None if readable is None else self._as_far_as_valid(offer.tool, readable)
-            again = await self._payment_gate.unpaid(
-                refused, offer, said, shown=said, scope=scope, frame="mcp", method=method, idempotency_key=key
-            )
-            return self._delivered(again, offer)
-        require_storable(arguments)
-        key = purchase_key(payment, idempotency_key_in(scope, meta, arguments))
-        sale = self._payment_gate.sale(
-            offer, self._checkers[offer.tool].canonical(arguments), scope=scope, frame="mcp", method=method, idempotency_key=key
+            return self._delivered(await self._bought_before(offer, refused, call), offer)
+        return await self._bought(offer, payment, call)
+
+    async def _bought_before(self, offer: Offer, refused: Problem, call: McpCall) -> PaidAnswer:
+        """What the same call bought before, by its Idempotency-Key. Raises the refusal with its terms if it bought nothing."""
+        arguments = dict(call.arguments)
+        readable = None if unstorable_reason(arguments) else arguments
+        said = None if readable is None else self._as_far_as_valid(offer.tool, readable)
+        return await self._payment_gate.unpaid(
+            refused,
+            offer,
+            said,
+            shown=said,
+            scope=call.scope,
+            frame="mcp",
+            method=self._checkers[offer.tool].operation.methods[0],
+            idempotency_key=idempotency_key_in(call.scope, call.meta, readable),
         )
+
+    async def _bought(self, offer: Offer, payment: Payment, call: McpCall) -> McpResult:
+        """Run the call for its payment."""
+        scope = call.scope
+        checker = self._checkers[offer.tool]
+        arguments = dict(call.arguments)
+        require_storable(arguments)
+        key = purchase_key(payment, idempotency_key_in(scope, call.meta, arguments))
+        method = checker.operation.methods[0]
+        sale = self._payment_gate.sale(offer, checker.canonical(arguments), scope=scope, frame="mcp", method=method, idempotency_key=key)
         made: list[ToolResult] = []
 
         async def run() -> StoredAnswer:
