@@ -82,6 +82,10 @@ class PaymentProcessor:
         What `run` raises is raised again, and the payment is not charged. Problem 402: the payment is not valid, or could not be checked;
         nothing was charged. Problem 409: the payment was used before, or it is not known yet whether it was charged.
         """
+        with self._queue.call(sale.client, (payment.payer, payment.nonce)):
+            return await self._process(payment, sale, run)
+
+    async def _process(self, payment: Payment, sale: Sale, run: Run) -> PaidAnswer:
         pauses = Pauses(FIRST_PAUSE, seconds=self._wait_seconds)
         while True:
             step, row = next_step(await self._reservations.find(payment, sale), payment, sale, now=self._now())

@@ -1,14 +1,18 @@
-"""The queue before the facilitator, fair per client address: many invalid payments from one address do not delay the others."""
+"""The queue before the facilitator, fair per client address: many invalid payments from one address do not delay the others.
+
+Calls with one payment wait for each other, and so are limited before anything is read or written: copies of a worthless one cost
+nothing.
+"""
 
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import anyio
 
-from campus.payments.states import RETRY_AFTER
+from campus.payments.states import RETRY_AFTER, in_flight
 from twins import Problem
 
 T = TypeVar("T")
@@ -17,6 +21,8 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
     """How many payments may be checked at once, and how many may wait: in all, per client address, and per wallet at an address.
+
+    `copies` are calls that bring a payment while another call with it is answered: they wait for that one, and look again and again.
 
     The limits per address leave places for others: four addresses that hang in a slow facilitator fill it, three do not. A wallet is
     counted per address, because everybody can name another's wallet as the payer of a worthless payment.
@@ -27,6 +33,8 @@ class QueueLimits:
     at_once_per_payer: int = 8
     waiting: int = 1_024
     waiting_per_client: int = 128
+    copies: int = 128
+    copies_per_client: int = 16
     wait_seconds: float = 10.0
 
 
@@ -48,6 +56,8 @@ class FairQueue:
         self._of_client: Counter[str] = Counter()
         self._of_payer: Counter[tuple[str, str]] = Counter()
         self._waiting: dict[str, dict[str, list[_Place]]] = {}  # in the order of the next turns
+        self._calls: Counter[tuple[str, str]] = Counter()
+        self._copies: Counter[str] = Counter()
 
     @asynccontextmanager
     async def turn(self, client: str, payer: str) -> AsyncIterator[None]:
@@ -63,6 +73,22 @@ class FairQueue:
             yield
         finally:
             self._leave(place)
+
+    @contextmanager
+    def call(self, client: str, authorization: tuple[str, str]) -> Iterator[None]:
+        """Count a call with an authorization, by payer and nonce. Problem 409 `payment_in_flight` for one copy too many."""
+        is_copy = authorization in self._calls
+        if is_copy:
+            if self._copies[client] >= self._limits.copies_per_client or self._copies.total() >= self._limits.copies:
+                raise in_flight()
+            self._copies[client] += 1
+        self._calls[authorization] += 1
+        try:
+            yield
+        finally:
+            _count_down(self._calls, authorization)
+            if is_copy:
+                _count_down(self._copies, client)
 
     def _enter(self, place: _Place) -> None:
         own = self._waiting_of(place.client)

@@ -1,10 +1,13 @@
 """Turns before the facilitator: in rounds over addresses and wallets, with limits for each, and a bounded wait."""
 
 from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
+from payments.seller import Seller
 
 from campus.payments.queue import FairQueue, QueueLimits
 from twins import Problem
@@ -119,3 +122,37 @@ async def test_a_call_that_waits_too_long_or_is_cancelled_leaves_no_trace() -> N
         assert seen.turns == ["a"]
     assert vars(seen.queue)["_waiting"] == {}
     assert not vars(seen.queue)["_of_client"]
+
+
+def test_copies_of_a_payment_are_few_of_one_address_and_in_all() -> None:
+    queue, payments = FairQueue(QueueLimits(copies=3, copies_per_client=2)), [("0xab", "0x1"), ("0xab", "0x2")]
+
+    def begun(client: str, payment: tuple[str, str]) -> str:
+        try:
+            calls.enter_context(queue.call(client, payment))
+        except Problem as problem:
+            return problem.code
+        return "begun"
+
+    one_too_many = "payment_in_flight"
+    for _ in range(2):  # what has ended is not counted
+        with ExitStack() as calls:
+            assert [begun("stranger", payments[0]) for _ in range(4)] == [*["begun"] * 3, one_too_many], "the first is no copy"
+            assert [begun("stranger", payments[1]) for _ in range(2)] == ["begun", one_too_many]
+            assert [begun("buyer", payments[1]) for _ in range(2)] == ["begun", one_too_many]
+            assert begun("buyer", ("0xcd", "0x1")) == "begun", "a payment of one's own is none"
+
+
+async def test_a_worthless_payment_sent_many_times_at_once_reads_and_writes_little(seller: Seller) -> None:
+    payment, codes = replace(seller.pay(), valid_after=2**40), Counter[str]()
+
+    async def send() -> None:
+        try:
+            await seller.sell(payment)
+        except Problem as problem:
+            codes[problem.code] += 1
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(50):
+            tasks.start_soon(send)
+    assert codes == {"payment_refused": 17, "payment_in_flight": 33}
