@@ -27,6 +27,8 @@ PURCHASE = "/v1/checkout/keys"
 ADDRESSES = ("target_refused", "no_mail_here")
 """Whether an address can be reached, and whether this service sends e-mail."""
 BETWEEN_ARGUMENTS = ("invalid_window", "no_cve_ids", "invalid_cve_ids")
+OF_CAPSULES = ("capsule_not_storable", "capsule_too_large")
+"""A capsule is any JSON whose integers fit into 64 bits, whose texts have no NUL, and that has at most 32,768 bytes."""
 NO_SCHEMA_SAYS = {
     "must be one line of printable characters": "no pattern knows all characters that are printable",
     "a text holds the character NUL": "client generators trip over a pattern for every text",
@@ -137,7 +139,7 @@ def code_of(response: Any) -> str | None:
 
 def is_beyond_schemas(response: Any) -> bool:
     """True if the answer refuses arguments by nothing but rules that no schema can express."""
-    if (code := code_of(response)) in (*ADDRESSES, *BETWEEN_ARGUMENTS):
+    if (code := code_of(response)) in (*ADDRESSES, *BETWEEN_ARGUMENTS, *OF_CAPSULES):
         return True
     if code not in ("invalid_request", "invalid_json"):
         return False
