@@ -59,6 +59,8 @@ async def _run_check(run: Callable[..., Awaitable[Sequence[str]]], site: Site[An
         if isinstance(found, str) or not isinstance(found, Sequence):
             raise TypeError(f"the check {run.__name__} returned {found!r}; return a list of sentences, empty if all is well")
         return found
+    except CampusError as error:  # its sentence is enough
+        return [f"the check {run.__name__} failed: {error}"]
     except Exception as error:  # a building's code may raise anything; it is reported, and logged with its cause
         log.exception("check failed", extra={"building": site.name, "check": run.__name__})
         return [f"the check {run.__name__} failed: {type(error).__name__}; the cause is in the log"]

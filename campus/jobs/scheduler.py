@@ -151,7 +151,8 @@ class Scheduler:
         except Exception as error:  # any error: the other jobs go on
             sentence = f"{what}: {describe_error(error)}"
             if self._errors.get(what) != sentence:
-                log.exception("scheduler in trouble", extra={"reason": what})
+                foreseen = isinstance(error, CampusError)  # its sentence needs no traceback
+                log.error("scheduler in trouble", extra={"reason": sentence}, exc_info=None if foreseen else error)
             self._errors[what] = sentence
 
     def _is_due(self, task: Task, record: JobRecord, now: datetime) -> bool:

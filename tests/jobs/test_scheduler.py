@@ -361,7 +361,7 @@ class Locked:
 
 
 async def test_a_database_that_refuses_writes_is_a_finding_and_the_job_runs_when_it_recovers(
-    open_process: Open, clock: Clock, until: Until, settle: Settle
+    open_process: Open, clock: Clock, until: Until, settle: Settle, caplog: pytest.LogCaptureFixture
 ) -> None:
     work = Work()
     async with open_process() as process, anyio.create_task_group() as tasks:
@@ -381,6 +381,8 @@ async def test_a_database_that_refuses_writes_is_a_finding_and_the_job_runs_when
         await settle()
         assert scheduler.findings() == []
         tasks.cancel_scope.cancel()
+    logged = [(record.levelname, vars(record)["reason"], record.exc_info) for record in caplog.records if "trouble" in record.message]
+    assert logged == [("ERROR", "job cannot be started: the disk is full", None)]
 
 
 async def test_a_run_whose_lease_cannot_be_renewed_is_stopped_before_another_may_begin(

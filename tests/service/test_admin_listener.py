@@ -13,6 +13,7 @@ from commands import Command, command_of
 from serving import command, free_port, serving, write_config
 
 from campus import Building, Check, Site
+from campus.errors import StorageUnavailable
 from campus.testing import open_campus
 
 pytestmark = pytest.mark.anyio
@@ -22,12 +23,15 @@ GATEWAY = '[buildings.gateway]\npath = "/"\n'
 
 
 def troubled(shop: Building) -> Building:
-    """The shop with a readiness check that finds something."""
+    """The shop with a readiness check that finds something, and one that cannot read its data."""
 
     async def feed(site: Site[Any, Any]) -> Sequence[str]:
         return [SENTENCE]
 
-    return replace(shop, checks=[Check(feed, on="ready")])
+    async def stock(site: Site[Any, Any]) -> Sequence[str]:
+        raise StorageUnavailable("the database is full: free space on its disk")
+
+    return replace(shop, checks=[Check(feed, on="ready"), Check(stock, on="ready")])
 
 
 async def test_metrics_are_on_the_operators_listener_and_never_public(shop: Building) -> None:
@@ -48,7 +52,7 @@ async def test_readyz_tells_the_public_which_check_failed_and_the_operator_why(s
     assert (public.status_code, operators.status_code) == (200, 200)
     assert public.json()["checks"] == {"storage": "ok", "jobs": "ok", "shop": "failed"}
     assert "hunter2" not in public.text
-    assert operators.json()["checks"]["shop"] == [SENTENCE]
+    assert operators.json()["checks"]["shop"] == [SENTENCE, "the check stock failed: the database is full: free space on its disk"]
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/readyz", "/healthz", "/"])
