@@ -11,6 +11,7 @@ import httpx
 from eth_abi.abi import decode
 from eth_utils.address import to_checksum_address
 
+from campus.outbound.http_clients import certificate_authorities
 from campus.testing import evm, usdc
 from campus.testing.listener import Answered, Asked, Listener, Switches
 from campus.testing.usdc import Wallet
@@ -164,7 +165,7 @@ async def open_chain(*, kind: ChainKind | None = None) -> AsyncIterator[Chain]:
     """
     kind = kind or ("anvil" if evm.anvil_program() else "eth-tester")
     running: AbstractContextManager[str] = evm.running_anvil() if kind == "anvil" else evm.running_eth_tester()
-    with running as rpc_url, httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False) as client:
+    with running as rpc_url, httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, verify=certificate_authorities()) as client:
         yield Chain(kind, rpc_url, client)
 
 
@@ -197,7 +198,7 @@ class Relay:
 
     def __init__(self, chain: Chain) -> None:
         self._listener = Listener(self._answer, keep_alive=False)
-        self._client = httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False)
+        self._client = httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, verify=certificate_authorities())
         self._chain = chain
         self.faults = NodeFaults(self._listener)
         self.asked: list[str] = []
