@@ -46,6 +46,7 @@ nvd_url = "{feeds}/nvd.json"
 watches_per_minute = 1_000_000
 [buildings.recorder]
 registrations_per_minute = 1_000_000  # all of them come from one address
+monitors_per_host = 1_000_000  # and name this machine
 [web]
 allowed_hosts = ["127.0.0.1"]
 """
