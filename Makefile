@@ -8,8 +8,12 @@ WORKERS ?= 4
 TESTFILES ?= $(or $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 { print "/dev/shm" }'),$(TMPDIR),/tmp)
 BIN = $(VENV)/bin
 LOCKS = requirements.txt requirements-dev.txt
-STAMP = $(VENV)/.stamp-$(shell cat $(LOCKS) pyproject.toml | cksum | cut -d' ' -f1)
-PIP = $(BIN)/python -m pip install -q --disable-pip-version-check
+SUM := $(shell cat $(LOCKS) pyproject.toml | cksum | cut -d' ' -f1)
+EMPTY = $(VENV)/.empty-$(SUM)
+STAMP = $(VENV)/.stamp-$(SUM)
+# modules are compiled when they are first imported: most never are
+INSTALL = -m pip install -q --disable-pip-version-check --no-compile
+PIP = $(BIN)/python $(INSTALL)
 MCP1 = $(VENV)/mcp1
 MCP1_LOCK = tests/clients/requirements-mcp1.txt
 MCP1_STAMP = $(MCP1)/.stamp-$(shell cksum < $(MCP1_LOCK) | cut -d' ' -f1)
@@ -18,7 +22,9 @@ MCP1_STAMP = $(MCP1)/.stamp-$(shell cksum < $(MCP1_LOCK) | cut -d' ' -f1)
 serve: $(STAMP)           ## serve this campus; ARGS="--port 9000" and the like are passed on
 	exec $(BIN)/campus serve $(ARGS)
 
-test: lint                ## everything that must hold before a change lands
+test:                     ## everything that must hold before a change lands
+	@$(MAKE) --no-print-directory -j 2 $(STAMP) $(MCP1_STAMP)
+	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory -j 2 types tests  # mypy works on one core, and most tests wait
 
 lint: $(STAMP)            ## style, and the layers
@@ -44,18 +50,21 @@ conformance: $(STAMP) $(MCP1_STAMP)   ## the protocol's suite and Inspector, sto
 	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)
 
 venv: $(STAMP)            ## prepare .venv and stop
-$(STAMP): $(LOCKS) pyproject.toml
+$(EMPTY): $(LOCKS) pyproject.toml
 	@echo "Preparing $(VENV): the locked packages are downloaded, checked and installed. Nothing is shown for a minute or two; this happens once."
 	$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	$(PY) -m venv --clear $(VENV)
+	touch $@
+
+$(STAMP): $(EMPTY)
 	$(PIP) --require-hashes --only-binary :all: --no-deps $(foreach lock,$(LOCKS),-r $(lock))
 	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
 # A client of the protocol's first generation, for the tests, in a virtual environment of its own
-$(MCP1_STAMP): $(MCP1_LOCK) $(STAMP)
+$(MCP1_STAMP): $(MCP1_LOCK) $(EMPTY)
 	$(PY) -m venv --clear $(MCP1)
-	$(MCP1)/bin/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all: --no-deps -r $(MCP1_LOCK)
+	$(MCP1)/bin/python $(INSTALL) --require-hashes --only-binary :all: --no-deps -r $(MCP1_LOCK)
 	touch $@
 
 COMPILE = uv pip compile -q --upgrade --universal --only-binary :all: --generate-hashes --no-header --python-version 3.11 \
