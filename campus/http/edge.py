@@ -121,7 +121,8 @@ class Edge:
 
     def _response_to(self, scope: Scope, headers: Mapping[bytes, bytes], send: Send) -> OutgoingResponse:
         """The response to be sent, under the request's id."""
-        scope["request_id"] = request_id = request_id_of(headers.get(b"x-request-id"), self._new_id)
+        sent_id = headers.get(b"x-request-id")
+        scope["request_id"] = request_id = request_id_of(sent_id, self._new_id) if sent_id else self._new_id()
         security = self._cors_headers if b"origin" in headers else self._headers
         if self._problem_page is not None and (form := page_form(headers.get(b"accept"))) is not None:
             return PageResponse(send, security, request_id, page=self._problem_page, form=form, scope=scope)

@@ -56,23 +56,13 @@ def size_of(headers: Sequence[Header]) -> int:
     return sum(len(name) + len(value) for name, value in headers)
 
 
-class KeptHeads:
-    """The heads of the latest responses, without long ones."""
+class KeptHeads(dict[tuple[int, Sequence[Header]], Head]):
+    """The heads of the latest responses, without long ones, by status and headers: looking one up makes it. A list cannot be a key."""
 
-    def __init__(self) -> None:
-        self._kept: dict[tuple[int, Sequence[Header]], Head] = {}
-
-    def of(self, status: int, headers: Sequence[Header]) -> Head:
-        """The head of a response, but for the headers that differ each time."""
-        key = (status, headers)
-        try:
-            found = self._kept.get(key)
-        except TypeError:  # a list, which ASGI allows too, cannot be a key
-            return head_of(status, headers)
-        if found is None:
-            found = head_of(status, headers)
-            if len(found.lines) <= LONGEST_KEPT:
-                if len(self._kept) == CACHED_RESPONSES:
-                    self._kept.clear()
-                self._kept[key] = found
+    def __missing__(self, key: tuple[int, Sequence[Header]]) -> Head:
+        found = head_of(*key)
+        if len(found.lines) <= LONGEST_KEPT:
+            if len(self) == CACHED_RESPONSES:
+                self.clear()
+            self[key] = found
         return found

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from campus.errors import EXPLAINED_AT
-from campus.http.heads import CACHED_RESPONSES, CHUNKED, CLOSE, LONGEST_KEPT, STATUS_LINES, Header, KeptHeads, lines_of, size_of
+from campus.http.heads import CACHED_RESPONSES, CHUNKED, CLOSE, LONGEST_KEPT, STATUS_LINES, Header, KeptHeads, head_of, lines_of, size_of
 from campus.http.waiting import WaitingCalls
 from campus.layout.accept import Form
 from campus.layout.renderer import ProblemPage, problem_headers
@@ -262,7 +262,10 @@ class ResponseCycle(RequestResponseCycle):
         if same and same[-1][0] == REQUEST_ID:  # it differs each time
             own.append(same[-1])
             same = same[:-1]
-        head = self._heads.of(status, same)
+        try:
+            head = self._heads[status, same]
+        except TypeError:  # lists for pairs, which ASGI allows too
+            head = head_of(status, same)
         if head.closes:
             self.keep_alive = False
         elif not self.keep_alive:

@@ -36,9 +36,19 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
+    @property
+    def count(self) -> int:
+        """How many values were counted."""
+        return sum(self._counts)
+
+    def take(self, other: "Histogram") -> None:
+        """Count the values of another with the same bounds too."""
+        self._counts = [own + its for own, its in zip(self._counts, other._counts, strict=True)]
+        self._sum += other._sum
+
     def quantile(self, share: float) -> float | None:
         """The bound that this share of the values did not exceed: infinite above the last; None before the first value."""
-        total = sum(self._counts)
+        total = self.count
         reached = (bound for bound, count in zip((*self._bounds, inf), accumulate(self._counts), strict=True) if count >= share * total)
         return next(reached) if total else None
 
@@ -74,27 +84,25 @@ class RequestMetrics:
     """The requests of one listener: how many run, how many there were, and how long each took until its response was complete.
 
     Routes are templates, which are few; so are methods, because all that are not usual count as one. So no caller can make a new
-    time series. Counting takes half a microsecond.
+    time series. Counting takes a third of a microsecond.
     """
 
     def __init__(self) -> None:
         self.running = 0
-        self._counts: dict[tuple[str, str, int], int] = {}
-        self._durations: dict[str, Histogram] = {}
+        self._durations: dict[tuple[str | None, str, int], Histogram] = {}
         self._refused: dict[str, int] = {}
 
     def add(self, route: str | None, method: str, status: int, seconds: float) -> None:
         """Count a request; `route` is None if none answered it."""
-        route = route or NO_ROUTE
-        key = (route, method if method in METHODS else OTHER_METHOD, status)
-        self._counts[key] = self._counts.get(key, 0) + 1
-        if (durations := self._durations.get(route)) is None:
-            durations = self._durations[route] = Histogram(DURATION_BOUNDS)
+        durations = self._durations.get((route, method, status))
+        if durations is None:
+            key = (route, method if method in METHODS else OTHER_METHOD, status)
+            durations = self._durations.setdefault(key, Histogram(DURATION_BOUNDS))
         durations.add(seconds)
 
     def total(self, *, from_status: int = 0) -> int:
         """How many requests were answered with this status or a higher one."""
-        return sum(count for (_, _, status), count in self._counts.items() if status >= from_status)
+        return sum(durations.count for (_, _, status), durations in self._durations.items() if status >= from_status)
 
     def refused(self, code: str) -> None:
         """Count a connection that was closed, or answered with a problem of this code, because no request could be read from it."""
@@ -108,13 +116,16 @@ class RequestMetrics:
         counts = CounterMetricFamily(
             "campus_requests", "requests that were answered; over MCP the status of a tool's refusal", labels=("route", "method", "status")
         )
-        for (route, method, status), count in self._counts.items():
-            counts.add_metric((route, method, str(status)), count)
+        by_route: dict[str, Histogram] = {}
+        for (found, method, status), durations in self._durations.items():
+            route = found or NO_ROUTE
+            counts.add_metric((route, method, str(status)), durations.count)
+            by_route.setdefault(route, Histogram(DURATION_BOUNDS)).take(durations)
         yield counts
-        durations = HistogramMetricFamily("campus_request_duration_seconds", "until the response was complete", labels=("route",))
-        for route, histogram in self._durations.items():
-            histogram.add_to(durations, (route,))
-        yield durations
+        family = HistogramMetricFamily("campus_request_duration_seconds", "until the response was complete", labels=("route",))
+        for route, durations in by_route.items():
+            durations.add_to(family, (route,))
+        yield family
         refused = CounterMetricFamily("campus_connections_refused", "connections from which no request could be read", labels=("code",))
         for code, count in self._refused.items():
             refused.add_metric((code,), count)
