@@ -103,7 +103,9 @@ class Edge:
             if (probe := self._probes.get(scope["path"])) is not None:
                 scope["campus.route"] = scope["path"]
                 await probe(scope, receive, response.send)
-            elif (problem := self._refusal_of(scope, headers)) is not None:
+            elif self._requests.running > self._calls_limit:
+                await response.refuse(too_many_calls())
+            elif (problem := self._hosts.problem(scope, headers) or body_problem(headers, self._body_bytes)) is not None:
                 await response.refuse(problem)
             else:
                 if has_body(headers):
@@ -115,7 +117,8 @@ class Edge:
         finally:
             seconds = self._clock() - started_at
             self._requests.running -= 1
-            self._requests.add(route_of(scope), scope["method"], scope.get("campus.status") or response.status or CALLER_LEFT, seconds)
+            route = scope.get("campus.route") or route_of(scope)
+            self._requests.add(route, scope["method"], scope.get("campus.status") or response.status or CALLER_LEFT, seconds)
             if access.isEnabledFor(logging.INFO):
                 self._log_access(scope, headers, response, seconds)
 
@@ -127,12 +130,6 @@ class Edge:
         if self._problem_page is not None and (form := page_form(headers.get(b"accept"))) is not None:
             return PageResponse(send, security, request_id, page=self._problem_page, form=form, scope=scope)
         return OutgoingResponse(send, security, request_id)
-
-    def _refusal_of(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Problem | None:
-        """Why the app does not see the request; None if it does."""
-        if self._requests.running > self._calls_limit:
-            return too_many_calls()
-        return self._hosts.problem(scope, headers) or body_problem(headers, self._body_bytes)
 
     def _limited(self, receive: Receive, response: OutgoingResponse, scope: Scope) -> Receive:
         return LimitedBody(
