@@ -155,7 +155,7 @@ class BoundedClient(httpx.AsyncClient):
     """
 
     def __init__(self, *, timeout: httpx.Timeout, trust: ssl.SSLContext) -> None:
-        """`trust` holds the certificate authorities; `timeout` is for each step, so whoever asks sets the time for the whole."""
+        """`trust` holds the certificate authorities. `timeout` limits each step of a request; its caller limits the time for the whole."""
         super().__init__(timeout=timeout, verify=trust, headers={"accept-encoding": "gzip, identity"})
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
