@@ -15,7 +15,6 @@ from twins.argument_checks import ArgumentChecker
 from twins.fastmcp_internals import DirectCallGuard, is_crash
 from twins.formats import formats_of
 from twins.http_arguments import ClientDisconnectedError, UnreadableArgumentsError, read_arguments
-from twins.operation import Operation
 from twins.problems import NO_TYPE, Problem
 from twins.responses import Answer, ResultEncoder, or_not_modified, problem_answer, send_answer
 from twins.tool_context import ToolContext, reset
@@ -32,19 +31,16 @@ class ToolFailedError(Exception):
 class Call:
     """One call in progress. A gate may refuse it by raising a Problem, read its arguments, and have it answered."""
 
-    __slots__ = ("_arguments", "_receive", "_sent", "_twin", "scope")
+    __slots__ = ("_arguments", "_receive", "_sent", "_twin", "operation", "scope")
 
     def __init__(self, twin: "Twin", scope: Scope, receive: Receive) -> None:
         self.scope = scope
+        self.operation = twin.operation
+        """The tool that is called, with its route."""
         self._twin = twin
         self._receive = receive
         self._sent: dict[str, Any] | None = None
         self._arguments: dict[str, Any] | None = None
-
-    @property
-    def operation(self) -> Operation:
-        """The tool that is called, with its route."""
-        return self._twin.operation
 
     @property
     def request(self) -> Request:
@@ -81,7 +77,7 @@ class Call:
             answer = twin.encoder.encode(await twin.direct.run(arguments, self.scope))
         else:
             answer = await self._run_on_server(self._sent or {})
-        return answer if twin.operation.cache is None else or_not_modified(answer, self.scope)
+        return answer if self.operation.cache is None else or_not_modified(answer, self.scope)
 
     async def _read(self) -> dict[str, Any]:
         if self._sent is None:

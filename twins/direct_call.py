@@ -75,6 +75,7 @@ class DirectTool:
         self._needs_resolution = len(self._request_dependencies) < len(injected)
         self._injected_names = frozenset(injected)
         self._required = frozenset(tool.parameters.get("required", ()))
+        self._takes_none = not tool.parameters.get("properties")
         self._strict = server.strict_input_validation
         self._is_async = inspect.iscoroutinefunction(_innermost(tool.fn))
         self._in_thread = not self._is_async and tool.run_in_thread and not inspect.isasyncgenfunction(tool.fn)
@@ -86,6 +87,8 @@ class DirectTool:
 
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments for the function, with defaults. Raises pydantic's ValidationError, or the Problem of a validator."""
+        if self._takes_none and not arguments:
+            return {}
         if self._strict:
             # In strict mode pydantic accepts the JSON form of a date or an enum only from JSON, as in FastMCP.
             return dict(self._adapter.validator.validate_json(to_json(arguments), strict=True))

@@ -84,12 +84,12 @@ class Operation:
     route: Route
     parameters: tuple[Parameter, ...]
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The tool's name."""
         return self.tool.name
 
-    @property
+    @cached_property
     def methods(self) -> tuple[str, ...]:
         """The methods of the route; HEAD is not among them."""
         return self.route.methods
@@ -99,17 +99,17 @@ class Operation:
         """The methods, and HEAD with GET if the tool only reads: link previews send HEAD and must change nothing."""
         return (*self.methods, "HEAD") if "GET" in self.methods and is_read_only(self.tool) else self.methods
 
-    @property
+    @cached_property
     def path(self) -> str:
         """The path, with {placeholders}."""
         return self.route.path
 
-    @property
+    @cached_property
     def status(self) -> int:
         """The HTTP status of an answer."""
         return self.route.status
 
-    @property
+    @cached_property
     def cache(self) -> str | None:
         """The Cache-Control value of an answer; None when no one may store it."""
         return self.route.cache

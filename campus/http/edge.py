@@ -94,6 +94,7 @@ class Edge:
         if scope["type"] != "http":
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
+        with_body = has_body(headers)
         if b"x-forwarded-for" in headers or b"x-forwarded-proto" in headers:
             await self._proxies.read(scope)
         response = self._response_to(scope, headers, send)
@@ -105,10 +106,10 @@ class Edge:
                 await probe(scope, receive, response.send)
             elif self._requests.running > self._calls_limit:
                 await response.refuse(too_many_calls())
-            elif (problem := self._hosts.problem(scope, headers) or body_problem(headers, self._body_bytes)) is not None:
+            elif problem := self._hosts.problem(scope, headers) or (with_body and body_problem(headers, self._body_bytes)):
                 await response.refuse(problem)
             else:
-                if has_body(headers):
+                if with_body:
                     receive = self._limited(receive, response, scope)
                 app = self._cors_app if b"origin" in headers else self._app
                 await app(scope, receive, response.send)
