@@ -179,6 +179,29 @@ async def test_discord_sets_the_pace_and_a_deleted_webhook_is_given_up(open_reco
         assert (refused.code, refused.data["rule"]) == ("target_refused", "discord")
 
 
+async def test_discords_pace_at_registration_refuses_no_webhook(open_recorder: OpenRecorder, receiver: Receiver) -> None:
+    async with open_recorder(settings={"discord_hosts": ["localhost"]}) as recorder:
+        receiver.answer(429, body=b'{"retry_after": 7.5}')
+        await recorder.register(receiver.url("/api/webhooks/123/token"))
+
+
+async def test_a_digest_keeps_discords_limits_and_names_every_monitor(open_recorder: OpenRecorder, receiver: Receiver) -> None:
+    async with open_recorder(settings={"discord_hosts": ["localhost"]}) as recorder:
+        key = await recorder.campus.key("recorder")
+        url = receiver.url("/api/webhooks/123/token")
+        for number in range(12):
+            monitor = await recorder.register(url, name=f"{number}" + "x" * 98, key=key)
+            await recorder.beat(monitor, capsule="c" * 300)
+        await recorder.pass_time(days=36)
+        await recorder.sweep()
+        assert await recorder.deliver() == 1
+        sent = receiver.requests[-1].json
+        assert len(sent["embeds"]) == 10
+        assert sum(len(embed["title"]) + len(embed["description"]) for embed in sent["embeds"]) <= 6_000
+        assert len(sent["content"]) <= 2_000
+        assert sent["content"].count(" is dead: ") == 2
+
+
 async def test_the_badge_shows_the_state_to_everyone(recorder: Recorder) -> None:
     monitor = await recorder.register(period_minutes=10, grace_minutes=2, name='<script>"&')
     path = monitor["badge_url"].removeprefix("http://campus.test")

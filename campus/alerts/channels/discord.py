@@ -16,8 +16,9 @@ from campus.outbound.http_clients import GuardedClient
 
 PATH = re.compile(r"/api(/v\d+)?/webhooks/\d+/[\w-]+")
 MOST_EMBEDS = 10
-LONGEST_TITLE, LONGEST_CONTENT, LONGEST_DESCRIPTION = 256, 2_000, 500
-"""Ten descriptions of this length stay below the 6,000 characters that all embeds may have."""
+LONGEST_CONTENT, LONGEST_TITLE, LONGEST_DESCRIPTION = 2_000, 256, 4_096
+LONGEST_EMBEDS = 5_500
+"""The most characters of all embeds of a message. Discord takes 6,000, and may count one as two."""
 COLOURS = {"problem": 0xD92D20, "recovery": 0x12B76A, "notice": 0x667085}
 RATE_LIMITED = 429
 WEBHOOK_GONE = (401, 403, 404)
@@ -40,7 +41,7 @@ class Discord(Channel):
         """Ask Discord whether the webhook exists."""
         await super().check(address, client)
         answer = await client.get(address)
-        if answer.is_client_error:
+        if answer.is_client_error and answer.status_code != RATE_LIMITED:
             raise TargetRefused("discord", f"Discord returns {answer.status_code} for this webhook; create a new one")
 
     async def send(self, attempt: Attempt, content: Content) -> Outcome:
@@ -59,15 +60,19 @@ class Discord(Channel):
 def message_of(content: Content) -> dict[str, Any]:
     """The JSON of a message. It mentions nobody, whatever the alerts contain."""
     count = len(content.texts)
-    head = "" if count == 1 else f"{count} events" + (f", the first {MOST_EMBEDS}:" if count > MOST_EMBEDS else ":")
-    embeds = [_embed(text) for text in content.texts[:MOST_EMBEDS]]
+    head = "" if count == 1 else f"{count} events:"
+    if count > MOST_EMBEDS:
+        others = [text.headline for text in content.texts[MOST_EMBEDS:]]
+        head = "\n".join([f"{count} events. The first {MOST_EMBEDS} are below; the others:", *others])
+    embeds = [_embed(text, most=LONGEST_EMBEDS // min(count, MOST_EMBEDS)) for text in content.texts[:MOST_EMBEDS]]
     return {"content": head[:LONGEST_CONTENT], "embeds": embeds, "allowed_mentions": {"parse": []}}
 
 
-def _embed(text: AlertText) -> dict[str, Any]:
+def _embed(text: AlertText, *, most: int) -> dict[str, Any]:
+    title = text.headline[:LONGEST_TITLE]
     return {
-        "title": text.headline[:LONGEST_TITLE],
-        "description": "\n".join(text.details)[:LONGEST_DESCRIPTION],
+        "title": title,
+        "description": "\n".join(text.details)[: min(most - len(title), LONGEST_DESCRIPTION)],
         "color": COLOURS[text.severity],
         "timestamp": text.at.isoformat(),
     }
