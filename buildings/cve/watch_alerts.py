@@ -65,7 +65,7 @@ class NewsEvent(Part):
     day: date = Field(description="Day of the list (UTC).")
     count: int = Field(description="Number of CVEs that newly fit.")
     entries: tuple[NewsEntry, ...] = Field(description="The first 50 of them, in rank order.")
-    news_url: str = Field(description="Address of all of them, for the owning key. It contains no secret.")
+    news_url: str = Field(description="Address of all of them and of the watch's later news, for the owning key. It contains no secret.")
 
 
 class PausedEvent(Part):
@@ -159,7 +159,7 @@ def event_of(alert: WatchAlert, *, url: str) -> NewsEvent | PausedEvent:
         day=alert.day,
         count=alert.count or 0,
         entries=alert.entries,
-        news_url=f"{url}/v1/watches/news?since={(alert.number or 1) - 1}",
+        news_url=f"{url}/v1/watches/news?since={(alert.number or 1) - 1}&watch_id={alert.watch_id}",
     )
 
 

@@ -4,6 +4,7 @@ A CVE fits a watch if its score is at least the watch's least score and the watc
 it. A watch that names nothing takes every CVE with that score. What fits is news once: a watch knows what it told of.
 """
 
+import re
 import unicodedata
 import zlib
 from array import array
@@ -25,13 +26,16 @@ from buildings.cve.results import DECIMALS, entry_of
 from buildings.cve.watch_models import NewsEntry
 
 IN_KEV = 25.0
-"""The lowest score of a CVE in KEV. Without KEV the score is 25 times EPSS, which is always below 1."""
+"""The lowest score of a CVE in KEV."""
+HIGHEST_OUTSIDE_KEV = IN_KEV - 10**-DECIMALS
+"""The highest score outside KEV, 25 times EPSS: one that is rounded to 25 still counts as lower."""
 MOST_NEWS = 1_000
 """CVEs in the news of one watch about one list. What else fits is news with the next list."""
 MARK = b"\x01"
 """Begins the CVEs that a watch knows, as they are stored. A block without it has no digest."""
 DIGEST_SIZE = 16
 NO_DIGEST = bytes(DIGEST_SIZE)
+ONE_COLON = re.compile("(?<!:):(?!:)")
 EVERY_CVE = ""
 """The key of all CVEs, for a watch that names none."""
 
@@ -56,8 +60,17 @@ CRITERIA: TypeAdapter[Criteria] = TypeAdapter(Criteria)
 
 @lru_cache(maxsize=4096)
 def plain_name(name: str) -> str:
-    """A vendor's or product's name as it is compared: in lower case, with single blanks for blanks and underscores."""
-    return " ".join(unicodedata.normalize("NFKC", name).casefold().replace("_", " ").split())
+    """A vendor's or product's name as it is compared: its letters and digits in lower case, and + and #, which tell C++ from C.
+
+    KEV's Palo Alto Networks and D-Link are NVD's paloaltonetworks and dlink.
+    """
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(character for character in folded if character.isalnum() or character in "+#") or folded
+
+
+def product_name(name: str) -> str:
+    """The same of a product, which may be written as vendor:product; Perl's names, such as Net::DNS, have no vendor."""
+    return ":".join(map(plain_name, ONE_COLON.split(name, maxsplit=1)))
 
 
 def pack_known(numbers: Collection[int], digest: bytes) -> bytes:
@@ -93,7 +106,8 @@ def scores_of(edition: Edition, least: float) -> dict[int, float]:
     """The scores of an edition's CVEs that have at least this one, by CVE number, rounded as answers show them."""
     ranked = edition.ranked
     lowest = (least - 10**-DECIMALS) / EPSS_POINTS
-    found = {number: EPSS_POINTS * epss for number, epss in zip(ranked.numbers, ranked.epss, strict=True) if epss >= lowest}
+    scored = ((number, EPSS_POINTS * epss) for number, epss in zip(ranked.numbers, ranked.epss, strict=True) if epss >= lowest)
+    found = {number: min(score, HIGHEST_OUTSIDE_KEV) for number, score in scored}
     for number, added in listing_days(edition.facts.kev).items():
         row = row_of(number, ranked.numbers)
         if row is not None:
@@ -247,4 +261,4 @@ def _vendor_keys(criteria: Criteria) -> list[str]:
 
 
 def _product_keys(criteria: Criteria) -> list[str]:
-    return [f"p {':'.join(map(plain_name, name.split(':')))}" for name in criteria.products]
+    return [f"p {product_name(name)}" for name in criteria.products]

@@ -34,7 +34,7 @@ Vendors = Annotated[
     list[Line] | None,
     Field(
         max_length=MOST_NAMES,
-        description="Vendors, as KEV or NVD spells them; case and underscores do not matter. cve_verdict shows a CVE's vendor.",
+        description="Vendors, as KEV or NVD spells them; case, blanks and punctuation do not matter. cve_verdict shows a CVE's vendor.",
         examples=[["Cisco", "Fortinet"]],
     ),
 ]

@@ -9,7 +9,7 @@ from buildings.cve import watches
 from buildings.cve.feed_urls import lineage_in
 from buildings.cve.latest import CveSite
 from buildings.cve.server import READ_ONLY, REVOKES, WRITES, mcp
-from buildings.cve.watch_matching import IN_KEV, Criteria, plain_name
+from buildings.cve.watch_matching import IN_KEV, Criteria, plain_name, product_name
 from buildings.cve.watch_models import (
     Email,
     LeastScore,
@@ -162,15 +162,16 @@ def _unknown_names(criteria: Criteria, site: CveSite) -> list[str]:
     listings = edition.facts.kev.values()
     vendors = {plain_name(one.vendor): one.vendor for one in listings}
     products = {plain_name(one.product): one.product for one in listings}
+    pairs = {product_name(pair): pair for pair in (f"{one.vendor}:{one.product}" for one in listings)}
     named = [("vendor", name, plain_name(name), vendors) for name in criteria.vendors]
-    named += [("product", name, plain_name(name.rpartition(":")[2]), products) for name in criteria.products]
+    named += [("product", name, plain, pairs if ":" in plain else products) for name in criteria.products if (plain := product_name(name))]
     return [_note(kind, name, plain, known) for kind, name, plain, known in named if plain not in known]
 
 
 def _note(kind: str, name: str, plain: str, known: Mapping[str, str]) -> str:
     alike = sorted((one for one in known if len(one) > 1 and (one in plain or plain in one)), key=lambda one: abs(len(one) - len(plain)))
     hint = f" Did you mean {' or '.join(repr(known[one]) for one in alike[:MOST_SUGGESTIONS])}?" if alike else ""
-    return f"KEV has no {kind} {name!r} so far, so that only CVEs fit to which KEV adds it or NVD gives it.{hint}"
+    return f"KEV has no {kind} {name!r} so far: a CVE fits if NVD names it, or once KEV does.{hint}"
 
 
 def _webhook(text: str | None, site: CveSite) -> Address | None:
