@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, exists, or_, select, update
 
@@ -24,6 +25,7 @@ NOTICE_BEFORE_DELETION = timedelta(hours=20)
 ALERT_RETENTION = timedelta(days=30)
 """How long an alert is stored: undelivered, and for the timeline after it was delivered."""
 MONITORS_PER_TRANSACTION = 200
+OWNERS_AT_ONCE = 200
 
 
 async def follow_keys(site: RecorderSite) -> bool:
@@ -32,23 +34,36 @@ async def follow_keys(site: RecorderSite) -> bool:
     They also wake if a clock that was ahead is corrected and the week is not over. Returns whether any changed.
     """
     followed = 0
-    for lineage, known, asleep in await in_snapshot(site.storage, _owners):
-        end = await site.keys.end_of(lineage)
-        ends_at = end if end is not None else min(known, site.state.time.now())  # every key was revoked: it ends now, or has ended
-        if ends_at == known and site.state.time.now() < ends_at + WATCHED_AFTER_EXPIRY and not asleep:
-            continue
-        changed = await in_transaction(site.storage, partial(_follow_key, lineage=lineage, ends_at=ends_at, now=site.state.time.now()))
-        if changed:
-            log.info("monitors followed their key", extra={"lineage": lineage, "count": changed})
-            followed += changed
+    owners = await in_snapshot(site.storage, _owners)
+    for start in range(0, len(owners), OWNERS_AT_ONCE):
+        part = owners[start : start + OWNERS_AT_ONCE]
+        ends = await site.keys.ends_of([owner.lineage for owner in part])
+        for owner in part:
+            now = site.state.time.now()
+            ends_at = ends.get(owner.lineage, min(owner.ends_at, now))  # every key was revoked: it ends now, or has ended
+            late = owner.asleep if now < ends_at + WATCHED_AFTER_EXPIRY else owner.awake
+            if ends_at != owner.ends_at or late:
+                work = partial(_follow_key, lineage=owner.lineage, ends_at=ends_at, now=now)
+                if changed := await in_transaction(site.storage, work):
+                    log.info("monitors followed their key", extra={"lineage": owner.lineage, "count": changed})
+                    followed += changed
     return followed > 0
 
 
-def _owners(connection: Connection) -> list[tuple[str, datetime, bool]]:
-    """Each owner with the stored end of its key, and whether one of its monitors is asleep."""
-    asleep = exists().where(MONITORS.c.owner == OWNERS.c.lineage, MONITORS.c.mode == "asleep")
-    rows = connection.execute(select(OWNERS.c.lineage, OWNERS.c.ends_at, asleep).where(OWNERS.c.monitors > 0))
-    return [(lineage, ends_at, bool(sleeps)) for lineage, ends_at, sleeps in rows]
+class KnownOwner(NamedTuple):
+    """An owner with the stored end of its key, and whether some of its monitors are asleep, and some are not."""
+
+    lineage: str
+    ends_at: datetime
+    asleep: bool
+    awake: bool
+
+
+def _owners(connection: Connection) -> list[KnownOwner]:
+    mine = MONITORS.c.owner == OWNERS.c.lineage
+    found = (exists().where(mine, MONITORS.c.mode == "asleep"), exists().where(mine, MONITORS.c.mode != "asleep"))
+    rows = connection.execute(select(OWNERS.c.lineage, OWNERS.c.ends_at, *found).where(OWNERS.c.monitors > 0))
+    return [KnownOwner(*row) for row in rows]
 
 
 def _follow_key(connection: Connection, lineage: str, ends_at: datetime, now: datetime) -> int:

@@ -152,7 +152,7 @@ def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: date
         return Change(state)
     since = _mode_began_at(state, transition, event, now)
     down, still = _down_and_still(state, since, now) if since is not state.since else (state.down, state.still)
-    run = now - state.run_since if event in ("ok", "fail") and state.run_since else None
+    run = max(now - state.run_since, timedelta(0)) if event in ("ok", "fail") and state.run_since else None
     alive, expected, deadline = _deadline_after(state, event, schedule, now, next_in)
     after = MonitorState(
         transition.to,

@@ -205,7 +205,7 @@ def _lease(connection: Connection, outbox: Outbox, chosen: Sequence[Chosen], now
 
 @dataclass(frozen=True)
 class Delivered:
-    """A message that was delivered, or that need no longer be sent.
+    """A message that was delivered, or withheld because it need no longer be sent.
 
     `health` is the new health of its target. If it `reopens`, other messages of its sender to its host are due at once.
     """
@@ -215,6 +215,7 @@ class Delivered:
     at: datetime
     health: Health = "proven"
     reopens: bool = False
+    withheld: bool = False
 
 
 @dataclass(frozen=True)
@@ -232,9 +233,10 @@ def store_results(connection: Connection, results: Sequence[Delivered | Failed],
     """Store a batch of results. One target is sent at most `most` messages a minute."""
     statements = _statements_of(outbox)
     if delivered := [one for one in results if isinstance(one, Delivered)]:
-        sent = [{"target": one.lane.target_id, "message": one.message_id, "now": one.at} for one in delivered]
-        outbox.keep(connection, sent)
-        connection.execute(statements.delete, sent)
+        ended = [{"target": one.lane.target_id, "message": one.message_id, "now": one.at} for one in delivered]
+        if sent := [row for row, one in zip(ended, delivered, strict=True) if not one.withheld]:
+            outbox.keep(connection, sent)
+        connection.execute(statements.delete, ended)
         connection.execute(statements.close, [_closed(one, most=most) for one in delivered])
         for one in delivered:
             if one.reopens:

@@ -198,10 +198,11 @@ class Dispatcher:
 
     def _result(self, message: Message, outcome: Outcome, *, slow: bool) -> Delivered | Failed:
         now = self.now()
-        taken = outcome.result == "delivered"
+        withheld = outcome.result == "withheld"
+        taken = withheld or outcome.result == "delivered"
         reopens = self.turns.note(message.lane, now, taken=taken)
         if taken:
-            return Delivered(message.lane, message.id, now, "suspect" if slow else "proven", reopens=reopens)
+            return Delivered(message.lane, message.id, now, "suspect" if slow else "proven", reopens=reopens, withheld=withheld)
         attempts = message.attempts + 1
         step = step_after(outcome, attempts=attempts, failing_since=message.failing_since, now=now, chance=self.chance())
         log.info(

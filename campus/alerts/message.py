@@ -81,7 +81,7 @@ class AlertText:
 class Content:
     """What a message says, for every channel: `body` is the JSON of a webhook, `subject` and `texts` are for people.
 
-    From `mail_until` on no e-mail is sent, and the message counts as delivered.
+    From `mail_until` on no e-mail is sent: the message is withheld.
     """
 
     body: BaseModel
@@ -100,14 +100,16 @@ class Question:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one try: delivered, retry (not before `retry_after`, if the target asks for a pause), or gone for good."""
+    """The result of one try: delivered; withheld, as nothing needs to be sent any more; retry (not before `retry_after`, if the target
+    asks for a pause); or gone for good."""
 
-    result: Literal["delivered", "retry", "gone"]
+    result: Literal["delivered", "withheld", "retry", "gone"]
     reason: str = ""
     retry_after: timedelta | None = None
 
 
 DELIVERED = Outcome("delivered")
+WITHHELD = Outcome("withheld")
 
 
 class AlertContents(ABC):

@@ -7,6 +7,7 @@ from recorder.receivers import Received, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from buildings.recorder.beats import past_beats
 from buildings.recorder.tables import MONITOR_TARGETS
 from campus import in_transaction
 from campus.alerts.rates import WAITS
@@ -64,6 +65,24 @@ async def test_the_alerts_of_a_death_and_a_recovery_arrive_signed_and_in_order(o
     assert (recovered.json["type"], recovered.json["downtime_seconds"], recovered.json["reason"]) == ("monitor.recovered", 360, "beat")
     assert dead.headers["webhook-id"] != recovered.headers["webhook-id"]
     assert (await on_each_database.deliver(), await on_each_database.alerts(monitor)) == (0, [])
+
+
+async def test_no_downtime_and_no_run_is_negative(recorder: Recorder, receiver: Receiver) -> None:
+    """A beat may arrive before a deadline and be recorded after it, and a clock may be set back a little."""
+    monitor = await recorder.register(receiver.url(), period_minutes=1, grace_minutes=0)
+    await recorder.beat(monitor, status="start")
+    await recorder.pass_time(seconds=61)
+    assert await recorder.sweep() == 1
+    await recorder.deliver()
+    recorder.clock.time -= timedelta(seconds=3)
+    await recorder.beat(monitor, status="start")
+    await recorder.deliver()
+    recorder.clock.time -= timedelta(seconds=1)
+    await recorder.beat(monitor)
+    recovered = receiver.requests[-1].json
+    assert (recovered["type"], recovered["downtime_seconds"]) == ("monitor.recovered", 0.0)
+    (last, *_) = past_beats((await recorder.row(monitor)).history)
+    assert last.run == timedelta(0)
 
 
 async def test_the_alert_of_a_failure_has_the_capsule_and_the_way_to_resume(recorder: Recorder, receiver: Receiver) -> None:

@@ -2,10 +2,12 @@
 
 from datetime import timedelta
 
+import anyio
 import pytest
 from recorder.receivers import Mailbox, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
+from buildings.recorder.jobs import follow_keys
 from buildings.recorder.runtime import outbox_adds_up, targets_are_reached, watches
 
 pytestmark = pytest.mark.anyio
@@ -34,6 +36,8 @@ async def test_when_a_key_ends_capsules_and_mail_stop_and_its_monitors_run_for_a
         await recorder.deliver()
         assert "until 2026-09-27" in receiver.requests[-1].json["notice"]
         assert len(mailbox.messages) == 1, "the question alone"
+        kinds = {target.id: target.kind for target in await recorder.targets()}
+        assert {kinds[one.target_id] for one in await recorder.deliveries()} == {"webhook"}, "an e-mail that is withheld was not delivered"
         for _ in range(7):
             await recorder.pass_time(days=1)
             await recorder.beat(monitor)
@@ -50,6 +54,15 @@ async def test_when_a_key_ends_capsules_and_mail_stop_and_its_monitors_run_for_a
         row = await recorder.row(monitor)
         assert (row.mode, row.deadline_at - recorder.clock()) == ("up", timedelta(days=1, minutes=5))
         assert (await recorder.beat(monitor, capsule=3)).data["capsule_stored"] is True
+
+
+async def test_keys_that_ended_long_ago_cost_no_writes(recorder: Recorder) -> None:
+    await recorder.register(key="recorder")
+    await recorder.pass_time(days=38)
+    await recorder.campus.run("follow_keys")
+    async with recorder.campus.site.storage.write():
+        with anyio.fail_after(5):
+            assert await follow_keys(recorder.campus.site) is False
 
 
 async def test_registering_with_a_renewed_key_wakes_its_monitors(recorder: Recorder) -> None:

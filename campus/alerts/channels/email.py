@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from campus.alerts.dispatcher import Dispatcher
-from campus.alerts.message import DELIVERED, Attempt, Channel, Content, Outcome, Question
+from campus.alerts.message import DELIVERED, WITHHELD, Attempt, Channel, Content, Outcome, Question
 from campus.alerts.outbox import Outbox
 from campus.alerts.targets import confirm_target, unsubscribe_target
 from campus.building import Page
@@ -87,7 +87,7 @@ class Email(Channel):
         if self._mail is None:
             return Outcome("retry", "this service has no mail server configured")
         if until is not None and attempt.now >= until:
-            return DELIVERED
+            return WITHHELD
         try:
             await self._mail.send(attempt.message.address, subject, body, headers=headers, message_name=attempt.message.id)
         except MailRefused as refused:
