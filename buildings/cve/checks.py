@@ -7,7 +7,7 @@ import anyio.to_thread
 import httpx
 
 from buildings.cve.archive import load_leading
-from buildings.cve.edition import listing_days
+from buildings.cve.edition import is_ahead, listing_days
 from buildings.cve.feeds.download import answer_of
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.feeds.nvd_pages import smallest_request
@@ -37,6 +37,8 @@ async def list_is_fresh(site: CveSite) -> Sequence[str]:
             0, f"the feeds have stopped changing (KEV {issues.kev}, EPSS {issues.epss}) and answers are marked stale; check their addresses"
         )
     days = (today - edition.day).days
+    if is_ahead(edition.day, today=today):
+        found.insert(0, f"the list is of {edition.day}, which is in the future: the clock was wrong; run the job cve.refresh")
     if days > MAX_LIST_AGE_DAYS:
         found.insert(0, f"the list is of {edition.day}, {days} days ago; run the job cve.refresh")
     return found

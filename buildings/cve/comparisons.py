@@ -31,9 +31,9 @@ class Comparisons:
         self._counts: dict[tuple[date, int, date, int, str], ChangeCounts] = {}
         self._changes: dict[tuple[date, int, date, int], Changes] = {}
 
-    async def window(self, from_day: date | None, to_day: date | None, *, start: date) -> tuple[Brief, Brief]:
-        """The briefs of two days from `start` on: by default the newest and the one before. Problem 422 or 404 if there are none."""
-        days = [day for day in await self._archived_days() if day >= start]
+    async def window(self, from_day: date | None, to_day: date | None, *, start: date, newest: date) -> tuple[Brief, Brief]:
+        """The briefs of two days from `start` to `newest`: by default the last two. Problem 422 or 404 if there are none."""
+        days = [day for day in await self._archived_days() if start <= day <= newest]
         after = to_day or (days[-1] if days else None)
         before = from_day or max((day for day in days if after and day < after), default=None)
         if before and after and before >= after:

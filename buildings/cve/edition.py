@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 from buildings.cve.arguments import number_of
-from buildings.cve.feeds.acceptance import Issue
+from buildings.cve.feeds.acceptance import AHEAD, Issue
 from buildings.cve.feeds.epss import EpssDay
 from buildings.cve.feeds.kev import KevCatalog, KevEntry
 from buildings.cve.nvd_records import NvdRecords
@@ -69,6 +69,11 @@ class Edition:
     def epss(self) -> EpssDay:
         """The scores that it was made from."""
         return EpssDay(self.facts.issues.epss.version, self.facts.issues.epss.issued, self.ranked.scores())
+
+
+def is_ahead(day: date, *, today: date) -> bool:
+    """Whether the list of a day was made by a clock that was ahead: by more than a day, for clocks may differ around midnight."""
+    return day > today + AHEAD
 
 
 def age(issue: Issue, day: date) -> int:

@@ -29,6 +29,8 @@ BLOCKS = 1 << (PAGE_BITS - BLOCK_BITS)
 HEAD = struct.Struct(f"<{BLOCKS}H")
 PLACES = b"0123456789abcdef"
 RAW_DEFLATE = -zlib.MAX_WBITS
+LONGEST_LINE = 4_000
+"""The most bytes of a record, so that the 65,535 that a block may have are enough for 16 which cannot be compressed."""
 
 DICTIONARY = (
     b'["Awaiting Analysis",["Undergoing Analysis",["Received",["Rejected",["Deferred",["Modified",["Analyzed",7'
@@ -142,10 +144,10 @@ def merged(pages: Mapping[int, bytes], records: Iterable[NvdRecord]) -> tuple[di
     """
     by_page: dict[int, dict[int, dict[int, bytes]]] = defaultdict(lambda: defaultdict(dict))
     outlines: dict[int, dict[int, Outline]] = defaultdict(dict)
-    for record in records:
+    for record, line in map(_bounded, records):
         number = number_of(record.cve_id)
         block = (number >> BLOCK_BITS) % BLOCKS
-        by_page[number >> PAGE_BITS][block][number % len(PLACES)] = _values(record)
+        by_page[number >> PAGE_BITS][block][number % len(PLACES)] = line
         outlines[number >> PAGE_BITS][number % SLOTS] = outline_of(record)
     result, added = {}, 0
     for place, blocks in by_page.items():
@@ -210,6 +212,15 @@ def _deflated(content: bytes) -> bytes:
 
 def _inflated(block: bytes) -> bytes:
     return zlib.decompressobj(RAW_DEFLATE, zdict=DICTIONARY).decompress(block) if block else b""
+
+
+def _bounded(record: NvdRecord) -> tuple[NvdRecord, bytes]:
+    """The record with its line; one that is longer than any that was seen loses what makes it so."""
+    line = _values(record)
+    if len(line) <= LONGEST_LINE:
+        return record, line
+    short = replace(record, ratings=(), affected=(), fix_url=None, advisory_url=None, exploit_url=None)
+    return short, _values(short)
 
 
 def _values(record: NvdRecord) -> bytes:

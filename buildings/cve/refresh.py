@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 import anyio.to_thread
 import httpx
 
-from buildings.cve.edition import Edition, make_edition
+from buildings.cve.edition import Edition, is_ahead, make_edition
 from buildings.cve.epss_store import history_after
 from buildings.cve.feeds import acceptance, epss, kev
 from buildings.cve.feeds.acceptance import FeedError, Issue
@@ -132,6 +132,9 @@ async def renew(site: CveSite, *, day: date | None = None, accept: bool = False,
     day = day or now.date()
     await site.state.reload()
     last = site.state.real_edition
+    if last and is_ahead(last.day, today=now.date()):
+        log.warning("the last list is of a day in the future; a clock was wrong", extra={"day": str(last.day)})
+        last = replace(last, day=now.date())
     await _check_day(site, day, last, today=now.date(), accept=accept)
     held = await held_copies(site.storage) if last else {}
     reader = FeedReader(client=site.feeds, settings=site.settings, limits=limits, last=last, held=held, accept=accept, now=now)

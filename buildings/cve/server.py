@@ -1,6 +1,7 @@
 """The MCP server of the daily list and the forecast: the tools, with their HTTP routes and prices."""
 
 import secrets
+from datetime import date
 from decimal import Decimal
 from typing import Annotated
 
@@ -151,7 +152,7 @@ async def brief_change_counts(from_day: ChangesFrom = None, to_day: ChangesTo = 
     Use it to learn whether anything changed since you last looked. Without days it compares the newest list with the one
     before. `full_list` says how to get the changes with their reasons, and at what price.
     """
-    before, after = await site.state.comparisons.window(from_day, to_day, start=site.settings.archive_start)
+    before, after = await _window(site, from_day, to_day)
     return site.state.comparisons.counts(before, after, full_list=_ways_to(site, "brief_changes", what="Every change with its reasons"))
 
 
@@ -168,7 +169,7 @@ async def brief_changes(from_day: ChangesFrom = None, to_day: ChangesTo = None, 
     overtaken by others. Without days it compares the newest list with the one before. Days without a list, days before
     the archive and a window that ends before it begins are refused and cost nothing.
     """
-    before, after = await site.state.comparisons.window(from_day, to_day, start=site.settings.archive_start)
+    before, after = await _window(site, from_day, to_day)
     return await site.state.comparisons.changes(before, after)
 
 
@@ -237,6 +238,12 @@ async def next_record(site: CveSite = CurrentSite()) -> ForecastRecord:
 def _forecast(site: CveSite) -> ForecastAnswers:
     record = f"{site.url}/v1/next/record"
     return site.state.forecast(site.now(), full_list=lambda: _full_forecast(site), record=record)
+
+
+async def _window(site: CveSite, from_day: date | None, to_day: date | None) -> tuple[Brief, Brief]:
+    """The briefs of two archived days, by default of the last two."""
+    newest = edition.day if (edition := site.state.real_edition) else site.now().date()
+    return await site.state.comparisons.window(from_day, to_day, start=site.settings.archive_start, newest=newest)
 
 
 def _results(site: CveSite) -> DayResults:

@@ -14,7 +14,7 @@ from sqlmodel import col, delete, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from buildings.cve.archive import LISTINGS, edition_set
-from buildings.cve.edition import Edition, Facts, Issues, Removal
+from buildings.cve.edition import Edition, Facts, Issues, Removal, is_ahead
 from buildings.cve.feeds.download import Copy
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.models import Brief
@@ -105,7 +105,7 @@ async def save(
 ) -> Stored | None:
     """Store a day's list and publish its brief, all in one transaction; returns the list to serve now.
 
-    None when a later day's list is already stored: then this one is only archived. A brief that differs from the day's
+    None when a later day's list is already stored: then this one is only archived. A list of the future is none. A brief that differs from the day's
     published one becomes another edition beside it. `if_served` are further rows to store if it is served, `if_archived` those
     if it is not. `tell` tells the watches what is news to them, if it is served. `copies` are of KEV and EPSS, where these were
     read, for the next conditional requests.
@@ -115,7 +115,7 @@ async def save(
     async with storage.write() as session:
         brief = await _publish(session, edition, made)
         shown = (await session.exec(select(col(LatestList.day)))).first()
-        if shown is None or shown <= edition.day:
+        if shown is None or shown <= edition.day or is_ahead(shown, today=edition.made_at.date()):
             await session.exec(delete(LatestList))  # merge would read the 10 MB of the list before
             session.add(latest)
             for row in if_served:

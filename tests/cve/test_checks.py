@@ -37,6 +37,26 @@ async def test_a_list_is_good_until_a_day_after_its_own(publisher, open_test_cam
         assert (await campus.service.ask("ready"))["cve"] == ["the list is of 2026-08-21, 2 days ago; run the job cve.refresh"]
 
 
+async def test_a_list_that_a_wrong_clock_made_does_not_stay(publisher, open_test_campus, make) -> None:
+    clock = Clock(NOON)
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        await campus.run("refresh", accept=True)
+        clock.move(timedelta(days=400))
+        await campus.run("refresh")
+        clock.move(timedelta(days=-399))
+        assert (await campus.service.ask("ready"))["cve"][0].startswith("the list is of 2027-09-25, which is in the future")
+        publisher.put("/epss.csv.gz", make.epss_file(make.many_scores(2001), scored="2026-08-22T12:00:00Z"))
+        await campus.run("refresh")
+        assert (await campus.call("brief_teaser")).data["day"] == "2026-08-22"
+        assert (await campus.service.ask("ready"))["cve"] == []
+        changes = (await campus.call("brief_changes", key="cve")).data
+        assert (changes["before"], changes["after"]) == ("2026-08-21", "2026-08-22")
+        history = (await campus.call("cve_history", key="cve", cve_id="CVE-2026-1001")).data
+        assert (history["from"], history["to"], history["days"]) == ("2026-08-21", "2026-08-22", 2)
+        await campus.run("reload")
+        assert (await campus.service.ask("audit"))["cve"] == []
+
+
 async def test_feeds_that_stopped_changing_are_found_although_lists_are_made(publisher, open_test_campus) -> None:
     clock = Clock(NOON)
     async with open_test_campus(publisher.url, clock=clock) as campus:

@@ -150,6 +150,48 @@ async def test_an_empty_answer_is_no_success(phase: str) -> None:
         assert Position(phase=phase, since=NOON - timedelta(hours=1)).begun(NOON).after(empty).since == NOON
 
 
+async def test_what_a_clock_that_was_ahead_read_is_read_again(publisher, nvd_api, open_test_campus, make, limits) -> None:
+    nvd_api.records, clock = [make.nvd_record(f"CVE-2026-{1000 + n}") for n in range(3)], Clock(NOON)
+    nvd_api.kev = frozenset({"CVE-2026-1000"})
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        clock.move(timedelta(days=400))
+        await read_nvd(campus.site, limits=limits())
+        clock.move(timedelta(days=-399))
+        nvd_api.records[1] |= {"metrics": RATED, "lastModified": "2026-08-21T15:00:00.000"}
+        await read_nvd(campus.site, limits=limits())
+        await renew(campus.site, accept=True, limits=limits())
+        assert (await verdict(campus, "CVE-2026-1001"))["severity"] == "CRITICAL"
+
+
+async def test_records_that_move_up_while_a_span_is_read_are_not_missed(make) -> None:
+    position = Position(phase="all", since=NOON).after(parse_nvd(make.nvd_page([make.nvd_record("CVE-2026-1000")] * 10, total=30)))
+    shrunk = position.after(parse_nvd(make.nvd_page([make.nvd_record("CVE-2026-1001")] * 10, start=10, total=27)))
+    assert (position.start, shrunk.start, shrunk.total) == (10, 7, 27)
+    assert shrunk.after(parse_nvd(make.nvd_page([make.nvd_record("CVE-2026-1001")] * 10, start=7, total=27))).start == 17
+
+
+async def test_records_of_any_length_are_stored_and_hold_up_no_list(publisher, open_test_campus, make, limits) -> None:
+    chance = random.Random(1)
+    names = [f"cpe:2.3:a:{chance.randbytes(200).hex()}:{chance.randbytes(200).hex()}:*:*:*:*:*:*:*:*" for _ in range(320)]
+    matches = [[{"vulnerable": True, "criteria": name} for name in names[n::16]] for n in range(16)]
+    affected = [[{"nodes": [{"cpeMatch": one}]}] for one in matches]
+    records = [make.nvd_record(f"CVE-2026-{1008 + n}", metrics=RATED, configurations=affected[n]) for n in range(16)]
+    publisher.put(NVD, make.nvd_page(records))
+    async with open_test_campus(publisher.url) as campus:
+        await renew(campus.site, accept=True, limits=limits())
+        found = await verdict(campus, "CVE-2026-1010")
+        assert (found["nvd_record"], found["nvd"]["status"], found["nvd"]["affected_count"]) == ("read", "Analyzed", 20)
+        assert (await campus.service.ask("ready"))["cve"] == []
+
+
+async def test_of_many_affected_ranges_each_product_is_kept(make) -> None:
+    ranges = [f"cpe:2.3:a:acme:anvil:{n}:*:*:*:*:*:*:*" for n in range(30)] + ["cpe:2.3:a:acme:hammer:1:*:*:*:*:*:*:*"]
+    matches = [{"vulnerable": True, "criteria": name} for name in ranges]
+    (record,) = parse_nvd(make.nvd_page([make.nvd_record("CVE-2026-1000", configurations=[{"nodes": [{"cpeMatch": matches}]}])])).records
+    assert [(one.product, one.versions) for one in record.affected[:3]] == [("anvil", "0"), ("hammer", "1"), ("anvil", "1")]
+    assert (len(record.affected), record.affected_count) == (20, 31)
+
+
 async def test_an_empty_file_is_no_success(publisher, open_test_campus, make, limits) -> None:
     publisher.put("/nvd.json.gz", gzip.compress(make.nvd_page([])))
     async with open_test_campus(publisher.url, settings={"nvd_url": f"{publisher.url}/nvd.json.gz"}) as campus:
@@ -262,7 +304,7 @@ async def test_a_killed_process_loses_no_page(publisher, nvd_api, open_test_camp
             while phases(publisher).count("all") < 3:  # noqa: ASYNC110  # the process cannot set an event of this one
                 await anyio.sleep(0.02)
         process.kill()
-    async with open_test_campus(publisher.url, storage=f"sqlite:{tmp_path / 'data'}") as campus:
+    async with open_test_campus(publisher.url, storage=f"sqlite:{tmp_path / 'data'}", clock=Clock(datetime.now(UTC))) as campus:
         position = (await load_progress(campus.site.storage)).position
         assert position is not None
         assert position.start in (200, 300)

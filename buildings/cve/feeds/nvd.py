@@ -1,7 +1,8 @@
 """Parses NVD's JSON 2.0: a page of its API or a file in the same format, reduced to what is kept of each record."""
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -154,7 +155,7 @@ class PublishedRecord(Published):
         if (cve_id := canonical(self.id)) is None:
             return None
         links = [Reference(one.url, one.tags) for one in self.references if len(one.url) <= MAX_TEXT]
-        affected = tuple(dict.fromkeys(self._affected()))
+        affected = _each_product_first(dict.fromkeys(self._affected()))
         return NvdRecord(
             cve_id,
             self.vuln_status[:MAX_TEXT],
@@ -177,6 +178,17 @@ class PublishedRecord(Published):
     def _cwes(self) -> tuple[str, ...]:
         names = (text.value for weakness in self.weaknesses for text in weakness.description if CWE.fullmatch(text.value))
         return tuple(dict.fromkeys(names))[:MAX_CWES]
+
+
+def _each_product_first(affected: Iterable[Affected]) -> tuple[Affected, ...]:
+    """First one range of versions of each product, then the others: only some of all are kept, and watches look for products."""
+    seen: Counter[tuple[str, str]] = Counter()
+    places = []
+    for place, one in enumerate(affected):
+        product = one.vendor, one.product
+        places.append((seen[product], place, one))
+        seen[product] += 1
+    return tuple(one for *_, one in sorted(places, key=lambda item: item[:2]))
 
 
 def _ssvc(published: list[Any]) -> Ssvc | None:

@@ -27,6 +27,9 @@ LONGEST_SPAN = timedelta(days=119)
 OVERLAP = timedelta(hours=2)
 """How far a span of changes reaches back into the last one, for clocks that differ and changes that NVD shows late."""
 
+CLOCKS_DIFFER = timedelta(minutes=1)
+"""The clocks of two processes differ by less. A reading that ended so lately is not continued."""
+
 SILENT_FOR = timedelta(days=2)
 """NVD changes hundreds of records a day, so an answer that shows no change in a longer time is not believed."""
 
@@ -52,7 +55,9 @@ class Position:
         if self.phase == "all" and self.since is None:
             return replace(self, since=now)
         if self.phase == "changes" and self.until is None:
-            since = min(self.since or now, now)
+            since = self.since or now
+            if since > now + CLOCKS_DIFFER:  # written by a clock that was ahead: nobody knows what was read since when
+                since = now - LONGEST_SPAN
             return replace(self, since=since, until=min(now, since + LONGEST_SPAN))
         return self
 
@@ -64,6 +69,8 @@ class Position:
             )
         if page.total == 0 and not self._may_be_empty:
             raise FeedRefused(FEED, "an answer without any records")
+        if self.total is not None and page.total < self.total:  # records before this page are gone, and those after them moved up
+            return replace(self, start=max(self.start - (self.total - page.total), 0), total=page.total)
         reached = replace(self, start=self.start + page.count, total=page.total)
         return reached if reached.start < page.total else reached._after_phase()
 
@@ -82,7 +89,7 @@ class Position:
 
     def is_current(self, now: datetime) -> bool:
         """Whether nothing is left to read."""
-        return self.phase == "changes" and self.until is None and self.since is not None and now - self.since < timedelta(minutes=1)
+        return self.phase == "changes" and self.until is None and self.since is not None and abs(now - self.since) < CLOCKS_DIFFER
 
     def address(self, url: str) -> str:
         """The address of the next page."""
