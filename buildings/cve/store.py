@@ -105,10 +105,10 @@ async def save(
 ) -> Stored | None:
     """Store a day's list and publish its brief, all in one transaction; returns the list to serve now.
 
-    None when a later day's list is already stored: then this one is only archived. A list of the future is none. A brief that differs from the day's
-    published one becomes another edition beside it. `if_served` are further rows to store if it is served, `if_archived` those
-    if it is not. `tell` tells the watches what is news to them, if it is served. `copies` are of KEV and EPSS, where these were
-    read, for the next conditional requests.
+    None when a later day's list is already stored: then this one is only archived. A list of the future is no such list. A brief
+    that differs from the day's published one becomes another edition beside it. `if_served` are further rows to store if it is
+    served, `if_archived` those if it is not. `tell` tells the watches what is news to them, if it is served. `copies` are of KEV
+    and EPSS, where these were read, for the next conditional requests.
     """
     made = await anyio.to_thread.run_sync(lambda: brief_of(edition, today=edition.day))
     latest = await anyio.to_thread.run_sync(_packed, edition)
