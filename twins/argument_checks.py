@@ -4,8 +4,9 @@ What Python and pydantic take for a number where the input schema has one is fou
 0, and texts such as "NaN", "Infinity" and "1e999", which would pass every check that is a comparison.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from math import isfinite
 from typing import Any
 
@@ -18,7 +19,7 @@ from twins.fastmcp_internals import allows_direct_calls, is_proxied
 from twins.json_reader import require_storable, storable
 from twins.operation import TYPE_NAMES, Operation, Schema, alternatives_of, resolve_reference
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
-from twins.tool_errors import field_errors, invalid_arguments
+from twins.tool_errors import MOST_FOUND, field_errors, invalid_arguments, too_many_errors
 
 NOT_A_NUMBER, NOT_FINITE = "should be a number, not true or false", "should be a finite number"
 NUMERIC = frozenset(("integer", "number"))
@@ -26,7 +27,7 @@ SUSPECTS = frozenset((bool, str, dict, list))
 """The types of values that are a false number, or may contain one."""
 ANY_TYPE = frozenset(("boolean", "string"))
 """An alternative that names no type accepts booleans and texts, among everything else."""
-TYPE_KEYWORDS = ("type", "enum", "const", "properties", "additionalProperties", "items", "prefixItems")
+TYPE_KEYWORDS = ("type", "enum", "const", "properties", "patternProperties", "additionalProperties", "items", "prefixItems")
 Steps = tuple[str | int, ...]
 
 
@@ -48,13 +49,13 @@ class ArgumentChecker:
 
     def has_false_numbers(self, arguments: Mapping[str, Any]) -> bool:
         """True if something was sent where the tool takes a number that is none, which its validator would accept."""
-        return self._has_own_rules and not SUSPECTS.isdisjoint(map(type, arguments.values())) and bool(self._false_numbers.find(arguments))
+        return self._has_own_rules and not SUSPECTS.isdisjoint(map(type, arguments.values())) and any(self._false_numbers.find(arguments))
 
     def precheck(self, arguments: Mapping[str, Any], method: str | None = None) -> None:
         """Raises Problem 422 for what a validator would accept, and for what another server would reject in its own words."""
         if not self.operation.accepts_unknown:
             refuse_too_many(len(arguments), len(self.operation.by_name))
-        if self._false_numbers.find(arguments) or (self._is_proxied and self._wrong_names(arguments, method)):
+        if any(self._false_numbers.find(arguments)) or (self._is_proxied and self._wrong_names(arguments, method)):
             raise self.invalid(arguments, method)
 
     def check(self, arguments: dict[str, Any], method: str | None = None) -> dict[str, Any]:
@@ -66,8 +67,8 @@ class ArgumentChecker:
             return arguments
         try:
             return direct.validate(arguments)
-        except ValidationError:
-            raise self.invalid(arguments, method) from None
+        except ValidationError as error:
+            raise self.invalid(arguments, method, rejection=error) from None
         except Problem as problem:
             raise self.with_wrong_names(problem, arguments, method) from None
 
@@ -78,8 +79,8 @@ class ArgumentChecker:
             return without_nulls(arguments)
         try:
             return self.direct.canonical(arguments)
-        except ValidationError:
-            raise self.invalid(arguments, method) from None
+        except ValidationError as error:
+            raise self.invalid(arguments, method, rejection=error) from None
         except Problem as problem:
             raise self.with_wrong_names(problem, arguments, method) from None
 
@@ -104,19 +105,34 @@ class ArgumentChecker:
             return problem
         return self.invalid(arguments, method)
 
-    def invalid(self, arguments: Mapping[str, Any], method: str | None = None, *, found: Iterable[FieldError] = ()) -> Problem:
-        """Problem 422 with everything that is wrong: what was `found` before, and what these arguments show."""
+    def invalid(
+        self,
+        arguments: Mapping[str, Any],
+        method: str | None = None,
+        *,
+        found: Iterable[FieldError] = (),
+        rejection: ValidationError | None = None,
+    ) -> Problem:
+        """Problem 422 with everything that is wrong: what was `found` before, and what these arguments show.
+
+        `rejection` is what their validator raised, if they were validated before.
+        """
         errors = list(found)
-        for path, is_text in self._false_numbers.find(arguments):
+        false_numbers = list(islice(self._false_numbers.find(arguments), MOST_FOUND + 1))
+        if len(false_numbers) > MOST_FOUND:
+            return invalid_request([*errors, too_many_errors(self.operation, method, f"more than {MOST_FOUND:,}")])
+        for path, is_text in false_numbers:
             wrong = ("finite_number", NOT_FINITE) if is_text else ("number_type", NOT_A_NUMBER)
             errors.append(FieldError(self._pointer(path, method), *wrong))
         named = {error.pointer for error in errors}
-        errors += (error for error in self._validation_errors(dict(arguments), method) if error.pointer not in named)
+        errors += (error for error in self._validation_errors(dict(arguments), method, rejection) if error.pointer not in named)
         return invalid_request(errors, known=self.operation.accepted_names(method))
 
-    def _validation_errors(self, arguments: dict[str, Any], method: str | None) -> list[FieldError]:
+    def _validation_errors(self, arguments: dict[str, Any], method: str | None, rejection: ValidationError | None) -> list[FieldError]:
         if self.direct is None:
             return self._wrong_names(arguments, method)
+        if rejection is not None:
+            return field_errors(rejection, self.operation, method, arguments)
         try:
             self.direct.validate(arguments)
         except ValidationError as error:
@@ -145,19 +161,52 @@ class FalseNumbers:
     """The search in the arguments of one operation. It is false if the operation takes no numbers."""
 
     def __init__(self, operation: Operation) -> None:
-        self._root: Schema = operation.tool.parameters
-        self._schemas = {each.name: each.schema for each in operation.parameters if _reaches_number(each.schema, self._root, set())}
+        known: dict[frozenset[int], _Place | None] = {}
+        root = operation.tool.parameters
+        places = {each.name: _place_of([each.schema], root, known) for each in operation.parameters}
+        self._places = {name: place for name, place in places.items() if place is not None}
 
     def __bool__(self) -> bool:
-        return bool(self._schemas)
+        return bool(self._places)
 
-    def find(self, arguments: Mapping[str, Any]) -> list[tuple[Steps, bool]]:
+    def find(self, arguments: Mapping[str, Any]) -> Iterator[tuple[Steps, bool]]:
         """The path of each boolean and text that was sent for a number and is none, and whether it is a text."""
-        found: list[tuple[Steps, bool]] = []
         for name, value in arguments.items():
-            if type(value) in SUSPECTS and name in self._schemas and _contains_suspect([value]):
-                found += (((name, *steps), is_text) for steps, is_text in _false_numbers(value, self._schemas[name], self._root))
-        return found
+            if type(value) in SUSPECTS and name in self._places and _contains_suspect([value]):
+                yield from (((name, *steps), is_text) for steps, is_text in _false_numbers(value, self._places[name]))
+
+
+class _Place:
+    """What all schemas of one place in the arguments accept there; and the places below it, made when they are first asked for.
+
+    Where the same schemas hold, the place is the same: a recursive schema has few, and a value deep within costs no more than any other.
+    """
+
+    def __init__(self, schemas: Iterable[Schema], root: Schema, known: "dict[frozenset[int], _Place | None]") -> None:
+        self._root = root
+        self._known = known
+        self._arms = list({id(arm): arm for schema in schemas for arm in alternatives_of(schema, root)}.values())
+        self._named = frozenset(name for arm in self._arms for name in arm.get("properties", ()))
+        self._tuple_length = max((len(arm.get("prefixItems", ())) for arm in self._arms), default=0)
+        self._below: dict[str | int | None, _Place | None] = {}
+        kinds = frozenset[str]().union(*map(_types_of, self._arms))
+        self.refuses_booleans = not kinds.isdisjoint(NUMERIC) and "boolean" not in kinds
+        self.refuses_infinite_texts = "number" in kinds and "string" not in kinds
+
+    def below(self, step: str | int) -> "_Place | None":
+        """The place of a member or an item; None if no number is accepted anywhere in it."""
+        key: str | int | None  # members that no schema names are one place, and so are all items after those of a tuple
+        key = min(step, self._tuple_length) if isinstance(step, int) else step if step in self._named else None
+        if key not in self._below:
+            self._below[key] = _place_of([part for arm in self._arms for part in _member_schemas(arm, step)], self._root, self._known)
+        return self._below[key]
+
+
+def _place_of(schemas: Sequence[Schema], root: Schema, known: dict[frozenset[int], _Place | None]) -> _Place | None:
+    identity = frozenset(map(id, schemas))
+    if identity not in known:
+        known[identity] = _Place(schemas, root, known) if _reaches_number(schemas, root, set()) else None
+    return known[identity]
 
 
 def _contains_suspect(values: list[Any]) -> bool:
@@ -182,33 +231,35 @@ def _is_not_finite(text: str) -> bool:
         return False
 
 
-def _false_numbers(value: Any, schema: Schema, root: Schema) -> Iterator[tuple[Steps, bool]]:
+def _false_numbers(value: Any, place: _Place) -> Iterator[tuple[Steps, bool]]:
     """The paths to booleans in a value where its schema takes numbers and no booleans, and to texts likewise; True for a text."""
-    arms = list(alternatives_of(schema, root))
-    if isinstance(value, bool | str):
-        kinds = frozenset[str]().union(*map(_types_of, arms))
-        if isinstance(value, str):
-            is_false = "number" in kinds and "string" not in kinds and _is_not_finite(value)
-        else:
-            is_false = not kinds.isdisjoint(NUMERIC) and "boolean" not in kinds
-        if is_false:
-            yield (), isinstance(value, str)
-        return
-    members: Iterator[tuple[str | int, Any]]
-    members = iter(value.items()) if isinstance(value, dict) else iter(enumerate(value)) if isinstance(value, list) else iter(())
+    members: Iterable[tuple[str | int, Any]] = ()
+    match value:
+        case bool():
+            if place.refuses_booleans:
+                yield (), False
+        case str():
+            if place.refuses_infinite_texts and _is_not_finite(value):
+                yield (), True
+        case dict():
+            members = value.items()
+        case list():
+            members = enumerate(value)
     for step, member in members:
-        if below := [part for arm in arms for part in _member_schemas(arm, step)]:
-            yield from (((step, *steps), is_text) for steps, is_text in _false_numbers(member, {"anyOf": below}, root))
+        if type(member) in SUSPECTS and (below := place.below(step)) is not None:
+            yield from (((step, *steps), is_text) for steps, is_text in _false_numbers(member, below))
 
 
 def _member_schemas(arm: Schema, step: str | int) -> list[Schema]:
-    """The schema of one member or item in an alternative, if it has one."""
+    """The schemas of one member or item in an alternative; those of all patterns for a name that it does not list."""
     if isinstance(step, int):
         first = arm.get("prefixItems", ())
-        found = first[step] if step < len(first) else arm.get("items")
+        found = [first[step] if step < len(first) else arm.get("items")]
+    elif step in (properties := arm.get("properties", {})):
+        found = [properties[step]]
     else:
-        found = arm.get("properties", {}).get(step, arm.get("additionalProperties"))
-    return [found] if isinstance(found, Mapping) else []
+        found = [arm.get("additionalProperties"), *arm.get("patternProperties", {}).values()]
+    return [each for each in found if isinstance(each, Mapping)]
 
 
 def _types_of(arm: Schema) -> frozenset[str]:
@@ -238,4 +289,5 @@ def _reaches_number(node: Any, root: Schema, seen: set[str]) -> bool:
     if not _types_of(node).isdisjoint(NUMERIC):
         return True
     below = [node.get(keyword) for keyword in ("anyOf", "oneOf", "allOf", "items", "prefixItems", "additionalProperties")]
-    return _reaches_number([*below, *node.get("properties", {}).values()], root, seen)
+    members = (*node.get("properties", {}).values(), *node.get("patternProperties", {}).values())
+    return _reaches_number([*below, *members], root, seen)

@@ -182,8 +182,11 @@ def _collected(function: Callable[..., Any], arguments: Mapping[str, Any]) -> An
 def canonical_arguments(
     sent: Mapping[str, Any], validated: Mapping[str, Any], defaults: Mapping[str, Any], *, required: Collection[str]
 ) -> dict[str, Any]:
-    """The arguments that were sent, as JSON values of their `validated` form, without those that equal their default."""
-    values = {name: _plain_or(sent[name], validated[name]) for name in sent if name in validated}
+    """The arguments that were sent, as JSON values of their `validated` form, without those that equal their default.
+
+    One that is sent under an alias has another name in `validated`: it stays as it was sent.
+    """
+    values = {name: _plain_or(sent[name], validated.get(name, sent[name])) for name in sent}
     return {name: value for name, value in values.items() if name in required or not _is_default(name, value, defaults)}
 
 

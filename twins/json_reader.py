@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,24 +71,25 @@ def unstorable_reason(value: Any) -> str | None:
     """Why a JSON value cannot be stored or written again; None if it can."""
     if type(value) is str and value.isascii() and "\0" not in value:
         return None  # nearly every text in a URL
-    waiting = [value]
+    waiting: list[Iterable[Any]] = [(value,)]
     while waiting:
-        match waiting.pop():
-            case bool() | None:
-                pass
-            case str(text) if "\0" in text:
-                return "a text holds the character NUL"
-            case str(text) if SURROGATE.search(text):
-                return "a text holds half of a character (a lone surrogate)"
-            case int(number) if not -LONGEST_INTEGER <= number < LONGEST_INTEGER:
-                return "an integer does not fit into 64 bits"
-            case float(number) if not math.isfinite(number):
-                return "a number is too large, or not a number (NaN)"
-            case list(items):
-                waiting.extend(items)
-            case dict(members):
-                waiting.extend(members)
-                waiting.extend(members.values())
+        for each in waiting.pop():
+            kind = type(each)
+            if kind is str:
+                if "\0" in each:
+                    return "a text holds the character NUL"
+                if not each.isascii() and SURROGATE.search(each):
+                    return "a text holds half of a character (a lone surrogate)"
+            elif kind is int:
+                if not -LONGEST_INTEGER <= each < LONGEST_INTEGER:
+                    return "an integer does not fit into 64 bits"
+            elif kind is float:
+                if not math.isfinite(each):
+                    return "a number is too large, or not a number (NaN)"
+            elif kind is dict:
+                waiting += (each, each.values())
+            elif kind is list:
+                waiting.append(each)
     return None
 
 

@@ -17,6 +17,8 @@ from twins.problems import FieldError, Problem, invalid_request, pointer_to, unk
 # Messages of these kinds are written by pydantic and contain no value; all others may quote what was sent.
 SAFE_KINDS = frozenset(get_args(ErrorType)) - {"value_error", "assertion_error", "union_tag_invalid"}
 CODES = {"missing_argument": "missing", "missing_keyword_only_argument": "missing", "value_error": "invalid", "assertion_error": "invalid"}
+MOST_FOUND = 5_000
+"""Errors in the arguments of one call that are looked at one by one."""
 SUBJECT = re.compile(r"^[A-Z]\w*(?: input| items)? (?=should )")
 # Messages in which pydantic names Python's types, and the words for JSON instead.
 IN_JSON = {
@@ -32,9 +34,19 @@ def invalid_arguments(error: ValidationError, operation: Operation, method: str 
 
 
 def field_errors(error: ValidationError, operation: Operation, method: str | None, arguments: Mapping[str, Any]) -> list[FieldError]:
-    """Each error that pydantic found, at the place where the caller sent the value."""
+    """Each error that pydantic found, at the place where the caller sent the value; of far too many only how many there are."""
+    if error.error_count() > MOST_FOUND:
+        return [too_many_errors(operation, method, f"{error.error_count():,}")]
     found = error.errors(include_url=False, include_context=False)
     return [_field_error(each, operation, method, arguments) for each in found]
+
+
+def too_many_errors(operation: Operation, method: str | None, count: str) -> FieldError:
+    """The one error for more than MOST_FOUND of them: a sentence for each of 250,000 would stop all other calls for seconds."""
+    place, _ = operation.place_of("", method)
+    return FieldError(
+        pointer_to(place), "too_many_errors", f"has {count} values that do not match the tool's input schema; send a few of them to see why"
+    )
 
 
 def problem_of_failure(cause: BaseException | None, tool: Tool) -> Problem:

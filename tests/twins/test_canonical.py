@@ -49,6 +49,7 @@ async def order(
     limit: int | None = 20,
     colour: Colour = Colour.RED,
     size: Annotated[int, Field(default=7)] = 7,
+    weight: Annotated[int, Field(alias="kilo-grams")] = 1,
 ) -> str:
     """A tool with defaults of every kind."""
     return "x"
@@ -85,6 +86,7 @@ DAY = {"day": "2026-01-02"}
         ({"limit": 20}, {}),
         ({"colour": "red"}, {}),
         ({"size": 7}, {}),
+        ({"kilo-grams": 5}, {"kilo-grams": 5}),
     ],
     ids=str,
 )

@@ -29,6 +29,26 @@ class Tree(BaseModel):
     named: dict[str, int | None] = {}
 
 
+class Number(BaseModel):
+    kind: Literal["number"]
+    value: float
+
+
+class Sum(BaseModel):
+    kind: Literal["sum"]
+    left: "Term"
+    right: "Term"
+
+
+class Product(BaseModel):
+    kind: Literal["product"]
+    left: "Term"
+    right: "Term"
+
+
+Term = Annotated[Number | Sum | Product, Field(discriminator="kind")]
+
+
 class Watching(Middleware):
     async def on_call_tool(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
         return await call_next(context)
@@ -58,6 +78,8 @@ def server(*middleware: Middleware) -> FastMCP[Any]:
         anything: Any = None,
         things: list[Any] | None = None,
         mixed: dict[str, int | bool] | None = None,
+        shares: dict[Annotated[str, Field(pattern="^s_")], float] | None = None,
+        term: Term | None = None,
     ) -> str:
         """Count."""
         return "counted"
@@ -82,6 +104,8 @@ REFUSED = [
     ("tree", {"many": [True]}),
     ("tree", {"named": {"a": None, "b": False}}),
     ("trees", [{"size": 1}, {"left": {"many": [1, False]}}]),
+    ("shares", {"s_a": True}),
+    ("term", {"kind": "sum", "left": {"kind": "number", "value": True}, "right": {"kind": "number", "value": 1}}),
 ]
 TAKEN = [
     ("flag", True),
@@ -167,6 +191,22 @@ async def test_a_tool_of_another_server_is_checked_by_its_schema(fronts: Any) ->
     assert answer.json()["detail"] == (
         "body member whole should be a number, not true or false; body member tree.size should be a number, not true or false"
     )
+
+
+async def test_deep_and_long_arguments_are_searched_at_the_cost_of_their_size(fronts: Any) -> None:
+    leaf: dict[str, Any] = {"kind": "number", "value": True}
+    term = leaf
+    for depth in range(60):
+        term = {"kind": ("sum", "product")[depth % 2], "left": term, "right": {"kind": "number", "value": 1}}
+    async with fronts(server()) as each:
+        answer = await each.http.post("/count", json={"term": term})
+        assert answer.json()["detail"].endswith(".value should be a number, not true or false")
+        leaf["value"] = 1
+        assert (await each.http.post("/count", json={"term": term})).status_code == 200
+        for many, count in (([True] * 9_000, "more than 5,000"), (["x"] * 9_000, "9,000")):
+            answer = await each.http.post("/count", json={"many": many})
+            assert answer.json()["errors"][0]["code"] == "too_many_errors"
+            assert answer.json()["detail"].startswith(f"the body has {count} values that do not match")
 
 
 async def test_an_operation_without_numbers_is_not_searched() -> None:
