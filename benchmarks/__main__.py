@@ -19,6 +19,7 @@ from benchmarks.keys import key_lines
 from benchmarks.mcp_calls import mcp_lines
 from benchmarks.outages import outage_lines
 from benchmarks.payments import payment_lines
+from benchmarks.restarts import restart_lines
 from benchmarks.stalls import stall_lines
 from benchmarks.uvicorn_parts import part_lines
 from benchmarks.watches import watch_lines
@@ -27,6 +28,7 @@ ROUNDS = 9
 SECONDS = 2.0
 COST_ROUNDS = 3
 START_ROUNDS = 7
+NAMED_ONLY = ("restarts", "uvicorn")
 
 
 def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feeds: Path = FOLDER) -> None:
@@ -40,7 +42,8 @@ def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feed
         How long campus and each baseline are loaded in a round, in turns of half a second.
     only
         What to measure: refresh, nvd, watches, start, payments, recorder, keys, stalls, a part of the name of a comparison, such as
-        "MCP" or "teaser", or uvicorn: what campus's own parts over uvicorn's protocol save, measured only when it is named.
+        "MCP" or "teaser". Two are measured only when they are named: uvicorn, what campus's own parts over uvicorn's protocol save,
+        and restarts, how many calls a restart loses.
     feeds
         The folder of the real feed files; without them the shipped sample is served and the refresh is skipped.
     """
@@ -52,14 +55,14 @@ def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feed
 
 
 def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: str) -> Iterator[Line]:
-    """Every line that was asked for: one part by its name, the comparisons whose names contain `only`, or all but uvicorn."""
+    """Every line that was asked for: one part by its name, the comparisons whose names contain `only`, or all but those of NAMED_ONLY."""
     parts = parts_of(folder, feeds, rounds=rounds, seconds=seconds)
     if only in parts:
         yield from parts[only]()
         return
     if not only:
         for name, lines in parts.items():
-            if name != "uvicorn":
+            if name not in NAMED_ONLY:
                 yield from lines()
     if not only.lower().startswith("mcp"):
         yield from call_lines(folder, feeds, rounds=rounds, seconds=seconds, only=only)
@@ -82,6 +85,7 @@ def parts_of(folder: Path, feeds: Feeds, *, rounds: int, seconds: float) -> Mapp
         "recorder": recorder,
         "keys": lambda: key_lines(folder / "keys", rounds=rounds, seconds=seconds, times=COST_ROUNDS),
         "stalls": lambda: stall_lines(folder / "stalls", feeds, times=COST_ROUNDS),
+        "restarts": lambda: restart_lines(folder / "restarts", times=COST_ROUNDS),
         "uvicorn": lambda: part_lines(folder / "uvicorn", rounds=rounds, seconds=seconds),
     }
 

@@ -24,7 +24,7 @@ from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, sh
 from campus.config import Config, read_config
 from campus.core import open_core
 from campus.errors import CampusError, JobRefused, LoadError
-from campus.http.server import bind
+from campus.http.server import bind, inherited_listener
 from campus.http.server import serve as serve_app
 from campus.jobs import Report, describe_error, report_to_parent
 from campus.observability import LogFormat, LogLevel, Metrics, log_to_stderr
@@ -60,7 +60,7 @@ def serve(
 
 async def _serve(settings: Config, job_command: Callable[[str], Sequence[str]]) -> None:
     with ExitStack() as sockets:
-        listener = sockets.enter_context(bind(settings.server.host, settings.server.port))
+        listener = sockets.enter_context(inherited_listener() or bind(settings.server.host, settings.server.port))
         operators = sockets.enter_context(bind(*settings.server.admin, key="admin")) if settings.server.admin else None
         async with (
             assemble(settings, exclusive=True, job_command=job_command) as campus,

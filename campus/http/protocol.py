@@ -28,6 +28,8 @@ access = logging.getLogger("campus.access")
 HEAD_BYTES = 32 * 1024
 HEAD_SECONDS = 10.0
 LINGER_SECONDS = 1.0
+STOP_SECONDS = 0.5
+"""How long a connection stays open when the server stops, for a request that is on its way."""
 UNREAD_SECONDS = 60.0
 CONNECTIONS = 4_000
 CONNECTIONS_PER_ADDRESS = 256
@@ -54,6 +56,7 @@ class TimedProtocol(HttpToolsProtocol):
     head_seconds = HEAD_SECONDS
     unread_seconds = UNREAD_SECONDS
     unread: WaitingCalls
+    is_stopping = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
         """Start the timer."""
@@ -107,7 +110,7 @@ class TimedProtocol(HttpToolsProtocol):
         scope["query_string"] = url.query or b""
         self.headers = []  # further fields are trailers of the body, which must not pass for what a proxy checked or set
         was_busy = self._is_busy()
-        self.cycle = self._new_cycle(keep_alive=version != "1.0" and parser.should_keep_alive())
+        self.cycle = self._new_cycle(keep_alive=version != "1.0" and not self.is_stopping and parser.should_keep_alive())
         if was_busy:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
@@ -199,6 +202,7 @@ class LimitedProtocol(TimedProtocol):
 
     head_bytes = HEAD_BYTES
     linger_seconds = LINGER_SECONDS
+    stop_seconds = STOP_SECONDS
     connections_limit = CONNECTIONS
     connections_per_address = CONNECTIONS_PER_ADDRESS
     unread_limit = CALLS // UNREAD_SHARE
@@ -223,6 +227,19 @@ class LimitedProtocol(TimedProtocol):
         self.limits.remove(self)
         self._disconnect_running()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Called by the server when it stops: the running request is the last, or one that arrives within a moment.
+
+        Closing an idle connection at once would lose a request that was sent and is not read yet: under load most have one.
+        """
+        self.is_stopping = True
+        self.head_seconds = self.stop_seconds
+        self.timeout_keep_alive = self.stop_seconds  # type: ignore[assignment]  # uvicorn's own is in whole seconds
+        if self._is_busy():
+            self.cycle.keep_alive = False
+        else:
+            self._close_in(self.stop_seconds)
 
     def data_received(self, data: bytes) -> None:
         """Parse what has arrived, and wait for the rest of a head that is not complete."""

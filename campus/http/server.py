@@ -1,15 +1,17 @@
-"""Serving: bind the address first, then run uvicorn on it until it is told to stop; running calls are finished."""
+"""Serving: bind the address, or take systemd's socket, then run uvicorn on it until it is told to stop; running calls are finished."""
 
 import errno
 import logging
+import os
 import resource
 import signal
 import socket
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from types import FrameType
 
 import anyio
+import anyio.lowlevel
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -22,6 +24,7 @@ from campus.observability import RequestMetrics
 log = logging.getLogger(__name__)
 
 BACKLOG = 2_048
+FIRST_INHERITED = 3
 GRACE_SECONDS = 10
 KEEP_ALIVE_SECONDS = 15
 OTHER_FILES = 256  # databases, logs, feeds: files of the process that are no connections
@@ -42,13 +45,33 @@ def bind(host: str, port: int, *, key: str = "host and port") -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted connections inherit it
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MILLISECONDS)
+        _limit_unread(listener)
         listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise ServeError(_why_unbound(error, Listen(host, port), key)) from None
+    return listener
+
+
+def inherited_listener(environ: Mapping[str, str] = os.environ, *, descriptor: int = FIRST_INHERITED) -> socket.socket | None:
+    """The listening socket that systemd has opened for this process, by sd_listen_fds(3); None if there is none.
+
+    It stays open between the end of a process and the start of the next: connections that are made meanwhile wait in it.
+    """
+    if environ.get("LISTEN_PID") != str(os.getpid()):
+        return None
+    if (count := environ.get("LISTEN_FDS")) != "1":
+        raise ServeError(
+            f"systemd passes {count} sockets, and campus takes one: write one ListenStream= into the socket unit;"
+            " the operator's listener is opened by campus itself"
+        )
+    listener = socket.socket(fileno=descriptor)
+    listener.set_inheritable(False)
+    if listener.type != socket.SOCK_STREAM or listener.family not in (socket.AF_INET, socket.AF_INET6):
+        listener.close()
+        raise ServeError("systemd passes a socket that is not of TCP; write an address and a port, as in ListenStream=127.0.0.1:8000")
+    _limit_unread(listener)
     return listener
 
 
@@ -122,6 +145,8 @@ class _Server(uvicorn.Server):
         if self._takes_signals:
             log.info("stopping; running calls are waited for", extra={"longest_seconds": self.config.timeout_graceful_shutdown})
         self._on_stopping()  # before running calls are waited for
+        for _ in range(2):  # connections that were made and not yet accepted would be reset with the listening socket
+            await anyio.lowlevel.checkpoint()
         await super().shutdown(sockets)
 
     @contextmanager
@@ -134,6 +159,12 @@ class _Server(uvicorn.Server):
         if self.should_exit and sig == signal.SIGINT:
             self.force_exit = True
         self.should_exit = True
+
+
+def _limit_unread(listener: socket.socket) -> None:
+    """Limit how long a caller may leave data unread, on Linux; accepted connections inherit it."""
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MILLISECONDS)
 
 
 def _files_allowed() -> int:

@@ -3,8 +3,9 @@
 import os
 import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import IO
 
 import anyio
@@ -13,7 +14,8 @@ from patience import patience
 from starlette.types import Receive, Scope, Send
 
 from campus.errors import ServeError
-from campus.http.server import bind, serve
+from campus.http.protocol import STOP_SECONDS
+from campus.http.server import bind, inherited_listener, serve
 from tests import forkserver
 from tests.forkserver import PIPE, Forked
 
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.anyio
 PROGRAM = """
 import anyio
 from campus.http.edge import Edge
+from campus.http.protocol import with_limits
 from campus.http.server import bind, serve
 
 async def app(scope, receive, send):
@@ -34,7 +37,8 @@ async def main():
     with bind("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         edge = Edge(app, public_url="http://localhost", port=port)
-        await serve(edge, listener, on_started=lambda: print(port, flush=True), grace_seconds={grace})
+        protocol = with_limits(stop_seconds={stop})
+        await serve(edge, listener, on_started=lambda: print(port, flush=True), grace_seconds={grace}, protocol=protocol)
     print("closed", flush=True)
 
 anyio.run(main, backend_options={{"use_uvloop": True}})
@@ -43,9 +47,9 @@ GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @contextmanager
-def running(*, seconds: float, grace: int = 10) -> Iterator[tuple[Forked, IO[str], int]]:
+def running(*, seconds: float, grace: int = 10, stop: float = STOP_SECONDS) -> Iterator[tuple[Forked, IO[str], int]]:
     """A server in a process of its own, whose calls take so long; with its output and its port."""
-    program = PROGRAM.format(seconds=seconds, grace=grace)
+    program = PROGRAM.format(seconds=seconds, grace=grace, stop=stop)
     with forkserver.shared().start(program, stdout=PIPE) as process:
         assert process.stdout is not None
         yield process, process.stdout, int(process.stdout.readline())
@@ -58,6 +62,16 @@ def read_all(client: socket.socket) -> bytes:
     return received
 
 
+def refused_from_now_on(port: int) -> None:
+    """Wait until nothing listens there."""
+    while True:
+        try:
+            connect(port).close()
+        except ConnectionRefusedError:
+            return
+        time.sleep(0.01)
+
+
 def connect(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=patience(20))
 
@@ -68,7 +82,7 @@ def test_a_call_in_flight_is_answered_after_the_signal_to_stop(sent: signal.Sign
         client.sendall(GET)
         assert said.readline() == "begun\n"
         process.send_signal(sent)
-        assert idle.recv(1) == b""  # closed at once: from here on the server is stopping
+        assert idle.recv(1) == b""  # closed soon: from here on the server is stopping
         with pytest.raises(ConnectionRefusedError):
             connect(port)
         answer = read_all(client)
@@ -78,6 +92,57 @@ def test_a_call_in_flight_is_answered_after_the_signal_to_stop(sent: signal.Sign
     assert b"connection: close" in answer
     assert rest == "closed\n"  # what stood around serve() was closed too
     assert code == 0
+
+
+def test_a_request_on_its_way_to_a_server_that_stops_is_answered() -> None:
+    with running(seconds=0.2, stop=patience(20)) as (process, said, port), connect(port) as used, connect(port) as new:
+        used.sendall(GET)
+        assert used.recv(65536).endswith(b"done")
+        new.sendall(GET[:9])
+        process.terminate()
+        refused_from_now_on(port)
+        used.sendall(GET)
+        new.sendall(GET[9:])
+        answers = [read_all(used), read_all(new)]
+        rest = said.read()
+    assert [(answer[:12], answer[-4:], b"connection: close" in answer) for answer in answers] == [(b"HTTP/1.1 200", b"done", True)] * 2
+    assert rest.endswith("closed\n")
+
+
+async def test_callers_wait_in_the_socket_of_systemd_until_the_next_process_serves() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    @asynccontextmanager
+    async def served() -> AsyncIterator[None]:
+        started = anyio.Event()
+        environ = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
+        listener = inherited_listener(environ, descriptor=os.dup(opened.fileno()))
+        assert listener is not None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: serve(app, listener, on_started=started.set))
+            await started.wait()
+            yield
+            tasks.cancel_scope.cancel()
+
+    with bind("127.0.0.1", 0) as opened:
+        async with served():
+            pass
+        async with await anyio.connect_tcp("127.0.0.1", opened.getsockname()[1]) as client:
+            await client.send(GET)
+            async with served():
+                with anyio.fail_after(patience(10)):
+                    assert (await client.receive()).startswith(b"HTTP/1.1 204 ")
+
+
+def test_sockets_of_systemd_that_cannot_be_served_are_refused_with_what_to_write() -> None:
+    assert inherited_listener({"LISTEN_PID": "1", "LISTEN_FDS": "1"}) is None  # they are another process's
+    own = {"LISTEN_PID": str(os.getpid())}
+    with pytest.raises(ServeError, match="passes 2 sockets, and campus takes one: write one ListenStream="):
+        inherited_listener(own | {"LISTEN_FDS": "2"})
+    with socket.socket(socket.AF_UNIX) as unix, pytest.raises(ServeError, match=r"as in ListenStream=127\.0\.0\.1:8000"):
+        inherited_listener(own | {"LISTEN_FDS": "1"}, descriptor=os.dup(unix.fileno()))
 
 
 def test_a_call_that_does_not_end_does_not_keep_the_server() -> None:
