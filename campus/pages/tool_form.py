@@ -14,7 +14,10 @@ Kind = Literal["text", "number", "scalar", "choice", "json"]
 """`scalar`: a number, a word or the like, read as JSON where it is JSON; `json`: anything, in a larger field."""
 Schema = Mapping[str, Any]
 SCALARS = {"string", "integer", "number", "boolean", "null"}
+ANYTHING = "any JSON value"
 DEEPEST = 3
+LONGEST_CHAIN = 10
+"""References that are followed from one to the next."""
 MOST_ROWS = 60
 
 
@@ -177,7 +180,8 @@ def result_fields(operation: Operation) -> tuple[ResultField, ...]:
 def _fields(schema: Schema, root: Schema, before: str, depth: int) -> Iterator[ResultField]:
     for name, member in _properties(_without_null(schema, root)):
         plain = _without_null(member, root)
-        items = _without_null(plain.get("items") or {}, root) if plain.get("type") == "array" else None
+        each = plain.get("items")
+        items = (_without_null(each, root) if isinstance(each, Mapping) else {}) if plain.get("type") == "array" else None
         path = f"{before}{name}{'[]' if items is not None else ''}"
         yield ResultField(path, type_of(member, root), str(member.get("description") or plain.get("description") or ""))
         inner = plain if items is None else items
@@ -190,11 +194,18 @@ def _properties(schema: Schema) -> list[tuple[str, Schema]]:
     return [(str(name), one) for name, one in properties.items() if isinstance(one, Mapping)] if isinstance(properties, Mapping) else []
 
 
-def type_of(schema: Schema, root: Schema) -> str:
-    """A schema's type in a few words: string, list of objects, integer or null."""
+def type_of(schema: object, root: Schema, within: tuple[object, ...] = ()) -> str:
+    """A schema's type in a few words: string, list of objects, integer or null. `within` are the references that led to it.
+
+    Types may contain themselves, and `true` is a schema too: both are any JSON value.
+    """
+    reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+    if not isinstance(schema, Mapping) or (reference is not None and reference in within):
+        return ANYTHING
+    within = (*within, reference)
     schema = resolved(schema, root)
     if options := schema.get("anyOf") or schema.get("oneOf"):
-        return " or ".join(dict.fromkeys(type_of(option, root) for option in options))
+        return " or ".join(dict.fromkeys(type_of(option, root, within) for option in options))
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
         return "string" if all(isinstance(value, str) for value in values) else "constant"
@@ -202,8 +213,8 @@ def type_of(schema: Schema, root: Schema) -> str:
     if isinstance(kind, list):
         return " or ".join(map(str, kind))
     if kind == "array":
-        return f"list of {type_of(schema['items'], root)}" if isinstance(schema.get("items"), Mapping) else "list"
-    return {"string": _string_type(schema), None: "any JSON value"}.get(kind, str(kind))
+        return f"list of {type_of(schema['items'], root, within)}" if isinstance(schema.get("items"), Mapping) else "list"
+    return {"string": _string_type(schema), None: ANYTHING}.get(kind, str(kind))
 
 
 def _string_type(schema: Schema) -> str:
@@ -212,7 +223,7 @@ def _string_type(schema: Schema) -> str:
 
 def resolved(schema: Schema, root: Schema) -> Schema:
     """The schema with its $ref followed within the document; one that leads nowhere is the empty schema."""
-    for _ in range(10):
+    for _ in range(LONGEST_CHAIN):
         reference = schema.get("$ref")
         if not isinstance(reference, str):
             return schema
@@ -227,12 +238,16 @@ def resolved(schema: Schema, root: Schema) -> Schema:
 
 def _without_null(schema: Schema, root: Schema) -> Schema:
     """The schema without the possibility of null, its references followed."""
-    schema = resolved(schema, root)
-    options = schema.get("anyOf")
-    if not isinstance(options, list):
-        return schema
-    others = [one for one in options if isinstance(one, Mapping) and one.get("type") != "null"]
-    return _without_null({**resolved(others[0], root)}, root) if len(others) == 1 else schema
+    for _ in range(LONGEST_CHAIN):
+        schema = resolved(schema, root)
+        options = schema.get("anyOf")
+        others = [one for one in options if isinstance(one, Mapping) and one.get("type") != "null"] if isinstance(options, list) else []
+        if len(others) != 1:
+            break
+        schema = others[0]
+    kinds = schema.get("type")
+    others = [kind for kind in kinds if kind != "null"] if isinstance(kinds, list) else []
+    return {**schema, "type": others[0]} if len(others) == 1 else schema
 
 
 def _spelled(value: Any) -> str:

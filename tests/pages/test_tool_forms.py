@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import httpx
 import pytest
+from fastmcp import FastMCP
+from fastmcp.tools.base import Tool, ToolResult
 from pages.harbour import make_harbour
 from pages.hostile import ALL_AT_ONCE, HOSTILE, harm_in
 from patience import patience
@@ -103,6 +105,30 @@ async def test_every_tool_has_a_page_that_shows_its_arguments_price_and_refusals
             assert len(page) < 100_000
             if not building.offers[name].access.is_free:
                 assert "access_required" in page
+
+
+async def test_types_that_contain_themselves_or_accept_anything_are_described_on_a_tools_page() -> None:
+    class Raw(Tool):
+        async def run(self, arguments: dict[str, Any]) -> ToolResult:
+            return ToolResult(structured_content=arguments)
+
+    anything: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/$defs/Any"}}]}
+    results = {"tree": {"$ref": "#/$defs/Any"}, "chain": {"$ref": "#/$defs/Chain"}, "rows": {"type": "array", "items": True}}
+    defined = {"Any": anything, "Chain": {"anyOf": [{"$ref": "#/$defs/Chain"}, {"type": "null"}]}}
+    mcp = FastMCP("Tools of a stranger")
+    mcp.add_tool(
+        Raw(
+            name="shapes",
+            parameters={"type": "object", "properties": {"word": {"type": ["string", "null"]}}},
+            output_schema={"type": "object", "properties": {**results, "odd": {"anyOf": [True, {"type": "null"}]}}, "$defs": defined},
+        )
+    )
+    async with open_campus(stranger=mcp) as opened:
+        page = (await opened.http.get("/tools/stranger/shapes", headers=HTML)).text
+    shown = dict(re.findall(r"<tr><td><code>(\S+)</code></td><td class=.muted.>([^<]*)</td>", page))
+    expected = {"chain": "any JSON value or null", "rows[]": "list", "odd": "any JSON value or null"}
+    assert shown == {"tree": "string or list of any JSON value", **expected}
+    assert '<input id="field-word"' in page
 
 
 @pytest.fixture(scope="module")
