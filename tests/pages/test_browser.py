@@ -125,9 +125,41 @@ def campus_key_id(campus: Served) -> str:
 def test_a_free_tool_is_called_from_its_page(browser: Browser, served: Served, script: bool) -> None:
     with open_page(browser, java_script_enabled=script) as page:
         page.goto(f"{served.url}/tools/cve/brief_teaser")
-        page.get_by_role("button", name="Call").click()
+        if script:
+            page.evaluate("window.readAloud = document.querySelector('#answer [role=status]')")
+        button = page.get_by_role("button", name="Call")
+        button.press("Enter")
         expect(page.locator("#answer .badge").first).to_have_text("200")
         expect(page.locator("#answer code").first).to_contain_text('"teaser"')
+        if script:
+            expect(button).to_be_focused()
+            said = page.evaluate("window.readAloud.isConnected && window.readAloud.textContent")
+            assert "200" in said, "a screen reader tells what changes in an element that was there before"
+            assert "teaser" not in said, "it would read all of the JSON"
+
+
+def test_an_update_leaves_the_focus_where_it_is_and_a_page_that_nobody_sees_holds_no_connection(browser: Browser, served: Served) -> None:
+    with open_page(browser) as page:
+        headers = {"Authorization": f"Bearer {sign_in(page, served)}"}
+        body = {"name": "watched", "alert_webhook": "http://127.0.0.1:9/hook"}
+        made = httpx.post(f"{served.url}/v1/recorder/monitors", json=body, headers=headers).json()
+        with page.expect_response("**/recorder/events?*"):
+            page.goto(f"{served.url}/recorder/{made['monitor_id']}")
+        pause = page.get_by_role("button", name="Pause")
+        pause.focus()
+        beats = page.locator("#monitor .beats rect")
+        httpx.get(made["beat_url"]).raise_for_status()
+        expect(beats).to_have_count(1)
+        expect(pause).to_be_focused()
+        see = """seen => {
+            Object.defineProperty(document, "hidden", {value: !seen, configurable: true});
+            document.dispatchEvent(new Event("visibilitychange"));
+        }"""
+        with page.expect_event("requestfailed", lambda request: "/recorder/events" in request.url):
+            page.evaluate(see, False)
+        httpx.get(made["beat_url"]).raise_for_status()
+        page.evaluate(see, True)
+        expect(beats).to_have_count(2)
 
 
 def test_hostile_names_texts_and_capsules_execute_nothing_and_break_no_layout(browser: Browser, served: Served) -> None:
@@ -194,7 +226,7 @@ def test_a_page_that_follows_what_happens_says_when_it_has_lost_the_connection_a
         page.get_by_label("Password").fill(PASSWORD)
         page.route("**/events", lambda route: route.abort())
         page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_role("status")).to_contain_text("what is shown here may be old", timeout=patience(20) * 1000)
+        expect(page.get_by_role("alert")).to_contain_text("what is shown here may be old", timeout=patience(20) * 1000)
         page.context.clear_cookies()  # as a restart ends all sessions
         page.unroute("**/events")
         expect(page.get_by_role("heading", level=1)).to_have_text("Sign in as the operator", timeout=patience(20) * 1000)
@@ -235,6 +267,8 @@ def test_the_theme_that_was_chosen_is_kept_on_every_page(browser: Browser, serve
         assert page.evaluate("document.documentElement.dataset.theme") == "dark"
         assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") != light
         expect(page.get_by_role("button", name="Theme:")).to_have_text("Theme: dark")
+        page.emulate_media(media="print")
+        assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == light, "paper is white"
 
 
 @pytest.mark.parametrize("framed", ["{0.url}/keys", "{0.admin}/sign-in"])

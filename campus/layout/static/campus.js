@@ -35,17 +35,32 @@
 
   const reveal = (part) => { for (const button of part.querySelectorAll("[data-copy]")) button.hidden = false; };
 
-  // Replace one element by the element with the same id in another document.
+  // Make one element like another of the same id. What is alike in both is left alone, with its focus, selection and place. An element
+  // with another id or address is replaced: a click or a key must not reach what was something else a moment before.
+  const isSame = (one, other) => one.nodeName === other.nodeName
+    && (!one.getAttribute || ["id", "href", "action"].every((name) => one.getAttribute(name) === other.getAttribute(name)));
+  const renew = (old, found) => {
+    if (old.isEqualNode(found)) return;
+    if (!isSame(old, found)) { old.replaceWith(found); return; }
+    if (!old.getAttribute) { old.data = found.data; return; }
+    for (const { name } of [...old.attributes]) if (!found.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+    for (const { name, value } of found.attributes) if (name !== "open") old.setAttribute(name, value);
+    const before = [...old.childNodes], after = [...found.childNodes];
+    after.forEach((node, place) => { if (before[place]) renew(before[place], node); else old.append(node); });
+    for (const node of before.slice(after.length)) node.remove();
+  };
+
+  // Show what another document has in the element with this id.
   const swap = (text, id) => {
     const found = new DOMParser().parseFromString(text, "text/html").getElementById(id);
     const old = document.getElementById(id);
     if (!found || !old) return false;
     const open = [...old.querySelectorAll("details[open][id]")].map((one) => one.id);
     const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
-    old.replaceWith(document.adoptNode(found));
-    for (const name of open) document.getElementById(name)?.setAttribute("open", "");
-    if (focused) document.getElementById(focused)?.focus();
     reveal(found);
+    renew(old, found);
+    for (const name of open) document.getElementById(name)?.setAttribute("open", "");
+    if (focused && document.activeElement === document.body) document.getElementById(focused)?.focus();
     return true;
   };
   const fetched = (url, options) => fetch(url, { headers: { Accept: "text/html" }, ...options });
@@ -53,7 +68,7 @@
   const note = (text) => {
     const made = document.createElement("p");
     made.className = "note warn";
-    made.setAttribute("role", "status");
+    made.setAttribute("role", "alert"); // a status is read aloud only if it was there before its text
     made.textContent = text;
     return made;
   };
@@ -67,9 +82,10 @@
       return;
     }
     event.preventDefault();
+    if (form.ariaBusy) return; // the button is not disabled, which would take the focus away
     const shown = document.getElementById(form.dataset.live);
     const body = new URLSearchParams(new FormData(form, button));
-    if (button) button.disabled = true;
+    form.ariaBusy = "true";
     try {
       const answer = await fetched(form.getAttribute("action"), { method: "POST", body });
       const text = await answer.text();
@@ -78,15 +94,22 @@
     } catch {
       shown.replaceChildren(note("The answer did not arrive. The call may have been made: look before you send it again."));
     } finally {
-      if (button) button.disabled = false;
+      form.ariaBusy = null;
     }
   };
 
-  // What is shown may be old once the stream has broken off. The browser opens the next one by itself, unless it was refused.
+  // What is shown may be old once the stream has broken off. The browser opens the next one by itself, unless it was refused. A page
+  // that nobody sees has no stream: a browser opens six connections to a host, and a seventh page would wait for one for ever.
   const follow = (id) => {
-    const source = new EventSource(document.getElementById(id).dataset.events);
     const lost = note("There is no connection: what is shown here may be old.");
-    let running = false, again = false, later = 0, loss = 0;
+    let source, running = false, again = false, later = 0, loss = 0, retry = 0;
+    const stop = () => {
+      source?.close();
+      for (const timer of [later, loss, retry]) clearTimeout(timer);
+      loss = 0;
+      lost.remove();
+    };
+    const leave = () => { stop(); location.reload(); };
     const update = async () => {
       clearTimeout(later);
       if (running) { again = true; return; }
@@ -94,21 +117,29 @@
       try {
         const answer = await fetched(location.href);
         if (answer.status >= 500) throw new Error("not available");
-        if (!answer.ok || answer.redirected) { source.close(); location.reload(); return; }
+        if (!answer.ok || answer.redirected) { leave(); return; }
         swap(await answer.text(), id);
       } catch { later = setTimeout(update, 5000); }
       running = false;
       if (again) { again = false; update(); }
     };
-    source.addEventListener("open", () => { clearTimeout(loss); loss = 0; lost.remove(); });
-    source.addEventListener("error", () => {
-      loss ||= setTimeout(() => document.getElementById(id)?.before(lost), 6000);
-      if (source.readyState !== EventSource.CLOSED) return;
-      update(); // such as 401 after a restart: the page leads to where one signs in
-      setTimeout(() => { clearTimeout(loss); clearTimeout(later); lost.remove(); follow(id); }, 30000);
+    const start = () => {
+      source = new EventSource(document.getElementById(id).dataset.events);
+      source.addEventListener("open", () => { clearTimeout(loss); loss = 0; lost.remove(); });
+      source.addEventListener("error", () => {
+        loss ||= setTimeout(() => document.getElementById(id)?.before(lost), 6000);
+        if (source.readyState !== EventSource.CLOSED) return;
+        update(); // such as 401 after a restart: the page leads to where one signs in
+        retry = setTimeout(() => { stop(); start(); }, 30000);
+      });
+      source.addEventListener("changed", update);
+      source.addEventListener("ended", leave);
+    };
+    document.addEventListener("visibilitychange", () => {
+      stop();
+      if (!document.hidden) { update(); start(); }
     });
-    source.addEventListener("changed", update);
-    source.addEventListener("ended", () => { source.close(); location.reload(); });
+    if (!document.hidden) start();
   };
 
   addEventListener("click", (event) => {
