@@ -36,6 +36,11 @@ class Payment:
     accepted: Mapping[str, Any] | None = None
     identifier: str | None = None
 
+    @property
+    def authorization(self) -> tuple[str, str]:
+        """What the chain accepts once: the payer and the nonce."""
+        return self.payer, self.nonce
+
 
 @dataclass(frozen=True, slots=True)
 class Service:

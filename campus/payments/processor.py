@@ -1,16 +1,18 @@
-"""The processor: what happens to a payment from the reservation to the delivery. It is charged once and buys one answer.
+"""The processor: what happens to a payment from its check to the delivery. It is charged once and buys one answer.
 
 A payment that is presented for the first time (states.py draws the states):
 
-    reserve ── verify ── run the tool ── store the answer ── settle ── record the settlement ── deliver
-                  │           │                                │
-                  │           │                                ├── refused: release the reservation
-                  │           │                                └── unknown: ask the chain; still unknown: leave it to the reconciler
-                  │           └── failed: release the reservation; nothing was charged
-                  └── not valid: count it and delete the reservation
+    verify ── reserve ── run the tool ── store the answer ── settle ── record the settlement ── deliver
+      │                      │                                 │
+      │                      │                                 ├── refused: release the reservation
+      │                      │                                 └── unknown: ask the chain; still unknown: leave it to the reconciler
+      │                      └── failed: release the reservation; nothing was charged
+      └── not valid: count it; nothing was written
 
 The order of these steps is what makes the promise true:
 
+- What can be told of a payment without asking anybody is asked first, and a payment that is not valid writes nothing: senders of
+  worthless payments keep no writer waiting.
 - The reservation is on disk before the tool runs. So no second call can run the tool for the same payment.
 - The answer is on disk before the payment is sent to the facilitator. So there is no charge without an answer.
 - The settlement is on disk before the answer is delivered. So no answer is delivered unpaid.
@@ -31,6 +33,7 @@ from campus.payments.reconciler import Reconciler
 from campus.payments.reservations import Leases, Reservations, receipt_of, stored_answer
 from campus.payments.settlement import Load, Pauses, Settlement, uninterrupted
 from campus.payments.states import (
+    Step,
     already_used,
     in_flight,
     key_ambiguous,
@@ -80,19 +83,20 @@ class PaymentProcessor:
         """Return the answer that the payment buys, and its receipt. `run(payment_id)` runs the tool; it is called at most once.
 
         What `run` raises is raised again, and the payment is not charged. Problem 402: the payment is not valid, or could not be checked;
-        nothing was charged. Problem 409: the payment was used before, or it is not known yet whether it was charged.
+        nothing was charged. Problem 409: the payment was used before, or it is not known yet whether it was charged. Problem 429 or 503:
+        too many payments are being processed.
         """
-        with self._queue.call(sale.client, (payment.payer, payment.nonce)):
+        with self._queue.call(sale.client, payment.authorization):
             return await self._process(payment, sale, run)
 
     async def _process(self, payment: Payment, sale: Sale, run: Run) -> PaidAnswer:
         pauses = Pauses(FIRST_PAUSE, seconds=self._wait_seconds)
         while True:
-            step, row = next_step(await self._reservations.find(payment, sale), payment, sale, now=self._now())
+            step, row = await self._step(payment, sale)
             match step:
                 case "reserve":
                     await self._refuse_mismatch(payment, sale)
-                    if (reserved := await self._reservations.reserve(payment, sale)) is not None:
+                    if (reserved := await self._admitted(payment, sale)) is not None:
                         return await self._serve(reserved, payment, sale, run)
                 case "replay" if row is not None:
                     return self._replay(row, sale)
@@ -117,7 +121,7 @@ class PaymentProcessor:
 
         Problem 409 while that purchase is in flight: with the terms its caller would pay a second time.
         """
-        step, row = next_step(await self._reservations.find(None, sale), None, sale, now=self._now())
+        step, row = await self._step(None, sale)
         match step:
             case "replay" if row is not None:
                 return self._replay(row, sale)
@@ -130,40 +134,46 @@ class PaymentProcessor:
             case _:
                 raise in_flight()
 
+    async def _step(self, payment: Payment | None, sale: Sale) -> tuple[Step, PaymentRow | None]:
+        return next_step(await self._reservations.find(payment, sale), payment, sale, now=self._now())
+
     async def _refuse_mismatch(self, payment: Payment, sale: Sale) -> None:
         reason = mismatch_of(payment, sale, now=self._now()) or await (await self._facilitator()).mismatch(payment, sale)
         if reason is not None:
             self._ledger.turned_away("refused", sale.building, sale.tool, sale.frame)
             raise refused(sale, reason)
 
-    async def _serve(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run) -> PaidAnswer:
-        """Everything after the reservation. Once the answer is made, a cancellation takes effect only after the settlement."""
-        self._leases.hold(row)
+    async def _admitted(self, payment: Payment, sale: Sale) -> PaymentRow | None:
+        """The reservation of a payment that is valid; None if another call came first. Others are counted and refused."""
+        if self._queue.is_in_check(payment.authorization):
+            return None
         try:
-            await self._check(row, payment, sale)
-            answer = await self._make_answer(row, sale, run)
-            return await uninterrupted(self._settlement.settle(row, answer, payment, sale))
-        finally:
-            self._leases.let_go(row)
-
-    async def _check(self, row: PaymentRow, payment: Payment, sale: Sale) -> None:
-        """Have the payment verified. If it is not valid, or nobody can check it, count it and delete its reservation."""
-        try:
-            await self._verify(payment, sale)
-        except BaseException as error:  # a cancellation too
-            event, reason = _failure(error)
+            async with self._queue.turn(sale.client, payment.authorization):
+                await self._verify(payment, sale)
+                return await self._reservations.reserve(payment, sale)
+        except Problem as refusal:
+            if (await self._step(payment, sale))[0] != "reserve":
+                return None  # a payment that another process charged meanwhile is not valid any more
+            event, reason = _failure(refusal)
             self._ledger.turned_away(event, sale.building, sale.tool, sale.frame)
-            log.info("payment not admitted: %s", reason, extra={"payment": row.id, "payer": row.payer})
-            await uninterrupted(self._undo(self._reservations.withdraw(row.id), row.id))
+            log.info("payment not admitted: %s", reason, extra={"payer": payment.payer})
             raise
 
     async def _verify(self, payment: Payment, sale: Sale) -> None:
-        async with self._queue.turn(sale.client, payment.payer):
-            verdict = await (await self._facilitator()).verify(payment, sale)
+        verdict = await (await self._facilitator()).verify(payment, sale)
         if not verdict.reachable:
             raise unverified(sale)
         if not verdict.valid:
             raise refused(sale, verdict.reason)
+
+    async def _serve(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run) -> PaidAnswer:
+        """Everything after the reservation. Once the answer is made, a cancellation takes effect only after the settlement."""
+        self._leases.hold(row)
+        try:
+            answer = await self._make_answer(row, sale, run)
+            return await uninterrupted(self._settlement.settle(row, answer, payment, sale))
+        finally:
+            self._leases.let_go(row)
 
     async def _make_answer(self, row: PaymentRow, sale: Sale, run: Run) -> StoredAnswer:
         """Run the tool and store its answer. If either fails, release the reservation: nothing was charged."""

@@ -1,7 +1,6 @@
 """The queue before the facilitator, fair per client address: many invalid payments from one address do not delay the others.
 
-Calls with one payment wait for each other, and so are limited before anything is read or written: copies of a worthless one cost
-nothing.
+A call is counted before anything is read for it, and one too many of its address is refused: it costs the database nothing.
 """
 
 from collections import Counter
@@ -16,12 +15,16 @@ from campus.payments.states import RETRY_AFTER, in_flight
 from twins import Problem
 
 T = TypeVar("T")
+Authorization = tuple[str, str]
+"""A payment's payer and nonce."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How many payments may be checked at once, and how many may wait: in all, per client address, and per wallet at an address.
+    """How many payments may be checked at once, in all, per client address and per wallet at an address; and how many calls may wait.
 
+    `calls_per_client` are the calls with a payment that one address may have at once, whatever they wait for. `waiting` are those of
+    all addresses that wait for a check: far fewer than may run at once, so that they leave room for calls without a payment.
     `copies` are calls that bring a payment while another call with it is answered: they wait for that one, and look again and again.
 
     The limits per address leave places for others: four addresses that hang in a slow facilitator fill it, three do not. A wallet is
@@ -31,8 +34,8 @@ class QueueLimits:
     at_once: int = 64
     at_once_per_client: int = 16
     at_once_per_payer: int = 8
-    waiting: int = 1_024
-    waiting_per_client: int = 128
+    calls_per_client: int = 128
+    waiting: int = 256
     copies: int = 128
     copies_per_client: int = 16
     wait_seconds: float = 10.0
@@ -56,14 +59,41 @@ class FairQueue:
         self._of_client: Counter[str] = Counter()
         self._of_payer: Counter[tuple[str, str]] = Counter()
         self._waiting: dict[str, dict[str, list[_Place]]] = {}  # in the order of the next turns
-        self._calls: Counter[tuple[str, str]] = Counter()
+        self._calls: Counter[Authorization] = Counter()
+        self._calls_of_client: Counter[str] = Counter()
         self._copies: Counter[str] = Counter()
+        self._in_check: set[Authorization] = set()
+
+    @contextmanager
+    def call(self, client: str, authorization: Authorization) -> Iterator[None]:
+        """Count a call with a payment. Problem 429 for one call too many of the address, 409 `payment_in_flight` for one copy too many."""
+        if self._calls_of_client[client] >= self._limits.calls_per_client:
+            raise too_many_of_one()
+        is_copy = authorization in self._calls
+        if is_copy:
+            if self._copies[client] >= self._limits.copies_per_client or self._copies.total() >= self._limits.copies:
+                raise in_flight()
+            self._copies[client] += 1
+        self._calls[authorization] += 1
+        self._calls_of_client[client] += 1
+        try:
+            yield
+        finally:
+            _count_down(self._calls, authorization)
+            _count_down(self._calls_of_client, client)
+            if is_copy:
+                _count_down(self._copies, client)
+
+    def is_in_check(self, authorization: Authorization) -> bool:
+        """Whether a call with this payment has its turn, or waits for it."""
+        return authorization in self._in_check
 
     @asynccontextmanager
-    async def turn(self, client: str, payer: str) -> AsyncIterator[None]:
-        """Wait for a turn. Problem 429 if too many of the address wait, 503 if the turn does not come in time."""
-        place = _Place(client, payer)
+    async def turn(self, client: str, authorization: Authorization) -> AsyncIterator[None]:
+        """Wait for the turn to check a payment that is not in check. Problem 503 if it does not come in time."""
+        place = _Place(client, authorization[0])
         self._enter(place)
+        self._in_check.add(authorization)
         self._admit()
         try:
             with anyio.move_on_after(self._limits.wait_seconds):
@@ -72,30 +102,12 @@ class FairQueue:
                 raise too_many_payments()
             yield
         finally:
+            self._in_check.discard(authorization)
             self._leave(place)
 
-    @contextmanager
-    def call(self, client: str, authorization: tuple[str, str]) -> Iterator[None]:
-        """Count a call with an authorization, by payer and nonce. Problem 409 `payment_in_flight` for one copy too many."""
-        is_copy = authorization in self._calls
-        if is_copy:
-            if self._copies[client] >= self._limits.copies_per_client or self._copies.total() >= self._limits.copies:
-                raise in_flight()
-            self._copies[client] += 1
-        self._calls[authorization] += 1
-        try:
-            yield
-        finally:
-            _count_down(self._calls, authorization)
-            if is_copy:
-                _count_down(self._copies, client)
-
     def _enter(self, place: _Place) -> None:
-        own = self._waiting_of(place.client)
-        if own >= self._limits.waiting_per_client:
-            raise too_many_of_one()
         if self._waiting_in_all >= self._limits.waiting:
-            self._evict_for(own)
+            self._evict_for(self._waiting_of(place.client))
         self._waiting.setdefault(place.client, {}).setdefault(place.payer, []).append(place)
         self._waiting_in_all += 1
 
@@ -159,12 +171,12 @@ class FairQueue:
 
 
 def too_many_of_one() -> Problem:
-    """429: too many payments from one client address are waiting to be checked."""
+    """429: too many calls with a payment from one client address are being answered."""
     return Problem(
         429,
         "too_many_payments",
-        "too many payments from your network address are waiting to be checked; nothing was charged. Send fewer at once, and send the same"
-        " payment again in a few seconds",
+        "too many payments from your network address are being processed; this call did nothing with its payment. Send fewer at once, and"
+        " send the same payment again in a few seconds",
         headers=RETRY_AFTER,
     )
 

@@ -145,13 +145,6 @@ class Reservations:
             session.add(row)
             return row
 
-    async def withdraw(self, payment_id: str) -> None:
-        """Delete a payment that was not valid or could not be checked: callers without money leave nothing on the disk."""
-        async with self._storage.write() as session:
-            row = await session.get(PaymentRow, payment_id)
-            if row is not None and row.state == "reserved":
-                await session.delete(row)
-
     async def store(self, payment_id: str, answer: StoredAnswer, sale: Sale) -> PaymentRow | None:
         """Store the answer. Only after this may the payment be sent to be charged."""
         async with self._storage.write() as session:

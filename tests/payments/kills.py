@@ -3,7 +3,7 @@
 A point is reached by blocking there: the facilitator holds a request, the tool stands still, a trigger in the database stalls the
 transaction that stores the answer or notes the charge, the caller does not read its reply.
 
-    reserve ─1─ verify ─2─ run ─3─ store ─4─ settle ─5─ note ─6─ deliver
+    verify ─1─ reserve and run ─2─ store ─3─ settle ─4─ note ─5─ deliver
 """
 
 import json
@@ -49,11 +49,10 @@ rpc_url = "{rpc_url}"
 server = "payments.slow_tool:mcp"
 tools = {{ "*" = {{ price = "0.02" }} }}
 """
-POINTS = ("reserved", "verified", "running", "storing", "sent", "sent_in_vain", "charged", "noting", "delivering")
+POINTS = ("checking", "running", "storing", "sent", "sent_in_vain", "charged", "noting", "delivering")
 """sent: the facilitator has it, and charges after the kill; in vain: it never does. charged: and its reply is lost."""
 AT_FACILITATOR: Mapping[str, Any] = {
-    "reserved": "verify",
-    "verified": "verified",
+    "checking": "verify",
     "sent": "settle",
     "sent_in_vain": "settle",
     "charged": "settled",

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from payments.seller import PRICE, URL, Seller, read
 
-from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
+from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer, Verdict
 from campus.testing.payments import Chain, new_wallet
 from twins import Problem
 
@@ -68,6 +68,24 @@ async def test_two_processes_sell_one_answer(seller: Seller, other_seller: Selle
     assert {each.answer.body for each in found if isinstance(each, PaidAnswer)} == {b'{"answer": 1}'}
     assert len(seller.runs) == 1
     assert await seller.income() == before + PRICE
+
+
+async def test_a_payment_that_another_process_charges_during_its_check_gets_that_answer(seller: Seller, other_seller: Seller) -> None:
+    payment = seller.pay()
+    facilitator = await seller.payments.facilitator.loaded()
+
+    class Late:
+        mismatch, settle = facilitator.mismatch, facilitator.settle
+
+        async def verify(self, payment: Payment, sale: Sale) -> Verdict:
+            bought.append(await other_seller.sell(payment))
+            return await facilitator.verify(payment, sale)
+
+    bought = list[PaidAnswer]()
+    seller.payments.facilitator._loaded = Late()  # type: ignore[assignment]
+    again = await seller.sell(payment)
+    assert (again.replayed, again.answer, again.receipt) == (True, bought[0].answer, bought[0].receipt)
+    assert seller.facilitator.outcomes("verify")[-2:] == ["valid", "invalid_exact_evm_nonce_already_used"]
 
 
 async def test_the_answer_is_returned_again_for_fifteen_minutes_with_the_same_receipt(seller: Seller) -> None:

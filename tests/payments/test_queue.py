@@ -1,15 +1,20 @@
 """Turns before the facilitator: in rounds over addresses and wallets, with limits for each, and a bounded wait."""
 
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import anyio
 import pytest
 from payments.seller import Seller
+from sqlmodel.ext.asyncio.session import AsyncSession
 
+from campus.payments.payment import Payment
 from campus.payments.queue import FairQueue, QueueLimits
+from campus.storage import Storage
+from campus.testing.payments import new_wallet
 from twins import Problem
 
 pytestmark = pytest.mark.anyio
@@ -25,10 +30,11 @@ class Turns:
         self.most: Counter[str] = Counter()
         self._now: Counter[str] = Counter()
         self._go_on = anyio.Event()
+        self._nonces = count()
 
     async def check(self, client: str, payer: str = "w") -> None:
         try:
-            async with self.queue.turn(client, payer):
+            async with self.queue.turn(client, (payer, str(next(self._nonces)))):
                 self.turns.append(client if payer == "w" else f"{client} {payer}")
                 self._now[client] += 1
                 self.most[client] = max(self.most[client], self._now[client])
@@ -84,18 +90,6 @@ async def test_turns_are_granted_in_rounds() -> None:
     assert seen.turns == ["a x", "a x", "b", "c", "a y", "b", "a x"]
 
 
-async def test_an_address_with_too_many_waiting_is_refused() -> None:
-    seen = Turns(at_once=1, waiting_per_client=2)
-    async with anyio.create_task_group() as tasks:
-        for _ in range(4):
-            tasks.start_soon(seen.check, "a")
-        tasks.start_soon(seen.check, "b")
-        await settled()
-        assert seen.refused == ["a 429 too_many_payments"]
-        seen.go_on()
-    assert Counter(seen.turns) == {"a": 3, "b": 1}
-
-
 async def test_when_the_queue_is_full_the_newest_of_the_address_with_the_most_waiting_is_refused() -> None:
     seen = Turns(at_once=1, waiting=3)
     async with anyio.create_task_group() as tasks:
@@ -118,41 +112,85 @@ async def test_a_call_that_waits_too_long_or_is_cancelled_leaves_no_trace() -> N
             await seen.check("c")
         assert gone.cancelled_caught
         seen.go_on()
-    async with seen.queue.turn("c", "w"):
+    async with seen.queue.turn("c", ("w", "0x1")):
         assert seen.turns == ["a"]
     assert vars(seen.queue)["_waiting"] == {}
     assert not vars(seen.queue)["_of_client"]
 
 
+def begun(queue: FairQueue, calls: ExitStack, client: str, payment: tuple[str, str]) -> str:
+    """How a call begins that lasts as long as `calls`."""
+    try:
+        calls.enter_context(queue.call(client, payment))
+    except Problem as problem:
+        return f"{problem.status} {problem.code}"
+    return "begun"
+
+
 def test_copies_of_a_payment_are_few_of_one_address_and_in_all() -> None:
-    queue, payments = FairQueue(QueueLimits(copies=3, copies_per_client=2)), [("0xab", "0x1"), ("0xab", "0x2")]
-
-    def begun(client: str, payment: tuple[str, str]) -> str:
-        try:
-            calls.enter_context(queue.call(client, payment))
-        except Problem as problem:
-            return problem.code
-        return "begun"
-
-    one_too_many = "payment_in_flight"
+    queue = FairQueue(QueueLimits(copies=3, copies_per_client=2))
+    payments = [("0xab", "0x1"), ("0xab", "0x2")]
+    refused = "409 payment_in_flight"
     for _ in range(2):  # what has ended is not counted
         with ExitStack() as calls:
-            assert [begun("stranger", payments[0]) for _ in range(4)] == [*["begun"] * 3, one_too_many], "the first is no copy"
-            assert [begun("stranger", payments[1]) for _ in range(2)] == ["begun", one_too_many]
-            assert [begun("buyer", payments[1]) for _ in range(2)] == ["begun", one_too_many]
-            assert begun("buyer", ("0xcd", "0x1")) == "begun", "a payment of one's own is none"
+            found = [begun(queue, calls, "stranger", payments[0]) for _ in range(4)]
+            assert found == ["begun", "begun", "begun", refused], "the first is no copy"
+            assert [begun(queue, calls, "stranger", payments[1]) for _ in range(2)] == ["begun", refused]
+            assert [begun(queue, calls, "buyer", payments[1]) for _ in range(2)] == ["begun", refused]
+            assert begun(queue, calls, "buyer", ("0xcd", "0x1")) == "begun", "a payment of one's own is none"
 
 
-async def test_a_worthless_payment_sent_many_times_at_once_reads_and_writes_little(seller: Seller) -> None:
-    payment, codes = replace(seller.pay(), valid_after=2**40), Counter[str]()
+def test_an_address_with_too_many_calls_is_refused_and_others_are_not() -> None:
+    queue = FairQueue(QueueLimits(calls_per_client=2))
+    for _ in range(2):  # what has ended is not counted
+        with ExitStack() as calls:
+            found = [begun(queue, calls, "stranger", ("0xab", f"0x{number}")) for number in range(3)]
+            assert found == ["begun", "begun", "429 too_many_payments"]
+            assert begun(queue, calls, "buyer", ("0xab", "0x2")) == "begun"
 
-    async def send() -> None:
+
+class CountedStorage:
+    """A storage, and how often it was read and written."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.used = Counter[str]()
+
+    def read(self) -> AbstractAsyncContextManager[AsyncSession]:
+        self.used["read"] += 1
+        return self._storage.read()
+
+    def write(self) -> AbstractAsyncContextManager[AsyncSession]:
+        self.used["write"] += 1
+        return self._storage.write()
+
+
+async def send_at_once(seller: Seller, payments: list[Payment]) -> Counter[str]:
+    """How the calls with these payments end."""
+    codes = Counter[str]()
+
+    async def send(payment: Payment) -> None:
         try:
             await seller.sell(payment)
         except Problem as problem:
             codes[problem.code] += 1
 
     async with anyio.create_task_group() as tasks:
-        for _ in range(50):
-            tasks.start_soon(send)
-    assert codes == {"payment_refused": 17, "payment_in_flight": 33}
+        for payment in payments:
+            tasks.start_soon(send, payment)
+    return codes
+
+
+async def test_a_worthless_payment_sent_many_times_at_once_reads_and_writes_little(seller: Seller) -> None:
+    payment = replace(seller.pay(), valid_after=2**40)
+    assert await send_at_once(seller, [payment] * 50) == {"payment_refused": 17, "payment_in_flight": 33}
+
+
+async def test_worthless_payments_write_nothing_and_beyond_the_share_of_their_address_read_nothing(seller: Seller) -> None:
+    nobody, storage, processor = new_wallet(), CountedStorage(seller.storage), seller.payments.processor
+    processor._queue = FairQueue(QueueLimits(calls_per_client=20))
+    processor._reservations._storage = storage  # type: ignore[assignment]  # it has no batches, which are not used there
+    payments = [seller.pay(by=nobody) for _ in range(25)]
+    assert await send_at_once(seller, payments) == {"payment_refused": 20, "too_many_payments": 5}
+    assert storage.used == {"read": 2 * 20}
+    assert len([call for call in seller.facilitator.calls if call.payer == nobody.address]) == 20
