@@ -8,12 +8,14 @@ WORKERS ?= 4
 TESTFILES ?= $(or $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 { print "/dev/shm" }'),$(TMPDIR),/tmp)
 BIN = $(VENV)/bin
 LOCKS = requirements.txt requirements-dev.txt
-SUM := $(shell cat $(LOCKS) pyproject.toml | cksum | cut -d' ' -f1)
+PIP_LOCK = requirements-pip.txt
+SUM := $(shell cat $(PIP_LOCK) $(LOCKS) pyproject.toml | cksum | cut -d' ' -f1)
 EMPTY = $(VENV)/.empty-$(SUM)
 STAMP = $(VENV)/.stamp-$(SUM)
 # modules are compiled when they are first imported: most never are
-INSTALL = -m pip install -q --disable-pip-version-check --no-compile
-PIP = $(BIN)/python $(INSTALL)
+PIP = $(BIN)/python -m pip -q --disable-pip-version-check
+INSTALL = install --no-compile --no-deps
+LOCKED = $(INSTALL) --require-hashes --only-binary :all:
 MCP1 = $(VENV)/mcp1
 MCP1_LOCK = tests/clients/requirements-mcp1.txt
 MCP1_STAMP = $(MCP1)/.stamp-$(shell cksum < $(MCP1_LOCK) | cut -d' ' -f1)
@@ -50,28 +52,31 @@ conformance: $(STAMP) $(MCP1_STAMP)   ## the protocol's suite and Inspector, sto
 	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)
 
 venv: $(STAMP)            ## prepare .venv and stop
-$(EMPTY): $(LOCKS) pyproject.toml
+# pip is renewed first: that of Python 3.11 takes three times as long to find the packages
+$(EMPTY): $(PIP_LOCK) $(LOCKS) pyproject.toml
 	@echo "Preparing $(VENV): the locked packages are downloaded, checked and installed. Nothing is shown for a minute or two; this happens once."
 	$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	$(PY) -m venv --clear $(VENV)
+	$(PIP) $(LOCKED) -r $(PIP_LOCK)
 	touch $@
 
 $(STAMP): $(EMPTY)
-	$(PIP) --require-hashes --only-binary :all: --no-deps $(foreach lock,$(LOCKS),-r $(lock))
-	$(PIP) --no-deps --no-build-isolation -e .
+	$(PIP) $(LOCKED) $(foreach lock,$(LOCKS),-r $(lock))
+	$(PIP) $(INSTALL) --no-build-isolation -e .
 	touch $@
 
 # A client of the protocol's first generation, for the tests, in a virtual environment of its own
 $(MCP1_STAMP): $(MCP1_LOCK) $(EMPTY)
-	$(PY) -m venv --clear $(MCP1)
-	$(MCP1)/bin/python $(INSTALL) --require-hashes --only-binary :all: --no-deps -r $(MCP1_LOCK)
+	$(PY) -m venv --clear --without-pip $(MCP1)
+	$(PIP) --python $(MCP1)/bin/python $(LOCKED) -r $(MCP1_LOCK)
 	touch $@
 
 COMPILE = uv pip compile -q --upgrade --universal --only-binary :all: --generate-hashes --no-header --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links --no-emit-build-options
-lock:                     ## write both locks anew, the second on the versions of the first; needs uv
+lock:                     ## write the locks anew, the second on the versions of the first; needs uv
 	$(COMPILE) pyproject.toml --all-extras --group dev -o requirements-dev.txt
 	$(COMPILE) pyproject.toml --extra payments -c requirements-dev.txt -o requirements.txt
+	echo pip | $(COMPILE) - -o $(PIP_LOCK)
 
 help:                     ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
