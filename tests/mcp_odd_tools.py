@@ -4,6 +4,7 @@ import asyncio
 import enum
 from collections.abc import Iterator
 from datetime import date
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from fastmcp import Context, FastMCP
@@ -14,7 +15,7 @@ from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.types import Image
 from mcp import MCPError
 from mcp_types import CallToolResult, InputRequiredResult, TextContent
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from twins import Problem
 
@@ -25,6 +26,24 @@ class Point(BaseModel, frozen=True):
     x: int
     y: float | None = None
     note: str = '\u2028 ä 😀 "quoted" \\ </script>'
+
+
+class Constants(BaseModel):
+    """It would write numbers that JSON has not."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
+    x: float
+
+
+class Remembering(BaseModel):
+    """What it works out once is no member."""
+
+    x: int
+
+    @cached_property
+    def twice(self) -> int:
+        return 2 * self.x
 
 
 class Color(enum.Enum):
@@ -90,6 +109,24 @@ async def large_number() -> dict[str, Any]:
 
 async def not_a_number() -> dict[str, Any]:
     return {"x": float("nan"), "y": [float("inf")]}
+
+
+async def no_real() -> float:
+    return float("nan")
+
+
+async def constants() -> Constants:
+    return Constants(x=float("inf"))
+
+
+async def remembering() -> list[Remembering]:
+    made = Remembering(x=1)
+    assert made.twice == 2
+    return [made]
+
+
+async def half_a_character() -> str:
+    return "\ud800"
 
 
 async def surrogate() -> dict[str, Any]:
@@ -255,7 +292,7 @@ TOOLS = (
     *(point, kept_point, points, text, number, real, truth, nothing, perhaps, plain_dict, large_number, not_a_number, surrogate, untyped),
     *(mistyped, day, color, literal, nested, strict, blocks, picture, raw, made, made_error, wire_result, refuses, tool_error, crash),
     *(body_crash, not_found, needs_sampling, other_mcp_error, plain, generator, asks_context, hidden_context, request_id, samples, elicits),
-    *(roots, state, logs, headers_of, needs, who, calls_another, asks_first),
+    *(roots, state, logs, headers_of, needs, who, calls_another, asks_first, no_real, constants, remembering),
 )
 CALLS: tuple[tuple[str, Any], ...] = (
     *((tool.__name__, {}) for tool in (*TOOLS, late)),
@@ -277,6 +314,7 @@ def odd_server(**options: Any) -> FastMCP[Any]:
     mcp: FastMCP[Any] = FastMCP("Odd ends ü", instructions="Tools of every kind.", version="1.2", **options)
     for function in TOOLS:
         mcp.tool(function)
+    mcp.tool(half_a_character)
     mcp.tool(late, timeout=0.05)
     mcp.tool(number, name="old", version="1")
     mcp.tool(real, name="old", version="2")

@@ -36,6 +36,8 @@ RESERVED = "io.modelcontextprotocol/"
 VERSION_KEY = f"{RESERVED}protocolVersion"
 ENVELOPE = (f"{RESERVED}clientCapabilities", f"{RESERVED}clientInfo", f"{RESERVED}logLevel")
 ENVELOPE_KEYS = frozenset((*ENVELOPE, VERSION_KEY, "progressToken"))
+ABSENT = orjson.Fragment(b"absent")
+"""Stands for a key that is left out, among remembered values: no JSON value is written so."""
 NOT_PLAIN = ("io.modelcontextprotocol", "io_modelcontextprotocol", "progress_token", "fastmcp", "_fastmcp")
 """Keys of `_meta` that begin so are for the protocol or for FastMCP. All others are the client's own, and mean nothing here."""
 MESSAGE_MEMBERS = frozenset(("jsonrpc", "id", "method", "params"))
@@ -126,7 +128,7 @@ class RequestReader:
     def _check_envelope(self, meta: dict[str, Any]) -> None:
         if meta.get(VERSION_KEY) != MODERN:
             raise ServerAnswers("the envelope names another version than the header")
-        known = orjson.dumps([meta.get(key, 0) for key in ENVELOPE])
+        known = orjson.dumps([meta.get(key, ABSENT) for key in ENVELOPE])
         if known in self._envelopes:
             return
         try:

@@ -1,5 +1,6 @@
 """A tool's result over MCP as bytes: its structured content, and the same once more as text, as mcp would send them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,7 +39,7 @@ class McpResultEncoder:
     def __init__(self, operation: Operation) -> None:
         self._tool = operation.tool
         self._writer = ResultWriter(operation.tool)
-        self._kept = KeptLast(self._encode)
+        self._kept = KeptLast(self._encode, is_plain=self._writer.is_plain)
 
     def encode(self, value: Any) -> EncodedResult | ToolResult:
         """The result for the return value of the tool's function. Raises as FastMCP's own conversion, or AsksForInputError."""
@@ -53,9 +54,10 @@ class McpResultEncoder:
             except PydanticSerializationError:
                 body = b""
             if writer.wraps and body:
-                # a text is sent as it is; an empty list and null have no content
+                # a text is sent as it is; an empty list and null have no content, but NaN, which becomes null, has
                 text = body if body.startswith(b'"') else orjson.dumps(body.decode())
-                blocks = b"" if body in (b"null", b"[]") else b'{"type":"text","text":%b}' % text
+                is_empty = body == b"[]" or (body == b"null" and not isinstance(value, float))
+                blocks = b"" if is_empty else b'{"type":"text","text":%b}' % text
                 return b'{"content":[%b],"structuredContent":{"result":%b},"isError":false' % (blocks, body), WRAPPED
             if body.startswith(b"{"):
                 return members_of(body, orjson.dumps(body.decode())), None
@@ -109,5 +111,8 @@ def plain_members(result: ToolResult) -> bytes | None:
 def _json(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
-    except TypeError:  # an integer beyond 64 bits, or a lone surrogate
-        return to_json(value, inf_nan_mode="null")
+    except TypeError:  # an integer beyond 64 bits, or a lone surrogate, which is escaped
+        try:
+            return to_json(value, inf_nan_mode="null")
+        except PydanticSerializationError:
+            return json.dumps(value).encode()

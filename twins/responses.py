@@ -77,7 +77,7 @@ class ResultEncoder:
         self._operation = operation
         self._tool = operation.tool
         self._writer = ResultWriter(operation.tool)
-        self._kept = KeptLast(self._encode)
+        self._kept = KeptLast(self._encode, is_plain=self._writer.is_plain)
 
     def encode(self, value: Any) -> Answer:
         """The answer for the return value of the tool's function. Raises Problem for a result that is an error."""
@@ -87,7 +87,7 @@ class ResultEncoder:
         """The answer for the result of the tool's server; a text that the server wrapped as content is unwrapped."""
         untyped = isinstance(self._tool, FunctionTool) and not self._writer.typed and result.structured_content is None
         if untyped and not result.is_error and len(result.content) == 1 and isinstance(result.content[0], TextContent):
-            return self._json(_wrapped(to_json(_json_or_text(result.content[0].text))))
+            return self._json(_wrapped(to_json(_json_or_text(result.content[0].text), inf_nan_mode="null")))
         return self._finished(result)
 
     def _encode(self, value: Any) -> Answer:
@@ -140,7 +140,7 @@ def _wrapped(body: bytes) -> bytes:
 
 def _json_or_text(text: str) -> Any:
     try:
-        return from_json(text)
+        return from_json(text, allow_inf_nan=False)
     except ValueError:
         return text
 

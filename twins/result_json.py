@@ -6,7 +6,7 @@ may have a serialization alias, or be left out on a condition (`exclude_if`). Ot
 """
 
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
@@ -19,6 +19,7 @@ from fastmcp.utilities.types import Audio, File, Image, get_cached_typeadapter
 from mcp_types import CallToolResult, ContentBlock, InputRequiredResult
 from pydantic import BaseModel, PydanticSchemaGenerationError, RootModel, TypeAdapter
 from pydantic.fields import FieldInfo
+from pydantic_core import to_json
 
 CONTENT = (ContentBlock, Image, Audio, File, bytes)
 FINISHED = (ToolResult, CallToolResult, InputRequiredResult)
@@ -31,21 +32,23 @@ MadeT = TypeVar("MadeT")
 class KeptLast(Generic[MadeT]):
     """Keeps what `make` made of the last object that a tool returned, and returns it again for the very same object.
 
-    Only for a frozen pydantic model whose values can all be hashed, since such an object cannot change, and from its second
-    return on. The object is kept too, so that no other object can get its identity.
+    Only for a frozen model that is plain, so that no code of its author writes it, and whose values can all be hashed: such an
+    object cannot change, nor what is written of it. And from its second return on. The object is kept too, so that no other
+    object can get its identity.
     """
 
-    __slots__ = ("_last", "_made", "_make")
+    __slots__ = ("_is_plain", "_last", "_made", "_make")
 
-    def __init__(self, make: Callable[[Any], MadeT]) -> None:
+    def __init__(self, make: Callable[[Any], MadeT], *, is_plain: bool) -> None:
         self._make = make
+        self._is_plain = is_plain
         self._last: Any = None
         self._made: MadeT | None = None
 
     def of(self, value: Any) -> MadeT:
         """What `make` makes of the value. Raises as it does."""
         if value is not self._last:
-            self._last = value if _is_frozen(value) else None
+            self._last = value if self._is_plain and _is_frozen(value) else None
             self._made = None
             return self._make(value)
         if self._made is None:
@@ -59,7 +62,8 @@ class KeptLast(Generic[MadeT]):
 class ResultWriter:
     """Writes the return values of one tool as JSON.
 
-    `typed` is true if the tool has an output schema, `wraps` if a result becomes a member of an object.
+    `typed` is true if the tool has an output schema, `wraps` if a result becomes a member of an object, and `is_plain` if all that
+    the tool declares to return is plain.
     """
 
     def __init__(self, tool: Tool) -> None:
@@ -69,6 +73,7 @@ class ResultWriter:
         self.wraps = bool(schema and schema.get("x-fastmcp-wrap-result"))
         self._serializer = _adapter_of(tool).serializer
         self._write = writer_of(tool.return_type) if self.typed else None
+        self.is_plain = self._write is not None
 
     def is_data(self, value: Any) -> bool:
         """True for a value that is written as JSON here; False for finished results, and for images and the like."""
@@ -81,7 +86,10 @@ class ResultWriter:
                 return self._write(value)
             except orjson.JSONEncodeError:
                 pass  # the value is not of its declared type: only pydantic can write it
-        return self._serializer.to_json(value)
+        body = self._serializer.to_json(value)
+        if b"NaN" in body or b"Infinity" in body:  # perhaps numbers, as ser_json_inf_nan may have them; JSON has none of them
+            return to_json(self._serializer.to_python(value, mode="json"), inf_nan_mode="null")
+        return body
 
 
 def _adapter_of(tool: Tool) -> TypeAdapter[Any]:
@@ -126,22 +134,31 @@ class Member:
     left_out: Callable[[Any], bool] | None
 
 
+@dataclass(frozen=True, slots=True)
+class ModelForm:
+    """How a model is written: the number of its fields, and its members if one of them needs a conversion."""
+
+    fields: int
+    members: Sequence[Member] = ()
+
+
 def writer_of(annotation: Any) -> Callable[[Any], bytes] | None:
     """A function that writes values of this type, or None if only pydantic can.
 
     It raises orjson.JSONEncodeError for a value that is not of this type, such as an instance of a subclass.
     """
-    known: dict[type, list[Member]] = {}
+    known: dict[type, ModelForm] = {}
     try:
         _learn(annotation, known)
     except NotPlainError:
         return None
 
     def opened(value: Any) -> dict[str, Any]:
-        members = known.get(type(value))
-        if members is None:
-            raise TypeError
+        form = known.get(type(value))
         own: dict[str, Any] = value.__dict__
+        if form is None or len(own) != form.fields:  # more than the fields: a cached property, which is no part of the result
+            raise TypeError
+        members = form.members
         if not members:
             return own
         return {each.wire: own[each.name] for each in members if each.left_out is None or not each.left_out(own[each.name])}
@@ -149,8 +166,8 @@ def writer_of(annotation: Any) -> Callable[[Any], bytes] | None:
     return partial(orjson.dumps, default=opened, option=OPTIONS)
 
 
-def _learn(annotation: Any, known: dict[type, list[Member]]) -> None:
-    """Add every model that the type can contain, with its members if they need a conversion. NotPlainError if one is not plain."""
+def _learn(annotation: Any, known: dict[type, ModelForm]) -> None:
+    """Add every model that the type can contain. NotPlainError if one is not plain."""
     origin = get_origin(annotation)
     arms = get_args(annotation)
     if annotation in SCALARS or (origin is Literal and SCALARS.issuperset(map(type, arms))):
@@ -167,7 +184,7 @@ def _learn(annotation: Any, known: dict[type, list[Member]]) -> None:
         raise NotPlainError
 
 
-def _learn_model(model: type[BaseModel], known: dict[type, list[Member]]) -> None:
+def _learn_model(model: type[BaseModel], known: dict[type, ModelForm]) -> None:
     if model in known:
         return
     made = model.__pydantic_decorators__
@@ -175,13 +192,13 @@ def _learn_model(model: type[BaseModel], known: dict[type, list[Member]]) -> Non
     serialized = made.field_serializers or made.model_serializers or made.computed_fields
     if serialized or issubclass(model, RootModel) or config.get("extra") == "allow" or any(map(config.get, ODD_SETTINGS)):
         raise NotPlainError
-    known[model] = []
+    known[model] = ModelForm(len(model.model_fields))
     members = list(_members(model, known))
     if any(each.name != each.wire or each.left_out for each in members):
-        known[model] = members
+        known[model] = ModelForm(len(members), members)
 
 
-def _members(model: type[BaseModel], known: dict[type, list[Member]]) -> Iterator[Member]:
+def _members(model: type[BaseModel], known: dict[type, ModelForm]) -> Iterator[Member]:
     by_alias = model.model_config.get("serialize_by_alias")
     for name, field in model.model_fields.items():
         if field.exclude or any(hasattr(each, "__get_pydantic_core_schema__") for each in field.metadata):

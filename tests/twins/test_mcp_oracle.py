@@ -57,6 +57,8 @@ def agree(compared: Compared, *, directly: int) -> None:
 
 async def test_every_kind_of_tool_answers_alike_in_every_version(pair: Pair) -> None:
     agree(await compare(*pair, "/mcp", calls(CALLS, tokens=WITHOUT_KEY, versions=(MODERN, LEGACY))), directly=120)
+    half = calls([("half_a_character", {})], tokens=WITHOUT_KEY, versions=(MODERN,))  # in older versions mcp does not answer
+    agree(await compare(*pair, "/mcp", half), directly=1)
     older = [version for version in VERSIONS if version not in (MODERN, LEGACY)]
     agree(await compare(*pair, "/mcp", islice(calls(CALLS, tokens=WITHOUT_KEY, versions=older), 0, None, 3)), directly=50)
 
@@ -64,6 +66,8 @@ async def test_every_kind_of_tool_answers_alike_in_every_version(pair: Pair) -> 
 async def test_unusual_requests_are_answered_alike(pair: Pair) -> None:
     requests = islice(unusual("literal", {"mode": "a"}), 0, None, EVERY)
     agree(await compare(*pair, "/mcp", requests), directly=60)
+    levels = ({}, {"io.modelcontextprotocol/logLevel": 0})
+    agree(await compare(*pair, "/mcp", [request_of(f"{meta}", MODERN, "tools/list", {}, meta=meta) for meta in levels]), directly=1)
 
 
 async def test_notifications_of_a_tool_reach_its_caller_alike(pair: Pair) -> None:
