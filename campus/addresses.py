@@ -5,7 +5,8 @@ Each read_… returns the value or raises ValueError that says how to write it.
 
 import re
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Any, NamedTuple, get_args
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin
 from urllib.parse import SplitResult, urlsplit
 
 LOOPBACK_PROXIES = ("127.0.0.1", "::1")
@@ -105,7 +106,7 @@ def read_exempt_host(host: str) -> str:
 
 
 def read_origin(url: str) -> str:
-    """Scheme, host and port of the service, without a path."""
+    """Scheme, host and port of the service, in lower case and without a path."""
     parts = _split(url, AS_ORIGIN)
     if not parts.netloc.isascii():
         raise ValueError("write the host as callers send it, in ASCII (punycode)")
@@ -113,7 +114,7 @@ def read_origin(url: str) -> str:
         raise ValueError(AS_ORIGIN)
     if parts.path.strip("/") or parts.query or parts.fragment:
         raise ValueError(AS_ORIGIN)
-    return url.rstrip("/")
+    return f"{parts.scheme}://{parts.netloc.lower().removesuffix(':')}"
 
 
 def read_web_address(url: str) -> str:
@@ -152,14 +153,20 @@ def is_web_address(url: str) -> bool:
 
 
 def read_number(value: Any, annotation: Any) -> Any:
-    """The value; refuses true and false, which Python treats as 1 and 0, where a number is expected."""
-    kinds = get_args(annotation) or (annotation,)
-    if isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds):
+    """The value for a field of this type; refuses what pydantic would convert: true to 1, "8000" to 8000, "no" and 0 to false."""
+    kinds = set(get_args(annotation) if get_origin(annotation) in (Union, UnionType) else [annotation]) - {NoneType}
+    if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
         raise ValueError("true and false are not numbers; write a number such as 30")
+    if isinstance(value, str) and kinds and kinds <= {int, float}:
+        raise ValueError(f"write a {'' if float in kinds else 'whole '}number, without quotes")
+    if isinstance(value, str | int | float) and not isinstance(value, bool) and kinds == {bool}:
+        raise ValueError("write true or false, without quotes")
     return value
 
 
 def _split(url: str, said: str) -> SplitResult:
+    if " " in url or not url.isprintable():  # urlsplit leaves some of them out
+        raise ValueError(said)
     try:
         parts = urlsplit(url)
         _ = parts.port  # read, and so checked, only when it is asked for

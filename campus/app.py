@@ -18,7 +18,7 @@ from campus.alerts import Outbox
 from campus.catalog.loader import Installed, LoadedBuilding, error_with_place, installed_buildings
 from campus.catalog.plan import Plan, make_plan
 from campus.catalog.server import OpenBuilding
-from campus.checks import Findings, campus_findings, free_write_findings, readiness, run_checks, table_findings
+from campus.checks import Findings, campus_findings, description_findings, free_write_findings, readiness, run_checks, table_findings
 from campus.config import Config
 from campus.core import Core, open_core, utc_now
 from campus.directory import Directory
@@ -122,7 +122,8 @@ class Campus:
         for one in self.plan.opened:
             site = self.sites[one.name]
             templates = site.pages.findings() if site.pages else []
-            found[one.name] = [*found[one.name], *free_write_findings(one), *await table_findings(one, site), *templates]
+            tools = [*description_findings(one), *free_write_findings(one)]
+            found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
         for remote in self.plan.remotes.values():
             found[remote.name] = [*remote.findings(), *found.get(remote.name, ())]
         return await campus_findings(self.plan, self.core.databases, self.mail, self.payments) | found

@@ -54,8 +54,8 @@ class Settings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def is_no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse a boolean before pydantic turns true into 1."""
+    def is_no_text_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse texts and booleans for numbers, and the like, before pydantic converts them."""
         return read_number(value, cls.model_fields[str(info.field_name)].annotation)
 
 

@@ -151,6 +151,15 @@ def free_write_findings(opened: OpenBuilding) -> Sequence[str]:
     ]
 
 
+def description_findings(opened: OpenBuilding) -> Sequence[str]:
+    """Tools of an installed building without a description of their author's: campus shows the name or the title instead."""
+    shown = {name: (tool.description or "").partition("\n\n")[0] for name, tool in opened.tools.items()}
+    bare = sorted(name for name, text in shown.items() if text in (name, opened.tools[name].title))
+    if not bare or opened.loaded.table.server is not None:
+        return []
+    return [f"no description: {', '.join(bare)}; agents choose a tool by it, so write what it does and what comes back as its docstring"]
+
+
 async def table_findings(opened: OpenBuilding, site: Site[Any, Any]) -> Sequence[str]:
     """Differences between a building's tables in code and those that its migrations make, on which calls would fail."""
     if (tables := opened.loaded.building.tables) is None:

@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from datetime import datetime
-from math import inf
+from math import inf, isfinite
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -68,7 +68,9 @@ class OneObject(OneLine):
 
 
 def _member(value: object) -> object:
-    return value if value is None or isinstance(value, bool | int | float) else redacted(str(value))
+    """A value of an event as JSON has it: NaN and the infinities, which JSON has not, as text like everything else."""
+    is_of_json = value is None or isinstance(value, int) or (isinstance(value, float) and isfinite(value))
+    return value if is_of_json else redacted(str(value))
 
 
 def _shown(value: object) -> str:
@@ -111,12 +113,13 @@ def is_wanted(record: logging.LogRecord) -> bool:
 
 
 def log_to_stderr(level: LogLevel, *, log_format: LogFormat = "text", requests: bool = False) -> None:
-    """Log to standard error. Libraries log warnings only; there is a line per request only if `requests`."""
+    """Log to standard error, Python's warnings too. Libraries log warnings only; there is a line per request only if `requests`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneObject() if log_format == "json" else OneLine())
     handler.addFilter(is_wanted)
     handler.addFilter(Repeats())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(True)  # Python's own, such as that of a coroutine that was never awaited
     for name, lowest in LIBRARY_LEVELS.items():
         logging.getLogger(name).setLevel(lowest)
     logging.getLogger("campus.access").setLevel(logging.INFO if requests else logging.WARNING)

@@ -231,8 +231,13 @@ async def text(request: Request, site: Site) -> str:
 
 async def test_what_only_a_call_shows_is_in_the_log_with_its_remedy(caplog: pytest.LogCaptureFixture) -> None:
     pages = [Page("GET /tides", text)]  # type: ignore[arg-type]  # on purpose
-    async with open_campus(a=Building(also(pictures), checks=[Check(shouts)], pages=pages)) as campus:
-        assert (await campus.service.ask("check"))["a"] == ["the check shouts failed: TypeError; the cause is in the log"]
+    bare = also(pictures)
+    bare.tool(lambda: "up", name="bare", title="Bare", annotations=READ_ONLY)
+    async with open_campus(a=Building(bare, checks=[Check(shouts)], pages=pages)) as campus:
+        assert (await campus.service.ask("check"))["a"] == [
+            "the check shouts failed: TypeError; the cause is in the log",
+            "no description: bare; agents choose a tool by it, so write what it does and what comes back as its docstring",
+        ]
         assert (await campus.http.get("/tides")).status_code == 500
         assert (await campus.call("pictures")).data["content"][0]["mimeType"] == "image/png"
         with pytest.raises(TypeError, match=r"the route of levels, GET /v1/levels/\{port\}, needs port"):

@@ -65,6 +65,11 @@ MISTAKES = {
     "true for a building": ("[buildings]\ngateway = true\n", "buildings.gateway: write a table, [buildings.gateway]"),
     "a number for a text": ("[server]\nname = 5\n", "server.name: write a text, in quotes"),
     "a text for a number": ('[server]\nport = "eight"\n', "server.port: write a whole number"),
+    "a number in quotes": ('[server]\nport = "8000"\n', "server.port: write a whole number, without quotes"),
+    "a text for true": ('[discovery]\nai_training = "no"\n', "discovery.ai_training: write true or false, without quotes"),
+    "a number for true": ("[buildings.a.tools]\nt = { free = 0 }\n", "buildings.a.tools.t.free: write true or false"),
+    "a public address with a blank": ('[server]\npublic_url = " https://a.example"\n', "server.public_url: write it as https://host"),
+    "a public address with a line end": ('[server]\npublic_url = "https://a.exam\\nple"\n', "server.public_url: write it as https://host"),
     "a server that is a list": ('[buildings.w]\nserver = ["x"]\n', 'buildings.w.server: write "module:server", {command'),
     "a host of mail that is none": ('[mail]\nhost = "https://x:y@z"\nsender = "a@b.example"\n', "mail.host: write it as in 'smtp.example'"),
     "a secret's own table": ("secrets = 1\n", "unknown key 'secrets'"),
@@ -91,6 +96,12 @@ def test_the_public_address_is_that_of_host_and_port_unless_said(tmp_path: Path)
     config = read_config(path, {})
     assert config.url == "http://localhost:8123"
     assert config.serving_at(None, 9000).url == "http://localhost:9000"
+
+
+def test_a_public_address_is_kept_as_callers_send_it(tmp_path: Path) -> None:
+    for number, written in enumerate(("https://A.example", "HTTPS://a.example:", "https://a.example/?", "https://a.example//")):
+        (path := tmp_path / f"{number}.toml").write_text(f'[server]\npublic_url = "{written}"\n')
+        assert read_config(path, {}).url == "https://a.example"
 
 
 def test_a_price_may_be_written_as_a_number(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import socket
+from math import nan
 from pathlib import Path
 from time import monotonic, sleep
 from urllib.parse import urlsplit
@@ -26,6 +27,15 @@ mcp = FastMCP("Broken")
 def fail() -> str:
     "Fail."
     raise RuntimeError("the reason")
+
+async def fetch() -> str:
+    return "the tide"
+
+@mcp.tool(annotations={"readOnlyHint": True})
+async def forget() -> str:
+    "Forget to wait."
+    fetch()
+    return "nothing"
 
 @mcp.tool(annotations={"readOnlyHint": True})
 def refuse() -> str:
@@ -54,10 +64,20 @@ def test_a_text_of_another_machine_stays_in_its_line_of_the_log() -> None:
 
 def test_a_log_in_json_is_an_object_a_line_whatever_it_contains() -> None:
     hostile = 'refused\n{"level": "error"} \u2028\u202e\ud800 https://user:word@feeds.example/p\u00e4th?token=hunter2'
-    data = {"name": "campus", "levelname": "INFO", "msg": "not sent: %s", "args": (hostile,), "reason": hostile, "count": 3, "held": True}
-    line = OneObject().format(logging.makeLogRecord(data | {"rows": ["https://feeds.example/s3cr3t"]}))
+    data = {
+        "name": "campus",
+        "levelname": "INFO",
+        "msg": "not sent: %s",
+        "args": (hostile,),
+        "reason": hostile,
+        "count": 3,
+        "held": True,
+        "share": nan,
+    }
+    line = OneObject().format(logging.makeLogRecord(data | {"rows": ["https://feeds.example/s3cr3t"], "share": nan}))
     assert (line.isascii(), line.isprintable(), "hunter2" in line, "word@" in line, "s3cr3t" in line) == (True, True, False, False, False)
-    read = json.loads(line)
+    read = json.loads(line, parse_constant=pytest.fail)
+    assert read["share"] == "nan"
     assert read["event"] == "not sent: " + hostile.partition("https")[0] + "https://feeds.example/…"
     assert (read["level"], read["logger"], read["count"], read["held"]) == ("info", "campus", 3, True)
 
@@ -67,10 +87,14 @@ def test_a_campus_that_logs_in_json_logs_nothing_else(tmp_path: Path) -> None:
     words = ["--access-log", "--log-format", "json"]
     with serving(tmp_path, CONFIG, environ={"PYTHONPATH": str(tmp_path)}, words=words) as campus:
         assert asked(f"{campus.url}/v1/broken/fail").status_code == 500
+        assert asked(f"{campus.url}/v1/broken/forget").status_code == 200
         wait_for(campus, '"status": 500')
+        wait_for(campus, "never awaited")
     lines = [json.loads(line) for line in campus.log.splitlines()]
     failed = next(one for one in lines if one["event"] == "a tool failed")
     assert (failed["level"], failed["path"], failed["exception"].count("RuntimeError: the reason")) == ("error", "/v1/broken/fail", 1)
+    forgot = next(one for one in lines if one["logger"] == "py.warnings")
+    assert re.search(r"broken_building\.py:\d+: RuntimeWarning: coroutine 'fetch' was never awaited", forgot["event"])
     request = next(one for one in lines if one["event"] == "request" and one["status"] == 500)
     assert request["request_id"] == failed["request_id"]
 
