@@ -49,11 +49,18 @@ class Term:
         Months keep the day and the time of day. Where the last month is too short, its last day counts:
         one month from 31 January ends on 28 or 29 February.
         """
+        return self._moved(start, self.count)
+
+    def start(self, end: datetime) -> datetime:
+        """The time whose `end` this is, or up to three days before it where the last month was too short."""
+        return self._moved(end, -self.count)
+
+    def _moved(self, moment: datetime, count: int) -> datetime:
         if self.unit == "day":
-            return start + timedelta(days=self.count)
-        years, month = divmod(start.month - 1 + self.count, 12)
-        year = start.year + years
-        return start.replace(year=year, month=month + 1, day=min(start.day, monthrange(year, month + 1)[1]))
+            return moment + timedelta(days=count)
+        years, month = divmod(moment.month - 1 + count, 12)
+        year = moment.year + years
+        return moment.replace(year=year, month=month + 1, day=min(moment.day, monthrange(year, month + 1)[1]))
 
     def __str__(self) -> str:
         """As in campus.toml: 30 days, 12 months."""
@@ -146,8 +153,7 @@ class KeySales:
                 await save(session, row, "revoked", at=now, by=BY, detail=why)
         else:
             rows = rows[-1:]
-            term = Term.parse(sale.term).end(sale.started_at) - sale.started_at
-            rows[0].expires_at -= term
+            rows[0].expires_at = Term.parse(sale.term).start(rows[0].expires_at)
             await save(session, rows[0], "shortened", at=now, by=BY, detail=f"good until {utc_text(rows[0].expires_at)}; {why}")
         self._after_commit(session, [row.digest for row in rows], "key taken back", {"key_id": sale.key_id, "payment": payment})
 

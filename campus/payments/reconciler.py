@@ -34,8 +34,9 @@ OVERDUE_AFTER = timedelta(minutes=10)
 """An honest settlement is on the chain in seconds, and a node that was restarted or fell behind is back in minutes."""
 REVERSED_AFTER = timedelta(hours=1)
 CONFIRMATIONS = 64
-UNPROVEN_PER_ROUND = 100
-"""How many unproven payments one round looks for, those first that were looked for longest ago: each takes several calls to the node."""
+PER_ROUND = 100
+"""How many payments in doubt, and how many unproven ones, a round looks for, first those that were looked for longest ago: each takes
+several calls to the node."""
 log = logging.getLogger(__name__)
 
 
@@ -47,11 +48,11 @@ class UnprovenPayments:
         self._now = now
         self._on_reversed = on_reversed
 
-    async def due(self) -> Sequence[PaymentRow]:
-        """Those to look for in this round."""
-        unproven = select(PaymentRow).where(PaymentRow.state == "settled", col(PaymentRow.unproven_since).is_not(None))
+    async def due(self, network: str, *, most: int) -> Sequence[PaymentRow]:
+        """Those on the network, at most `most`: first those that were looked for longest ago."""
+        unproven = PaymentRow.state == "settled", PaymentRow.network == network, col(PaymentRow.unproven_since).is_not(None)
         async with self._storage.read() as session:
-            return (await session.exec(unproven.order_by(col(PaymentRow.lease_until)).limit(UNPROVEN_PER_ROUND))).all()
+            return (await session.exec(select(PaymentRow).where(*unproven).order_by(col(PaymentRow.lease_until)).limit(most))).all()
 
     async def overdue(self) -> Sequence[PaymentRow]:
         """Those that the operator has to look into, the oldest first."""
@@ -103,30 +104,37 @@ class UnprovenPayments:
 
 
 class Reconciler:
-    """Concludes the payments of all processes. Several reconcilers may run at once."""
+    """Concludes the payments of all processes on one network, whose chain it asks. Several reconcilers may run at once."""
 
-    def __init__(self, reservations: Reservations, unproven: UnprovenPayments, chain: Chain, *, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, reservations: Reservations, unproven: UnprovenPayments, chain: Chain, *, network: str, now: Callable[[], datetime]
+    ) -> None:
         self._reservations = reservations
         self._unproven = unproven
         self._chain = chain
+        self._network = network
         self._now = now
 
     async def resolve(self) -> Sequence[Resolution]:
-        """Conclude every payment that no process works on, and every unproven one, where the chain shows the outcome by now.
+        """Conclude payments that no process works on, and unproven ones, where the chain shows the outcome by now; 100 of each at most.
 
         If the node is in trouble, the round ends: each further call would fail too, and might take its full timeout.
         """
         found: list[Resolution] = []
         # reserved payments first: they were never sent to be charged, so nobody needs to be asked
-        for row in sorted(await self._reservations.overdue(), key=lambda row: row.state != "reserved"):
+        for row in sorted(await self._reservations.overdue(self._network, most=PER_ROUND), key=lambda row: row.state != "reserved"):
             found += await self._resolution_of(row, self.look)
             if row.state != "reserved" and self._chain.trouble is not None:
                 return found
-        for row in await self._unproven.due():
+        for row in await self._unproven.due(self._network, most=PER_ROUND):
             found += await self._resolution_of(row, self.look_for_proof)
             if self._chain.trouble is not None:
                 return found
         return found
+
+    async def elsewhere(self) -> Sequence[str]:
+        """The other networks on which payments are not concluded, because campus.toml named them before."""
+        return await self._reservations.open_elsewhere(self._network)
 
     async def look(self, row: PaymentRow) -> None:
         """Conclude a payment that no process works on, if the chain shows its outcome."""

@@ -31,6 +31,8 @@ RELEASED_RETENTION = timedelta(days=1)
 """How long a payment that was not charged is kept after its authorization has ended, when it cannot be charged any more."""
 LEASE = Lease(timedelta(seconds=10))
 ID_BYTES = 12
+IS_OPEN = col(PaymentRow.state).in_(("reserved", "settling", "unknown"))
+"""Whether a payment is neither settled nor released."""
 Consequence = Callable[[AsyncSession, str], Awaitable[None]]
 """Writes what follows into the transaction that settles, releases or reverses the payment of this id."""
 log = logging.getLogger(__name__)
@@ -205,12 +207,20 @@ class Reservations:
             row.lease_until = self._leases.end()
             return row
 
-    async def overdue(self) -> Sequence[PaymentRow]:
-        """Payments that are neither settled nor released, and that nobody has leased; those looked for most recently come last."""
-        is_open = col(PaymentRow.state).in_(("reserved", "settling", "unknown"))
+    async def overdue(self, network: str, *, most: int) -> Sequence[PaymentRow]:
+        """Payments on the network, at most `most`, that are neither settled nor released, and that nobody has leased.
+
+        First those that were looked for longest ago.
+        """
+        is_free = PaymentRow.network == network, col(PaymentRow.lease_until) <= self._now()
         async with self._storage.read() as session:
-            rows = select(PaymentRow).where(is_open, col(PaymentRow.lease_until) <= self._now())
-            return (await session.exec(rows.order_by(col(PaymentRow.lease_until)))).all()
+            rows = select(PaymentRow).where(IS_OPEN, *is_free)
+            return (await session.exec(rows.order_by(col(PaymentRow.lease_until)).limit(most))).all()
+
+    async def open_elsewhere(self, network: str) -> Sequence[str]:
+        """The other networks on which payments are neither settled nor released."""
+        async with self._storage.read() as session:
+            return (await session.exec(select(PaymentRow.network).where(IS_OPEN, PaymentRow.network != network).distinct())).all()
 
     async def _conclude_abandoned(self, session: AsyncSession, row: PaymentRow) -> None:
         """Release the payment of a process that died, or mark its outcome as unknown."""

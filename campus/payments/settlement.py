@@ -4,7 +4,8 @@ A settlement that was begun is not interrupted: `uninterrupted` delays a cancell
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from math import inf
@@ -12,12 +13,14 @@ from typing import TypeVar
 
 import anyio
 
+from campus.errors import StorageError
 from campus.payments.chain import Chain
 from campus.payments.payment import Facilitator, Outcome, PaidAnswer, Payment, Sale, StoredAnswer
 from campus.payments.reconciler import UnprovenPayments
 from campus.payments.reservations import Reservations, as_sold, receipt_of, transfer_of
 from campus.payments.states import in_flight, refused
 from campus.payments.tables import PaymentRow
+from twins import Problem
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 1.0
@@ -90,14 +93,16 @@ class Settlement:
 
     async def settle(self, row: PaymentRow, answer: StoredAnswer, payment: Payment, sale: Sale) -> PaidAnswer:
         """Charge the payment for the first time."""
-        return await self._conclude(row, await self._charge(row, payment, sale), answer, sale)
+        with perhaps_charged(row):
+            return await self._conclude(row, await self._charge(row, payment, sale), answer, sale)
 
     async def resolve(self, row: PaymentRow, answer: StoredAnswer, payment: Payment, sale: Sale) -> PaidAnswer:
         """Find out whether a payment was charged before; if that stays unknown, charge it once more, as its caller asks."""
-        outcome = await self._ask_chain(row)
-        if outcome.state == "unknown":
-            outcome = await self._charge(row, payment, as_sold(row, sale))
-        return await self._conclude(row, outcome, answer, sale)
+        with perhaps_charged(row):
+            outcome = await self._ask_chain(row)
+            if outcome.state == "unknown":
+                outcome = await self._charge(row, payment, as_sold(row, sale))
+            return await self._conclude(row, outcome, answer, sale)
 
     async def _charge(self, row: PaymentRow, payment: Payment, sale: Sale) -> Outcome:
         """Have the facilitator charge the payment. An outcome that is settled and has no block rests on its report alone."""
@@ -168,6 +173,18 @@ class Settlement:
 
     async def _ask_chain(self, row: PaymentRow) -> Outcome:
         return await self._chain.outcome_of(transfer_of(row), since=row.reserved_at, now=self._now())
+
+
+@contextmanager
+def perhaps_charged(row: PaymentRow) -> Iterator[None]:
+    """Whatever fails within, such as the database, is logged, and the caller told to send the same payment again: it may be charged."""
+    try:
+        yield
+    except Problem:
+        raise
+    except Exception as error:
+        log.error("payment not concluded: %s", error, exc_info=not isinstance(error, StorageError), extra={"payment": row.id})
+        raise in_flight() from None
 
 
 async def uninterrupted(work: Awaitable[T]) -> T:

@@ -59,6 +59,8 @@ class LazyFacilitator:
 
     async def loaded(self) -> Facilitator:
         """The facilitator; X402Facilitator in facilitator.py."""
+        if self._loaded is not None:
+            return self._loaded
         async with self._loading:
             if self._loaded is None:
                 await run_sync(load_x402)
@@ -119,7 +121,7 @@ class Payments:
     async def check(self) -> list[str]:
         """Ask the facilitator and the node whether they serve the network, and compare a day of income with the ledger's claims."""
         chain = await self._check_chain()
-        found = [*await self._check_facilitator(), *chain, *await self._overdue()]
+        found = [*await self._check_facilitator(), *chain, *await self._overdue(), *await self._elsewhere()]
         return found if chain else [*found, *await self._compare()]
 
     async def _compare(self) -> list[str]:
@@ -139,6 +141,17 @@ class Payments:
         return [
             f"payments were reported as settled and are not on the chain ({first}), so every paid call waits for its proof; "
             "`campus ledger list` shows them, and `campus ledger accept-unproven` ends this once you know why"
+        ]
+
+    async def _elsewhere(self) -> list[str]:
+        try:
+            networks = await self.reconciler.elsewhere()
+        except StorageError as error:
+            return [f"it cannot be checked whether payments on other networks are in doubt: {error}"]
+        return [
+            f"payments on {network} are in doubt, and the node of {self.settings.network} cannot show them; run `campus ledger reconcile` "
+            f"with a campus.toml whose [payments] names {network} and its node"
+            for network in networks
         ]
 
     async def _check_facilitator(self) -> list[str]:
@@ -225,7 +238,7 @@ async def open_payments(
         settlement = Settlement(
             reservations, unproven, facilitator.loaded, chain, now=now, prove_above=settings.proved_above, timeouts=chain_timeouts
         )
-        reconciler = Reconciler(reservations, unproven, chain, now=now)
+        reconciler = Reconciler(reservations, unproven, chain, network=settings.network, now=now)
         audit = Audit(storage, unproven, chain, wallet_of(settings))
         processor = PaymentProcessor(
             reservations, leases, ledger, facilitator.loaded, settlement, reconciler, now=now, wait_seconds=wait_seconds

@@ -35,6 +35,12 @@ def test_a_later_purchase_ends_no_earlier(term: Term, one: datetime, other: date
 
 
 @given(terms, moments)
+def test_a_term_is_subtracted_as_it_was_added_but_for_days_that_a_month_lacks(term: Term, start: datetime) -> None:
+    lost = start - term.start(term.end(start))
+    assert timedelta() <= lost <= (timedelta(days=3) if start.day > 28 else timedelta())
+
+
+@given(terms, moments)
 def test_a_key_ends_after_it_began(term: Term, start: datetime) -> None:
     assert term.end(start) > start
 

@@ -224,6 +224,17 @@ async def test_a_renewal_whose_payment_was_reversed_is_subtracted_and_the_key_st
     assert (key.id, "shortened", "campus") in await events_of(storage)
 
 
+async def test_a_year_that_is_taken_back_has_the_days_of_the_year_that_was_added(
+    keys: BuildingKeys, ring: KeyRing, storage: Storage, clock: Clock
+) -> None:
+    key, _ = await ring.issue("campus-pass-year")
+    clock.move(DAY)
+    await keys.sell("campus-pass-year", payment="pay_1", renew=key.id)
+    await settle(storage, ring, "pay_1")
+    await take_back(storage, ring, "pay_1")
+    assert await ring.get(key.id) == key
+
+
 async def test_a_renewal_follows_a_key_that_was_rotated_twice_meanwhile(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
     key, _ = await ring.issue("cve")
     sold = await keys.sell("cve", payment="pay_1", renew=key.id)

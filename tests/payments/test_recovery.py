@@ -332,6 +332,36 @@ async def test_a_payment_that_cannot_be_concluded_does_not_stop_the_others(selle
     assert {each.payment_id: each.after for each in found}[(await seller.row(second)).id] == "settled"
 
 
+async def test_payments_on_a_network_that_campus_toml_no_longer_names_are_left_alone_and_named_by_the_check(
+    own_chain_seller: Seller,
+) -> None:
+    seller = own_chain_seller
+    former, current = seller.pay(), seller.pay()
+    for payment in (former, current):
+        await die_before_settling(seller, payment)
+        seller.clock.ahead += timedelta(seconds=1)
+    async with seller.storage.write() as session:
+        row = await session.get_one(PaymentRow, (await seller.row(former)).id)
+        row.network, row.asset = "eip155:84532", "0x036cbd53842c5426634e7929541ec2318f3dcf7e"
+    await seller.chain.advance(1_000)
+    seller.clock.ahead = timedelta(minutes=20)
+    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["released"]
+    assert await seller.payments.findings() == []
+    assert (await seller.row(former)).state == "settling"
+    [finding] = await seller.payments.check()
+    assert "payments on eip155:84532 are in doubt" in finding
+
+
+async def test_a_round_looks_for_a_bounded_number_of_payments_those_that_waited_longest_first(seller: Seller) -> None:
+    payments = [seller.pay() for _ in range(3)]
+    for payment in payments:
+        await die_in_the_tool(seller, payment)
+        seller.clock.ahead += timedelta(seconds=1)
+    seller.clock.ahead += LATER
+    found = await seller.payments.processor._reservations.overdue(seller.chain.network, most=2)
+    assert [row.nonce for row in found] == [payment.nonce for payment in payments[:2]]
+
+
 async def test_the_audit_names_what_the_chain_does_not_have(seller: Seller) -> None:
     genuine, forged, other = seller.pay(), seller.pay(), seller.pay()
     transactions = [str((await seller.sell(each)).receipt["transaction"]) for each in (genuine, forged, other)]

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from payments.seller import PRICE, Seller, read
 
+from campus.errors import StorageUnavailable
 from campus.payments.facilitator import X402Facilitator
-from campus.payments.payment import StoredAnswer
+from campus.payments.payment import Outcome, Payment, Sale, StoredAnswer
 from campus.testing.payments import new_wallet
 
 pytestmark = pytest.mark.anyio
@@ -213,6 +214,33 @@ async def test_while_its_outcome_is_unknown_no_other_call_gets_the_payment(selle
     seller.facilitator.faults.settle_status_before = 500
     await seller.refusal(payment)
     assert (await seller.refusal(payment, seller.sale("https://campus.example/v1/cve/fresh"))).code == "payment_already_used"
+
+
+async def test_when_the_charge_cannot_be_recorded_the_caller_is_told_to_send_the_same_payment_again(seller: Seller) -> None:
+    before, payment, reservations = await seller.income(), seller.pay(), seller.payments.processor._reservations
+    facilitator = await seller.payments.facilitator.loaded()
+
+    class FullDisk:
+        read = seller.storage.read
+
+        def write(self) -> Any:
+            raise StorageUnavailable("the disk is full")
+
+    class Full:
+        mismatch, verify = facilitator.mismatch, facilitator.verify
+
+        async def settle(self, payment: Payment, sale: Sale) -> Outcome:
+            reservations._storage = FullDisk()  # type: ignore[assignment]
+            return await facilitator.settle(payment, sale)
+
+    seller.payments.facilitator._loaded = Full()  # type: ignore[assignment]
+    problem = await seller.refusal(payment)
+    assert (problem.status, problem.code) == (409, "payment_in_flight")
+    seller.payments.facilitator._loaded, reservations._storage = facilitator, seller.storage
+    seller.clock.ahead = LATER
+    await seller.sell(payment)
+    assert len(seller.runs) == 1
+    assert await seller.income() == before + PRICE
 
 
 async def forestalled(seller: Seller, act: Any) -> Any:
