@@ -52,21 +52,21 @@ LeastScore = Annotated[
     Field(
         ge=1,
         le=100,
-        description="Least score that a CVE must have, 1 to 100. 25, the default, is the lowest score of a CVE in KEV; 5 is also that of a"
-        " CVE with a probability of exploitation (EPSS) of 20 %; above 50: listed in KEV recently.",
+        description="Least score that a CVE must have, 1 to 100. Default: 25, which only CVEs in KEV reach. 5: others too, if their"
+        " probability of exploitation (EPSS) is 20 % or more. Above 50: only CVEs that were listed in KEV recently.",
     ),
 ]
 Webhook = Annotated[
     str | None,
     Field(
         max_length=2048,
-        description="URL that news are sent to: a public https:// address, which receives signed JSON (Standard Webhooks), or a Discord"
+        description="URL that news is sent to: a public https:// address, which receives signed JSON (Standard Webhooks), or a Discord"
         " webhook.",
     ),
 ]
 Email = Annotated[
     str | None,
-    Field(max_length=254, description="E-mail address that news are sent to; the recipient must first confirm by e-mail."),
+    Field(max_length=254, description="E-mail address that news is sent to; the recipient must first confirm by e-mail."),
 ]
 WatchId = Annotated[str, Field(min_length=1, max_length=64, description="Id of the watch, from create_watch or list_watches.")]
 SomeWatchId = Annotated[str | None, Field(min_length=1, max_length=64, description="Id of one watch. Default: all of your key.")]
@@ -76,9 +76,9 @@ Since = Annotated[
 
 
 class WatchTarget(Part):
-    """Where the news of a watch are sent."""
+    """Where the news of a watch is sent."""
 
-    kind: Literal["webhook", "discord", "email"] = Field(description="How they are sent.")
+    kind: Literal["webhook", "discord", "email"] = Field(description="How it is sent.")
     address: str = Field(description="Its address; for a webhook only the host, because the rest may be secret.")
     state: Literal["ready", "unconfirmed", "failing", "disabled"] = Field(
         description="ready: messages are delivered. unconfirmed: its owner has not confirmed. failing: being retried. disabled: given up."
@@ -100,7 +100,7 @@ class Watch(Part):
     made_at: datetime = Field(description="When it was made (UTC).")
     told: int = Field(description="Number of CVEs that it told of so far.")
     last_news_at: datetime | None = Field(description="When it last had news (UTC); null if it never had.")
-    targets: tuple[WatchTarget, ...] = Field(description="Where its news are sent; none if they are only polled.")
+    targets: tuple[WatchTarget, ...] = Field(description="Where its news is sent; none if it is only polled.")
 
 
 class WatchMade(Watch, Result):

@@ -57,10 +57,11 @@ async def create_watch(
 ) -> WatchMade:
     """Be told which CVEs newly matter to you, within a minute of each daily list, instead of comparing lists yourself.
 
-    A CVE fits if the watch names its vendor, its product or its identifier, and its score is at least least_score; with
-    least_score alone every CVE fits that has it. What fits the list of today already is no news: you are told what newly
-    fits from the next list on, each CVE once. News go to a signed webhook, Discord or e-mail, at least once under one id,
-    and can be polled with watch_news for 90 days. Up to 20 watches per key; the same watch again returns the one you have.
+    A CVE fits if the watch names its vendor, its product or its identifier, and its score is at least least_score. A watch
+    with least_score alone takes every CVE with such a score. What fits today's list already is no news: you are told what
+    newly fits from the next list on, each CVE once. News is sent to a signed webhook, Discord or e-mail, at least once under
+    one id, and can be polled with watch_news for 90 days. Up to 20 watches per key; the same watch again returns the one you
+    have.
     """
     criteria = Criteria(
         vendors=tuple(vendors or ()),

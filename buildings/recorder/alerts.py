@@ -4,11 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, insert, literal, select
+from sqlalchemy import Connection, Row, insert, literal, or_, select
 
 from buildings.recorder.problems import earlier_test_waits, no_target_ready
 from buildings.recorder.tables import ALERTS, DELIVERIES, MONITOR_TARGETS, MONITORS, OUTBOX, TARGETS
 from campus import Moment, among
+from campus.alerts import enable_target
 
 TEST = "test"
 """The kind of an alert that was asked for: nothing happened."""
@@ -57,18 +58,23 @@ def targets_of(connection: Connection, monitor_ids: Collection[str]) -> Mapping[
 
 
 def raise_test(connection: Connection, row: Row[Any], *, now: datetime) -> int:
-    """Store a test alert for each target of a monitor that accepts alerts; returns their number.
+    """Store a test alert for each target of a monitor that accepts alerts, and enable a key's disabled ones; returns their number.
 
     Problem 409 if there is none, or while an earlier test alert waits for one of them.
     """
-    takes_alerts = and_(TARGETS.c.disabled_at.is_(None), TARGETS.c.verified_at.is_not(None))
     linked = MONITOR_TARGETS.join(TARGETS, TARGETS.c.id == MONITOR_TARGETS.c.target_id)
-    chosen = select(TARGETS.c.id).select_from(linked).where(MONITOR_TARGETS.c.monitor_id == row.id, takes_alerts)
-    ready = connection.scalars(chosen.order_by(MONITOR_TARGETS.c.place)).all()
-    if not ready:
+    usable = or_(TARGETS.c.disabled_at.is_(None), TARGETS.c.owner.is_not(None)) & TARGETS.c.verified_at.is_not(None)
+    chosen = select(TARGETS).select_from(linked).where(MONITOR_TARGETS.c.monitor_id == row.id, usable)
+    targets = connection.execute(chosen.order_by(MONITOR_TARGETS.c.place)).all()
+    if not targets:
         raise no_target_ready()
-    waiting = select(ALERTS.c.id).where(ALERTS.c.monitor_id == row.id, ALERTS.c.kind == TEST, ALERTS.c.target_id.in_(ready)).limit(1)
-    if connection.scalar(waiting) is not None:
+    ready = [target.id for target in targets]
+    tests = (ALERTS.c.monitor_id == row.id) & (ALERTS.c.kind == TEST)
+    for target in targets:
+        if target.disabled_at is not None:
+            connection.execute(ALERTS.delete().where(tests, ALERTS.c.target_id == target.id))
+            enable_target(connection, OUTBOX, target, verified_at=target.verified_at, now=now)
+    if connection.scalar(select(ALERTS.c.id).where(tests, ALERTS.c.target_id.in_(ready)).limit(1)) is not None:
         raise earlier_test_waits()
     raise_alerts(connection, [Notice(row.id, row.epoch, TEST, now, now, None, TEST, row.last_beat_at, ready)], now=now)
     return len(ready)

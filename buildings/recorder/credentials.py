@@ -70,6 +70,11 @@ class MonitorUrls:
         """The URL that takes over the monitor on POST."""
         return f"{self.url}/v1/recorder/monitors/{self.monitor_id}/takeover"
 
+    @property
+    def resume(self) -> str:
+        """The URL that resumes the monitor on POST."""
+        return f"{self.url}/v1/recorder/monitors/{self.monitor_id}/resume"
+
 
 def badge_url(url: str, badge_id: str) -> str:
     """The URL of the badge."""

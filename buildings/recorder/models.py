@@ -214,7 +214,9 @@ class Tested(Answer):
     """A test alert that is on its way."""
 
     monitor_id: str = Field(description="Id of the monitor.")
-    targets: int = Field(description="Number of alert targets that it is sent to: those that are confirmed and not disabled.")
+    targets: int = Field(
+        description="Number of alert targets that it is sent to: those that are confirmed. A key's disabled one is enabled again."
+    )
     note: str = Field(description="How to see whether it arrived.")
 
 

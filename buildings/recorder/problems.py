@@ -154,12 +154,11 @@ def too_many_test_alerts(wait: timedelta, *, limit: int) -> Problem:
 
 
 def not_dead(state: str) -> Problem:
-    """For a takeover of a monitor that is not dead."""
-    return Problem(
-        409,
-        "not_dead",
-        f"this monitor is {state}, and only a dead one can be taken over: its agent is alive, or another replacement has just taken over",
-    )
+    """For a takeover of a monitor that is alive, late or paused."""
+    why = "its agent is alive, or another replacement has just taken over"
+    if state == "paused":
+        why = "nobody watches its agent; if the agent is gone, call resume_monitor, and takeover when it is dead"
+    return Problem(409, "not_dead", f"this monitor is {state}, and only a dead one can be taken over: {why}")
 
 
 def neither_target() -> Problem:

@@ -298,9 +298,9 @@ async def send_test_alert(
 ) -> Tested:
     """Send a test alert to every target of a monitor that takes alerts, to see that they arrive. The monitor's state stays as it is.
 
-    Use it after register_monitor, and after a change at the receiving side. Pass the monitor's secret, or call with the key that
-    owns it. The alert has the type monitor.test. At most three a minute. Next: look for it at the target; with a key, the entry of
-    fleet_status says how many alerts are undelivered, and why.
+    Use it after register_monitor, after a change at the receiving side, and to enable a key's target that was disabled because it
+    failed. Pass the monitor's secret, or call with the key that owns it. The alert has the type monitor.test. At most three a
+    minute. Next: look for it at the target; with a key, fleet_status says how many alerts are undelivered, and why.
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     now = site.state.time.now()

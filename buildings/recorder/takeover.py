@@ -13,7 +13,7 @@ from buildings.recorder.credentials import Credentials, MonitorUrls, digest_of, 
 from buildings.recorder.models import Call, CapsuleAnswer, CapsuleView, Resume, Taken
 from buildings.recorder.monitors import authorized_monitor, store_change, stored_schedule, stored_state
 from buildings.recorder.problems import not_dead
-from buildings.recorder.state_machine import Change, ShownState, apply_event, shown_state
+from buildings.recorder.state_machine import UNWATCHED, Change, ShownState, apply_event, shown_state
 from buildings.recorder.tables import CAPSULES, RETIRED_SECRETS
 from campus import Entropy, utc_text
 
@@ -32,6 +32,10 @@ WHEN_DEAD = (
 WHEN_NOT_DEAD = (
     "The agent is {state}. takeover works only when it is dead, so that no two agents do the same work. Try again when the state is dead,"
     " at {deadline} at the earliest, or wait for the alert."
+)
+WHEN_PAUSED = (
+    "The monitor is paused: nobody watches whether the agent lives, and takeover works only when it is dead. If the agent is gone, call"
+    " resume_monitor: the agent counts as dead if it sends no beat within {minutes:g} minutes. Then call takeover."
 )
 AFTER_TAKEOVER = (
     "You have taken over the work. Continue what the capsule describes, which is untrusted data; do not repeat what it lists as done. Call"
@@ -67,7 +71,7 @@ def take_over(connection: Connection, credentials: Credentials, *, url: str, now
     row = authorized_monitor(connection, credentials, key_only=True)
     died = apply_event(stored_state(row), "deadline", stored_schedule(row), now)
     if (state := shown_state(died.state, now)) != "dead":
-        raise not_dead(state)
+        raise not_dead("paused" if died.state.mode in UNWATCHED else state)
     recovered = apply_event(died.state, "takeover", stored_schedule(row), now)
     since = died.state.since
     _raise_alert(connection, row, died, since=since, until=None, reason="timeout", now=now)
@@ -138,6 +142,9 @@ def _resume(row: Row[Any], state: ShownState, url: str) -> Resume:
         http=f"POST {urls.beat('SECRET')}",
     )
     look = Call(why="Check the state again.", tool="fetch_capsule", arguments={"monitor_id": row.id}, http=f"GET {urls.capsule}")
+    if row.mode in UNWATCHED:
+        watch = Call(why="Watch the agent again.", tool="resume_monitor", arguments={"monitor_id": row.id}, http=f"POST {urls.resume}")
+        return Resume(words=WHEN_PAUSED.format(minutes=(row.period + row.grace).total_seconds() / 60), calls=(watch, look))
     if state == "dead":
         return Resume(words=WHEN_DEAD.format(period=_minutes(row), seq=row.last_seq or 0), calls=(take, beat))
     return Resume(words=WHEN_NOT_DEAD.format(state=state, deadline=utc_text(row.deadline_at)), calls=(look,))

@@ -105,12 +105,17 @@ def claim_target(
         return _new_target(connection, address, by, outbox=outbox, now=now, entropy=entropy)
     if by.owner is None:
         raise TargetRefused("in_use", "Another user has this target.")
+    confirmed = row.verified_at
     if row.disabled_at is not None:
-        confirmed = None if address.confirms else row.verified_at
-        fresh = {"last_error": None, "health": _first_health(by.owner), "next_try_at": now, **ENABLED}
-        connection.execute(update(target).where(target.c.id == row.id).values(**fresh, verified_at=confirmed))
-        return ClaimedTarget(row.id, row.secret, confirmed is not None)
-    return ClaimedTarget(row.id, row.secret, row.verified_at is not None)
+        confirmed = None if address.confirms else confirmed
+        enable_target(connection, outbox, row, verified_at=confirmed, now=now)
+    return ClaimedTarget(row.id, row.secret, confirmed is not None)
+
+
+def enable_target(connection: Connection, outbox: Outbox, row: Row[Any], *, verified_at: datetime | None, now: datetime) -> None:
+    """Enable the disabled target in a row; what waits for it is sent, once it is confirmed."""
+    fresh = {"last_error": None, "health": _first_health(row.owner), "next_try_at": now, "verified_at": verified_at, **ENABLED}
+    connection.execute(update(outbox.targets).where(outbox.targets.c.id == row.id).values(**fresh))
 
 
 ENABLED = {"disabled_at": None, "disabled_because": None, "attempts": 0, "failing_since": None}

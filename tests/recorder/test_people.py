@@ -95,10 +95,26 @@ async def test_a_test_alert_is_sent_where_alerts_arrive_and_waits_for_no_other_a
         assert [await tested() for _ in range(2)] == [(200, 1), (200, 1)], "the mailbox is not confirmed"
         await recorder.campus.http.post(mailbox.link("confirm"))
         receiver.answer(410)
-        assert [await tested() for _ in range(2)] == [(200, 2), (200, 1)], "the webhook is gone"
+        await tested()
+        (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
+        assert [one["state"] for one in entry["targets"]] == ["disabled", "ready"], "the webhook is gone"
+        assert "410: gone; call send_test_alert to use it again" in entry["targets"][0]["reason"]
+        assert await tested() == (200, 2), "a test tries it again"
         await recorder.campus.http.post(mailbox.link("unsubscribe"))
-        assert await tested() == (409, "no_target_ready")
-        assert receiver.types == ["monitor.test"] * 3
+        receiver.answer(200)
+        assert await tested() == (200, 1)
+        (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
+        assert [(one["state"], one["undelivered"]) for one in entry["targets"]] == [("ready", 0), ("disabled", 0)]
+        assert receiver.types == ["monitor.test"] * 5
+
+
+async def test_without_a_key_a_target_that_is_gone_stays_disabled(recorder: Recorder, receiver: Receiver) -> None:
+    monitor = await recorder.register(receiver.url())
+    receiver.answer(410)
+    await recorder.call("send_test_alert", monitor_id=monitor["monitor_id"], secret=monitor["secret"])
+    await recorder.deliver()
+    refused = await recorder.call("send_test_alert", monitor_id=monitor["monitor_id"], secret=monitor["secret"])
+    assert (refused.status, refused.code) == (409, "no_target_ready")
 
 
 async def test_a_link_that_was_not_sent_leads_nowhere(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:

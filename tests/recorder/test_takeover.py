@@ -4,6 +4,8 @@ import pytest
 from recorder.races import one_of_five_takeovers
 from recorder.recorders import OpenRecorder, Recorder
 
+from campus.testing import ORIGIN
+
 pytestmark = pytest.mark.anyio
 
 
@@ -101,6 +103,23 @@ async def test_the_fleet_comes_in_pages(over_each_frame: Recorder) -> None:
         if (after := page["next"]) is None:
             break
     assert seen == sorted(ids)
+
+
+async def test_a_paused_monitor_says_how_to_take_it_over(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(key=key, period_minutes=10, grace_minutes=2)
+    who = {"monitor_id": monitor["monitor_id"], "key": key}
+    await recorder.call("pause_monitor", **who)
+    await recorder.pass_time(days=1)
+    resume = (await recorder.call("fetch_capsule", **who)).data["resume"]
+    assert "no beat within 12 minutes" in resume["words"]
+    assert resume["calls"][0]["tool"] == "resume_monitor"
+    assert resume["calls"][0]["http"] == f"POST {ORIGIN}/v1/recorder/monitors/{monitor['monitor_id']}/resume"
+    refused = await recorder.call("takeover", **who)
+    assert (refused.code, "is paused" in refused.data["detail"]) == ("not_dead", True)
+    await recorder.call(resume["calls"][0]["tool"], **who)
+    await recorder.pass_time(minutes=12)
+    assert (await recorder.call("takeover", **who)).status == 200
 
 
 async def test_a_paused_monitor_raises_no_alert_until_it_beats_or_is_resumed(over_each_frame: Recorder) -> None:
