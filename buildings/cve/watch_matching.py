@@ -10,11 +10,11 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import accumulate
+from itertools import accumulate, filterfalse
 from operator import sub
 
 from pydantic import TypeAdapter
@@ -68,6 +68,7 @@ def plain_name(name: str) -> str:
     return "".join(character for character in folded if character.isalnum() or character in "+#") or folded
 
 
+@lru_cache(maxsize=4096)
 def product_name(name: str) -> str:
     """The same of a product, which may be written as vendor:product; Perl's names, such as Net::DNS, have no vendor."""
     return ":".join(map(plain_name, ONE_COLON.split(name, maxsplit=1)))
@@ -75,17 +76,26 @@ def product_name(name: str) -> str:
 
 def pack_known(numbers: Collection[int], digest: bytes) -> bytes:
     """The CVEs that a watch knows, as one compressed block: the distances between them, about two bytes each, after the digest."""
-    ordered = sorted(numbers)
-    distances = array("q", map(sub, ordered, [0, *ordered]))
-    return MARK + digest + zlib.compress(little_endian(distances).tobytes(), 1)
+    return MARK + digest + _compressed(numbers)
 
 
 def unpack_known(block: bytes) -> set[int]:
-    """The CVE numbers in a block that `pack_known` returned; none in an empty one."""
-    distances = array("q")
+    """The CVE numbers in a block that `pack_known` or `with_digest` returned; none in an empty one."""
+    found: set[int] = set()
     packed = block[_end_of_digest(block) :]
-    distances.frombytes(zlib.decompress(packed) if packed else b"")
-    return set(accumulate(little_endian(distances)))
+    while packed:
+        stream = zlib.decompressobj()
+        distances = array("q")
+        distances.frombytes(stream.decompress(packed))
+        found.update(accumulate(little_endian(distances)))
+        packed = stream.unused_data
+    return found
+
+
+def _compressed(numbers: Collection[int]) -> bytes:
+    ordered = sorted(numbers)
+    distances = array("q", map(sub, ordered, [0, *ordered]))
+    return zlib.compress(little_endian(distances).tobytes(), 1)
 
 
 def known_digest(block: bytes) -> bytes:
@@ -93,9 +103,9 @@ def known_digest(block: bytes) -> bytes:
     return block[len(MARK) : _end_of_digest(block)] or NO_DIGEST
 
 
-def with_digest(block: bytes, digest: bytes) -> bytes:
-    """The same CVEs with another digest."""
-    return MARK + digest + block[_end_of_digest(block) :]
+def with_digest(block: bytes, digest: bytes, more: Collection[int] = ()) -> bytes:
+    """The same CVEs and `more` with another digest. These are compressed apart, so that thousands are not packed again for one."""
+    return MARK + digest + block[_end_of_digest(block) :] + (_compressed(more) if more else b"")
 
 
 def _end_of_digest(block: bytes) -> int:
@@ -127,12 +137,12 @@ class Ranking:
         self._lists: dict[str, tuple[Sequence[int], Sequence[float]]] = {}
         self._digests: dict[tuple[str, int], bytes] = {}
 
-    def fitting(self, keys: Iterable[str], criteria: Criteria) -> set[int]:
-        """The CVEs that fit criteria with these keys."""
-        found = set(self._watched(criteria))
+    def fitting(self, keys: Iterable[str], criteria: Criteria, *, but: Container[int] = ()) -> set[int]:
+        """The CVEs that fit criteria with these keys, except some."""
+        found = set(filterfalse(but.__contains__, self._watched(criteria)))
         for key in keys:
             numbers, count = self._reaching(key, criteria.least_score)
-            found.update(numbers[:count])
+            found.update(filterfalse(but.__contains__, numbers[:count]))
         return found
 
     def digest(self, keys: Iterable[str], criteria: Criteria) -> bytes:
@@ -206,7 +216,7 @@ class Matcher:
         keys = _keys(criteria)
         if needs_baseline:
             known |= self._before.fitting(keys, criteria)
-        new = self._now.fitting(keys, criteria) - known
+        new = self._now.fitting(keys, criteria, but=known)
         chosen = sorted(new, key=self._rank)[:MOST_NEWS]
         known.update(chosen)
         return chosen, len(chosen) == len(new)

@@ -27,6 +27,8 @@ MOST_POLLED = 1_000
 ITEMS_PER_READ = 50
 WATCHES_PER_READ = 250
 OWNERS_PER_READ = 200
+PACKED_ANEW_AFTER = 100
+"""After so many CVEs that a watch was told of, all that it knows are packed as one again."""
 CHANGED = (WATCHES.c.known, WATCHES.c.nvd_complete, WATCHES.c.told, WATCHES.c.last_news_at)
 CHANGE = (
     update(WATCHES)
@@ -102,11 +104,13 @@ class ListMatching:
         known = unpack_known(row.known)
         new, is_all = self.matcher.news(criteria, known, needs_baseline=needs_baseline)
         digest = digest if is_all else NO_DIGEST
+        told = row.told + len(new)
+        packs_anew = needs_baseline or told // PACKED_ANEW_AFTER > row.told // PACKED_ANEW_AFTER
         values = {
             "key": row.id,
-            "known": pack_known(known, digest) if new or needs_baseline else with_digest(row.known, digest),
+            "known": pack_known(known, digest) if packs_anew else with_digest(row.known, digest, new),
             "nvd_complete": is_complete,
-            "told": row.told + len(new),
+            "told": told,
             "last_news_at": self.now if new else row.last_news_at,
         }
         entries = pack_entries(tuple(self.matcher.entries(new, criteria))) if new else b""

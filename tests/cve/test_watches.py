@@ -269,8 +269,15 @@ async def test_more_news_than_a_list_may_bring_follow_with_the_next_one_and_old_
         assert (len(news), len(unpack_known(known)) >= 1150) == (0, True)
 
 
-@given(numbers=st.sets(st.integers(min_value=0, max_value=9999 * 10**12)), digest=st.binary(min_size=16, max_size=16))
-async def test_packed_numbers_are_the_same_numbers(numbers: set[int], digest: bytes) -> None:
+SOME_NUMBERS = st.sets(st.integers(min_value=0, max_value=9999 * 10**12))
+
+
+@given(numbers=SOME_NUMBERS, more=st.lists(SOME_NUMBERS), digest=st.binary(min_size=16, max_size=16))
+async def test_packed_numbers_are_the_same_numbers(numbers: set[int], more: list[set[int]], digest: bytes) -> None:
+    block = pack_known(numbers, NO_DIGEST)
+    for one in more:
+        block = with_digest(block, digest, one)
+    assert unpack_known(block) == numbers.union(*more)
     block = pack_known(numbers, digest)
     assert (unpack_known(block), known_digest(block)) == (numbers, digest)
     older = block.removeprefix(MARK + digest)
