@@ -39,7 +39,7 @@ REPOSITORY = Path(__file__).parents[1]
 RELEASE = "pginstall18"
 DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 READY_SECONDS = 30
-LONGEST = ("test_browser.py", "test_clients.py", "test_facilitator_faults.py", "test_readme.py", "test_readiness.py")
+LONGEST = ("test_browser.py", "test_clients.py", "test_facilitator_faults.py", "test_process.py", "test_readme.py", "test_readiness.py")
 END_OTHERS = """
     SELECT pg_terminate_backend(pid, $1) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
