@@ -9,8 +9,10 @@ from typing import Any
 from fastmcp.tools import Tool
 
 KEY = "twins"
+WITHOUT_BODY = (204, 205)
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
+NOT_IN_A_PATH = re.compile(r"[^A-Za-z0-9._~!$&'()*+,;=:@/-]")
 PATH = re.compile(r"(/([A-Za-z0-9._~!$&'()*+,;=:@-]|\{[A-Za-z_]\w*\})*)+")
 
 
@@ -51,13 +53,14 @@ def route(
 ) -> dict[str, Any]:
     """A tool's HTTP route, for its meta: `@mcp.tool(meta=route("GET|POST /v1/beat/{id}", query={"secret": "s"}))`.
 
-    A path without a method is served by GET if the tool is annotated readOnlyHint, by POST otherwise. `status` is the
-    status of an answer. `cache` is the Cache-Control value of an answer that others may store; such an answer has a
-    strong ETag, and If-None-Match is answered with 304. Without `cache` an answer is `private, no-store`. HEAD is served
-    together with GET if the tool is annotated readOnlyHint. `lenient` lists arguments whose value may be one that cannot
-    be stored (a NUL character, NaN): the tool is called with Unstorable(reason) instead, and decides itself. `any_of`
-    lists arguments of which a body must contain at least one: the OpenAPI document says so, the tool itself checks it.
-    `body` names a text argument: a request whose body is not application/json sends the whole body as this argument.
+    A path without a method is served by GET if the tool is annotated readOnlyHint, by POST otherwise. `status` is the status of
+    an answer, from 200 to 299 but not 204 or 205, since it has a body. `cache` is the Cache-Control value of an answer that
+    others may store; such an answer has a strong ETag, and If-None-Match is answered with 304. Without `cache` an answer is
+    `private, no-store`. HEAD is served together with GET if the tool is annotated readOnlyHint. `lenient` lists arguments whose
+    value may be one that cannot be stored (a NUL character, NaN): the tool is called with Unstorable(reason) instead, and
+    decides itself. `any_of` lists arguments of which a body must contain at least one: the OpenAPI document says so, the tool
+    itself checks it. `body` names a text argument: a request whose body is not application/json sends the whole body as this
+    argument.
     """
     declared: dict[str, Any] = {"route": spec}
     if query:
@@ -76,14 +79,15 @@ def route(
 
 
 def route_of(tool: Tool, *, default_prefix: str) -> Route:
-    """The route in a tool's meta, or `{default_prefix}/<tool>` if there is none.
+    """The route in a tool's meta, or `{default_prefix}/<tool>` if there is none, with a dash for each character that no path holds.
 
     Raises ValueError, with a sentence that names the tool, if the route cannot be served.
     """
     declared = dict((tool.meta or {}).get(KEY) or {})
-    spec = declared.pop("route", f"{default_prefix}/{tool.name}")
+    spec = declared.pop("route", f"{default_prefix}/{NOT_IN_A_PATH.sub('-', tool.name)}")
     try:
         methods, path = _methods_and_path(spec, by_default="GET" if is_read_only(tool) else "POST")
+        _check_status(declared.get("status", 200))
         declared |= {name: tuple(declared.get(name, ())) for name in ("lenient", "any_of")}
         return Route(methods, path, **declared)
     except (TypeError, ValueError) as error:
@@ -117,6 +121,11 @@ def _check_methods(methods: tuple[str, ...], spec: str) -> None:
             raise ValueError(f"{method!r} in the route {spec!r} is not a method; the methods are: {', '.join(METHODS)}")
     if len(set(methods)) != len(methods):
         raise ValueError(f"the route {spec!r} names a method twice")
+
+
+def _check_status(status: object) -> None:
+    if type(status) is not int or not 200 <= status <= 299 or status in WITHOUT_BODY:
+        raise ValueError(f"the status {status!r} cannot be that of an answer with a body; use one from 200 to 299, but not 204 or 205")
 
 
 def _check_path(path: str) -> None:

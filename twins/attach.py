@@ -4,10 +4,12 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 import fastmcp
 from fastmcp import FastMCP
+from fastmcp.server.http import StarletteWithLifespan
 from fastmcp.tools import Tool
 from pydantic_core import to_json
 from starlette.applications import Starlette
@@ -21,7 +23,7 @@ from twins.mcp_endpoint import DirectMcp
 from twins.openapi_document import openapi
 from twins.operation import Operation, operation_of
 from twins.problems import NO_TYPE
-from twins.responses import json_answer, or_not_modified, send_answer
+from twins.responses import Answer, json_answer, or_not_modified, send_answer
 from twins.routes import RouteEntry, RouteTable
 
 DOCUMENT = "/openapi.json"
@@ -93,7 +95,9 @@ class Twins:
         Raises ValueError if the server requires a login and there is no gate, or if two operations use one route.
         """
         if server.auth is not None and gate is None:
-            raise ValueError(f"the server {server.name!r} requires a login (auth=), which its HTTP routes would bypass; pass gate=")
+            raise ValueError(
+                f"the server {server.name!r} requires a login (auth=), which its HTTP routes would bypass; use Twins.open(server, gate=…)"
+            )
         operations = tuple(operations)
         entries = []
         for operation in operations:
@@ -126,7 +130,10 @@ class _Attached:
 
 
 class _TwinsFirst:
-    """ASGI middleware: the twins and the document at their paths, the direct MCP endpoint at its own, the rest of the app at all others."""
+    """ASGI middleware: the twins and the document at their paths, the direct MCP endpoint at its own, the rest of the app at all others.
+
+    Paths are those below the app's own: it may be mounted in another app.
+    """
 
     def __init__(self, app: ASGIApp, attached: _Attached) -> None:
         self._app = app
@@ -134,12 +141,15 @@ class _TwinsFirst:
         self._mcp: tuple[Any, ASGIApp] = None, app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
         attached = self._attached
-        found = attached.table.find(scope["path"]) if scope["type"] == "http" else None
-        if found is not None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if (found := attached.table.find(path)) is not None:
             endpoint, scope["path_params"] = found
             await endpoint(scope, receive, send)
-        elif attached.direct is not None and scope["type"] == "http" and scope["path"] == attached.mcp_path:
+        elif attached.direct is not None and path == attached.mcp_path:
             if self._mcp[0] is not attached.direct:  # once for each lifespan
                 self._mcp = attached.direct, attached.direct(self._app)
             await self._mcp[1](scope, receive, send)
@@ -154,13 +164,16 @@ def attach(
     mcp_path: str = "/mcp",
     stateless: bool | None = None,
     direct_mcp: Literal["on", "off", "explain"] = "on",
-) -> Starlette:
+) -> StarletteWithLifespan:
     """An ASGI app of any FastMCP server: its MCP endpoint, a twin of every tool, and /openapi.json.
 
-    `uvicorn.run(attach(mcp))`. The tools are listed when the app starts. Plain MCP requests are answered without the server's
-    own app, unless `direct_mcp` is off or FastMCP's setting json_response is on; with `explain` a header of each answer says
-    which way it took. `stateless` serves the versions with a handshake without sessions, which makes them as quick as the
-    current version (default: FastMCP's setting stateless_http).
+    `uvicorn.run(attach(mcp))`; in another app: `Starlette(routes=[Mount("/tools", app)], lifespan=app.lifespan)`. The tools are
+    listed when the app starts: then it raises ValueError if one cannot be served, as `operations_of` and `Twins.of` do. `name` is
+    the server's name in routes (default: its own, as a slug), `mcp_path` the path of its MCP endpoint.
+
+    Plain MCP requests are answered without the server's own app, unless `direct_mcp` is off or FastMCP's setting json_response
+    is on; with `explain` a header of each answer says which way it took. `stateless` serves the versions with a handshake
+    without sessions, which makes them as quick as the current version (default: FastMCP's setting stateless_http).
     """
     stateless = fastmcp.settings.stateless_http if stateless is None else stateless
     is_direct = direct_mcp != "off" and not fastmcp.settings.json_response
@@ -176,6 +189,8 @@ def attach(
             checkers = {operation.name: ArgumentChecker(server, operation) for operation in operations}
             twins = Twins.of(server, operations, checkers=checkers)
             attached.table = RouteTable.merged([twins.table, RouteTable([_document(server, twins)])])
+            if hiding := attached.table.find(mcp_path):
+                raise ValueError(f"the route {hiding[0].path} hides the MCP endpoint; give its tool another one, or attach() an mcp_path=")
             if is_direct:
                 explains = direct_mcp == "explain"
                 attached.direct = lambda own: DirectMcp(own, server, checkers.values(), stateless=stateless, explains=explains)
@@ -187,10 +202,17 @@ def attach(
 
 def _document(server: FastMCP[Any], twins: Twins) -> RouteEntry:
     version = "0" if server.version in (None, fastmcp.__version__) else server.version  # an author who names none has FastMCP's
-    document = openapi(twins.operations, title=server.name, version=version, description=server.instructions or "")
-    answer = json_answer(to_json(document), cache="no-cache")  # may be stored, and is revalidated each time
+    about = server.instructions or ""
+
+    @cache
+    def answer_at(root: str) -> Answer:
+        document = openapi(twins.operations, title=server.name, version=version, description=about, servers=[root] if root else ())
+        return json_answer(to_json(document), cache="no-cache")  # may be stored, and is revalidated each time
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        answer = answer_at(scope.get("root_path", ""))  # where the app is mounted, which no caller decides
         await send_answer(send, or_not_modified(answer, scope), with_body=scope["method"] != "HEAD")
+
+    answer_at("")  # a mistake in a schema is told at start
 
     return RouteEntry(("GET", "HEAD"), DOCUMENT, serve, "the OpenAPI document")

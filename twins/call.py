@@ -74,10 +74,8 @@ class Call:
         twin = self._twin
         arguments = await self.arguments()
         if twin.direct is not None and twin.guard.holds():
-            answer = twin.encoder.encode(await twin.direct.run(arguments, self.scope))
-        else:
-            answer = await self._run_on_server(self._sent or {})
-        return answer if self.operation.cache is None else or_not_modified(answer, self.scope)
+            return twin.encoder.encode(await twin.direct.run(arguments, self.scope))
+        return await self._run_on_server(self._sent or {})
 
     async def _read(self) -> dict[str, Any]:
         if self._sent is None:
@@ -100,6 +98,8 @@ class Call:
             if isinstance(error.__cause__, ValidationError):
                 raise twin.checker.rejected(error.__cause__, sent, self.scope["method"]) from None
             raise
+        except (DisabledError, NotFoundError):
+            raise Problem(404, "not_found", "this tool is no longer available") from None
         except ToolError as error:
             if is_crash(error):
                 cause = error.__cause__
@@ -151,6 +151,8 @@ class Twin:
             answer = await (call.answer() if self._gate is None else self._gate(call))
             if self._formats is not None:
                 answer = self._formats.negotiated(answer, scope)
+            if self.operation.cache is not None:
+                answer = or_not_modified(answer, scope)
         except ClientDisconnectedError:
             return
         except Exception as error:  # the border: any exception of a tool or a gate becomes an answer, and unforeseen ones are logged
@@ -170,8 +172,6 @@ def problem_of(error: Exception, call: Call) -> Problem:
     match error:
         case Problem():
             return error
-        case NotFoundError() | DisabledError():
-            return Problem(404, "not_found", "this tool is no longer available")
         case AuthorizationError():
             return Problem(403, "forbidden", "this caller may not use the tool")
         case FastMCPValidationError() if error.__cause__ is None:

@@ -166,7 +166,7 @@ async def _read_body(scope: Scope, receive: Receive, *, limit: int, lenient: Seq
     if not data:
         return {}
     content_type = headers.get(b"content-type", b"").decode("latin-1")
-    if text is not None and not content_type.lower().startswith("application/json"):
+    if text is not None and content_type.partition(";")[0].strip().lower() != "application/json":
         return {text: _text(data)}
     if content_type != "application/json" and not _is_json(content_type):
         raise Problem(415, "unsupported_media_type", "the body must be JSON in UTF-8, sent with Content-Type: application/json")

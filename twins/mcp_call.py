@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import anyio
 from fastmcp import FastMCP
-from fastmcp.exceptions import DisabledError, FastMCPError, NotFoundError, ToolError
+from fastmcp.exceptions import FastMCPError, ToolError
 from fastmcp.server.telemetry import server_span
 from fastmcp.tools.base import ToolResult
 from mcp import MCPError
@@ -63,11 +63,8 @@ async def without_gate(call: McpCall) -> McpResult:
     """The gate of a server without one: errors become results, in FastMCP's words."""
     try:
         return await call.run()
-    except (DisabledError, NotFoundError):
-        text = f"Unknown tool: {call.operation.name!r}"
     except FastMCPError as error:
-        text = str(error)
-    return ToolResult(content=[TextContent(type="text", text=text)], is_error=True)
+        return ToolResult(content=[TextContent(type="text", text=str(error))], is_error=True)
 
 
 class DirectMcpTool:

@@ -21,13 +21,16 @@ LISTS = ("anyOf", "oneOf", "allOf")
 # 3.0.3 allows `nullable` only next to `type`; if the schema has an `enum`, null must be one of its values too.
 NULL: Mapping[str, Any] = {"type": "object", "nullable": True, "enum": [None]}
 PROBLEM = "Problem"
+DEFINITION = re.compile(r"#/(?:\$defs|definitions)/([^/]+)")
+Rename = Callable[[str], str | None]
 
 
-def to_3_0(schema: Mapping[str, Any] | bool, rename: Callable[[str], str] = lambda name: name) -> Schema:
+def to_3_0(schema: Mapping[str, Any] | bool, rename: Rename = lambda name: name) -> Schema:
     """The same schema in OpenAPI 3.0's dialect.
 
     References `#/$defs/Name` become references into `#/components/schemas`, with the name that `rename` returns. The
-    caller converts the definitions themselves.
+    caller converts the definitions themselves. Another reference, or one for which `rename` returns None, is left out: there the
+    document accepts anything.
     """
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
@@ -37,14 +40,16 @@ def to_3_0(schema: Mapping[str, Any] | bool, rename: Callable[[str], str] = lamb
     _convert_bounds(converted)
     _convert_parts(converted, schema, rename)
     _convert_arrays(converted, schema, rename)
-    if "$ref" in schema:
-        return _with_reference(converted, reference(schema["$ref"], rename))
+    if "$ref" in schema and (address := reference(schema["$ref"], rename)):
+        return _with_reference(converted, address)
     return _with_type(_without_null_arm(converted))
 
 
-def reference(address: str, rename: Callable[[str], str]) -> str:
-    """The reference to a component instead of the one to a definition."""
-    return "#/components/schemas/" + rename(address.rsplit("/", 1)[-1])
+def reference(address: str, rename: Rename) -> str | None:
+    """The reference to a component instead of the one to a definition; None for any other."""
+    found = DEFINITION.fullmatch(address)
+    name = rename(found[1]) if found else None
+    return f"#/components/schemas/{name}" if name else None
 
 
 def _convert_values(converted: Schema, schema: Mapping[str, Any]) -> None:
@@ -60,12 +65,12 @@ def _convert_values(converted: Schema, schema: Mapping[str, Any]) -> None:
 def _convert_bounds(converted: Schema) -> None:
     """In 3.0 a flag next to a bound makes it exclusive."""
     for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if exclusive in converted:
+        if not isinstance(converted.get(exclusive, True), bool):
             converted[bound] = converted[exclusive]
             converted[exclusive] = True
 
 
-def _convert_parts(converted: Schema, schema: Mapping[str, Any], rename: Callable[[str], str]) -> None:
+def _convert_parts(converted: Schema, schema: Mapping[str, Any], rename: Rename) -> None:
     for name in LISTS:
         if name in schema:
             converted[name] = [to_3_0(part, rename) for part in schema[name]]
@@ -81,14 +86,18 @@ def _convert_parts(converted: Schema, schema: Mapping[str, Any], rename: Callabl
     if patterns := schema.get("patternProperties"):
         converted["additionalProperties"] = _any_of([to_3_0(part, rename) for part in patterns.values()])
     if discriminator := schema.get("discriminator"):
-        mapping = {value: reference(address, rename) for value, address in discriminator.get("mapping", {}).items()}
+        given = discriminator.get("mapping", {}).items()
+        mapping = {value: found for value, address in given if (found := reference(address, rename))}
         converted["discriminator"] = {"propertyName": discriminator["propertyName"]} | ({"mapping": mapping} if mapping else {})
 
 
-def _convert_arrays(converted: Schema, schema: Mapping[str, Any], rename: Callable[[str], str]) -> None:
+def _convert_arrays(converted: Schema, schema: Mapping[str, Any], rename: Rename) -> None:
     """3.0 has no tuples: a tuple becomes an array, and each item may match any of the tuple's item schemas."""
     items = schema.get("items")
-    if members := schema.get("prefixItems"):
+    members = schema.get("prefixItems")
+    if isinstance(items, list):  # a tuple in older JSON Schema
+        members, items = items, schema.get("additionalItems")
+    if members:
         among = [*members, *([items] if isinstance(items, Mapping) else [])]
         converted["items"] = _any_of([to_3_0(member, rename) for member in among])
     elif items is not None:
@@ -156,8 +165,10 @@ def without_own_title(name: str, schema: Any) -> Any:
     return schema
 
 
-def without_null(schema: Mapping[str, Any]) -> Schema:
-    """A schema as pydantic writes it, with null removed: for parameters, where null cannot be sent."""
+def without_null(schema: Mapping[str, Any] | bool) -> Schema:
+    """A schema with null removed: for parameters, where null cannot be sent."""
+    if isinstance(schema, bool):
+        return {} if schema else {"not": {}}
     found = dict(schema)
     if found.get("default", ...) is None:
         del found["default"]
@@ -166,7 +177,7 @@ def without_null(schema: Mapping[str, Any]) -> Schema:
     if "enum" in found:
         found["enum"] = [value for value in found["enum"] if value is not None]
     for name in ("anyOf", "oneOf"):
-        arms = [without_null(arm) for arm in found.pop(name, ()) if arm.get("type") != "null"]
+        arms = [without_null(arm) for arm in found.pop(name, ()) if arm is True or arm is False or arm.get("type") != "null"]
         found = {**arms[0], **found} if len(arms) == 1 else found | ({name: arms} if arms else {})
     return found
 
@@ -176,7 +187,7 @@ class Definitions:
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self.root = root
-        self.own: Mapping[str, Any] = root.get("$defs", {})
+        self.own: Mapping[str, Any] = root.get("$defs") or root.get("definitions", {})
         self._converted: dict[str, Schema] = {}
         self._named: dict[str, frozenset[str]] = {}
         self._sources: dict[str, dict[str, Schema]] = {}
@@ -184,12 +195,15 @@ class Definitions:
     @cached_property
     def whole(self) -> Schema:
         """The schema itself, converted and without its title."""
-        return _untitled(to_3_0(self.root))
+        return _untitled(to_3_0(self.root, self._kept))
 
     def converted(self, name: str) -> Schema:
         if name not in self._converted:
-            self._converted[name] = _untitled(to_3_0(self.own[name]))
+            self._converted[name] = _untitled(to_3_0(self.own[name], self._kept))
         return self._converted[name]
+
+    def _kept(self, name: str) -> str | None:
+        return name if name in self.own else None
 
     def reached(self, schema: Any) -> list[str]:
         """The names of the definitions that a schema refers to, directly or through others; sorted."""
@@ -240,7 +254,7 @@ class Components:
     def inline(self, schema: Mapping[str, Any], operation: Operation) -> Schema:
         """An argument's schema in OpenAPI's dialect, to be written where it is used; the schemas that it refers to become components."""
         names = self._names_for(schema, self._definitions_of(operation.tool.parameters), operation)
-        return to_3_0(schema, names.__getitem__)
+        return to_3_0(schema, names.get)
 
     def named(self, name: str, schema: Mapping[str, Any], operation: Operation) -> Schema:
         """Add a whole schema as a component with this name or a longer one; returns the reference to it."""
@@ -304,14 +318,14 @@ def _renamed(schema: Mapping[str, Any], converted: Schema, names: Mapping[str, s
     """A converted schema with its references renamed; if no name changes, as in most documents, it is returned as it is."""
     if all(name == own for name, own in names.items()):
         return converted
-    return _untitled(to_3_0(schema, names.__getitem__))
+    return _untitled(to_3_0(schema, names.get))
 
 
 def _references(node: Any) -> Iterator[str]:
     if isinstance(node, dict):
-        reference = node.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#/$defs/"):
-            yield reference.removeprefix("#/$defs/")
+        address = node.get("$ref")
+        if isinstance(address, str) and (found := DEFINITION.fullmatch(address)):
+            yield found[1]
         for name, value in node.items():
             if name != "$defs":
                 yield from _references(value)

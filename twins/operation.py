@@ -231,6 +231,9 @@ def _decoder_of_items(arm: Schema, root: Schema) -> ParameterDecoder:
 
 def alternatives_of(schema: Schema, root: Schema, seen: tuple[str, ...] = ()) -> Iterator[Schema]:
     """The alternatives of a schema, with references resolved (in a cycle of references, each is followed once)."""
+    if not isinstance(schema, Mapping):  # true accepts anything
+        yield {}
+        return
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference not in seen:
         yield from alternatives_of(resolve_reference(reference, root), root, (*seen, reference))

@@ -38,6 +38,7 @@ def test_a_route_is_plain_data_without_default_values() -> None:
         ({"meta": route("/animals/{animal}"), "annotations": {"readOnlyHint": True}}, ("GET",), "/animals/{animal}"),
         ({"meta": route("GET|POST /animals/{animal}/{food}.json")}, ("GET", "POST"), "/animals/{animal}/{food}.json"),
         ({"meta": {"other": 1}}, ("POST",), "/v1/zoo/feed"),
+        ({"name": "feed: Löwe {2}/x"}, ("POST",), "/v1/zoo/feed:-L-we--2-/x"),
     ],
 )
 async def test_a_tool_is_served_at_its_route_or_at_the_default_path(options: Any, methods: Any, path: str) -> None:
@@ -58,6 +59,8 @@ async def test_a_tool_is_served_at_its_route_or_at_the_default_path(options: Any
         (route("GET /a/{animal"), ["/a/{animal"]),
         (route("GET /a?x=1"), ["/a?x=1"]),
         (route("GET /a b"), ["cannot be read"]),
+        *((route("GET /a", status=status), [str(status), "from 200 to 299"]) for status in (204, 304, 99)),
+        ({"twins": {"status": "201"}}, ["'201'", "from 200 to 299"]),
         (route("GET /a", query={"weapon": "w"}), ["weapon", "animal, food, secret"]),
         (route("GET /a", query={"secret": "food"}), ["two of its arguments", "'food'"]),
         (route("GET /a/{animal}", query={"animal": "a"}), ["which is sent in the path"]),

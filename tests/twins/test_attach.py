@@ -10,19 +10,24 @@ import httpx
 import pytest
 import uvicorn
 from fastmcp import Client, FastMCP
+from mcp_oracle import ANSWERED_BY, MODERN, request_of
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.types import ASGIApp
 
-from twins import attach
+from twins import attach, route
 
 pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def running(server: FastMCP[Any]) -> AsyncIterator[str]:
-    """The server on a port of this machine; its base address."""
+async def running(served: FastMCP[Any] | ASGIApp) -> AsyncIterator[str]:
+    """The app, or that of the server, on a port of this machine; its base address."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     listening.listen()  # whoever comes before the server has started waits
-    config = uvicorn.Config(attach(server), log_config=None, timeout_graceful_shutdown=1)
+    app = attach(served) if isinstance(served, FastMCP) else served
+    config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
     serving = uvicorn.Server(config)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serving.serve, [listening])
@@ -76,16 +81,33 @@ async def test_concurrent_calls_have_contexts_of_their_own(stranger: FastMCP[Any
         assert len(answers) == 30
 
 
-async def test_a_server_whose_tools_cannot_be_served_does_not_start() -> None:
+async def test_a_mounted_app_serves_the_same_below_its_path(stranger: FastMCP[Any]) -> None:
+    app = attach(stranger, direct_mcp="explain")
+    outer = Starlette(routes=[Mount("/tools", app)], lifespan=app.lifespan)
+    async with running(outer) as base, httpx.AsyncClient(base_url=base) as http, Client(f"{base}/tools/mcp", mode="auto") as mcp:
+        assert (await http.get("/tools/v1/not-ours/add?a=1")).json() == {"result": 3}
+        assert (await mcp.call_tool("add", {"a": 1})).data == 3
+        document = (await http.get("/tools/openapi.json")).json()
+        assert (document["servers"], "/v1/not-ours/add" in document["paths"]) == ([{"url": "/tools"}], True)
+        request = request_of("add", MODERN, "tools/call", {"name": "add", "arguments": {"a": 1}})
+        assert (await http.post("/tools/mcp", content=request.body, headers=request.headers)).headers[ANSWERED_BY] == "twins"
+        assert (await http.get("/v1/not-ours/add?a=1")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("/x/{missing}", "'missing' is not one of its arguments; the arguments are: what"), ("/{what}", "/{what} hides the MCP endpoint")],
+)
+async def test_a_server_whose_tools_cannot_be_served_does_not_start(path: str, words: str) -> None:
     server: FastMCP[Any] = FastMCP("broken")
 
-    @server.tool(meta={"twins": {"route": "GET /x/{missing}"}})
-    async def tool() -> str:
+    @server.tool(meta=route(f"GET {path}"))
+    async def tool(what: str) -> str:
         """A tool."""
-        return "x"
+        return what
 
     app = attach(server)
     with pytest.raises(BaseExceptionGroup) as refused:
         async with app.router.lifespan_context(app):
             pytest.fail("it started")
-    assert refused.group_contains(ValueError, match="'missing' is not one of its arguments; the arguments are: none")
+    assert refused.group_contains(ValueError, match=words)

@@ -63,8 +63,26 @@ async def test_an_etag_belongs_to_one_format() -> None:
     app = attach(server)
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://t") as http:
         json, text = [await http.get("/v1/lines", headers={"Accept": accept}) for accept in ("application/json", "text/csv")]
-    assert json.headers["etag"]
+        known = {"If-None-Match": json.headers["etag"]}
+        again, other = [await http.get("/v1/lines", headers={"Accept": accept} | known) for accept in ("application/json", "text/csv")]
+    assert (again.status_code, again.headers["vary"], other.status_code, other.text) == (304, "Accept", 200, text.text)
     assert (text.text, text.headers.get("etag"), text.headers["vary"]) == ("count\r\n1\r\n", None, "Accept")
+
+
+@pytest.mark.anyio
+async def test_every_body_but_json_is_the_text() -> None:
+    server = FastMCP("Reports")
+
+    @server.tool(meta=route("POST /v1/lines", body="text"))
+    def lines(text: str) -> Lines:
+        """Count lines."""
+        return Lines(count=text.count("\n"))
+
+    app = attach(server)
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://t") as http:
+        for kind, count in {"application/jsonl": 1, "application/sarif+json": 1, "": 1, "Application/JSON ; charset=utf-8": 0}.items():
+            answer = await http.post("/v1/lines", content=b'{"text": ""}\n', headers={"Content-Type": kind})
+            assert answer.json() == {"count": count}
 
 
 @pytest.mark.anyio

@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 import pytest
 from fastmcp import FastMCP
+from fastmcp.tools import Tool
+from mcp_types import ToolAnnotations
 from openapi_schema_validator import OAS30Validator
 from openapi_spec_validator import validate
 from pydantic import BaseModel, Field, create_model
@@ -201,6 +203,32 @@ async def test_documents_that_share_conversions_are_what_each_is_alone() -> None
         assert shared == openapi(listed, title="T", version="1", components=components)
         assert shared["components"]["schemas"]["Entry"] == taken["schemas"]["Entry"] or not components
     assert conversions
+
+
+POINT = {"type": "object", "properties": {"x": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"type": "array", "items": POINT}, "b": {"$ref": "#/properties/a/items"}}},
+        {"properties": {"a": {"$ref": "#/definitions/Point"}}, "definitions": {"Point": POINT}},
+        {"properties": {"a": {"$ref": "#/$defs/Missing"}, "b": {"$ref": "https://elsewhere.test/b.json"}, "c": {"$ref": "#"}}},
+        {"properties": {"a": {"$ref": "#/properties/a/$defs/Q", "$defs": {"Q": POINT}}}},
+        {"properties": {"a": True, "b": {"anyOf": [True, {"type": "null"}]}, "c": {"type": "array", "items": [POINT, {"type": "null"}]}}},
+        {"properties": {"a": {"type": "integer", "minimum": 1, "exclusiveMinimum": True}}},
+    ],
+    ids=["into properties", "definitions", "nowhere", "definitions within", "true", "older keywords"],
+)
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_the_schemas_of_another_servers_tool_may_be_written_in_any_way(schema: dict[str, Any], read_only: bool) -> None:
+    mcp: FastMCP[Any] = FastMCP("elsewhere")
+    schema = {"type": "object", **schema}
+    mcp.add_tool(Tool(name="tool", parameters=schema, output_schema=schema, annotations=ToolAnnotations(read_only_hint=read_only)))
+    made = openapi((await Twins.open(mcp)).operations, title="T", version="1")
+    validate(made)
+    if "definitions" in schema:
+        assert made["components"]["schemas"]["Point"] == {"type": "object", "properties": {"x": {"type": "integer"}}}
 
 
 async def test_several_servers_are_distinguished_by_name() -> None:
