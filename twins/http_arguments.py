@@ -67,6 +67,7 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
     if query:
         known = operation.by_wire_name if in_query else {}
         texts = _query_texts(query, known, is_link=is_link)
+        refuse_too_many(len(texts), len(known))
         errors += _unknown(texts, known, place="query")
         errors += _decode_query(texts, known, arguments, lenient=operation.route.lenient)
     if operation.route.placeholders:
