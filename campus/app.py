@@ -193,9 +193,9 @@ def payment_service(
     """A context manager that opens the payments; its value is None where campus.toml has no [payments]."""
     if config.payments is None:
         return nullcontext()
-    from campus.payments.setup import payments_of  # 30 ms, spared where campus.toml has no [payments]
+    from campus.payments.setup import open_payments  # 30 ms, spared where campus.toml has no [payments]
 
-    return payments_of(config.payments, core.storage, core.keys, token=config.facilitator_token, now=now, elapsed=elapsed, trust=trust)
+    return open_payments(config.payments, core.storage, core.keys, token=config.facilitator_token, now=now, elapsed=elapsed, trust=trust)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from campus.errors import ConfigError
 from campus.observability import utc_text
 from campus.payments.findings import Reconciliation
 from campus.payments.ledger import Accounts, Period, Revenue
-from campus.payments.setup import Payments, payments_of
+from campus.payments.setup import Payments, open_payments
 from campus.payments.tables import LedgerRow
 from campus.pricing import Price
 from twins import spreadsheet_text
@@ -208,7 +208,7 @@ async def _payments(config: Config) -> AsyncIterator[Payments]:
         raise ConfigError("campus.toml has no table [payments], so there is no chain to compare with; add it, or uncomment its lines")
     async with (
         open_core(config) as core,
-        payments_of(config.payments, core.storage, core.keys, token=config.facilitator_token, now=utc_now) as payments,
+        open_payments(config.payments, core.storage, core.keys, token=config.facilitator_token, now=utc_now) as payments,
     ):
         yield payments
 

@@ -6,6 +6,8 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Literal, Protocol
 
+from sqlmodel.ext.asyncio.session import AsyncSession
+
 from campus.jobs import Task
 from campus.payments.findings import Reconciliation
 from campus.payments.tables import PaymentRow
@@ -158,6 +160,22 @@ class Processor(Protocol):
 
     async def recall(self, sale: Sale) -> PaidAnswer | None:
         """What the sale's Idempotency-Key bought before."""
+        ...
+
+
+class Purchases(Protocol):
+    """What payments buy beside an answer, such as keys. Each method writes into the transaction that gives the payment its new state."""
+
+    async def deliver(self, session: AsyncSession, payment: str) -> None:
+        """The payment of this id settled."""
+        ...
+
+    async def drop(self, session: AsyncSession, payment: str) -> None:
+        """It was released: it was not charged."""
+        ...
+
+    async def take_back(self, session: AsyncSession, payment: str) -> None:
+        """It was reversed: it counted as charged, and the chain does not show it."""
         ...
 
 

@@ -30,7 +30,7 @@ from campus.payments.ledger import Event, Ledger
 from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
 from campus.payments.queue import FairQueue
 from campus.payments.reconciler import Reconciler
-from campus.payments.reservations import Leases, Reservations, receipt_of, stored_answer
+from campus.payments.reservations import Reservations, receipt_of, stored_answer
 from campus.payments.settlement import Load, Pauses, Settlement, uninterrupted
 from campus.payments.states import (
     Step,
@@ -60,7 +60,6 @@ class PaymentProcessor:
     def __init__(
         self,
         reservations: Reservations,
-        leases: Leases,
         ledger: Ledger,
         facilitator: Load,
         settlement: Settlement,
@@ -70,7 +69,6 @@ class PaymentProcessor:
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self._reservations = reservations
-        self._leases = leases
         self._ledger = ledger
         self._facilitator = facilitator
         self._settlement = settlement
@@ -168,12 +166,9 @@ class PaymentProcessor:
 
     async def _serve(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run) -> PaidAnswer:
         """Everything after the reservation. Once the answer is made, a cancellation takes effect only after the settlement."""
-        self._leases.hold(row)
-        try:
+        with self._reservations.leases.kept(row):
             answer = await self._make_answer(row, sale, run)
             return await uninterrupted(self._settlement.settle(row, answer, payment, sale))
-        finally:
-            self._leases.let_go(row)
 
     async def _make_answer(self, row: PaymentRow, sale: Sale, run: Run) -> StoredAnswer:
         """Run the tool and store its answer. If either fails, release the reservation: nothing was charged."""
@@ -188,11 +183,8 @@ class PaymentProcessor:
 
     async def _resolve(self, row: PaymentRow, answer: StoredAnswer, payment: Payment, sale: Sale) -> PaidAnswer:
         """Continue with a payment that was sent to be charged, and of which the outcome is unknown."""
-        self._leases.hold(row)
-        try:
+        with self._reservations.leases.kept(row):
             return await uninterrupted(self._settlement.resolve(row, answer, payment, sale))
-        finally:
-            self._leases.let_go(row)
 
     def _replay(self, row: PaymentRow, sale: Sale) -> PaidAnswer:
         answer = _answer_in(row, sale)

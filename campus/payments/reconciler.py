@@ -25,8 +25,8 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.payments.chain import Chain
 from campus.payments.findings import Resolution
 from campus.payments.ledger import entry
-from campus.payments.payment import Outcome
-from campus.payments.reservations import Consequence, Reservations, transfer_of
+from campus.payments.payment import Outcome, Purchases
+from campus.payments.reservations import Reservations, transfer_of
 from campus.payments.tables import PaymentRow
 from campus.storage import Storage
 
@@ -43,10 +43,10 @@ log = logging.getLogger(__name__)
 class UnprovenPayments:
     """The settled payments without a proof. Every change is on disk when its method returns."""
 
-    def __init__(self, storage: Storage, *, now: Callable[[], datetime], on_reversed: Consequence) -> None:
+    def __init__(self, storage: Storage, purchases: Purchases, *, now: Callable[[], datetime]) -> None:
         self._storage = storage
+        self._purchases = purchases
         self._now = now
-        self._on_reversed = on_reversed
 
     async def due(self, network: str, *, most: int) -> Sequence[PaymentRow]:
         """Those on the network, at most `most`: first those that were looked for longest ago."""
@@ -86,7 +86,7 @@ class UnprovenPayments:
                 _prove(session, row, outcome, now=now)
             elif is_gone(row, outcome, now=now):
                 _reverse(session, row, outcome.reason, now=now)
-                await self._on_reversed(session, row.id)
+                await self._purchases.take_back(session, row.id)
             else:
                 row.lease_until = now
                 if row.overdue_at is None and now >= row.unproven_since + OVERDUE_AFTER:

@@ -2,7 +2,8 @@
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -15,7 +16,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.errors import StorageError
 from campus.payments.chain import Transfer
 from campus.payments.ledger import Event, entry
-from campus.payments.payment import Payment, Sale, StoredAnswer
+from campus.payments.payment import Payment, Purchases, Sale, StoredAnswer
 from campus.payments.states import TRANSITIONS, State, next_step
 from campus.payments.tables import PaymentRow
 from campus.secrets import Entropy, seal, unseal
@@ -33,8 +34,6 @@ LEASE = Lease(timedelta(seconds=10))
 ID_BYTES = 12
 IS_OPEN = col(PaymentRow.state).in_(("reserved", "settling", "unknown"))
 """Whether a payment is neither settled nor released."""
-Consequence = Callable[[AsyncSession, str], Awaitable[None]]
-"""Writes what follows into the transaction that settles, releases or reverses the payment of this id."""
 log = logging.getLogger(__name__)
 
 
@@ -70,14 +69,15 @@ class Leases:
         """The end of a lease that is taken now."""
         return self._lease.end(self._now())
 
-    def hold(self, row: PaymentRow) -> None:
-        """Renew the lease of a payment from now on."""
+    @contextmanager
+    def kept(self, row: PaymentRow) -> Iterator[None]:
+        """Renew the lease of a payment for as long as this lasts."""
         self._in_work[row.id] = row.holder
-
-    def let_go(self, row: PaymentRow) -> None:
-        """Stop renewing the lease of a payment."""
-        if self._in_work.get(row.id) == row.holder:
-            del self._in_work[row.id]
+        try:
+            yield
+        finally:
+            if self._in_work.get(row.id) == row.holder:
+                del self._in_work[row.id]
 
     async def renew(self) -> None:
         """Renew all leases once."""
@@ -109,17 +109,15 @@ class Reservations:
         self,
         storage: Storage,
         leases: Leases,
+        purchases: Purchases,
         *,
         now: Callable[[], datetime],
-        on_settled: Consequence,
-        on_released: Consequence,
         entropy: Entropy = secrets.token_bytes,
     ) -> None:
+        self.leases = leases
         self._storage = storage
-        self._leases = leases
+        self._purchases = purchases
         self._now = now
-        self._on_settled = on_settled
-        self._on_released = on_released
         self._entropy = entropy
 
     async def find(self, payment: Payment | None, sale: Sale) -> Sequence[PaymentRow]:
@@ -143,7 +141,7 @@ class Reservations:
                 await self._conclude_abandoned(session, row)
                 await session.delete(row)
             await session.flush()
-            row = _new_row(payment, sale, self._leases, payment_id=f"pay_{self._entropy(ID_BYTES).hex()}", now=now)
+            row = _new_row(payment, sale, self.leases, payment_id=f"pay_{self._entropy(ID_BYTES).hex()}", now=now)
             session.add(row)
             return row
 
@@ -172,7 +170,7 @@ class Reservations:
                 if block is None:
                     row.unproven_since = row.settled_at
                     session.add(entry(row, "unproven", at=row.settled_at))
-                await self._on_settled(session, row.id)
+                await self._purchases.deliver(session, row.id)
         if row is not None:
             log.info("payment settled", extra={"payment": payment_id, "transaction": transaction})
         return row
@@ -191,7 +189,7 @@ class Reservations:
         """Record that it was not charged, and drop what its tool prepared, even if the reservation was replaced by another."""
         async with self._storage.write() as session:
             if await session.get(PaymentRow, payment_id) is None:
-                await self._on_released(session, payment_id)
+                await self._purchases.drop(session, payment_id)
             return await self._released(session, payment_id, event, reason)
 
     async def take_up(self, payment_id: str) -> PaymentRow | None:
@@ -203,8 +201,8 @@ class Reservations:
             await self._conclude_abandoned(session, row)
             if row.state != "unknown":
                 return None
-            row.holder = self._leases.new_holder()
-            row.lease_until = self._leases.end()
+            row.holder = self.leases.new_holder()
+            row.lease_until = self.leases.end()
             return row
 
     async def overdue(self, network: str, *, most: int) -> Sequence[PaymentRow]:
@@ -244,7 +242,7 @@ class Reservations:
         if (row := await _moved_to(session, payment_id, "released", reason)) is not None:
             row.answer = row.purchase = row.client = None
             session.add(entry(row, event, reason, at=self._now()))
-            await self._on_released(session, payment_id)
+            await self._purchases.drop(session, payment_id)
             log.info("payment released: %s", reason, extra={"payment": payment_id})
         return row
 

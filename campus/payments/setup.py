@@ -4,8 +4,8 @@ import logging
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from importlib import import_module
@@ -19,7 +19,6 @@ from campus.config_tables import PaymentsTable
 from campus.errors import CampusError, StorageError, one_line
 from campus.jobs import Task
 from campus.jobs.scheduler import process_name
-from campus.keys.keyring import KeyRing
 from campus.outbound.http_clients import BoundedClient, certificate_authorities
 from campus.payments.audit import UNCLAIMED_EXPLAINED, Audit, Wallet
 from campus.payments.chain import Chain
@@ -27,18 +26,30 @@ from campus.payments.findings import Reconciliation
 from campus.payments.jobs import ClockSteps, tasks_of
 from campus.payments.ledger import Ledger
 from campus.payments.networks import network_of
-from campus.payments.payment import Facilitator
+from campus.payments.payment import Facilitator, Purchases
 from campus.payments.processor import WAIT_SECONDS, PaymentProcessor
 from campus.payments.reconciler import Reconciler, UnprovenPayments
-from campus.payments.reservations import LEASE, Consequence, Leases, Reservations
+from campus.payments.reservations import LEASE, Leases, Reservations
 from campus.payments.settlement import DEFAULT_TIMEOUTS, ChainTimeouts, Settlement
 from campus.payments.tables import PaymentRow
 from campus.storage import Lease, Storage
 
 FACILITATOR = "campus.payments.facilitator"
 CHECKED_BACK = timedelta(days=1)
-TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long things take: a lease of a payment, a call's wait for another with the same payment and for the chain, a request."""
+
+    lease: Lease = LEASE
+    wait_seconds: float = WAIT_SECONDS
+    chain: ChainTimeouts = DEFAULT_TIMEOUTS
+    request: httpx.Timeout = field(default_factory=lambda: httpx.Timeout(30.0, connect=5.0))
+
+
+DEFAULT_TIMING = Timing()
 
 
 class LazyFacilitator:
@@ -178,70 +189,38 @@ class Payments:
         return []
 
 
-def payments_of(
-    settings: PaymentsTable,
-    storage: Storage,
-    keys: KeyRing,
-    *,
-    token: str | None,
-    now: Callable[[], datetime],
-    elapsed: Callable[[], float] = monotonic,
-    trust: ssl.SSLContext | None = None,
-) -> AbstractAsyncContextManager[Payments]:
-    """The payments of a campus, to be opened. The keys that a payment buys are delivered or dropped in its own transaction."""
-    return open_payments(
-        settings,
-        storage,
-        token=token,
-        now=now,
-        elapsed=elapsed,
-        on_settled=keys.deliver,
-        on_released=keys.drop,
-        on_reversed=keys.take_back,
-        trust=trust,
-    )
-
-
 @asynccontextmanager
 async def open_payments(
     settings: PaymentsTable,
     storage: Storage,
+    purchases: Purchases,
     *,
     now: Callable[[], datetime],
-    on_settled: Consequence,
-    on_released: Consequence,
-    on_reversed: Consequence,
     token: str | None = None,
     elapsed: Callable[[], float] = monotonic,
-    lease: Lease = LEASE,
-    wait_seconds: float = WAIT_SECONDS,
-    chain_timeouts: ChainTimeouts = DEFAULT_TIMEOUTS,
-    http_timeout: httpx.Timeout = TIMEOUT,
+    timing: Timing = DEFAULT_TIMING,
     trust: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Payments]:
     """Open payments on the campus's own storage. Neither the facilitator nor the node is asked for anything yet.
 
-    `token` is sent to the facilitator as a bearer token. `http_timeout` holds for a request to either of them, and `trust` verifies the
-    certificates of both.
-    `on_settled(session, payment_id)`, `on_released` and `on_reversed` write what follows into the transaction that settles, releases
-    or reverses a payment.
+    `token` is sent to the facilitator as a bearer token. `trust` verifies the certificates of the facilitator and of the node.
     """
     # a client for each: calls that hang in the facilitator must not keep the chain from being asked
-    new_client = partial(BoundedClient, timeout=http_timeout, trust=trust or certificate_authorities())
+    new_client = partial(BoundedClient, timeout=timing.request, trust=trust or certificate_authorities())
     async with new_client() as client, new_client() as node:
         facilitator = LazyFacilitator(client, url=settings.facilitator_url, network=settings.network, token=token)
         chain = Chain(node, settings.rpc_url)
         ledger = Ledger(storage, now=now)
-        leases = Leases(storage, process=process_name(), now=now, lease=lease)
-        reservations = Reservations(storage, leases, now=now, on_settled=on_settled, on_released=on_released)
-        unproven = UnprovenPayments(storage, now=now, on_reversed=on_reversed)
+        leases = Leases(storage, process=process_name(), now=now, lease=timing.lease)
+        reservations = Reservations(storage, leases, purchases, now=now)
+        unproven = UnprovenPayments(storage, purchases, now=now)
         settlement = Settlement(
-            reservations, unproven, facilitator.loaded, chain, now=now, prove_above=settings.proved_above, timeouts=chain_timeouts
+            reservations, unproven, facilitator.loaded, chain, now=now, prove_above=settings.proved_above, timeouts=timing.chain
         )
         reconciler = Reconciler(reservations, unproven, chain, network=settings.network, now=now)
         audit = Audit(storage, unproven, chain, wallet_of(settings))
         processor = PaymentProcessor(
-            reservations, leases, ledger, facilitator.loaded, settlement, reconciler, now=now, wait_seconds=wait_seconds
+            reservations, ledger, facilitator.loaded, settlement, reconciler, now=now, wait_seconds=timing.wait_seconds
         )
         tasks = tasks_of(storage, ledger, reconciler, audit, now=now, steps=ClockSteps(now, elapsed))
         async with _keeping(leases, ledger):

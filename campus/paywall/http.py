@@ -8,7 +8,7 @@ from campus.errors import StorageUnavailable, storage_unavailable
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import idempotency_key_in, payment_in_headers, purchase_key, receipt_headers
 from campus.paywall.admission import Paywall
-from campus.paywall.payment_gate import PaymentGate
+from campus.paywall.payment_gate import PaidRequest, PaymentGate
 from campus.pricing import Offer
 from campus.site import ROUTE, SITE, Site
 from twins import Answer, Call, Gate, Problem, json_answer
@@ -49,10 +49,9 @@ async def paid(call: Call, offer: Offer, refusal: Problem, payment_gate: Payment
     payment = payment_in_headers(scope)
     if payment is None:
         sent = await call.sent()
-        key = idempotency_key_in(scope, sent)
+        request = PaidRequest(scope, "http", method, idempotency_key_in(scope, sent))
         said = None if sent is None else await as_far_as_valid(call, sent)
-        shown = scope["path_params"] if said is None else said
-        again = await payment_gate.unpaid(refusal, offer, said, shown=shown, scope=scope, frame="http", method=method, idempotency_key=key)
+        again = await payment_gate.unpaid(refusal, offer, said, request, shown=scope["path_params"] if said is None else said)
         return delivered(again, call)
     return await bought(call, offer, payment, payment_gate, method=method)
 
@@ -69,15 +68,15 @@ async def bought(call: Call, offer: Offer, payment: Payment, payment_gate: Payme
     """The answer that the payment buys. Invalid arguments are refused before anything is reserved."""
     arguments = await call.canonical()
     key = purchase_key(payment, idempotency_key_in(call.scope, await call.sent()))
-    sale = payment_gate.sale(offer, arguments, scope=call.scope, frame="http", method=method, idempotency_key=key)
+    request = PaidRequest(call.scope, "http", method, key)
+    sale = payment_gate.sale(offer, arguments, request)
     # a payer receives the whole answer, never 304
     call.scope["headers"] = [header for header in call.scope["headers"] if header[0] != b"if-none-match"]
 
     async def run() -> StoredAnswer:
         return StoredAnswer((await call.answer()).body)
 
-    sold = await payment_gate.sell(payment, sale, run, scope=call.scope, frame="http")
-    return delivered(sold, call)
+    return delivered(await payment_gate.sell(payment, sale, request, run), call)
 
 
 def delivered(sold: PaidAnswer, call: Call) -> Answer:

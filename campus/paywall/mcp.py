@@ -20,7 +20,7 @@ from campus.payments.terms import PaymentRequired
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta, purchase_key
 from campus.paywall.admission import ADMISSION, CONNECTED, Paywall
 from campus.paywall.listing import as_listed
-from campus.paywall.payment_gate import PaymentGate
+from campus.paywall.payment_gate import PaidRequest, PaymentGate
 from campus.pricing import Offer
 from campus.site import ROUTE, SITE, STATUS, Site
 from twins import (
@@ -115,26 +115,15 @@ class PaidCalls:
         arguments = dict(call.arguments)
         readable = None if unstorable_reason(arguments) else arguments
         said = None if readable is None else self._as_far_as_valid(offer.tool, readable)
-        return await self._payment_gate.unpaid(
-            refused,
-            offer,
-            said,
-            shown=said,
-            scope=call.scope,
-            frame="mcp",
-            method=self._checkers[offer.tool].operation.methods[0],
-            idempotency_key=idempotency_key_in(call.scope, call.meta, readable),
-        )
+        request = self._request(offer, call, idempotency_key_in(call.scope, call.meta, readable))
+        return await self._payment_gate.unpaid(refused, offer, said, request, shown=said)
 
     async def _bought(self, offer: Offer, payment: Payment, call: McpCall) -> McpResult:
         """Run the call for its payment."""
-        scope = call.scope
-        checker = self._checkers[offer.tool]
         arguments = dict(call.arguments)
         require_storable(arguments)
-        key = purchase_key(payment, idempotency_key_in(scope, call.meta, arguments))
-        method = checker.operation.methods[0]
-        sale = self._payment_gate.sale(offer, checker.canonical(arguments), scope=scope, frame="mcp", method=method, idempotency_key=key)
+        request = self._request(offer, call, purchase_key(payment, idempotency_key_in(call.scope, call.meta, arguments)))
+        sale = self._payment_gate.sale(offer, self._checkers[offer.tool].canonical(arguments), request)
         made: list[ToolResult] = []
 
         async def run() -> StoredAnswer:
@@ -146,10 +135,13 @@ class PaidCalls:
             return stored_answer_of(result)
 
         try:
-            sold = await self._payment_gate.sell(payment, sale, run, scope=scope, frame="mcp")
+            sold = await self._payment_gate.sell(payment, sale, request, run)
         except Unanswered as failed:
             return failed.result
         return self._delivered(sold, offer, *made)
+
+    def _request(self, offer: Offer, call: McpCall, idempotency_key: str | None) -> PaidRequest:
+        return PaidRequest(call.scope, "mcp", self._checkers[offer.tool].operation.methods[0], idempotency_key)
 
     def _delivered(self, sold: PaidAnswer, offer: Offer, made: ToolResult | None = None) -> McpResult:
         """A bought answer with its receipt: the tool's own result, or the stored one."""

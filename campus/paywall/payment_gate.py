@@ -17,6 +17,16 @@ from campus.site import CALLER
 from twins import Problem
 
 
+@dataclass(frozen=True, slots=True)
+class PaidRequest:
+    """The request of a call that may be paid for. `method` is that of its HTTP route, of which the terms tell."""
+
+    scope: Scope
+    frame: Frame
+    method: str
+    idempotency_key: str | None
+
+
 @dataclass(frozen=True)
 class PaymentGate:
     """Payments per call. `offered` is called for every 402 that is shown: building, tool, frame."""
@@ -30,12 +40,9 @@ class PaymentGate:
         refusal: Problem,
         offer: Offer,
         arguments: Mapping[str, Any] | None,
+        request: PaidRequest,
         *,
         shown: Mapping[str, Any] | None,
-        scope: Scope,
-        frame: Frame,
-        method: str,
-        idempotency_key: str | None,
     ) -> PaidAnswer:
         """The answer that the same call bought earlier; this time it came without a payment. If it bought none, the terms are raised.
 
@@ -43,36 +50,33 @@ class PaymentGate:
         the same wallet then pays, it gets the stored answer and is not charged. `arguments` are None if they cannot be read; `shown`
         are the arguments that the terms name.
         """
-        weakness = None if idempotency_key is None else weakness_of(idempotency_key)
-        if idempotency_key is not None and weakness is None and arguments is not None and self.pricing.names_purchase(offer, arguments):
-            sale = self._sale(offer, arguments, scope=scope, frame=frame, method=method, idempotency_key=idempotency_key)
+        key = request.idempotency_key
+        weakness = None if key is None else weakness_of(key)
+        if key is not None and weakness is None and arguments is not None and self.pricing.names_purchase(offer, arguments):
+            sale = self._sale(offer, arguments, request)
             if (again := await self.processor.recall(sale)) is not None:
                 return again
         if refusal.status != 402:
             raise refusal
-        self.offered(offer.building, offer.tool, frame)
-        raise self.pricing.refusal(_warned(refusal, weakness), offer, shown, frame=frame, method=method)
+        self.offered(offer.building, offer.tool, request.frame)
+        raise self.pricing.refusal(_warned(refusal, weakness), offer, shown, frame=request.frame, method=request.method)
 
-    def sale(
-        self, offer: Offer, arguments: Mapping[str, Any], *, scope: Scope, frame: Frame, method: str, idempotency_key: str | None
-    ) -> Sale:
+    def sale(self, offer: Offer, arguments: Mapping[str, Any], request: PaidRequest) -> Sale:
         """The sale of a call that came with a payment, to the address that it came from. Problem 400 for a weak Idempotency-Key."""
-        sale = self._sale(offer, arguments, scope=scope, frame=frame, method=method, idempotency_key=idempotency_key)
-        if idempotency_key is not None:
-            check_idempotency_key(idempotency_key)
+        sale = self._sale(offer, arguments, request)
+        if request.idempotency_key is not None:
+            check_idempotency_key(request.idempotency_key)
         return sale
 
-    def _sale(
-        self, offer: Offer, arguments: Mapping[str, Any], *, scope: Scope, frame: Frame, method: str, idempotency_key: str | None
-    ) -> Sale:
-        client = network_of(_address(scope))
-        return self.pricing.sale(offer, arguments, frame=frame, method=method, idempotency_key=idempotency_key, client=client)
+    def _sale(self, offer: Offer, arguments: Mapping[str, Any], request: PaidRequest) -> Sale:
+        client = network_of(_address(request.scope))
+        key = request.idempotency_key
+        return self.pricing.sale(offer, arguments, frame=request.frame, method=request.method, idempotency_key=key, client=client)
 
-    async def sell(
-        self, payment: Payment, sale: Sale, run: Callable[[], Awaitable[StoredAnswer]], *, scope: Scope, frame: Frame
-    ) -> PaidAnswer:
+    async def sell(self, payment: Payment, sale: Sale, request: PaidRequest, run: Callable[[], Awaitable[StoredAnswer]]) -> PaidAnswer:
         """Run the call for its payment. The tool sees who pays, and by which payment."""
-        caller = Caller(None, payment.payer, frame, _address(scope))
+        scope = request.scope
+        caller = Caller(None, payment.payer, request.frame, _address(scope))
         scope[ADMISSION] = Admission(caller)
 
         async def paid(payment_id: str) -> StoredAnswer:

@@ -1,6 +1,6 @@
 """A seller for tests: a payment processor on real storage, with a real facilitator, a real chain, and a payer with funds."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -13,12 +13,13 @@ from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.config_tables import PaymentsTable
+from campus.keys.keyring import KeyRing
 from campus.payments.findings import Findings
 from campus.payments.ledger import CHARGED
 from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
 from campus.payments.reservations import LEASE
 from campus.payments.settlement import ChainTimeouts
-from campus.payments.setup import Payments, open_payments
+from campus.payments.setup import Payments, Timing, open_payments
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.payments.wire import PAYMENT_META, payment_in_meta
 from campus.storage import CoreTables, Databases, Lease, Storage
@@ -31,7 +32,6 @@ URL = "https://campus.example/v1/cve/brief"
 SHORT = ChainTimeouts(proof=0.3, strict=0.5, search=0.3)
 """Of the sellers' calls with the chain, which shows at once what it will show."""
 Run = Callable[[str], Any]
-Follow = Callable[[AsyncSession, str], Awaitable[None]]
 
 
 class Clock:
@@ -49,6 +49,34 @@ class Clock:
         return monotonic() + self.ahead.total_seconds()
 
 
+class Bought:
+    """What payments buy: their ids by how they ended, or what `keys` makes of them."""
+
+    def __init__(self) -> None:
+        self.keys: KeyRing | None = None
+        self.settled: list[str] = []
+        self.released: list[str] = []
+        self.reversed: list[str] = []
+
+    async def deliver(self, session: AsyncSession, payment: str) -> None:
+        """See Purchases."""
+        self.settled.append(payment)
+        if self.keys:
+            await self.keys.deliver(session, payment)
+
+    async def drop(self, session: AsyncSession, payment: str) -> None:
+        """See Purchases."""
+        self.released.append(payment)
+        if self.keys:
+            await self.keys.drop(session, payment)
+
+    async def take_back(self, session: AsyncSession, payment: str) -> None:
+        """See Purchases."""
+        self.reversed.append(payment)
+        if self.keys:
+            await self.keys.take_back(session, payment)
+
+
 @dataclass
 class Seller:
     """One process of a campus that sells; `runs` are the payments for which the tool ran."""
@@ -59,11 +87,9 @@ class Seller:
     storage: Storage
     clock: Clock
     payments: Payments
+    bought: Bought
     pay_to: str = PAY_TO
     runs: list[str] = field(default_factory=list)
-    settled: list[str] = field(default_factory=list)
-    released: list[str] = field(default_factory=list)
-    reversed: list[str] = field(default_factory=list)
 
     def beside(self, storage_url: str, **changes: Any) -> AbstractAsyncContextManager["Seller"]:
         """Another process on the same database, with the same clock."""
@@ -134,7 +160,7 @@ class Seller:
     async def assert_the_ledger_is_the_chains(self) -> None:
         """To the atomic unit, once what is in doubt was looked for; or the audit names what is missing."""
         self.clock.ahead += timedelta(seconds=11)
-        self.payments.processor._reservations._on_settled = self.on_settled
+        vars(self.bought).pop("deliver", None)
         await self.payments.reconciler.resolve()
         found = await self.audit()
         difference = sum(one.amount for one in found.unclaimed) - sum(one.amount for one in found.missing)
@@ -168,22 +194,6 @@ class Seller:
         async with self.storage.read() as session:
             return list(await session.exec(select(LedgerRow).order_by(col(LedgerRow.id))))
 
-    async def on_settled(self, session: AsyncSession, payment_id: str) -> None:
-        """What follows from a settlement."""
-        self.settled.append(payment_id)
-
-    async def on_released(self, session: AsyncSession, payment_id: str) -> None:
-        """What follows from a release."""
-        self.released.append(payment_id)
-
-    async def on_reversed(self, session: AsyncSession, payment_id: str) -> None:
-        """What follows from a reversal."""
-        self.reversed.append(payment_id)
-
-    def follow(self, on_settled: Follow, on_released: Follow, on_reversed: Follow) -> None:
-        """Have this follow from the end of a payment."""
-        self.on_settled, self.on_released, self.on_reversed = on_settled, on_released, on_reversed  # type: ignore[method-assign]
-
 
 def read(signed: dict[str, Any]) -> Payment:
     """A payment as the frames read it."""
@@ -216,25 +226,8 @@ async def open_seller(
     now = clock or Clock()
     async with Databases.open(storage_url) as databases:
         storage = await databases.storage_of("campus", CoreTables)
-        sellers: list[Seller] = []
-
-        async def on_settled(session: AsyncSession, payment_id: str) -> None:
-            await sellers[0].on_settled(session, payment_id)
-
-        async def on_released(session: AsyncSession, payment_id: str) -> None:
-            await sellers[0].on_released(session, payment_id)
-
-        async def on_reversed(session: AsyncSession, payment_id: str) -> None:
-            await sellers[0].on_reversed(session, payment_id)
-
+        bought = Bought()
         around = settings(chain, facilitator.url, rpc_url=rpc_url, pay_to=pay_to, **more)
-        how: Any = {
-            "elapsed": now.elapsed,
-            "on_settled": on_settled,
-            "on_released": on_released,
-            "on_reversed": on_reversed,
-            "http_timeout": httpx.Timeout(30.0, connect=patience(5)),
-        }
-        async with open_payments(around, storage, now=now, lease=lease, wait_seconds=wait_seconds, chain_timeouts=SHORT, **how) as payments:
-            sellers.append(Seller(chain, facilitator, wallet, storage, now, payments, pay_to))
-            yield sellers[0]
+        timing = Timing(lease, wait_seconds, SHORT, httpx.Timeout(30.0, connect=patience(5)))
+        async with open_payments(around, storage, bought, now=now, elapsed=now.elapsed, timing=timing) as payments:
+            yield Seller(chain, facilitator, wallet, storage, now, payments, bought, pay_to)

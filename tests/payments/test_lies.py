@@ -18,7 +18,6 @@ import anyio.abc
 import httpx
 import pytest
 from payments.seller import PRICE, Seller, open_seller, read
-from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
@@ -140,17 +139,7 @@ async def trial(own_chain: tuple[Chain, Facilitator], storage_url: str) -> Async
     ):
         ring = KeyRing(seller.storage, {"dice": Product("dice", "dice", "0.02", Term.parse("30 days"), None)}, now=seller.clock)
         trial = Trial(seller, relay, ring, wallet)
-
-        async def on_settled(session: AsyncSession, payment_id: str) -> None:
-            await ring.deliver(session, payment_id)
-
-        async def on_released(session: AsyncSession, payment_id: str) -> None:
-            await ring.drop(session, payment_id)
-
-        async def on_reversed(session: AsyncSession, payment_id: str) -> None:
-            await ring.take_back(session, payment_id)
-
-        seller.follow(on_settled, on_released, on_reversed)
+        seller.bought.keys = ring
         yield trial
 
 

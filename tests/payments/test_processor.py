@@ -46,8 +46,8 @@ async def test_a_payment_buys_an_answer_at_exactly_the_price(seller: Seller) -> 
     assert await seller.chain.balance(seller.wallet.address) == purse - PRICE
     assert await seller.chain.gas(seller.wallet.address) == gas
     assert await seller.events(payment) == ["admitted", "settled"]
-    assert seller.settled == [row.id] == seller.runs
-    assert seller.released == []
+    assert seller.bought.settled == [row.id] == seller.runs
+    assert seller.bought.released == []
 
 
 async def test_the_same_payment_fifty_times_at_once_is_one_run_and_one_charge(seller: Seller) -> None:
@@ -217,7 +217,7 @@ async def test_a_call_that_fails_is_not_charged_and_the_payment_is_still_good(se
         await seller.sell(payment, run=fail)
     row = await seller.row(payment)
     assert (row.state, row.answer) == ("released", None)
-    assert seller.released == [row.id]
+    assert seller.bought.released == [row.id]
     assert await seller.income() == before
     await seller.sell(payment)
     assert await seller.income() == before + PRICE

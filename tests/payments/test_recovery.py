@@ -55,8 +55,8 @@ async def test_a_payment_whose_process_stopped_in_the_tool_is_taken_over_by_a_re
     await seller.sell(payment)
     row = await seller.row(payment)
     assert row.id != abandoned
-    assert seller.released == [abandoned]
-    assert seller.settled == [row.id]
+    assert seller.bought.released == [abandoned]
+    assert seller.bought.settled == [row.id]
     assert await seller.income() == before + PRICE
     assert await seller.events(payment) == ["admitted", "released", "admitted", "settled"]
 
@@ -68,7 +68,7 @@ async def test_a_payment_whose_process_stopped_in_the_tool_is_released_without_a
     seller.clock.ahead = LATER
     [resolution] = await seller.payments.reconciler.resolve()
     assert (resolution.before, resolution.after) == ("reserved", "released")
-    assert len(seller.released) == 1
+    assert len(seller.bought.released) == 1
     assert await seller.payments.reconciler.resolve() == []
 
 
@@ -101,7 +101,7 @@ async def test_a_payment_whose_process_stopped_after_settling_is_found_by_the_re
     assert (resolution.before, resolution.after) == ("settling", "settled")
     row = await seller.row(payment)
     assert resolution.transaction == row.transaction
-    assert seller.settled == [row.id]
+    assert seller.bought.settled == [row.id]
     assert (await seller.sell(payment)).replayed
     assert len(seller.runs) == 1
     assert await seller.income() == before + PRICE
@@ -156,7 +156,7 @@ async def test_a_process_that_hung_while_another_took_over_charges_nothing(selle
     problem = await seller.refusal(payment, run=stand_still)
     assert problem.code == "payment_in_flight"
     assert await seller.income() == before + PRICE
-    assert seller.released == seller.runs  # what was prepared in the late run is dropped
+    assert seller.bought.released == seller.runs  # what was prepared in the late run is dropped
     assert (await seller.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
 
 
@@ -169,7 +169,7 @@ async def test_a_process_that_hung_before_it_charged_finds_that_another_charged(
     again = await seller.payments.processor._settlement.settle(late, sold.answer, payment, seller.sale())
     assert again.receipt == sold.receipt
     assert await seller.income() == before + PRICE
-    assert [seller.settled, other_seller.settled] == [[], [late.id]]
+    assert [seller.bought.settled, other_seller.bought.settled] == [[], [late.id]]
     assert (await seller.events(payment)).count("settled") == 1
 
 
@@ -181,7 +181,7 @@ async def test_a_process_that_comes_too_late_neither_releases_nor_doubts_a_charg
     assert await reservations.doubt(row, "late") is None
     assert await reservations.settle(row.id, "0x" + "77" * 32, block=None) is None
     assert (await seller.sell(payment)).receipt["transaction"] == row.transaction
-    assert seller.released == []
+    assert seller.bought.released == []
 
 
 async def test_of_many_resends_one_at_a_time_asks_the_chain(seller: Seller) -> None:
@@ -210,12 +210,9 @@ async def test_the_lease_of_a_running_call_is_renewed_before_it_ends(seller: Sel
 
     payment = seller.pay()
     leases = Leases(seller.storage, process="one", now=seller.clock, sleep=sleep)
-    row = await Reservations(
-        seller.storage, leases, now=seller.clock, on_settled=seller.on_settled, on_released=seller.on_released
-    ).reserve(payment, seller.sale())
+    row = await Reservations(seller.storage, leases, seller.bought, now=seller.clock).reserve(payment, seller.sale())
     assert row is not None
-    leases.hold(row)
-    with pytest.raises(Enough):
+    with leases.kept(row), pytest.raises(Enough):
         await leases.keep()
     assert sum(waits) > 60
 
@@ -236,7 +233,7 @@ async def test_a_tool_that_takes_longer_than_a_lease_keeps_its_reservation(selle
             return await slow.run(payment_id)
 
         await slow.sell(payment, run=take_long)
-    assert slow.runs == slow.settled
+    assert slow.runs == slow.bought.settled
 
 
 async def test_a_lease_that_was_lost_is_not_renewed_and_not_ended(seller: Seller, other_seller: Seller) -> None:
@@ -244,13 +241,13 @@ async def test_a_lease_that_was_lost_is_not_renewed_and_not_ended(seller: Seller
     for winner in (seller, other_seller):
         payment = seller.pay()
         await die_before_settling(seller, payment)
-        lost, leases = await seller.row(payment), seller.payments.processor._leases
-        leases.hold(lost)
-        seller.clock.ahead += LATER
-        taken = await winner.payments.processor._reservations.take_up(lost.id)
-        assert taken is not None
-        seller.clock.ahead += timedelta(seconds=2)
-        await leases.renew()
+        lost, leases = await seller.row(payment), seller.payments.processor._reservations.leases
+        with leases.kept(lost):
+            seller.clock.ahead += LATER
+            taken = await winner.payments.processor._reservations.take_up(lost.id)
+            assert taken is not None
+            seller.clock.ahead += timedelta(seconds=2)
+            await leases.renew()
         assert await seller.payments.processor._reservations.doubt(lost, "late") is None
         row = await seller.row(payment)
         assert (row.holder, row.lease_until, row.reason) == (
@@ -258,7 +255,6 @@ async def test_a_lease_that_was_lost_is_not_renewed_and_not_ended(seller: Seller
             taken.lease_until,
             "its process stopped while it was being charged",
         )
-        leases.let_go(lost)
 
 
 async def test_a_late_refusal_neither_releases_a_payment_nor_ends_the_lease_that_replaced_it(seller: Seller, other_seller: Seller) -> None:
@@ -275,7 +271,7 @@ async def test_a_late_refusal_neither_releases_a_payment_nor_ends_the_lease_that
     row = await seller.row(payment)
     assert (row.state, row.holder, row.lease_until) == ("unknown", taken.holder, taken.lease_until)
     assert row.answer is not None
-    assert seller.released == []
+    assert seller.bought.released == []
 
 
 async def test_a_node_that_is_down_is_asked_once_however_many_payments_are_in_doubt(seller: Seller, storage_url: str) -> None:
@@ -306,11 +302,11 @@ async def test_what_follows_from_a_settlement_is_in_its_transaction(seller: Sell
     async def fail(session: object, payment_id: str) -> None:
         raise RuntimeError("the key cannot be written")
 
-    seller.payments.processor._reservations._on_settled = fail
+    seller.bought.deliver = fail  # type: ignore[method-assign]
     [resolution] = await seller.payments.reconciler.resolve()
     assert resolution.after == "unknown"
     assert "settled" not in await seller.events(payment)
-    seller.payments.processor._reservations._on_settled = seller.on_settled
+    del seller.bought.deliver
     seller.clock.ahead *= 2
     [resolution] = await seller.payments.reconciler.resolve()
     assert resolution.after == "settled"
@@ -327,7 +323,7 @@ async def test_a_payment_that_cannot_be_concluded_does_not_stop_the_others(selle
             raise RuntimeError("the key cannot be written")
 
     seller.clock.ahead = LATER
-    seller.payments.processor._reservations._on_settled = fail_for_one
+    seller.bought.deliver = fail_for_one  # type: ignore[method-assign]
     found = await seller.payments.reconciler.resolve()
     assert {each.payment_id: each.after for each in found}[(await seller.row(second)).id] == "settled"
 
@@ -429,7 +425,7 @@ async def test_a_payment_that_was_never_charged_is_released_once_it_expired_on_t
     assert await seller.income() == 0
     assert await seller.events(payment) == ["admitted", "unknown", "released"]
     assert (await seller.refusal(payment)).code == "payment_refused"
-    assert len(seller.released) == 1
+    assert len(seller.bought.released) == 1
 
 
 async def test_the_chains_clock_alone_releases_nothing(own_chain_seller: Seller) -> None:

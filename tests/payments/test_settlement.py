@@ -35,7 +35,7 @@ async def test_a_payer_without_funds_leaves_one_ledger_row_per_flush_however_oft
         await seller.refusal(seller.pay(by=nobody))
     assert await seller.rows() == []
     assert [(row.event, row.quantity) for row in await seller.ledger()] == [("failed" if fault else "refused", 5)]
-    assert seller.released == []
+    assert seller.bought.released == []
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ async def test_a_charge_that_the_facilitator_does_not_report_is_found_on_the_cha
     [transfer] = await seller.chain.transfers(sender=seller.wallet.address, receiver=seller.pay_to)
     assert sold.receipt["transaction"] == transfer.transaction
     assert (await seller.sell(payment)).replayed
-    assert len(seller.runs) == len(seller.settled) == 1
+    assert len(seller.runs) == len(seller.bought.settled) == 1
     assert await seller.events(payment) == ["admitted", "unknown", "settled", "replayed"]
 
 
@@ -300,4 +300,4 @@ async def test_a_payer_who_moves_his_funds_away_meanwhile_is_not_charged_and_get
     problem = await seller.refusal(payment, run=run)
     assert problem.code in ("payment_refused", "payment_in_flight")
     assert await seller.income() == before
-    assert seller.settled == []
+    assert seller.bought.settled == []

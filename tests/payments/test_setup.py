@@ -19,13 +19,6 @@ from campus.testing.payments import Chain, open_facilitator
 pytestmark = pytest.mark.anyio
 
 
-async def nothing(*_: Any) -> None:
-    """What follows from the end of a payment."""
-
-
-NOTHING: Any = {"on_settled": nothing, "on_released": nothing, "on_reversed": nothing}
-
-
 async def test_offers_are_written_once_with_their_number(seller: Seller) -> None:
     ledger = seller.payments.ledger
     for _ in range(1000):
@@ -38,7 +31,7 @@ async def test_offers_are_written_once_with_their_number(seller: Seller) -> None
 
 
 async def test_what_was_counted_is_written_when_payments_close(seller: Seller) -> None:
-    opened = open_payments(settings(seller.chain, seller.facilitator.url), seller.storage, now=Clock(), **NOTHING)
+    opened = open_payments(settings(seller.chain, seller.facilitator.url), seller.storage, seller.bought, now=Clock())
 
     async def fail_while_open() -> None:
         async with opened as payments:
@@ -95,7 +88,7 @@ async def test_a_good_configuration_has_no_findings(seller: Seller) -> None:
 async def test_the_check_says_what_is_wrong(seller: Seller) -> None:
     async def found(**changes: str) -> list[str]:
         wrong = settings(seller.chain, seller.facilitator.url).model_copy(update=changes)
-        async with open_payments(wrong, seller.storage, now=Clock(), **NOTHING) as payments:
+        async with open_payments(wrong, seller.storage, seller.bought, now=Clock()) as payments:
             return await payments.check()
 
     nowhere = "http://127.0.0.1:9"

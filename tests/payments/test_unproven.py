@@ -110,7 +110,7 @@ async def own_seller(storage_url: str) -> AsyncIterator[tuple[Seller, Relay, Key
         pay_to = new_wallet().address
         async with open_seller(chain, facilitator, storage_url, wallet=wallet, pay_to=pay_to, rpc_url=relay.url) as seller:
             ring = KeyRing(seller.storage, {"dice": Product("dice", "dice", "0.02", Term.parse("30 days"), None)}, now=seller.clock)
-            seller.follow(ring.deliver, ring.drop, ring.take_back)
+            seller.bought.keys = ring
             yield seller, relay, ring
 
 
