@@ -13,11 +13,11 @@ from mcp.server.session import ServerSession
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.transport_context import TransportContext
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, RequestParams
-from pydantic_core import to_json
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from twins.mcp_messages import McpRequest
+from twins.result_json import json_of
 
 JSON_TYPE = (b"content-type", b"application/json")
 STREAM = (
@@ -138,7 +138,7 @@ class Exchange:
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> None:
         """Send a notification before the answer. After the answer it is dropped."""
         members = {"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": dict(params)})
-        await self._stream(b"".join((EVENT, _json(members), END_OF_EVENT)))
+        await self._stream(b"".join((EVENT, json_of(members), END_OF_EVENT)))
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Send the tool's progress, if the request named a token for it."""
@@ -252,10 +252,3 @@ class HangUpWatch:
             await self._exchange.ping()
         finally:
             self._is_sending = False
-
-
-def _json(members: Mapping[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(members)
-    except TypeError:  # an integer beyond 64 bits
-        return to_json(members)

@@ -1,6 +1,5 @@
 """A tool's result over MCP as bytes: its structured content, and the same once more as text, as mcp would send them."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,12 +7,12 @@ import orjson
 from fastmcp import FastMCP
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from mcp_types import InputRequiredResult, TextContent
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError
 
 from twins.fastmcp_internals import has_wire_form, result_on_wire, server_stamp
 from twins.mcp_messages import MODERN
 from twins.operation import Operation
-from twins.result_json import KeptLast, ResultWriter
+from twins.result_json import KeptLast, ResultWriter, json_of
 
 WRAPPED: Mapping[str, Any] = {"fastmcp": {"wrap_result": True}}
 """The `_meta` that FastMCP adds to a result which it wrapped into an object."""
@@ -88,31 +87,21 @@ class ResultFinisher:
             assert isinstance(result, ToolResult)
             return (await self._converted(result, version),)
         if version != MODERN:
-            return (members, b',"_meta":', _json(meta), b"}") if meta is not None else (members, b"}")
+            return (members, b',"_meta":', json_of(meta), b"}") if meta is not None else (members, b"}")
         if not meta:
             return members, self._modern_end
-        return members, b',"resultType":"complete","_meta":', _json({**meta, **self._stamp}), b"}"
+        return members, b',"resultType":"complete","_meta":', json_of({**meta, **self._stamp}), b"}"
 
     async def _converted(self, result: ToolResult, version: str) -> bytes:
         dumped = await result_on_wire(self._server, result, version)
         if version == MODERN:
             dumped["_meta"] = {**self._stamp, **(dumped.get("_meta") or {})}
-        return _json(dumped)
+        return json_of(dumped)
 
 
 def plain_members(result: ToolResult) -> bytes | None:
     """The members of a refusal: an error with one text and structured content. None for any other result, which mcp's models write."""
     match result:
         case ToolResult(content=[TextContent(annotations=None, meta=None) as block], structured_content=dict(body), is_error=True):
-            return None if has_wire_form(result) else members_of(_json(body), _json(block.text), is_error=True)
+            return None if has_wire_form(result) else members_of(json_of(body), json_of(block.text), is_error=True)
     return None
-
-
-def _json(value: Any) -> bytes:
-    try:
-        return orjson.dumps(value)
-    except TypeError:  # an integer beyond 64 bits, or a lone surrogate, which is escaped
-        try:
-            return to_json(value, inf_nan_mode="null")
-        except PydanticSerializationError:
-            return json.dumps(value).encode()

@@ -5,6 +5,7 @@ if every member is a text, number, boolean, null, date, datetime, or a list, tup
 may have a serialization alias, or be left out on a condition (`exclude_if`). Other types are written by pydantic.
 """
 
+import json
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from fastmcp.utilities.types import Audio, File, Image, get_cached_typeadapter
 from mcp_types import CallToolResult, ContentBlock, InputRequiredResult
 from pydantic import BaseModel, PydanticSchemaGenerationError, RootModel, TypeAdapter
 from pydantic.fields import FieldInfo
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 CONTENT = (ContentBlock, Image, Audio, File, bytes)
 FINISHED = (ToolResult, CallToolResult, InputRequiredResult)
@@ -27,6 +28,18 @@ SCALARS = frozenset({str, int, float, bool, type(None), date, datetime})
 OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
 ODD_SETTINGS = ("json_encoders", "ser_json_inf_nan", "ser_json_temporal", "ser_json_timedelta", "ser_json_bytes")
 MadeT = TypeVar("MadeT")
+
+
+def json_of(value: Any, *, option: int | None = None, fallback: Callable[[Any], Any] | None = None) -> bytes:
+    """A JSON value as JSON: by orjson, and what it cannot write by slower ones. `fallback` makes JSON values of other objects."""
+    try:
+        return orjson.dumps(value, option=option)
+    except TypeError:
+        pass
+    try:
+        return to_json(value, inf_nan_mode="null", fallback=fallback)  # an integer beyond 64 bits
+    except PydanticSerializationError:
+        return json.dumps(value, default=fallback).encode()  # half of a character (a lone surrogate), which is escaped
 
 
 class KeptLast(Generic[MadeT]):

@@ -131,6 +131,7 @@ async def test_a_timeout_error_that_a_tool_raises_is_its_own_fault(fronts: Any) 
     [
         (Problem(418, "teapot", "I am a teapot"), 418, "teapot", "I am a teapot"),
         (ToolError("no coffee"), 400, "tool_error", "no coffee"),
+        (ToolError("no \udcff"), 400, "tool_error", "no \udcff"),
         (ValidationError("bad bean"), 422, "invalid_request", "bad bean"),
         (NotFoundError("secret"), 500, "internal_error", None),
         (AuthorizationError("not you"), 403, "forbidden", "this caller may not use the tool"),
