@@ -5,12 +5,18 @@ It stands outside of the package, since importing any part of a package imports 
 """
 
 import gc
+import signal
 
+raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+if raises:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the import ends the process without a traceback
 gc.disable()
 from campus.cli import main as run  # noqa: E402  # this is the import
 
 gc.freeze()
 gc.enable()
+if raises:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def main() -> None:

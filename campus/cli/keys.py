@@ -1,5 +1,6 @@
 """campus key …: issue, list, renew, rotate and revoke keys, and list their clients, also while the server runs."""
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -43,10 +44,18 @@ def with_keys(config: ConfigFile, work: Callable[[KeyRing], Awaitable[T]], *, re
 def issue(product: str, /, *, note: Note = "", config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Issue a key of a product of campus.toml, valid from now; the key is shown once."""
     key, token = with_keys(config, lambda keys: keys.issue(product, note=note))
-    show(
-        [{"id": key.id, "product": key.product, "scope": key.scope, "expires_at": optional_utc(key.expires_at), "key": token}],
-        as_json=as_json,
-    )
+    row = {"id": key.id, "product": key.product, "scope": key.scope, "expires_at": optional_utc(key.expires_at), "key": token}
+    _show_once(row, as_json=as_json)
+
+
+def _show_once(row: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print a row with a new key; if its reader is gone, or the disk is full, tell which key nobody has seen."""
+    try:
+        show([row], as_json=as_json)
+        sys.stdout.flush()
+    except OSError:
+        print(f"campus: the key {row['id']} was made, and could not be shown; end it by `campus key revoke {row['id']}`", file=sys.stderr)
+        raise
 
 
 @app.command(name="list")
@@ -89,7 +98,7 @@ def rotate(key: str, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = F
     """Replace a key (its id or beginning) by a new one of the same scope and end; the old one works for 24 more hours."""
     new, token, old = with_keys(config, lambda keys: _rotated(keys, key))
     row = {"id": new.id, "scope": new.scope, "expires_at": optional_utc(new.expires_at), "key": token}
-    show([{**row, "old_key": old.id, "old_key_expires_at": optional_utc(old.expires_at)}], as_json=as_json)
+    _show_once({**row, "old_key": old.id, "old_key_expires_at": optional_utc(old.expires_at)}, as_json=as_json)
 
 
 async def _rotated(keys: KeyRing, name: str) -> tuple[Key, str, Key]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.config import Config, read_config
@@ -27,6 +28,7 @@ from twins import spreadsheet_text
 T = TypeVar("T")
 Since = Annotated[date | None, Parameter(help="The first UTC day, YYYY-MM-DD; default: that of the first entry.")]
 Until = Annotated[date | None, Parameter(help="The last UTC day, included; default: today.")]
+MOST_LISTED = 1_000_000
 COLUMNS = tuple(LedgerRow.__table__.columns.keys())  # type: ignore[attr-defined]  # sqlmodel adds it to every table class
 LOOKED_BACK = timedelta(days=30)
 
@@ -37,7 +39,7 @@ app = App(name="ledger")
 async def accounts_of(config: Config, *, own: bool = False) -> AsyncIterator[Accounts]:
     """The accounts of a campus; `own` includes the operator's own wallets."""
     wallets = config.payments.own_wallets if config.payments and not own else ()
-    async with open_core(config) as core:
+    async with open_core(config, reading=True) as core:
         yield Accounts(core.storage, own_wallets=wallets)
 
 
@@ -51,17 +53,23 @@ def ask(config: ConfigFile, question: Callable[[Accounts], Awaitable[T]], *, own
     return anyio.run(run)
 
 
+def _period(since: date | None, until: date | None) -> Period:
+    if since and until and since > until:
+        raise ConfigError(f"--since {since} is after --until {until}; exchange them")
+    return Period(since, until)
+
+
 @app.command(name="list")
 def list_entries(
     *,
-    last: Annotated[int, Parameter(help="How many of the newest entries.")] = 50,
+    last: Annotated[int, Parameter(help="How many of the newest entries.", validator=Number(gte=1, lte=MOST_LISTED))] = 50,
     since: Since = None,
     until: Until = None,
     config: ConfigFile = CAMPUS_TOML,
     as_json: AsJson = False,
 ) -> None:
     """Show the newest entries: offers (402s shown, with their number), admissions, settlements, replays, failures."""
-    entries = ask(config, lambda accounts: accounts.last(last, Period(since, until)))
+    entries = ask(config, lambda accounts: accounts.last(last, _period(since, until)))
     show([{**as_data(entry), "usd": usd(entry.amount)} if as_json else _line(entry) for entry in entries], as_json=as_json)
 
 
@@ -75,7 +83,7 @@ def sum_revenue(
     as_json: AsJson = False,
 ) -> None:
     """Sum what was earned, by UTC day, tool and network."""
-    revenue = ask(config, lambda accounts: accounts.revenue(Period(since, until)), own=own)
+    revenue = ask(config, lambda accounts: accounts.revenue(_period(since, until)), own=own)
     rows = [
         {
             "day": one.day,
@@ -116,7 +124,7 @@ def funnel(*, since: Since = None, until: Until = None, config: ConfigFile = CAM
 
     Payments of own_wallets are left out. Callers who pay without asking first were not shown terms, so that conversion may be above 1.
     """
-    found = ask(config, lambda accounts: accounts.funnel(Period(since, until)))
+    found = ask(config, lambda accounts: accounts.funnel(_period(since, until)))
     rows = [
         {
             "day": one.day,
@@ -144,7 +152,7 @@ def export(
 
     async def run() -> None:
         async with accounts_of(read_config(config)) as accounts:
-            await (_write_csv if format == "csv" else _write_json)(accounts.entries(Period(since, until)))
+            await (_write_csv if format == "csv" else _write_json)(accounts.entries(_period(since, until)))
 
     anyio.run(run)
 

@@ -282,7 +282,7 @@ def tools(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
             "tier": tool.tier,
             "price": tool.price,
             "scope": tool.key_scope,
-            "http": ", ".join(tool.http),
+            "http": tool.http if as_json else ", ".join(tool.http),
         }
         for entry in directory.buildings()
         for tool in entry.tools

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, case, func, or_
@@ -112,8 +112,8 @@ class Period:
     @property
     def conditions(self) -> tuple[ColumnElement[bool], ...]:
         """The SQL conditions for an entry of the period."""
-        after = [] if self.since is None else [col(LedgerRow.at) >= _midnight(self.since)]
-        before = [] if self.until is None else [col(LedgerRow.at) < _midnight(self.until) + timedelta(days=1)]
+        after = [] if self.since is None else [col(LedgerRow.at) >= datetime.combine(self.since, time(), UTC)]
+        before = [] if self.until is None else [col(LedgerRow.at) <= datetime.combine(self.until, time.max, UTC)]
         return (*after, *before)
 
 
@@ -246,7 +246,3 @@ class Accounts:
 
     def _without_own_wallets(self) -> ColumnElement[bool]:
         return or_(col(LedgerRow.payer).is_(None), col(LedgerRow.payer).not_in(self._own_wallets))
-
-
-def _midnight(day: date) -> datetime:
-    return datetime.combine(day, time(), UTC)

@@ -6,7 +6,7 @@ import os
 import socket
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -153,7 +153,7 @@ def test_tools_lists_every_tool_and_writes_nothing(tmp_path: Path, run: Command)
         "tier": "key",
         "price": None,
         "scope": "shop",
-        "http": "GET http://127.0.0.1:8000/v1/shop/ask",
+        "http": ["GET http://127.0.0.1:8000/v1/shop/ask"],
     }
     assert rows["list_buildings"]["tier"] == "free"
     assert not (tmp_path / "data").exists()
@@ -228,6 +228,11 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, run: Command)
         ("tools", "--config", str(tmp_path / "other.toml")): "--config FILE",
         ("migration", "gateway", "first"): "no tables=",
         ("migration", "castle", "first"): "no building 'castle' is installed",
+        ("chek",): 'unknown command "chek". Did you mean "check"?',
+        ("key", "issue"): "PRODUCT requires an argument; see `campus key issue --help`",
+        ("key", "issue", "shop", "two", "three"): "unexpected argument 'two three'; see `campus key issue --help`",
+        ("ledger", "list", "--last", "-1"): 'invalid value "-1" for --last. Must be >= 1',
+        ("ledger", "sum", "--since", "2026-02-01", "--until", "2026-01-01"): "--since 2026-02-01 is after --until 2026-01-01",
     }
     for words, said in mistakes.items():
         answer = run(*words)
@@ -235,6 +240,23 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, run: Command)
         assert answer.err.startswith("campus: ")
         assert said in answer.err
         assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("how", "code"), [("full", 2), ("gone", 1), ("closed", 2)])
+def test_a_new_key_that_cannot_be_shown_is_named_or_not_made(tmp_path: Path, run: Command, how: str, code: int) -> None:
+    config = str(write_config(tmp_path, CONFIG, port=8000))
+    ends = os.pipe()
+    os.close(ends[0])
+    with open(ends[1], "w") as gone, open("/dev/full", "w") as full, redirect_stdout({"full": full, "gone": gone, "closed": None}[how]):
+        answer = run("key", "issue", "shop", "--config", config)
+    assert answer.code == code
+    made = [row["id"] for row in json.loads(run("key", "list", "--json", "--config", config).out)]
+    if how == "closed":
+        assert (answer.err, made) == ("campus: standard output is closed; nothing was done\n", [])
+    else:
+        assert f"end it by `campus key revoke {made[0]}`" in answer.err
+        assert ("the output cannot be written: No space left on device" in answer.err) is (how == "full")
+        assert run("ledger", "list", "--until", "9999-12-31", "--config", config).out == "nothing to show\n"
 
 
 def test_all_mistakes_of_a_campus_toml_are_named_at_once(tmp_path: Path, run: Command) -> None:

@@ -170,6 +170,8 @@ def test_reading_works_on_a_full_or_read_only_disk(tmp_path: Path, disk: str) ->
         assert (listed.returncode, '"note": "before"' in listed.stdout) == (0, True), listed.stderr
         audited = campus("audit")
         assert (audited.returncode, audited.stdout) == (0, "all is well\n"), audited.stderr
+        summed = campus("ledger", "sum")
+        assert (summed.returncode, summed.stdout) == (0, "nothing to show\n"), summed.stderr
         checked = campus("check")
         assert checked.returncode == 1, checked.stderr
         assert f"the directory {tmp_path / 'data'} cannot be written" in checked.stdout
