@@ -16,19 +16,20 @@ from campus.errors import TargetRefused
 from campus.outbound.http_clients import GuardedClient
 from twins import Problem
 
-UNREACHABLE = (
-    "The host of alert_webhook cannot be found or reached at the moment. Check its name: alerts are lost unless it can be reached."
-)
+UNREACHABLE = "The host of {} cannot be found or reached at the moment. Check its name: alerts are lost unless it can be reached."
 CONCURRENT_CHECKS = 4
 """Concurrent checks of webhooks for one sender, so that hosts that do not answer do not delay other senders."""
 
 
-def webhook_address(url: str, web: GuardedClient, channels: Sequence[Channel]) -> Address:
-    """The address of a webhook, for the first channel that recognizes it. Problem 422 for a URL that breaks a rule."""
+def webhook_address(url: str, web: GuardedClient, channels: Sequence[Channel], *, argument: str = "alert_webhook") -> Address:
+    """The address of a webhook, for the first channel that recognizes it. Problem 422 for a URL that breaks a rule.
+
+    `argument` is the tool's argument that the URL came in: the refusal names it.
+    """
     try:
         web.check_url(url)
     except TargetRefused as refused:
-        raise _target_refused(refused) from None
+        raise _target_refused(refused, argument) from None
     found = address_of(url, [one for one in channels if not one.confirms])
     assert found is not None, "the webhook channel accepts every URL"
     return found
@@ -42,17 +43,19 @@ def email_address(text: str, channels: Sequence[Channel]) -> Address:
     return found
 
 
-async def check_webhook(address: Address, web: GuardedClient, channels: Sequence[Channel]) -> str | None:
+async def check_webhook(
+    address: Address, web: GuardedClient, channels: Sequence[Channel], *, argument: str = "alert_webhook"
+) -> str | None:
     """Refuse a webhook to which alerts may not be sent, such as one in a private network, before any connection is made.
 
-    Problem 422 with the broken rule. Returns a warning if the host cannot be found or reached at the moment.
+    Problem 422 with the broken rule. Returns a warning if the host cannot be found or reached at the moment. Both name `argument`.
     """
     try:
         await next(one for one in channels if one.kind == address.kind).check(address.text, web)
     except TargetRefused as refused:
-        raise _target_refused(refused) from None
+        raise _target_refused(refused, argument) from None
     except httpx.TransportError:
-        return UNREACHABLE
+        return UNREACHABLE.format(argument)
     return None
 
 
@@ -84,9 +87,9 @@ class RegistrationLimits:
                 del self._waiting[sender], self._limiters[sender]
 
 
-def _target_refused(refused: TargetRefused) -> Problem:
+def _target_refused(refused: TargetRefused, argument: str) -> Problem:
     """For a webhook that alerts may not be sent to, with the rule that it breaks."""
-    return Problem(422, "target_refused", f"alert_webhook cannot be used: {refused}", rule=refused.rule)
+    return Problem(422, "target_refused", f"{argument} cannot be used: {refused}", rule=refused.rule)
 
 
 def _too_many_registrations(wait: timedelta, *, limit: int) -> Problem:

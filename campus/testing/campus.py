@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Literal, Protocol
 from urllib.parse import quote
 
+import anyio
 import httpx
 import httpx2
 from fastmcp import Client
@@ -175,6 +176,14 @@ class TestCampus:
         """Run a job of the first building now."""
         await self.service.run_job(f"{self.main}.{job}", **options)
 
+    @asynccontextmanager
+    async def services(self) -> AsyncIterator[None]:
+        """Run the buildings' services, as a server does, until the block ends. Without it none runs."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.service.run_services)
+            yield
+            tasks.cancel_scope.cancel()
+
     async def _over_http(self, building: str, tool: str, given: Mapping[str, Any], asks: Asks) -> Reply:
         operation = self._operation(building, tool)
         path = operation.path
@@ -275,9 +284,12 @@ async def open_campus(
 ) -> AsyncIterator[TestCampus]:
     """Open buildings by name, each with a product of its name, and the product `all`; `call` uses the first building by default.
 
-    `settings` and `tools` are the first building's table in campus.toml; `feeds` maps addresses to their answers;
-    `storage` is a storage URL, by default a temporary directory; `web` the client for callers' URLs; `tables` are
-    further tables of campus.toml, such as mail and web. `secrets` are what the environment would hold, by variable, such as
+    Neither jobs nor services run by themselves: see `TestCampus.run` and `TestCampus.services`.
+
+    `settings` and `tools` are the first building's table in campus.toml; `feeds` maps addresses to their answers, bytes or
+    what is sent as JSON, and to None for one that is gone (404, as every other address); `storage` is a storage URL, by default
+    a temporary directory; what another test stored there is there; `web` is the client for callers' URLs; `tables` are further
+    tables of campus.toml, such as mail, payments and web. `secrets` are what the environment would hold, by variable, such as
     CAMPUS_TIDES_TOKEN, or by the field of the first building's settings, such as token; the environment itself is not read.
     """
     if not buildings:

@@ -65,24 +65,28 @@ async def test_a_message_that_fails_is_sent_again_under_its_id_and_many_become_a
 
 
 async def test_the_service_delivers_as_soon_as_an_alert_is_raised(floods: TestCampus) -> None:
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(floods.service.run_services)
+    async with floods.services():
         await floods.call("report", port="brest", metres=6)
         with anyio.fail_after(patience(20)):
             while not state_of(floods).pager.sent:  # noqa: ASYNC110  # a pager rings no bell
                 await anyio.sleep(0.02)
-        tasks.cancel_scope.cancel()
+
+
+async def test_a_tool_takes_webhooks_and_its_refusal_names_its_own_argument(floods: TestCampus) -> None:
+    assert (await floods.call("send_warnings", webhook="https://hooks.slack.com/floods")).status == 402
+    taken = await floods.call("send_warnings", key="floods", webhook="https://hooks.slack.com/floods")
+    assert taken.data.startswith("whsec_")
+    refused = await floods.call("send_warnings", key="floods", webhook="https://receiver.example/floods")
+    assert refused.data["detail"].startswith("webhook cannot be used: Names that end in example are not public")
 
 
 async def test_a_result_that_no_database_stores_ends_no_delivery(floods: TestCampus, caplog: pytest.LogCaptureFixture) -> None:
     state_of(floods).pager.outcomes = [Outcome("retry", cast("Any", object()))]
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(floods.service.run_services)
+    async with floods.services():
         await floods.call("report", port="brest", metres=6)
         with anyio.fail_after(patience(20)):
             while not (noted := [one for one in caplog.records if one.msg in ("delivery not noted", "service failed")]):  # noqa: ASYNC110  # nor does a log
                 await anyio.sleep(0.02)
-        tasks.cancel_scope.cancel()
     assert [one.msg for one in noted] == ["delivery not noted"]
     assert floods.service.services.findings() == {}
 

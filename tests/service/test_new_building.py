@@ -13,7 +13,11 @@ from campus.testing import open_campus
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[2]
-TESTED = [*(ROOT / "campus/cli/new_building").rglob("*.py"), ROOT / "tests/alerts/floods/__init__.py"]
+TESTED = [
+    *(ROOT / "campus/cli/new_building").rglob("*.py"),
+    ROOT / "tests/alerts/floods/__init__.py",
+    ROOT / "tests/test_readme.py",
+]
 
 
 async def test_a_new_building_works_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

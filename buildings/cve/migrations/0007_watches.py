@@ -57,9 +57,6 @@ def _create_owners_and_targets() -> None:
     )
     _index_where("ix_target_due", ["health", "next_try_at", "sender", "host"], "next_try_at IS NOT NULL")
     _index_where("ix_target_sender", ["sender", "host"], "owner IS NULL")
-    _index_where("ix_target_failing", ["failing_since", "id"], "failing_since IS NOT NULL AND disabled_at IS NULL")
-    _index_where("ix_target_disabled", ["disabled_at", "id"], "disabled_at IS NOT NULL")
-    _index_where("ix_target_unconfirmed", ["id"], "verified_at IS NULL AND disabled_at IS NULL")
 
 
 def _create_watches() -> None:

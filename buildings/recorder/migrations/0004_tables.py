@@ -78,9 +78,6 @@ def _make_targets() -> None:
     )
     _index_where("ix_target_due", "target", ["health", "next_try_at", "sender", "host"], "next_try_at IS NOT NULL")
     _index_where("ix_target_sender", "target", ["sender", "host"], "owner IS NULL")
-    _index_where("ix_target_failing", "target", ["failing_since", "id"], "failing_since IS NOT NULL AND disabled_at IS NULL")
-    _index_where("ix_target_disabled", "target", ["disabled_at", "id"], "disabled_at IS NOT NULL")
-    _index_where("ix_target_unconfirmed", "target", ["id"], "verified_at IS NULL AND disabled_at IS NULL")
 
 
 def _make_monitors() -> None:

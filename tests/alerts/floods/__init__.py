@@ -11,7 +11,20 @@ from pydantic import BaseModel
 from sqlalchemy import Connection, insert, select
 from sqlmodel import Field, SQLModel
 
-from campus import Building, CurrentSite, GuardedClient, Service, Settings, Site, free, in_transaction, registry
+from campus import (
+    Building,
+    Caller,
+    CurrentCaller,
+    CurrentSite,
+    GuardedClient,
+    Service,
+    Settings,
+    Site,
+    access,
+    free,
+    in_transaction,
+    registry,
+)
 from campus.alerts import (
     AlertContents,
     AlertTarget,
@@ -26,8 +39,11 @@ from campus.alerts import (
     WaitingAlert,
     Webhook,
     address_of,
+    check_webhook,
     claim_target,
     open_dispatcher,
+    signing_secret,
+    webhook_address,
 )
 
 
@@ -119,6 +135,21 @@ async def subscribe(address: str, site: FloodSite = CurrentSite()) -> str:
         return claim_target(connection, found, by, outbox=OUTBOX, now=site.now(), entropy=token_bytes).id
 
     return await in_transaction(site.storage, work)
+
+
+@mcp.tool(meta=access())
+async def send_warnings(webhook: str, site: FloodSite = CurrentSite(), caller: Caller = CurrentCaller()) -> str:
+    """Have warnings sent to a webhook. Returns the secret that signs them."""
+    channels = site.state.dispatcher.channels
+    address = webhook_address(webhook, site.web, channels, argument="webhook")
+    await check_webhook(address, site.web, channels, argument="webhook")
+    assert caller.key is not None, "the tool needs a key"
+    by = Registrant(caller.key.lineage, sender=caller.key.lineage, per_host=10, shared_hosts=frozenset())
+
+    def claim(connection: Connection) -> bytes:
+        return claim_target(connection, address, by, outbox=OUTBOX, now=site.now(), entropy=token_bytes).secret
+
+    return signing_secret(await in_transaction(site.storage, claim))
 
 
 @mcp.tool(meta=free())
