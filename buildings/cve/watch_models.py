@@ -60,8 +60,8 @@ Webhook = Annotated[
     str | None,
     Field(
         max_length=2048,
-        description="URL that news is sent to: a public https:// address, which receives signed JSON (Standard Webhooks), or a Discord"
-        " webhook.",
+        description="URL that news is sent to: a public https:// address, which receives signed JSON (Standard Webhooks) with a `text` that"
+        " chat services such as Slack show, or a Discord webhook.",
     ),
 ]
 Email = Annotated[

@@ -39,8 +39,8 @@ Webhook = Annotated[
     str | None,
     Field(
         max_length=2048,
-        description="URL that alerts are sent to: a public https:// address, which receives signed JSON (Standard Webhooks), or a Discord "
-        "webhook.",
+        description="URL that alerts are sent to: a public https:// address, which receives signed JSON (Standard Webhooks) with a `text` "
+        "that chat services such as Slack show, or a Discord webhook.",
         examples=["https://example.com/hooks/campus"],
     ),
 ]

@@ -1,12 +1,15 @@
 """Alerts by webhook: signed, in order, at least once under one id, at the pace that the target asks for."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from recorder.receivers import Received, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from buildings.recorder.alert_texts import Event, EventType
 from buildings.recorder.beats import past_beats
 from buildings.recorder.tables import MONITOR_TARGETS
 from campus import in_transaction
@@ -61,10 +64,28 @@ async def test_the_alerts_of_a_death_and_a_recovery_arrive_signed_and_in_order(o
         "capsule": None,
         "resume_url": None,
         "notice": None,
+        "text": f"worker is dead: no beat by 2026-08-21 12:12:00 UTC\nMonitor: {monitor['monitor_id']}\nLast beat: none yet",
     }
     assert (recovered.json["type"], recovered.json["downtime_seconds"], recovered.json["reason"]) == ("monitor.recovered", 360, "beat")
     assert dead.headers["webhook-id"] != recovered.headers["webhook-id"]
     assert (await on_each_database.deliver(), await on_each_database.alerts(monitor)) == (0, [])
+
+
+def test_the_guide_names_every_event_and_what_is_in_one() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "beats.md").read_text()
+    assert [name for name in (*get_args(EventType), "watch.news", "watch.paused", "watch.digest") if f"`{name}`" not in guide] == []
+    assert [name for name in Event.model_fields if f'"{name}": ' not in guide] == []
+
+
+async def test_the_text_for_chat_services_mentions_nobody(recorder: Recorder, receiver: Receiver) -> None:
+    monitor = await recorder.register(receiver.url(), key="recorder", name="@here <!channel> a < b")
+    await recorder.beat(monitor, status="fail", capsule="<https://evil.example|campus>" + "x" * 30_000)
+    await recorder.deliver()
+    text = receiver.requests[-1].json["text"]
+    assert text.startswith("@\u200bhere <\u200b!channel> a < b failed")
+    assert "<https" not in text
+    assert "<\u200bhttps://evil" in text
+    assert len(text) <= 4_000
 
 
 async def test_no_downtime_and_no_run_is_negative(recorder: Recorder, receiver: Receiver) -> None:
@@ -214,6 +235,7 @@ async def test_more_than_five_that_wait_become_one_digest(on_each_database: Reco
     assert (first.body, first.headers["webhook-id"]) == (second.body, second.headers["webhook-id"])
     assert (second.json["type"], second.json["count"]) == ("monitor.digest", 7)
     assert {one["monitor"]["name"] for one in second.json["events"]} == {f"m{number}" for number in range(7)}
+    assert [line.partition(" ")[0] for line in second.json["text"].split("\n")] == [one["monitor"]["name"] for one in second.json["events"]]
     assert await on_each_database.deliver() == 0
 
 

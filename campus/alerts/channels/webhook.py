@@ -1,4 +1,4 @@
-"""Webhooks: the alert as JSON, signed according to Standard Webhooks."""
+"""Webhooks: the alert as JSON, signed according to Standard Webhooks, with a `text` that chat services such as Slack show."""
 
 import hmac
 import re
@@ -8,11 +8,17 @@ from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from urllib.parse import urlsplit
 
+from pydantic_core import to_json
+
 from campus.alerts.message import DELIVERED, Attempt, Channel, Content, Outcome, post
 
 GONE = 410
 REDIRECTS = range(300, 400)
 SECONDS = re.compile("[0-9]{1,9}")
+LONGEST_TEXT = 4_000
+MENTION = re.compile(r"[@<](?=[\w!@#])")
+"""Begins what chat services make a link or a mention of, such as @here and <!channel>: names and capsules are written by others."""
+ZERO_WIDTH_SPACE = "\u200b"
 
 
 class Webhook(Channel):
@@ -27,7 +33,7 @@ class Webhook(Channel):
     async def send(self, attempt: Attempt, content: Content) -> Outcome:
         """Post the alert. The id is the same at each try, the timestamp is that of the try."""
         message = attempt.message
-        body = content.body.model_dump_json().encode()
+        body = to_json({**content.body.model_dump(mode="json"), "text": text_of(content)})
         timestamp = int(attempt.now.timestamp())
         headers = {
             "content-type": "application/json",
@@ -44,6 +50,13 @@ class Webhook(Channel):
             return Outcome("retry", "it redirects, and redirects are not followed")
         reason = f"it answered {answer.status_code // 100}xx"
         return Outcome("retry", reason, retry_after=retry_after(answer.headers.get("retry-after"), now=attempt.now))
+
+
+def text_of(content: Content) -> str:
+    """The alerts in words, at most 4,000 characters; several with their headlines only."""
+    details = content.texts[0].details if len(content.texts) == 1 else ()
+    lines = "\n".join([*(text.headline for text in content.texts), *details])
+    return MENTION.sub(lambda found: found[0] + ZERO_WIDTH_SPACE, lines)[:LONGEST_TEXT]
 
 
 def signature(message_id: str, timestamp: int, body: bytes, key: bytes) -> str:
