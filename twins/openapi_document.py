@@ -153,6 +153,7 @@ def _responses(operation: Operation, method: str, schemas: Components) -> dict[s
 def _result_name(operation: Operation) -> str:
     """The name of a result's component: that of its class, or one made from the tool's name."""
     kind = operation.tool.return_type
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
+    is_wrapped = (operation.tool.output_schema or {}).get("x-fastmcp-wrap-result")
+    if isinstance(kind, type) and issubclass(kind, BaseModel) and not is_wrapped:
         return kind.__name__
     return f"{in_capitals(operation.name)}Result"

@@ -264,7 +264,7 @@ class Components:
         # a recursive schema is one of its own definitions
         own = next((names[each] for each in names if definitions.converted(each) == whole), None)
         if own is None:
-            source = {each: definitions.converted(each) for each in names} | {"": whole}
+            source = {each: definitions.converted(each) for each in names} | {"" if name in names else name: whole}
             own = self._name(name, source, operation)
             self.schemas[own] = _renamed(schema, whole, names)
         return {"$ref": f"#/components/schemas/{own}"}

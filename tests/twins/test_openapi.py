@@ -8,7 +8,7 @@ from fastmcp.tools import Tool
 from mcp_types import ToolAnnotations
 from openapi_schema_validator import OAS30Validator
 from openapi_spec_validator import validate
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field, RootModel, create_model
 
 from twins import Twins, openapi, problem_response, route
 from twins.openapi_schema import NULL
@@ -191,6 +191,29 @@ async def test_a_schema_that_is_used_again_keeps_its_name() -> None:
     made = openapi({"a": operations[2:], "b": operations[:2]}, title="T", version="1")
     alone = openapi(operations, title="T", version="1")
     assert len(made["components"]["schemas"]) == len(alone["components"]["schemas"])
+
+
+async def test_a_model_is_one_component_as_a_result_and_within_another() -> None:
+    mcp: FastMCP[Any] = FastMCP("Reads")
+
+    @mcp.tool
+    async def one() -> News:
+        """The news."""
+        raise NotImplementedError
+
+    @mcp.tool
+    async def several() -> list[News]:
+        """All news."""
+        raise NotImplementedError
+
+    @mcp.tool
+    async def words() -> RootModel[list[str]]:
+        """Words."""
+        raise NotImplementedError
+
+    made = openapi((await Twins.open(mcp)).operations, title="T", version="1")
+    validate(made)
+    assert set(made["components"]["schemas"]) == {"Problem", "News", "Entry", "SeveralResult", "WordsResult", "RootModel_list_str__"}
 
 
 async def test_documents_that_share_conversions_are_what_each_is_alone() -> None:
