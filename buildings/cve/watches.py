@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, Select, insert, or_, select, update
 
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watch_matching import CRITERIA, Criteria
@@ -18,15 +18,13 @@ from campus.alerts import (
     Registrant,
     ask_to_confirm,
     claim_target,
+    count_confirmation,
     delete_target,
     masked_address,
     may_be_asked,
     sender_of,
     target_state,
 )
-
-CONFIRMATIONS_PER_DAY = 20
-"""Confirmation e-mails for one key in a day. Without this limit anyone could make the service send unwanted mail."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,25 +152,10 @@ def _store_targets(connection: Connection, watch_id: str, wanted: Wanted, key: K
     links = {"webhook_id": webhook.id if webhook else None, "email_id": email.id if email else None}
     connection.execute(update(WATCHES).where(WATCHES.c.id == watch_id).values(**links))
     if email is not None and not email.confirmed and may_be_asked(connection, OUTBOX, email.id, now=now):
-        _count_confirmation(connection, key.lineage, now=now)
+        count_confirmation(connection, WATCH_OWNERS, key.lineage, now=now)
         ask_to_confirm(connection, OUTBOX, email.id, now=now, watch_id=watch_id)
     row = connection.execute(watches_with_owner().where(WATCHES.c.id == watch_id)).one()
     return Stored(next(_views(connection, [row])), webhook, email)
-
-
-def _count_confirmation(connection: Connection, lineage: str, *, now: datetime) -> None:
-    """Count a confirmation e-mail of a key. Problem 429 beyond the limit for today."""
-    day = now.date().toordinal()
-    owner = WATCH_OWNERS.c
-    has_room = or_(owner.asked_on != day, owner.asked < CONFIRMATIONS_PER_DAY)
-    asked = func.coalesce(select(owner.asked).where(owner.lineage == lineage, owner.asked_on == day).scalar_subquery(), 0) + 1
-    counted = update(WATCH_OWNERS).where(owner.lineage == lineage, has_room).values(asked_on=day, asked=asked)
-    if not connection.execute(counted.returning(owner.lineage)).all():
-        raise Problem(
-            429,
-            "too_many_confirmations",
-            f"this key has had confirmation e-mails sent to {CONFIRMATIONS_PER_DAY} addresses today, the maximum; add more tomorrow",
-        )
 
 
 def _release(connection: Connection, target_ids: Sequence[str], *, of_watch: str | None = None) -> None:

@@ -13,15 +13,23 @@ from hashlib import sha256
 from sqlalchemy import Connection, insert, select, update
 from starlette.types import Scope
 
-from buildings.recorder.alert_targets import ask_to_confirm, claim_target
 from buildings.recorder.credentials import MonitorUrls, badge_url, digest_of, new_secret
 from buildings.recorder.models import Registered
 from buildings.recorder.monitors import apply_key_event
-from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached
+from buildings.recorder.problems import MONITORS_PER_KEY, host_limit_reached, monitor_limit_reached, target_in_use
 from buildings.recorder.state_machine import Schedule, initial_state
-from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, REPLIES
-from campus import Entropy, Key, Problem, check_idempotency_key, random_id, seal, unseal
-from campus.alerts import Address, ClaimedTarget, Registrant, signing_secret
+from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OUTBOX, OWNERS, REPLIES
+from campus import Entropy, Key, Problem, TargetRefused, check_idempotency_key, random_id, seal, unseal
+from campus.alerts import (
+    Address,
+    ClaimedTarget,
+    Registrant,
+    ask_to_confirm,
+    claim_target,
+    count_confirmation,
+    may_be_asked,
+    signing_secret,
+)
 from twins import RequestDependency
 
 ANSWER_RETENTION = timedelta(hours=24)
@@ -62,8 +70,8 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     """Create the monitor. Problem 409 beyond the limits."""
     if request.key is not None:
         _count_monitor(connection, request.key, now=now)
-    webhook = claim_target(connection, request.webhook, request.by, now=now, entropy=entropy) if request.webhook else None
-    email = claim_target(connection, request.email, request.by, now=now, entropy=entropy) if request.email else None
+    webhook = _claim_target(connection, request.webhook, request.by, now=now, entropy=entropy) if request.webhook else None
+    email = _claim_target(connection, request.email, request.by, now=now, entropy=entropy) if request.email else None
     monitor_id = random_id("mon", entropy)
     secret = new_secret(entropy)
     badge_id = random_id("badge", entropy)
@@ -79,7 +87,7 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     links = [{"monitor_id": monitor_id, "target_id": target_id, "place": place} for place, target_id in enumerate(targets)]
     connection.execute(insert(MONITOR_TARGETS), links)
     if email is not None and not email.confirmed and request.owner:
-        ask_to_confirm(connection, email.id, request.owner, monitor_id=monitor_id, now=now)
+        _ask_to_confirm(connection, email.id, request.owner, monitor_id=monitor_id, now=now)
     return _result(request, monitor_id, secret, badge_id, webhook, email, deadline_at=state.deadline_at)
 
 
@@ -94,6 +102,23 @@ def _count_monitor(connection: Connection, key: Key, *, now: datetime) -> None:
     has_room = (OWNERS.c.lineage == key.lineage) & (OWNERS.c.monitors < MONITORS_PER_KEY)
     if not connection.execute(update(OWNERS).where(has_room).values(monitors=OWNERS.c.monitors + 1).returning(OWNERS.c.monitors)).all():
         raise monitor_limit_reached()
+
+
+def _claim_target(connection: Connection, address: Address, by: Registrant, *, now: datetime, entropy: Entropy) -> ClaimedTarget:
+    """The target at an address. Without an owner it has one monitor: Problem 409 `target_in_use` or `monitor_limit_reached`."""
+    try:
+        return claim_target(connection, address, by, outbox=OUTBOX, now=now, entropy=entropy)
+    except TargetRefused as refused:
+        in_use = refused.rule == "in_use"
+        raise (target_in_use() if in_use else host_limit_reached(address.host, most=by.per_host)) from None
+
+
+def _ask_to_confirm(connection: Connection, target_id: str, owner: str, *, monitor_id: str, now: datetime) -> None:
+    """Send the e-mail that asks for confirmation, at most once a day to one address. Problem 429 beyond the key's limit for today."""
+    if not may_be_asked(connection, OUTBOX, target_id, now=now):
+        return
+    count_confirmation(connection, OWNERS, owner, now=now)
+    ask_to_confirm(connection, OUTBOX, target_id, now=now, monitor_id=monitor_id, epoch=0, since=now, reason="registration")
 
 
 def _result(

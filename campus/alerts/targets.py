@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, Table, case, func, insert, or_, select, update
 
 from campus.alerts.message import Channel, Health
 from campus.alerts.outbox import CONFIRM, Outbox
@@ -15,9 +15,12 @@ from campus.alerts.rates import LONGEST_FAILING
 from campus.errors import TargetRefused
 from campus.observability import utc_text
 from campus.secrets import Entropy, random_id
+from twins import Problem
 
 SIGNING_BYTES = 32
 ASK_AGAIN = timedelta(days=1)
+CONFIRMATIONS_PER_DAY = 20
+"""Confirmation e-mails for one key in a day. Without this limit anyone could make the service send unwanted mail."""
 
 
 def sender_of(lineage: str | None, network: str) -> str:
@@ -147,6 +150,21 @@ def may_be_asked(connection: Connection, outbox: Outbox, target_id: str, *, now:
     """Whether a target's owner may be asked for confirmation: at most once a day."""
     asked_at = connection.scalar(select(outbox.targets.c.asked_at).where(outbox.targets.c.id == target_id))
     return asked_at is None or now - asked_at >= ASK_AGAIN
+
+
+def count_confirmation(connection: Connection, owners: Table, lineage: str, *, now: datetime) -> None:
+    """Count a confirmation e-mail of a key in its row of `owners`, which has `lineage`, the day `asked_on` and how many were `asked` then.
+
+    Problem 429 `too_many_confirmations` beyond the limit for today.
+    """
+    owner = owners.c
+    today = now.date().toordinal()
+    has_room = or_(owner.asked_on != today, owner.asked < CONFIRMATIONS_PER_DAY)
+    asked = case((owner.asked_on == today, owner.asked + 1), else_=1)
+    counted = update(owners).where(owner.lineage == lineage, has_room).values(asked_on=today, asked=asked)
+    if not connection.execute(counted.returning(owner.lineage)).all():
+        detail = f"this key has had confirmation e-mails sent to {CONFIRMATIONS_PER_DAY} addresses today, the maximum; add more tomorrow"
+        raise Problem(429, "too_many_confirmations", detail)
 
 
 def ask_to_confirm(connection: Connection, outbox: Outbox, target_id: str, *, now: datetime, **columns: object) -> None:
