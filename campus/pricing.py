@@ -1,13 +1,16 @@
 """What a tool costs: access() and free() as plain data in the tool's `meta`, and the offer that campus makes from it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Literal, get_args
 
 META = "campus"
 KeyRule = Literal["opens", "optional", "never"]
 USDC_DECIMALS = 6
+DOLLARS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,15})?(?:e-[0-9]{1,2})?")
+"""A decimal that is computed exactly and fits into a database; with an exponent as Python writes a small TOML number."""
 
 
 @dataclass(frozen=True, order=True)
@@ -19,11 +22,10 @@ class Price:
     @classmethod
     def parse(cls, text: str) -> "Price":
         """Parse decimal dollars. Raises ValueError for what is not an amount, not above zero, or finer than a millionth."""
-        try:
-            atomic = Decimal(text).scaleb(USDC_DECIMALS)
-        except InvalidOperation:
-            raise ValueError(f'{text!r} is not a price; write US dollars as a decimal, such as "0.02"') from None
-        if not atomic.is_finite() or atomic <= 0:
+        if not DOLLARS.fullmatch(text):
+            raise ValueError(f'{text!r} is not a price; write US dollars as a decimal, such as "0.02"')
+        atomic = Decimal(text).scaleb(USDC_DECIMALS)
+        if not atomic:
             raise ValueError(f"the price {text!r} is not above zero; a free tool has free = true instead of a price")
         if atomic != atomic.to_integral_value():
             raise ValueError(f"the price {text!r} is finer than 0.000001 dollars, the smallest amount that can be paid")

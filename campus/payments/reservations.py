@@ -17,7 +17,7 @@ from campus.errors import StorageError
 from campus.payments.chain import Transfer
 from campus.payments.ledger import Event, entry
 from campus.payments.payment import Payment, Purchases, Sale, StoredAnswer
-from campus.payments.states import TRANSITIONS, State, next_step
+from campus.payments.states import LATEST_LEASE, TRANSITIONS, State, is_worked_on, next_step
 from campus.payments.tables import PaymentRow
 from campus.secrets import Entropy, seal, unseal
 from campus.storage import Lease, Storage
@@ -196,7 +196,7 @@ class Reservations:
         """Lease a payment whose outcome is unknown, so that one call at a time asks the chain. None if it is concluded or leased."""
         async with self._storage.write() as session:
             row = await session.get(PaymentRow, payment_id)
-            if row is None or self._now() < row.lease_until:
+            if row is None or is_worked_on(row, now=self._now()):
                 return None
             await self._conclude_abandoned(session, row)
             if row.state != "unknown":
@@ -210,10 +210,12 @@ class Reservations:
 
         First those that were looked for longest ago.
         """
-        is_free = PaymentRow.network == network, col(PaymentRow.lease_until) <= self._now()
+        now = self._now()
+        lease_end = col(PaymentRow.lease_until)
+        is_free = or_(lease_end <= now, lease_end > now + LATEST_LEASE)
         async with self._storage.read() as session:
-            rows = select(PaymentRow).where(IS_OPEN, *is_free)
-            return (await session.exec(rows.order_by(col(PaymentRow.lease_until)).limit(most))).all()
+            rows = select(PaymentRow).where(IS_OPEN, is_free, PaymentRow.network == network)
+            return (await session.exec(rows.order_by(lease_end).limit(most))).all()
 
     async def open_elsewhere(self, network: str) -> Sequence[str]:
         """The other networks on which payments are neither settled nor released."""

@@ -13,7 +13,8 @@ released    it was not charged, and may be reserved again; once it was sent to b
 reversed    it counted as charged, and the chain does not show it, or no longer
 
 The process that holds its lease works on a reserved or settling payment. After the end of the lease nobody does: a reserved payment then
-counts as released, a settling one as unknown.
+counts as released, a settling one as unknown. A lease that ends later than any lease that is taken now was taken while a clock was wrong,
+and does not count: a payment must not wait until a time in the far future.
 
 A purchase with an Idempotency-Key is also found by that key. Sent again with another payment of the same payer from any address, or without
 a payment from the same address, it is the same purchase. Two payers who send the same key make two purchases.
@@ -23,12 +24,11 @@ to the address that the payment came from.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from campus.payments.payment import Payment, Sale
 from campus.payments.tables import PaymentRow
-from campus.storage import is_held
 from twins import Problem
 
 State = Literal["reserved", "settling", "settled", "unknown", "released", "reversed"]
@@ -47,6 +47,8 @@ TRANSITIONS: Mapping[str, tuple[State, ...]] = {
 CLOCK_SKEW = 300
 LONGEST_WINDOW = 600
 """Seconds that a payment may stay valid beyond the terms' own limit. Its outcome could stay unknown for so long."""
+LATEST_LEASE = timedelta(seconds=CLOCK_SKEW)
+"""How far in the future a lease may end: its length, and the difference between two machines' clocks."""
 RETRY_AFTER = {"Retry-After": "5"}
 
 
@@ -65,8 +67,8 @@ def step_for(row: PaymentRow | None, payment: Payment | None, sale: Sale, *, now
     """What one row says. `resolve` may charge the payment once more; `look` only asks the chain, because the caller did not send it."""
     if row is None or row.state == "released":
         return "reserve"
-    is_worked_on = is_held(row.lease_until, now)
-    if row.state == "reserved" and not is_worked_on:
+    worked_on = is_worked_on(row, now=now)
+    if row.state == "reserved" and not worked_on:
         return "reserve"
     is_resend = payment is not None and row.payment == payment.digest
     is_its_payer = payment is None or row.payer == payment.payer
@@ -81,9 +83,14 @@ def step_for(row: PaymentRow | None, payment: Payment | None, sale: Sale, *, now
         return "refuse"
     if row.state == "settled":
         return "replay" if row.answer is not None and row.answer_until is not None and now < row.answer_until else "refuse"
-    if is_worked_on:
+    if worked_on:
         return "wait"
     return "resolve" if is_resend else "look"
+
+
+def is_worked_on(row: PaymentRow, *, now: datetime) -> bool:
+    """Whether a process holds the payment's lease."""
+    return now < row.lease_until <= now + LATEST_LEASE
 
 
 def mismatch_of(payment: Payment, sale: Sale, *, now: datetime) -> str | None:

@@ -348,6 +348,17 @@ async def test_payments_on_a_network_that_campus_toml_no_longer_names_are_left_a
     assert "payments on eip155:84532 are in doubt" in finding
 
 
+async def test_payments_of_a_process_that_died_while_its_clock_was_ahead_do_not_wait_for_that_time(seller: Seller) -> None:
+    before, looked_for, sent_again = await seller.income(), seller.pay(), seller.pay()
+    seller.clock.wrong = timedelta(days=1)
+    for payment in (looked_for, sent_again):
+        await die_after_settling(seller, payment)
+    seller.clock.wrong = timedelta()
+    assert (await seller.sell(sent_again)).answer == StoredAnswer(b'{"answer": 2}')
+    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["settled"]
+    assert await seller.income() == before + 2 * PRICE
+
+
 async def test_a_round_looks_for_a_bounded_number_of_payments_those_that_waited_longest_first(seller: Seller) -> None:
     payments = [seller.pay() for _ in range(3)]
     for payment in payments:

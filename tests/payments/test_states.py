@@ -77,6 +77,7 @@ def row(state: str, **changes: Any) -> PaymentRow:
         (row("settling", payment=b"other"), "refuse"),
         (row("unknown", lease_until=AHEAD), "wait"),
         (row("unknown"), "resolve"),
+        (row("unknown", lease_until=NOW + timedelta(hours=1)), "resolve"),
         (row("unknown", resource=b"other"), "refuse"),
         (row("settled", answer=b"{}", answer_until=AHEAD), "replay"),
         (row("settled", answer=b"{}", answer_until=NOW), "refuse"),

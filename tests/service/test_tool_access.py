@@ -19,7 +19,9 @@ def test_a_price_survives_being_written_and_read(atomic: int) -> None:
     assert Decimal(str(price)).scaleb(6) == atomic
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "0.0000001", "nan", "inf", "1e-9", "", "$1", "1,5"])
+@pytest.mark.parametrize(
+    "text", ["0", "-1", "0.0000001", "nan", "inf", "1e-9", "", "$1", "1,5", "1e999999", "1_9", " 19", "\u0661", "1" * 20, f"0.02{0:030}1"]
+)
 def test_an_invalid_price_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"price"):
         access(price=text)
