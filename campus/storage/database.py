@@ -25,6 +25,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 Apply = Callable[[Connection, Sequence[T]], Sequence[R | Exception]]
 
+TURN_SECONDS = 10.0
+"""How long a write waits for those before it in the same process."""
 LARGEST_GROUP = 1_000
 """Items per transaction; more wait for the next one, so that a write() in between waits for milliseconds only."""
 
@@ -117,6 +119,8 @@ class Database:
     Within the process one lock admits writers in the order of their arrival; between processes the database's own lock does.
     """
 
+    turn_seconds = TURN_SECONDS
+
     def __init__(self, connections: Connections, *, description: str) -> None:
         self._connections = connections
         self._description = description
@@ -133,7 +137,7 @@ class Database:
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncSession]:
         """See Storage."""
-        async with self.lock, self._session(self._connections.writer, reading=False) as session:
+        async with self._turn(), self._session(self._connections.writer, reading=False) as session:
             yield session
             await anyio.lowlevel.checkpoint_if_cancelled()
             with anyio.CancelScope(shield=True):  # a commit that was begun is awaited
@@ -151,6 +155,21 @@ class Database:
     async def close(self) -> None:
         """Close every connection."""
         await self._connections.close()
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Hold the lock. While a writer is stuck, each that waits behind it would otherwise wait as long again."""
+        try:
+            self.lock.acquire_nowait()
+        except anyio.WouldBlock:
+            with anyio.move_on_after(self.turn_seconds) as wait:
+                await self.lock.acquire()
+            if wait.cancelled_caught:
+                raise StorageUnavailable(f"{self._description} is busy: others were writing for {self.turn_seconds:g} s") from None
+        try:
+            yield
+        finally:
+            self.lock.release()
 
     @asynccontextmanager
     async def _session(self, engine: AsyncEngine, *, reading: bool) -> AsyncIterator[AsyncSession]:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
@@ -13,7 +14,7 @@ from urllib.parse import urlencode
 import anyio
 from anyio.to_thread import run_sync
 from sqlalchemy import URL, Connection, column, event, make_url, select, table, text
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -26,6 +27,8 @@ R = TypeVar("R")
 
 READERS = 4
 """With the writer that is five connections per building and process: PostgreSQL's 100 are enough for four buildings in five processes."""
+LOST_SECONDS = 10
+"""How long a server may acknowledge nothing, neither what was sent nor a probe while a statement runs, before its connections end."""
 IDLE_SECONDS = 300
 """How long a process that hangs within a transaction can keep the building's lock."""
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
@@ -60,9 +63,10 @@ class PostgresConnections:
             return await connection.run_sync(work)
 
     async def close(self) -> None:
-        """Close every connection."""
-        await self.readers.dispose()
-        await self.writer.dispose()
+        """Close every connection; one whose server does not answer is left to the end of the process."""
+        for engine in (self.readers, self.writer):
+            with anyio.move_on_after(BUSY_SECONDS / 2):
+                await engine.dispose()
 
 
 class PostgresBackend:
@@ -175,7 +179,26 @@ def _engine(url: URL, name: str, **options: Any) -> AsyncEngine:
     # asyncpg takes what concerns TLS, apart from files, as a connection string only
     tls = urlencode({name: value for name, value in url.query.items() if name in TLS})
     connect = {"server_settings": settings, "timeout": BUSY_SECONDS} | ({"dsn": f"postgresql://?{tls}"} if tls else {})
-    return create_async_engine(url.difference_update_query(TLS), connect_args=connect, **ENGINE_OPTIONS, **options)
+    engine = create_async_engine(url.difference_update_query(TLS), connect_args=connect, **ENGINE_OPTIONS, **options)
+    event.listen(engine.sync_engine, "connect", _give_up_lost_peers)
+    event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    return engine
+
+
+def _refuse_closed(connection: Any, *_: object) -> None:
+    """Have the pool replace a connection that the server has closed, as when it restarts: a call on it would fail."""
+    if connection.driver_connection.is_closed():
+        raise DisconnectionError("the server closed the connection")
+
+
+def _give_up_lost_peers(connection: Any, *_: object) -> None:
+    """Have Linux end a connection whose server is gone without a word, as in a failover: by itself it waits for 15 minutes."""
+    peer = connection.driver_connection._transport.get_extra_info("socket")
+    if peer.family != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, LOST_SECONDS)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, LOST_SECONDS)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_SECONDS * 1000)
 
 
 def _lock_of(name: str) -> str:

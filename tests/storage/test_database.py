@@ -15,6 +15,7 @@ from sqlmodel import col, select
 
 from campus.errors import StorageError, StorageUnavailable
 from campus.storage import Databases, NoStorage, Storage, try_write
+from campus.storage.database import Database
 from campus.storage.sqlite_connections import CONNECT
 from tests.storage.bank.tables import Account, Entry, Tables
 
@@ -304,6 +305,24 @@ async def test_a_database_that_refuses_writes_is_unavailable_and_still_read(bank
         await open_account(bank, "b")
     with pytest.raises(StorageUnavailable, match=r"bank.* is read-only"):
         await try_write(bank)
+    assert await balance_of(bank) == 1
+
+
+async def test_a_write_waits_for_those_before_it_for_a_while_only(bank: Storage) -> None:
+    assert isinstance(bank, Database)
+    bank.turn_seconds = 0.05
+    refused = []
+
+    async def write() -> None:
+        with pytest.raises(StorageUnavailable, match=r"bank.* is busy: others were writing for 0\.05 s") as caught:
+            await open_account(bank)
+        refused.append(caught.value)
+
+    async with bank.write(), anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(write)
+    assert len(refused) == 20
+    await open_account(bank, balance=1)
     assert await balance_of(bank) == 1
 
 
