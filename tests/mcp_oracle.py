@@ -200,7 +200,7 @@ METAS: Sequence[Any] = (
     *({"progress_token": []}, {"io_modelcontextprotocol_protocol_version": 5}, {f"{P}unheard": 1}, {f"{P}related-task": {"taskId": "1"}}),
     {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
     *({"fastmcp": {"version": "1"}}, {"fastmcp": {}}, {"_fastmcp": {"version": "9"}}, {"fastmcp": 5}),
-    *({f"{P}logLevel": level} for level in ("debug", "odd", None, 5, 0)),
+    *({f"{P}logLevel": level} for level in ("debug", "odd", None, 0)),
     *(
         {f"{P}clientInfo": info}
         for info in (None, {}, 5, {"name": "x"}, {"name": "x", "version": 1}, {"name": "", "version": "", "y": [1]})
