@@ -46,7 +46,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "forbidden": "The caller may not use the tool.",
     "form_expired": "The form does not come from a page that this browser opened here lately. Open the page again and send it there.",
     "sign_in_required": "The page is for the operator, who has not signed in, or no longer is.",
-    "too_many_sign_ins": "Too many attempts to sign in came from the caller's address. Try again after the time in Retry-After.",
+    "too_many_sign_ins": "Too many attempts to sign in or to connect a client, from one address or with one key. Wait for Retry-After.",
     "login_required": "This address takes calls of connected clients only. Your client opens a page that asks for a key.",
     "token_refused": "The access token is unknown or has ended, or is for another MCP server. Connect the client again.",
     "invalid_authorization": "The request of a client to be let in is not valid; `detail` says why. Nothing was shared.",

@@ -8,7 +8,7 @@ from time import monotonic
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.app import Campus
@@ -22,6 +22,7 @@ from campus.http.response import send_problem
 from campus.http.router import MCP_METHODS, explain_mcp
 from campus.http.service_routes import own_page
 from campus.keys.access_tokens import AccessTokens
+from campus.layout.accept import page_form
 from campus.pages.keys import SignInLimit
 from campus.paywall.admission import ALL, CONNECTED, SIGNED_IN_KEY, bearer
 from twins import Problem, RouteEntry, RouteTable
@@ -110,12 +111,17 @@ class Connect:
         own_host = (urlsplit(self._own_url).hostname or "").encode()
 
         async def by_host(scope: Scope, receive: Receive, send: Send) -> None:
-            host = dict(scope["headers"]).get(b"host", b"").lower().partition(b":")[0].rstrip(b".")
+            headers = dict(scope["headers"])
+            host = headers.get(b"host", b"").lower().partition(b":")[0].rstrip(b".")
             if host != own_host:
                 await app(scope, receive, send)
             elif (found := self._table.find(scope["path"])) is not None:
                 endpoint, scope["path_params"] = found
                 await endpoint(scope, receive, send)
+            elif page_form(headers.get(b"accept")) == "html" and not scope["path"].startswith("/.well-known/"):
+                # a person who follows a link of a page's header; clients want to be told that there is nothing
+                path = b"?".join(filter(None, [scope["raw_path"], scope["query_string"]])).decode("latin-1")
+                await RedirectResponse(f"{self._service_url}{path}", status_code=303)(scope, receive, send)
             else:
                 detail = f"there is nothing at this address: this host only connects clients; the service is at {self._service_url}"
                 await send_problem(send, Problem(404, "not_found", detail), scope.get("request_id"))

@@ -5,7 +5,8 @@ The key itself is sent once, in the body of a form, and is in no address, page, 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from math import ceil
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -141,7 +142,7 @@ class KeyPages:
             opens=opens,
             used=[(entry.title, usage[entry.name]) for entry in self.directory.buildings() if entry.name in usage],
             clients=clients,
-            days_left=max((key.expires_at - self.now()).days, 0),
+            days_left=ceil((key.expires_at - self.now()) / timedelta(days=1)),
             renewals=[one for one in self.directory.products if one.scope == key.scope],
             seller=self.directory.seller(),
             by_cookie=self.pages.layout.cookies.session in request.cookies,

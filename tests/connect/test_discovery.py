@@ -82,6 +82,9 @@ async def test_with_a_host_of_its_own_root_discovery_is_there_and_nothing_is_at_
         assert (await http.get(style)).status_code == 200
         for path in ("/", "/keys", "/connect/lock/mcp", "/v1/lock"):
             assert (await http.get(path)).status_code == 404
+        led = await http.get("/keys?next=/docs/api", headers=HTML)
+        assert (led.status_code, led.headers["location"]) == (303, f"{ORIGIN}/keys?next=/docs/api"), "a link of the consent page"
+        assert (await http.get("/.well-known/openid-configuration", headers=HTML)).status_code == 404
         for path in ("/connect/lock/mcp", f"{A}/connect", A, P):
             assert (await http.get(f"{ORIGIN}{path}")).status_code == 404
         assert (await http.get("https://other.example/")).status_code == 421

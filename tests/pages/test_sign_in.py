@@ -62,11 +62,15 @@ async def test_a_building_that_cannot_say_what_a_key_uses_is_left_out_of_its_pag
         return "3 of 20 berths"
 
     quay = replace(make_harbour("The quay"), usage=used, pages=())
-    async with open_campus(harbour=replace(make_harbour(), usage=failing), quay=quay, clock=clock) as campus:
+    tables = {"products": {"all": {"scope": "all", "price": "29", "term": "30 days", "url": "mailto:sales@shop.example"}}}
+    async with open_campus(harbour=replace(make_harbour(), usage=failing), quay=quay, clock=clock, tables=tables) as campus:
         await signed_in(campus, "all")
         page = await campus.http.get("/keys", headers=HTML)
         assert (page.status_code, "Valid until" in page.text) == (200, True)
         assert re.findall(r"<dt>([^<]+)</dt><dd>3 of 20 berths</dd>", page.text) == ["The quay"]
+        assert '<a href="mailto:sales@shop.example" rel="noreferrer">sales@shop.example</a>' in page.text
+        clock.move(timedelta(seconds=1))
+        assert " 30 days left</p>" in (await campus.http.get("/keys", headers=HTML)).text
 
 
 async def test_a_signed_in_browser_calls_paid_tools_from_their_pages_until_it_signs_out(campus: TestCampus) -> None:
