@@ -136,7 +136,6 @@ PROBLEMS: Mapping[str, str] = {
     "no_such_feed": "There is no feed at this address; or the feed's address was revoked, or its key has ended.",
     "watch_limit_reached": "A key may have 20 watches. Delete one before you make another.",
     "no_such_watch": "Your key has no watch with this id. list_watches lists those that it has.",
-    "too_many_confirmations": "The key has had the maximum number of confirmation e-mails sent today. Continue tomorrow.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
     "no_list_yet": "No list has been made yet. Try again after the time in Retry-After.",
 }

@@ -23,7 +23,6 @@ PROBLEMS: Mapping[str, str] = {
     "monitor_limit_reached": "The key, or without a key the address at this host, has the maximum number of monitors. Delete one first.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
     TOO_MANY_BEATS: "The monitor sent too many beats in this minute. Send the next one after the time in Retry-After.",
-    "too_many_confirmations": "The key has had the maximum number of confirmation e-mails sent today. Continue tomorrow.",
     "badge_not_found": "No badge has this address. register_monitor and fleet_status return it as badge_url.",
     "capsule_too_large": "A capsule is at most 32,768 bytes of compact JSON. The heartbeat was recorded; stored capsules are unchanged.",
     "capsule_not_storable": "The capsule cannot be stored; `detail` says why. The heartbeat was recorded; stored capsules are unchanged.",
