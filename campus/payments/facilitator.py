@@ -1,6 +1,7 @@
 """The facilitator: verifies and settles payments through x402's resource server. Only this module imports x402, which takes 1 s."""
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from x402.schemas import (
     SettleResponse,
     SupportedKind,
     SupportedResponse,
+    VerifyResponse,
 )
 
 from campus.errors import one_line
@@ -31,12 +33,15 @@ VERIFY_SECONDS = 10.0
 SETTLE_SECONDS = 30.0
 REPLY_LOST = "settlement_unknown"
 PENDING = "settlement_pending"
+WITH_STATUS_4XX = re.compile(r"Facilitator verify failed \(4\d\d\): (.*)", re.DOTALL)
 FAILURES = (httpx.HTTPError, ValueError, RecursionError, PaymentError)
 log = logging.getLogger(__name__)
 
 
 class FacilitatorClient(HTTPFacilitatorClient):
-    """x402's client with two changes: it starts without a request, and a settlement whose reply is lost is a result."""
+    """x402's client with three changes: it starts without a request, it reads a refusal that has an error's status, and a settlement whose
+    reply is lost is a result.
+    """
 
     def __init__(self, config: FacilitatorConfig, network: str) -> None:
         super().__init__(config)
@@ -45,6 +50,17 @@ class FacilitatorClient(HTTPFacilitatorClient):
     def get_supported(self) -> SupportedResponse:
         """What campus offers, without asking the facilitator; `campus check` compares the two."""
         return SupportedResponse(kinds=[SupportedKind(x402_version=2, scheme="exact", network=self._network)])
+
+    async def verify(
+        self, payload: PaymentPayload | PaymentPayloadV1, requirements: PaymentRequirements | PaymentRequirementsV1
+    ) -> VerifyResponse:
+        """Facilitators differ: some answer a payment that is not valid with 400 and the verdict, which x402 raises as a text."""
+        try:
+            return await super().verify(payload, requirements)
+        except ValueError as error:
+            if (verdict := refusal_in(str(error))) is None:
+                raise
+            return verdict
 
     async def settle(
         self, payload: PaymentPayload | PaymentPayloadV1, requirements: PaymentRequirements | PaymentRequirementsV1
@@ -137,6 +153,17 @@ class X402Facilitator:
         if trouble is not None:
             log.warning("facilitator in trouble: %s", trouble)
         self.trouble = trouble
+
+
+def refusal_in(error: str) -> VerifyResponse | None:
+    """The refusal of a payment in the text of x402's error; None if the facilitator failed, or answered otherwise."""
+    if (found := WITH_STATUS_4XX.fullmatch(error)) is None:
+        return None
+    try:
+        verdict = VerifyResponse.model_validate_json(found[1])
+    except ValidationError:
+        return None
+    return None if verdict.is_valid else verdict
 
 
 def outcome_of(answer: SettleResponse | None, payment: Payment) -> Outcome:

@@ -35,6 +35,8 @@ class Faults(Switches):
     """Which operations are delayed."""
     verify_status: int | None = None
     """Answer this status instead of verifying."""
+    invalid_status: int | None = None
+    """Answer this status with the verdict that a payment is not valid."""
     settle_status_before: int | None = None
     """Answer this status instead of settling."""
     unsent: Mapping[str, Any] | None = None
@@ -183,6 +185,8 @@ class Facilitator:
         self._record("verify", body, "valid" if result["isValid"] else result["invalidReason"])
         if not self._passes("verified"):
             return None
+        if self.faults.invalid_status is not None and not result["isValid"]:
+            return Answered(self.faults.invalid_status, result)
         return self._answered("verify", {**result, **(self.faults.verify_lie or {})})
 
     def _settle(self, body: Mapping[str, Any]) -> Answered | None:

@@ -26,6 +26,14 @@ async def test_a_payer_without_funds_is_refused_before_the_tool_runs(seller: Sel
     assert seller.runs == []
 
 
+async def test_a_refusal_is_one_whatever_status_the_facilitator_gives_it_and_its_own_failure_is_none(seller: Seller) -> None:
+    for status, code in ((400, "payment_refused"), (500, "payment_unverified")):
+        seller.facilitator.faults.invalid_status = status
+        problem = await seller.refusal(seller.pay(by=new_wallet()))
+        assert problem.code == code
+        assert ("insufficient_balance" in problem.detail, len(await seller.payments.findings())) == ((True, 0), (False, 1))[status == 500]
+
+
 @pytest.mark.parametrize("fault", [{}, {"verify_status": 500}], ids=["no money", "no facilitator"])
 async def test_a_payer_without_funds_leaves_one_ledger_row_per_flush_however_often_he_tries(seller: Seller, fault: dict[str, Any]) -> None:
     for name, value in fault.items():
