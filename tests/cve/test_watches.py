@@ -125,7 +125,7 @@ async def test_a_late_record_is_news_but_what_nvds_first_reading_names_is_not(op
         assert (await lists.news())[1:] == [("early", ["CVE-2026-1096"])], "its name came late; 1050 has too low a score"
 
 
-async def test_names_fit_however_kev_and_nvd_write_them(open_lists, publisher, make) -> None:
+async def test_names_fit_however_kev_and_nvd_write_them_and_25_is_reached_in_kev_only(open_lists, publisher, make) -> None:
     async with open_lists() as lists:
         records = [acme_record(make, "CVE-2026-1097", "paloaltonetworks"), acme_record(make, "CVE-2026-1098", "dlink")]
         publisher.put(NVD, make.nvd_page(records))
@@ -134,19 +134,17 @@ async def test_names_fit_however_kev_and_nvd_write_them(open_lists, publisher, m
         await lists.next_list()
         await lists.watch(name="vendor", vendors=["Palo Alto Networks"], least_score=20)
         await lists.watch(name="product", products=["D-Link:TPS-Reports", "Net::DNS"], least_score=20)
-        publisher.put("/epss.csv.gz", make.epss_file(make.many_scores(100), scored="2026-08-23T12:00:00Z"))
-        await lists.next_list(("CVE-2026-7001", {"vendorProject": "Perl", "product": "Net::DNS"}))
-        assert sorted(await lists.news()) == [("product", ["CVE-2026-7001", "CVE-2026-1098"]), ("vendor", ["CVE-2026-1097"])]
-
-
-async def test_a_least_score_of_25_is_reached_in_kev_only(open_lists, publisher, make) -> None:
-    async with open_lists() as lists:
         await lists.watch(name="in KEV", cve_ids=["CVE-2026-1099", "CVE-2026-7001"])
         await lists.watch(name="likely", cve_ids=["CVE-2026-1099"], least_score=24.999)
-        scores = make.many_scores(100) | {"CVE-2026-1099": 0.99999}
-        publisher.put("/epss.csv.gz", make.epss_file(scores, scored="2026-08-22T12:00:00Z"))
-        await lists.next_list(("CVE-2026-7001", CISCO))
-        assert sorted(await lists.news()) == [("in KEV", ["CVE-2026-7001"]), ("likely", ["CVE-2026-1099"])]
+        likely = make.many_scores(100) | {"CVE-2026-1099": 0.99999}
+        publisher.put("/epss.csv.gz", make.epss_file(likely, scored="2026-08-23T12:00:00Z"))
+        await lists.next_list(("CVE-2026-7001", {"vendorProject": "Perl", "product": "Net::DNS"}))
+        assert dict(await lists.news()) == {
+            "vendor": ["CVE-2026-1097"],
+            "product": ["CVE-2026-7001", "CVE-2026-1098"],
+            "in KEV": ["CVE-2026-7001"],
+            "likely": ["CVE-2026-1099"],
+        }
 
 
 async def test_a_changed_watch_tells_what_newly_fits_from_then_on(open_lists, receiver) -> None:
