@@ -79,7 +79,8 @@ class AlertText:
 
 @dataclass(frozen=True)
 class Content:
-    """What a message says, for every channel: `body` is the JSON of a webhook, `subject` and `texts` are for people.
+    """What a message says, for every channel: `body` is the JSON of a webhook, to which the `texts` are added as its `text`;
+    `subject` and `texts` are for people.
 
     From `mail_until` on no e-mail is sent: the message is withheld.
     """

@@ -6,6 +6,7 @@ from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic_core import to_json
@@ -33,7 +34,7 @@ class Webhook(Channel):
     async def send(self, attempt: Attempt, content: Content) -> Outcome:
         """Post the alert. The id is the same at each try, the timestamp is that of the try."""
         message = attempt.message
-        body = to_json({**content.body.model_dump(mode="json"), "text": text_of(content)})
+        body = body_of(content)
         timestamp = int(attempt.now.timestamp())
         headers = {
             "content-type": "application/json",
@@ -50,6 +51,14 @@ class Webhook(Channel):
             return Outcome("retry", "it redirects, and redirects are not followed")
         reason = f"it answered {answer.status_code // 100}xx"
         return Outcome("retry", reason, retry_after=retry_after(answer.headers.get("retry-after"), now=attempt.now))
+
+
+def body_of(content: Content) -> bytes:
+    """The JSON of an alert, with its `text`, unless it has one of its own or is no object."""
+    body: Any = content.body.model_dump(mode="json")
+    if isinstance(body, dict):
+        body.setdefault("text", text_of(content))
+    return to_json(body)
 
 
 def text_of(content: Content) -> str:
