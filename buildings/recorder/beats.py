@@ -163,7 +163,7 @@ def _notice(monitor: LoadedMonitor, before: MonitorState, kind: Kind, beat: Beat
         since=before.since if recovered else monitor.state.since,
         until=max(beat.at, before.since) if recovered else None,  # a beat may arrive before a deadline and be recorded after it
         reason=reason,
-        last_beat_at=monitor.last_beat_at if recovered else beat.at,
+        last_beat_at=beat.at,
     )
 
 
