@@ -12,8 +12,9 @@ KEY = "twins"
 WITHOUT_BODY = (204, 205)
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
-NOT_IN_A_PATH = re.compile(r"[^A-Za-z0-9._~!$&'()*+,;=:@/-]")
-PATH = re.compile(r"(/([A-Za-z0-9._~!$&'()*+,;=:@-]|\{[A-Za-z_]\w*\})*)+")
+IN_A_PATH = r"A-Za-z0-9._~!$&'()*+,;=:@-"
+NOT_IN_A_PATH = re.compile(rf"[^/{IN_A_PATH}]")
+PATH = re.compile(rf"(/([{IN_A_PATH}]|\{{[A-Za-z_]\w*\}})*)+")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ PLAIN_NAME = re.compile(r"[\w.~-]+")
 # How a message begins if it continues a sentence: "argument count" + "should be a valid integer".
 CONTINUES = ("is ", "are ", "has ", "must ", "should ", "cannot ", "may ", "needs ")
 CODE = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+HEADER_VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
 PROBLEM_JSON = "application/problem+json"
 NO_TYPE = "about:blank"
 
@@ -135,7 +136,8 @@ class Problem(ToolError):  # RFC 9457's word
     """An error that a tool, a validator or a gate raises on purpose: a status and a body over HTTP, a sentence over MCP.
 
     `code` is stable, in snake_case. `detail` is one sentence for the caller. `more` are further members of the body.
-    The headers are sent over HTTP only. Raises ValueError for a status that is no error's, and for a code that no address can hold.
+    The headers are sent over HTTP only. Raises ValueError for a status that is no error's, for a code that no address can hold,
+    and for a header with a line break or a character beyond latin-1.
     """
 
     def __init__(
@@ -150,6 +152,9 @@ class Problem(ToolError):  # RFC 9457's word
     ) -> None:
         if not is_refusal(status, code):
             raise ValueError(f"Problem({status!r}, {code!r}, …) needs a status from 400 to 599, then a code such as no_city")
+        for name, value in (headers or {}).items():
+            if not HEADER_VALUE.fullmatch(value):
+                raise ValueError(f"the header {name} of Problem({code!r}) has a line break or a character beyond latin-1")
         # It is an answer, not a fault of the server: FastMCP must not log it as an error.
         super().__init__(detail, log_level=logging.DEBUG)
         self.status = status

@@ -53,6 +53,12 @@ def test_its_answer_is_never_stored_and_has_its_headers() -> None:
     assert b'"type":"/errors/rate_limited"' in answer.body
 
 
+@pytest.mark.parametrize("value", ["/a\r\nSet-Cookie: b=c", "/\N{RIGHTWARDS ARROW}", "/\0"])
+def test_a_header_cannot_end_early(value: str) -> None:
+    with pytest.raises(ValueError, match=r"the header Location of Problem\('moved'\) has a line break or a character beyond latin-1"):
+        Problem(404, "moved", "it is elsewhere", headers={"Location": value})
+
+
 class Tide(BaseModel):
     height: float
 
