@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Literal, cast
 
 from sqlalchemy import delete, event
-from sqlmodel import col
+from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Key
@@ -137,7 +137,7 @@ class KeySales:
     async def take_back(self, session: AsyncSession, payment: str) -> None:
         """Revoke the key that the payment bought, or subtract the time, because the payment is not charged after all. Call it once.
 
-        The successor of a rotated key is revoked too.
+        The successor of a rotated key is revoked too. A bought key that another payment extended keeps that payment's time.
         """
         sale = await session.get(KeySale, payment)
         if sale is None or sale.delivered_at is None:
@@ -147,7 +147,8 @@ class KeySales:
         rows = [await session.get_one(KeyRow, sale.key_id)]
         while (heir := rows[-1].replaced_by) is not None:
             rows.append(await session.get_one(KeyRow, heir))
-        if sale.action == "new":
+        await session.delete(sale)
+        if sale.action == "new" and not await _is_extended(session, rows):
             for row in rows:
                 row.revoked_at = row.revoked_at or now
                 await save(session, row, "revoked", at=now, by=BY, detail=why)
@@ -172,6 +173,12 @@ class KeySales:
         row, token = new_row(product.name, product.scope, issued_at=now, expires_at=end, note="", entropy=self._entropy)
         sale = _sale_of("new", row, product, payment=payment, by=by, now=now)
         return sale, KeySold(row.key(), token)
+
+
+async def _is_extended(session: AsyncSession, rows: Sequence[KeyRow]) -> bool:
+    """Whether a payment extended one of the keys."""
+    renewals = KeySale.action == "renew", col(KeySale.key_id).in_([row.id for row in rows]), col(KeySale.delivered_at).is_not(None)
+    return (await session.exec(select(KeySale.payment).where(*renewals))).first() is not None
 
 
 async def _clear(session: AsyncSession, payment: str) -> None:

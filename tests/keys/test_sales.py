@@ -224,6 +224,21 @@ async def test_a_renewal_whose_payment_was_reversed_is_subtracted_and_the_key_st
     assert (key.id, "shortened", "campus") in await events_of(storage)
 
 
+async def test_a_key_whose_payment_was_reversed_keeps_the_time_of_the_payment_that_extended_it(
+    keys: BuildingKeys, ring: KeyRing, storage: Storage
+) -> None:
+    sold = await keys.sell("cve", payment="pay_1")
+    await settle(storage, ring, "pay_1")
+    heir, token = await ring.rotate(sold.key.id)
+    await keys.sell("cve", payment="pay_2", renew=heir.id)
+    await settle(storage, ring, "pay_2")
+    await take_back(storage, ring, "pay_1")
+    kept = await ring.find(token)
+    assert (kept.state, kept.key and kept.key.expires_at) == ("valid", heir.expires_at)
+    await take_back(storage, ring, "pay_2")
+    assert (await ring.find(token)).state == "expired"
+
+
 async def test_a_year_that_is_taken_back_has_the_days_of_the_year_that_was_added(
     keys: BuildingKeys, ring: KeyRing, storage: Storage, clock: Clock
 ) -> None:
