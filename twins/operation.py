@@ -206,27 +206,24 @@ def _check_parameters(tool: str, parameters: tuple[Parameter, ...]) -> None:
             raise ValueError(f"tool {tool!r}: {{{parameter.name}}} is a list or an object; a path holds one plain value")
 
 
-def decoder_of(schema: Schema, root: Schema) -> ParameterDecoder:
-    """The decoder for values of `schema`; `root` is the document that its references point into."""
+def decoder_of(schema: Schema, root: Schema, *, in_list: bool = False) -> ParameterDecoder:
+    """The decoder for values of `schema`, which are `in_list` or not; `root` is the document that its references point into.
+
+    A list within a list cannot be written by repeating a name: each inner list is one JSON text, whatever it holds.
+    """
     types: set[str] = set()
     words: set[str] | None = set()
     items: ParameterDecoder | None = None
     for arm in alternatives_of(schema, root):
         names = _types_of(arm)
-        if "array" in names:
-            items = _decoder_of_items(arm, root)
+        if "array" in names and not in_list:
+            among = [each for each in (*arm.get("prefixItems", ()), arm.get("items")) if isinstance(each, Mapping)]
+            items = decoder_of({"anyOf": among or [{}]}, root, in_list=True)
         if "string" in names:
             values = _values_of(arm)
             words = words | {value for value in values if isinstance(value, str)} if values and words is not None else None
-        types |= names - {"array"}
+        types |= names if in_list else names - {"array"}
     return ParameterDecoder(frozenset(types), None if words is None else frozenset(words), items)
-
-
-def _decoder_of_items(arm: Schema, root: Schema) -> ParameterDecoder:
-    among = [each for each in (*arm.get("prefixItems", ()), arm.get("items")) if isinstance(each, Mapping)]
-    item = decoder_of({"anyOf": among or [{}]}, root)
-    # A list within a list cannot be written by repeating a name: each inner list is one JSON text.
-    return ParameterDecoder(item.types | {"array"}, item.words) if item.items else item
 
 
 def alternatives_of(schema: Schema, root: Schema, seen: tuple[str, ...] = ()) -> Iterator[Schema]:

@@ -8,6 +8,7 @@ from fastmcp import FastMCP
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
 from fastmcp.tools import Tool
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from typing_extensions import TypeAliasType
 
 from twins import Problem, Twins, Unstorable, route
 from twins.operation import operation_of
@@ -38,6 +39,10 @@ class Inner(BaseModel):
 class Tree(BaseModel):
     left: "Tree | None" = None
     inner: Inner | str = ""
+
+
+Numbers = TypeAliasType("Numbers", "int | list[Numbers]")
+"""A type that contains itself."""
 
 
 def hostile_validator(value: Any) -> Any:
@@ -77,6 +82,11 @@ def server() -> FastMCP[Any]:
         """Search."""
         return {"size": where.size, "tags": tags, "limit": limit}
 
+    @mcp.tool(meta=route("GET|POST /count"))
+    async def count(numbers: Numbers) -> dict[str, Any]:
+        """Count."""
+        return {"numbers": numbers}
+
     return mcp
 
 
@@ -102,6 +112,13 @@ async def test_an_object_in_the_query_is_json_and_a_list_is_a_repeated_name(fron
     async with fronts(server()) as each:
         answer = await each.http.get("/search", params={"where": '{"size": 3}', "tags": ["a", "b"], "max": 7})
         assert answer.json() == {"size": 3, "tags": ["a", "b"], "limit": 7}
+
+
+async def test_an_argument_may_be_of_a_type_that_contains_itself(fronts: Any) -> None:
+    async with fronts(server()) as each:
+        numbers = [1, [2, [3]]]
+        assert (await each.http.get("/count", params={"numbers": ["1", "[2, [3]]"]})).json() == {"numbers": numbers}
+        assert (await each.http.post("/count", json={"numbers": numbers})).json() == {"numbers": numbers}
 
 
 async def test_unusual_encodings_of_a_path_reach_the_same_twin(fronts: Any) -> None:
