@@ -16,6 +16,9 @@ from campus.keys.keyring import KeyRing
 from campus.keys.tokens import SHOWN_LENGTH, START, pasted
 
 T = TypeVar("T")
+ProductName = Annotated[str, Parameter(help="A product of campus.toml: NAME of a table [products.NAME].")]
+KeyName = Annotated[str, Parameter(help="Its id, or four or more characters of how it begins; `campus key list` shows both.")]
+Another = Annotated[str | None, Parameter(help="Another product of its scope, whose term it gets; default: its own.")]
 Note = Annotated[str, Parameter(help="Whom it is for, or why; shown by `campus key list`.")]
 Like = Annotated[
     str,
@@ -41,7 +44,7 @@ def with_keys(config: ConfigFile, work: Callable[[KeyRing], Awaitable[T]], *, re
 
 
 @app.command
-def issue(product: str, /, *, note: Note = "", config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+def issue(product: ProductName, /, *, note: Note = "", config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Issue a key of a product of campus.toml, valid from now; the key is shown once."""
     key, token = with_keys(config, lambda keys: keys.issue(product, note=note))
     row = {"id": key.id, "product": key.product, "scope": key.scope, "expires_at": optional_utc(key.expires_at), "key": token}
@@ -84,8 +87,8 @@ async def _pages(keys: KeyRing, like: str) -> AsyncIterator[Sequence[Mapping[str
 
 
 @app.command
-def renew(key: str, /, *, product: str | None = None, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
-    """Extend a key (its id or beginning) by its product's term, from its end or from now, whichever is later."""
+def renew(key: KeyName, /, *, product: Another = None, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """Extend a key by its product's term, from its end or from now, whichever is later."""
     renewed = with_keys(config, lambda keys: keys.renew(key, product=product))
     show(
         [{"id": renewed.id, "product": renewed.product, "scope": renewed.scope, "expires_at": optional_utc(renewed.expires_at)}],
@@ -94,8 +97,8 @@ def renew(key: str, /, *, product: str | None = None, config: ConfigFile = CAMPU
 
 
 @app.command
-def rotate(key: str, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
-    """Replace a key (its id or beginning) by a new one of the same scope and end; the old one works for 24 more hours."""
+def rotate(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """Replace a key by a new one of the same scope and end; the old one works for 24 more hours."""
     new, token, old = with_keys(config, lambda keys: _rotated(keys, key))
     row = {"id": new.id, "scope": new.scope, "expires_at": optional_utc(new.expires_at), "key": token}
     _show_once({**row, "old_key": old.id, "old_key_expires_at": optional_utc(old.expires_at)}, as_json=as_json)
@@ -109,8 +112,8 @@ async def _rotated(keys: KeyRing, name: str) -> tuple[Key, str, Key]:
 
 
 @app.command
-def clients(key: str, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
-    """List the connected clients, such as chat apps, that a key (its id or beginning) or one of its rotations let in."""
+def clients(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+    """List the connected clients, such as chat apps, that a key or one of its rotations let in."""
 
     async def found() -> Sequence[ConnectedClient]:
         async with open_core(read_config(config), reading=True) as core:
@@ -130,7 +133,7 @@ def clients(key: str, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = 
 
 
 @app.command
-def revoke(key: str, /, *, config: ConfigFile = CAMPUS_TOML) -> None:
-    """End a key (its id or beginning) for good; a running server follows within 5 seconds."""
+def revoke(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML) -> None:
+    """End a key for good; a running server follows within 5 seconds."""
     revoked = with_keys(config, lambda keys: keys.revoke(key))
     print(f"revoked {revoked.id} ({revoked.product})")

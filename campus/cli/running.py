@@ -247,7 +247,9 @@ async def _troubled_targets(config: ConfigFile) -> list[dict[str, Any]]:
 
 
 @app.command
-def backup(folder: Path, /, *, config: ConfigFile = CAMPUS_TOML) -> None:
+def backup(
+    folder: Annotated[Path, Parameter(help="An empty folder; it is made if there is none.")], /, *, config: ConfigFile = CAMPUS_TOML
+) -> None:
     """Copy every SQLite database into a folder, also while the server runs; for PostgreSQL use pg_dump."""
 
     async def copy() -> Sequence[Path]:
@@ -273,7 +275,7 @@ async def _ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
 
 @app.command
 def tools(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
-    """Every tool of every building with its route, tier and price; opens no database."""
+    """List every tool of every building with its route, tier and price; opens no database."""
     directory = anyio.run(open_servers, read_config(config))
     rows = [
         {
@@ -291,7 +293,11 @@ def tools(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
 
 
 @app.command
-def migration(building: str, text: Annotated[str, Parameter(help="What the step does, in a few words.")], /) -> None:
+def migration(
+    building: Annotated[str, Parameter(help="The name of an installed building.")],
+    text: Annotated[str, Parameter(help="What the step does, in a few words.")],
+    /,
+) -> None:
     """Write the next step of a building's database history from its tables; read it before you commit it."""
     from campus.storage.alembic_runner import write_revision
 

@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 from commands import Command, command_of
+from cyclopts import App
 from serving import asked, command, free_port, serving, write_config
 
+from campus.cli import commands
 from campus.cli.options import show_pages
 
 SHOP = """
@@ -257,6 +259,19 @@ def test_a_new_key_that_cannot_be_shown_is_named_or_not_made(tmp_path: Path, run
         assert f"end it by `campus key revoke {made[0]}`" in answer.err
         assert ("the output cannot be written: No space left on device" in answer.err) is (how == "full")
         assert run("ledger", "list", "--until", "9999-12-31", "--config", config).out == "nothing to show\n"
+
+
+def test_every_command_and_each_of_its_parameters_has_a_help_text() -> None:
+    def without(app: App, *path: str) -> Iterator[tuple[str, ...]]:
+        names = [name for name in app if not name.startswith("-")]
+        if app.show and not app.help:
+            yield path
+        for name in names:
+            yield from without(app[name], *path, name)
+        if app.show and not names:
+            yield from ((*path, one.name) for one in app.assemble_argument_collection() if not one.parameter.help)
+
+    assert list(without(commands())) == []
 
 
 def test_all_mistakes_of_a_campus_toml_are_named_at_once(tmp_path: Path, run: Command) -> None:
