@@ -146,14 +146,14 @@ async def assemble(
     feeds: httpx.AsyncClient | None = None,
     web: GuardedClient | None = None,
     plan: Plan | None = None,
-    migrate: bool = True,
+    made: bool = False,
     metrics: Metrics | None = None,
     job_command: Callable[[str], Sequence[str]] | None = None,
 ) -> AsyncIterator[Campus]:
     """Open a campus; `exclusive` claims embedded data for this process, as serving does. `plan` is used if it was made before.
 
-    Every mistake in campus.toml is found before anything is written. Without `migrate`, a database that needs a migration is
-    refused. `job_command` returns the command that runs a job in a process of its own; without it, every job runs in this one.
+    Every mistake in campus.toml is found before anything is written. See open_core for `reading` and `made`. `job_command` returns
+    the command that runs a job in a process of its own; without it, every job runs in this one.
     """
     with ThreadPoolExecutor(max_workers=1) as threads:
         trust_made = threads.submit(certificate_authorities)
@@ -162,7 +162,7 @@ async def assemble(
     trust = trust_made.result()
     tables = {one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}
     async with AsyncExitStack() as stack:
-        opened = open_core(config, exclusive=exclusive, reading=reading, now=clock, elapsed=elapsed, tables=tables, migrate=migrate)
+        opened = open_core(config, exclusive=exclusive, reading=reading, now=clock, elapsed=elapsed, tables=tables, made=made)
         core = await stack.enter_async_context(opened)
         shared = SharedServices(
             plan,

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
@@ -37,6 +37,21 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def open_databases(
+    config: Config, *, exclusive: bool = False, reading: bool = False, migrates: bool = False
+) -> AbstractAsyncContextManager[Databases]:
+    """The databases that campus.toml names; see Databases.open."""
+    password = config.secrets.get(PASSWORD)
+    return Databases.open(
+        config.storage.url,
+        folder=config.folder,
+        password=password.get_secret_value() if password else None,
+        exclusive=exclusive,
+        reading=reading,
+        migrates=migrates,
+    )
+
+
 @asynccontextmanager
 async def open_core(
     config: Config,
@@ -46,22 +61,16 @@ async def open_core(
     now: Callable[[], datetime] = utc_now,
     elapsed: Callable[[], float] = monotonic,
     tables: Mapping[str, type[SQLModel]] | None = None,
-    migrate: bool = True,
+    made: bool = False,
 ) -> AsyncIterator[Core]:
-    """Open the database that campus.toml names, and migrate campus's own tables; without `migrate`, refuse one that needs it.
+    """Open the database that campus.toml names with campus's own tables, which are made if there are none.
 
-    `exclusive` claims embedded files for this process. `reading` is for commands that only read. `tables` are the tables of
-    everything that will be opened on it, so that a database of a newer version is found before anything is written.
+    `exclusive` is for serving: it claims embedded files for this process, and migrates databases of an older version, which others
+    refuse. `reading` is for commands that only read. `tables` are the tables of everything that will be opened on it, so that a
+    database of another version is found before anything is written; with `made`, one that is empty is refused too.
     """
-    password = config.secrets.get(PASSWORD)
-    async with Databases.open(
-        config.storage.url,
-        folder=config.folder,
-        password=password.get_secret_value() if password else None,
-        exclusive=exclusive,
-        reading=reading,
-    ) as databases:
-        await databases.check({"campus": CoreTables, **(tables or {})}, migrated=not migrate)
+    async with open_databases(config, exclusive=exclusive, reading=reading, migrates=exclusive) as databases:
+        await databases.check({"campus": CoreTables, **(tables or {})}, made=made)
         await databases.refuse_lost("campus", others=config.buildings)
         storage = await databases.storage_of("campus", CoreTables)
         keys = KeyRing(storage, products_of(config), now=now)

@@ -22,7 +22,7 @@ from campus.catalog.loader import find, installed_buildings
 from campus.catalog.plan import make_plan
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show
 from campus.config import Config, read_config
-from campus.core import open_core
+from campus.core import open_databases
 from campus.errors import CampusError, JobRefused, LoadError
 from campus.http.server import bind, inherited_listener
 from campus.http.server import serve as serve_app
@@ -123,7 +123,7 @@ async def _run_for_server(name: str, file: Path, host: str, port: int) -> Report
     counted = RecordedMetrics()
     try:
         config = read_config(file).serving_at(host, port).only(building)
-        async with assemble(config, exclusive=False, migrate=False, metrics=counted) as campus:
+        async with assemble(config, exclusive=False, made=True, metrics=counted) as campus:
             await campus.plan.jobs[name].run(campus.sites[building])
     except Exception as error:  # the server gets the reason and has no traceback
         if not isinstance(error, CampusError):
@@ -253,8 +253,10 @@ def backup(
     """Copy every SQLite database into a folder, also while the server runs; for PostgreSQL use pg_dump."""
 
     async def copy() -> Sequence[Path]:
-        async with open_core(read_config(config), reading=True) as core:
-            return await core.databases.backup(folder)
+        settings = read_config(config)
+        async with open_databases(settings, reading=True) as databases:  # of any version: a backup comes before an upgrade
+            await databases.refuse_lost("campus", others=settings.buildings)
+            return await databases.backup(folder)
 
     for path in anyio.run(copy):
         print(path)

@@ -53,47 +53,52 @@ class Backend(Protocol):
 class Databases:
     """`async with Databases.open(url) as databases`, then `await databases.storage_of(name, tables)`."""
 
-    def __init__(self, backend: Backend, stack: AsyncExitStack) -> None:
+    def __init__(self, backend: Backend, stack: AsyncExitStack, *, migrates: bool) -> None:
         self._backend = backend
         self._stack = stack
+        self._migrates = migrates
         self._opened: dict[str, Database] = {}
         self._versions: dict[str, str | None] = {}
 
     @staticmethod
     @asynccontextmanager
     async def open(
-        url: str, *, folder: Path = Path(), password: str | None = None, exclusive: bool = False, reading: bool = False
+        url: str,
+        *,
+        folder: Path = Path(),
+        password: str | None = None,
+        exclusive: bool = False,
+        reading: bool = False,
+        migrates: bool = True,
     ) -> "AsyncIterator[Databases]":
         """Open `sqlite:DIRECTORY`, relative to `folder`, or `postgresql://user@host/database`; StorageError says what is wrong.
 
         `exclusive` locks a SQLite directory for this process, as serving does; other processes can open it without `exclusive`. On
         PostgreSQL any number of processes may serve. `reading` is for commands that only read: they work on a full or read-only disk.
+        Without `migrates`, a database of an older version is refused, which a server of that version may be serving; a new one is made.
         """
         async with AsyncExitStack() as stack:
-            yield Databases(_backend_at(url, folder, password, exclusive=exclusive, reading=reading, stack=stack), stack)
+            backend = _backend_at(url, folder, password, exclusive=exclusive, reading=reading, stack=stack)
+            yield Databases(backend, stack, migrates=migrates)
 
     @property
     def is_single_process(self) -> bool:
         """Whether at most one process can serve what is stored here."""
         return self._backend.is_single_process
 
-    async def check(self, building_tables: Mapping[str, type[SQLModel]], *, migrated: bool = False) -> None:
+    async def check(self, building_tables: Mapping[str, type[SQLModel]], *, made: bool = False) -> None:
         """Raises StorageError if a database is at a step that its migrations do not contain, or if it has none. Changes nothing.
 
-        With `migrated` also if it is not at the newest step.
+        Without `migrates` also if it is not at the newest step, and with `made` if it has not been made yet.
         """
         histories = {name: history_of(tables) for name, tables in building_tables.items()}
         for name, history in histories.items():
             _refuse_unusable(name, history)
         await self._ask(*histories)
         for name, history in histories.items():
-            version = self._versions[name]
-            self._refuse_unknown(name, version, history)
-            if migrated and version != history.head:
-                raise StorageError(
-                    f"{self._backend.describe(name)} is at step {version}, and the installed version of {name} needs step {history.head}:"
-                    " restart the server, which migrates it"
-                )
+            self._refuse_other(name, history)
+            if made and self._versions[name] is None:
+                raise StorageError(f"{self._backend.describe(name)} is missing or empty: restart the server, which makes it")
 
     async def refuse_lost(self, name: str, *, others: Iterable[str]) -> None:
         """Raises StorageError if a database has no tables while others have some: it was lost, and is no new one. Changes nothing."""
@@ -139,8 +144,8 @@ class Databases:
         _refuse_unusable(name, history)
         if name not in self._versions:
             await self._ask(name)
+        self._refuse_other(name, history)
         version = self._versions.pop(name)  # it may change from here on
-        self._refuse_unknown(name, version, history)
         if version != history.head:
             await self._backend.upgrade(name, history)
             log.info("migrated", extra={"building": name, "from_step": version, "to_step": history.head})
@@ -149,9 +154,16 @@ class Databases:
         """Remember at which steps the databases are, all asked at once, until they are opened."""
         self._versions |= await self._backend.versions_of(names)
 
-    def _refuse_unknown(self, name: str, version: str | None, history: History) -> None:
+    def _refuse_other(self, name: str, history: History) -> None:
+        """Refuse a database of another version than the installed one, unless it may be migrated."""
+        version = self._versions[name]
         if version is not None and version not in history.steps:
             raise StorageError(f"{self._backend.describe(name)} is at step {version}, {_advice(name, version, history)}")
+        if version not in (None, history.head) and not self._migrates:
+            raise StorageError(
+                f"{self._backend.describe(name)} is at step {version}, and the installed version of {name} needs step {history.head}:"
+                " restart the server, which migrates it"
+            )
 
 
 def _refuse_unusable(name: str, history: History) -> None:

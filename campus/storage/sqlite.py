@@ -146,8 +146,10 @@ def open_directory(folder: Path, *, exclusive: bool) -> Iterator[Path]:
 
 def copy_files(folder: Path, target: Path) -> Sequence[Path]:
     """Copy every database into another directory, each as of one moment; returns the copies, which are on disk."""
+    if not (files := sorted(folder.glob("*.db"))):
+        raise StorageError(f"there is no database in {folder}: nothing was copied")
     _make(target)
-    copies = [(path, target / path.name) for path in sorted(folder.glob("*.db"))]
+    copies = [(path, target / path.name) for path in files]
     if existing := [copy.name for _, copy in copies if copy.exists()]:
         raise StorageError(f"{target} already holds {existing[0]}; name an empty directory")
     for path, copy in copies:

@@ -1,15 +1,16 @@
 """A lost database, tables without their migration, a full or read-only disk: what an operator sees."""
 
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from patience import patience
-from serving import command, free_port, write_config
+from serving import command, free_port, serving, write_config
 
 from tests.conftest import Postgres
 from tests.forkserver import CAMPUS, ForkServer
@@ -89,6 +90,37 @@ def test_a_column_that_no_migration_makes_stops_the_start(tmp_path: Path, storag
     sentence = refused(config, "serve", environ={"PYTHONPATH": str(package.parent)})
     assert "the table tide has no column height" in sentence
     assert 'campus migration tides "' in sentence
+
+
+def test_only_a_server_migrates_a_database_and_a_backup_is_of_any_version(tmp_path: Path) -> None:
+    """The server of the older version may still be serving it."""
+    config = config_of(tmp_path, "sqlite:data")
+    assert command("audit", "--config", str(config)).returncode == 0
+    file, copy = tmp_path / "data" / "campus.db", tmp_path / "copy" / "campus.db"
+    with closing(sqlite3.connect(file)) as database:
+        database.executescript(
+            "DROP TABLE client_tokens; DROP TABLE connected_clients; DROP TABLE secrets; UPDATE alembic_version SET version_num = '0008'"
+        )
+    for words in (["key", "list"], ["key", "issue", "cve"], ["check"], ["run", "cve.reload"]):
+        sentence = refused(config, *words)
+        assert f"{file} is at step 0008, and the installed version of campus needs step 0009: restart the server" in sentence
+    made = command("backup", str(copy.parent), "--config", str(config))
+    assert made.returncode == 0, made.stderr
+    assert (version_of(file), version_of(copy)) == ("0008", "0008")
+    with serving(tmp_path, SHOP.format(storage="sqlite:data")):
+        assert (version_of(file), version_of(copy)) == ("0009", "0008")
+
+
+def test_a_backup_of_nothing_is_refused(tmp_path: Path) -> None:
+    sentence = refused(config_of(tmp_path, "sqlite:data"), "backup", str(tmp_path / "copy"))
+    assert f"there is no database in {tmp_path / 'data'}" in sentence
+    assert not (tmp_path / "copy").exists()
+
+
+def version_of(file: Path) -> str:
+    """The step that a file's tables are at."""
+    with closing(sqlite3.connect(file)) as database:
+        return str(database.execute("SELECT version_num FROM alembic_version").fetchone()[0])
 
 
 def test_a_lost_core_database_beside_a_full_one_is_not_taken_for_new(tmp_path: Path) -> None:
