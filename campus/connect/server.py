@@ -25,6 +25,7 @@ from campus.layout.forms import FORM_TYPE
 
 ENDPOINTS = {"authorization": "authorize", "token": "token", "registration": "register", "revocation": "revoke"}
 """The last part of each endpoint's path, by its name in the metadata."""
+GRANTS = ("authorization_code", "refresh_token")
 LONGEST_BODY, MOST_PARAMETERS = 16_384, 50
 WRONG_FORM = f"send the parameters as {FORM_TYPE}, each once, in at most {LONGEST_BODY:,} bytes"
 NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
@@ -67,7 +68,7 @@ class ClientEndpoints:
             "scopes_supported": [*self._provider.buildings, OFFLINE],
             "response_types_supported": ["code"],
             "response_modes_supported": ["query"],
-            "grant_types_supported": ["authorization_code", "refresh_token"],
+            "grant_types_supported": list(GRANTS),
             "token_endpoint_auth_methods_supported": ["none"],
             "revocation_endpoint_auth_methods_supported": ["none"],
             "code_challenge_methods_supported": ["S256"],
@@ -99,6 +100,8 @@ class ClientEndpoints:
         form = await _form(request)
         if form is None:
             return oauth_error("invalid_request", WRONG_FORM)
+        if "grant_type" in form and form["grant_type"] not in GRANTS:
+            return oauth_error("unsupported_grant_type", f"grant_type must be {' or '.join(GRANTS)}")
         if "code_verifier" in form and not VERIFIER.fullmatch(str(form["code_verifier"])):
             return oauth_error("invalid_grant", "code_verifier is not 43 to 128 unreserved characters")
         kind: Kind = "refresh" if form.get("grant_type") == "refresh_token" else "code"

@@ -288,6 +288,9 @@ async def test_the_errors_of_the_client_endpoints_are_oauth_errors_and_repeat_no
         assert answer.json()["error"]
         assert "secret" not in answer.text
         assert answer.headers["cache-control"] == "no-store"
+    for grant in ("password", "client_credentials", "urn:ietf:params:oauth:grant-type:jwt-bearer"):
+        answer = await app.http.post(f"{app.issuer}/token", data={**form, "grant_type": grant})
+        assert (answer.status_code, answer.json()["error"]) == (400, "unsupported_grant_type")
     for body in ("code=1&code=2", "&".join(f"p{number}=1" for number in range(2_000)), "&" * 2**20, "code=" + "%41" * 10_000):
         for path in ("token", "revoke"):
             answer = await app.http.post(
