@@ -145,17 +145,17 @@ class PaymentProcessor:
         """The reservation of a payment that is valid; None if another call came first. Others are counted and refused."""
         if self._queue.is_in_check(payment.authorization):
             return None
-        try:
-            async with self._queue.turn(sale.client, payment.authorization):
+        async with self._queue.turn(sale.client, payment.authorization):
+            try:
                 await self._verify(payment, sale)
-                return await self._reservations.reserve(payment, sale)
-        except Problem as refusal:
-            if (await self._step(payment, sale))[0] != "reserve":
-                return None  # a payment that another process charged meanwhile is not valid any more
-            event, reason = _failure(refusal)
-            self._ledger.turned_away(event, sale.building, sale.tool, sale.frame)
-            log.info("payment not admitted: %s", reason, extra={"payer": payment.payer})
-            raise
+            except Problem as refusal:
+                if (await self._step(payment, sale))[0] != "reserve":
+                    return None  # a payment that another process charged meanwhile is not valid any more
+                event, reason = _failure(refusal)
+                self._ledger.turned_away(event, sale.building, sale.tool, sale.frame)
+                log.info("payment not admitted: %s", reason, extra={"payer": payment.payer})
+                raise
+            return await self._reservations.reserve(payment, sale)
 
     async def _verify(self, payment: Payment, sale: Sale) -> None:
         verdict = await (await self._facilitator()).verify(payment, sale)

@@ -21,10 +21,10 @@ Authorization = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How many payments may be checked at once, in all, per client address and per wallet at an address; and how many calls may wait.
+    """How many payments may be checked at once, in all, per client address and per wallet at an address; and how many calls there may be.
 
-    `calls_per_client` are the calls with a payment that one address may have at once, whatever they wait for. `waiting` are those of
-    all addresses that wait for a check: far fewer than may run at once, so that they leave room for calls without a payment.
+    `calls_per_client` are the calls with a payment that one address may have at once, whatever they wait for. When all addresses have
+    `calls`, one may have `calls_per_client_then` at most: those with few are still served, and calls without a payment have room.
     `copies` are calls that bring a payment while another call with it is answered: they wait for that one, and look again and again.
 
     The limits per address leave places for others: four addresses that hang in a slow facilitator fill it, three do not. A wallet is
@@ -34,8 +34,9 @@ class QueueLimits:
     at_once: int = 64
     at_once_per_client: int = 16
     at_once_per_payer: int = 8
+    calls: int = 384
     calls_per_client: int = 128
-    waiting: int = 256
+    calls_per_client_then: int = 8
     copies: int = 128
     copies_per_client: int = 16
     wait_seconds: float = 10.0
@@ -55,7 +56,6 @@ class FairQueue:
     def __init__(self, limits: QueueLimits | None = None) -> None:
         self._limits = limits or QueueLimits()
         self._at_once = 0
-        self._waiting_in_all = 0
         self._of_client: Counter[str] = Counter()
         self._of_payer: Counter[tuple[str, str]] = Counter()
         self._waiting: dict[str, dict[str, list[_Place]]] = {}  # in the order of the next turns
@@ -67,7 +67,8 @@ class FairQueue:
     @contextmanager
     def call(self, client: str, authorization: Authorization) -> Iterator[None]:
         """Count a call with a payment. Problem 429 for one call too many of the address, 409 `payment_in_flight` for one copy too many."""
-        if self._calls_of_client[client] >= self._limits.calls_per_client:
+        is_full = self._calls_of_client.total() >= self._limits.calls
+        if self._calls_of_client[client] >= (self._limits.calls_per_client_then if is_full else self._limits.calls_per_client):
             raise too_many_of_one()
         is_copy = authorization in self._calls
         if is_copy:
@@ -92,7 +93,7 @@ class FairQueue:
     async def turn(self, client: str, authorization: Authorization) -> AsyncIterator[None]:
         """Wait for the turn to check a payment that is not in check. Problem 503 if it does not come in time."""
         place = _Place(client, authorization[0])
-        self._enter(place)
+        self._waiting.setdefault(client, {}).setdefault(place.payer, []).append(place)
         self._in_check.add(authorization)
         self._admit()
         try:
@@ -104,21 +105,6 @@ class FairQueue:
         finally:
             self._in_check.discard(authorization)
             self._leave(place)
-
-    def _enter(self, place: _Place) -> None:
-        if self._waiting_in_all >= self._limits.waiting:
-            self._evict_for(self._waiting_of(place.client))
-        self._waiting.setdefault(place.client, {}).setdefault(place.payer, []).append(place)
-        self._waiting_in_all += 1
-
-    def _evict_for(self, own: int) -> None:
-        """Remove the newest place of the address with the most waiting, for the sake of an address with fewer."""
-        longest = max(self._waiting, key=self._waiting_of)
-        if self._waiting_of(longest) <= own + 1:
-            raise too_many_payments()
-        last = list(self._waiting[longest].values())[-1][-1]
-        self._remove(last)
-        last.decided.set()
 
     def _admit(self) -> None:
         while self._at_once < self._limits.at_once and (place := self._next()) is not None:
@@ -160,14 +146,10 @@ class FairQueue:
         if place not in places:
             return
         places.remove(place)
-        self._waiting_in_all -= 1
         if not places:
             del payers[place.payer]
         if not payers:
             del self._waiting[place.client]
-
-    def _waiting_of(self, client: str) -> int:
-        return sum(map(len, self._waiting.get(client, {}).values()))
 
 
 def too_many_of_one() -> Problem:
