@@ -40,12 +40,13 @@ class DirectMcp:
     """An ASGI app that answers plain MCP requests of one server, and hands all others to `app`, the server's own.
 
     Without a `gate`, nothing is called directly on a server whose middleware takes part in calls. With one, middleware whose
-    class has `twin_safe = True` is taken for the gate's other side, and passed by.
+    class has `twin_safe = True` is not run in a direct call: it does for calls through the server what the gate does here.
 
-    `app` must serve event streams (FastMCP's default) at one path, and nothing that it asks of a caller's request besides
-    the protocol may be lost when it is passed by. `checkers` are those of the tools' operations. `stateless` is true if `app`
-    keeps no sessions: then versions with a handshake are answered directly too. With `explains`, each answer has a header
-    `X-MCP-Answered-By`. A tool that is silent for `ping_seconds` turns its answer into a stream with a comment as often.
+    `app` must serve event streams (FastMCP's default) at one path. What is answered directly does not reach it, so a check of
+    its own, such as a login, must come before this app or be the gate's. `checkers` are those of the tools' operations.
+    `stateless` is true if `app` keeps no sessions: then versions with a handshake are answered directly too. With `explains`,
+    each answer has a header `X-MCP-Answered-By`. A tool that is silent for `ping_seconds` turns its answer into a stream with a
+    comment as often.
     """
 
     def __init__(
