@@ -1,12 +1,14 @@
 """The arguments of the tools, each defined once, with its bounds and its description."""
 
+import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, Strict
+from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
 LEAST_PERIOD, LONGEST = 0.1, 525_600.0
 LONGEST_NAME = 100
+EXIT_CODE = re.compile("[0-9]{1,3}")
 
 
 def one_line(name: str) -> str:
@@ -60,9 +62,17 @@ OptionalSecret = Annotated[
         description="The monitor's secret. Not needed when you call with the key that owns the monitor; if passed, it must be correct.",
     ),
 ]
+
+
+def _exit_code(value: Any) -> Any:
+    """An exit code that is written as text, as shells write it, as a number; anything else as it is."""
+    return int(value) if isinstance(value, str) and EXIT_CODE.fullmatch(value) else value
+
+
 ExitCode = Annotated[int, Strict(), Field(ge=0, le=255)]
 Status = Annotated[
     Literal["ok", "start", "fail"] | ExitCode,
+    BeforeValidator(_exit_code),
     Field(
         description="ok: alive. start: a run begins; the next ok or fail ends it, and its duration is recorded. fail: it failed, send the"
         " alert now. Or the exit code of a process, 0 to 255: 0 means ok, any other value fail."

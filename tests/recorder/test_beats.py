@@ -45,7 +45,15 @@ async def test_a_head_request_records_no_beat(recorder: Recorder) -> None:
 
 async def test_each_status_leads_to_its_state(over_each_frame: Recorder) -> None:
     monitor = await over_each_frame.register()
-    for status, state in (("ok", "alive"), ("start", "alive"), ("fail", "dead"), (0, "alive"), (1, "dead"), (255, "dead")):
+    for status, state in (
+        ("ok", "alive"),
+        ("start", "alive"),
+        ("fail", "dead"),
+        (0, "alive"),
+        (1, "dead"),
+        ("0", "alive"),
+        ("255", "dead"),
+    ):
         assert (await over_each_frame.beat(monitor, status=status)).data["state"] == state, status
 
 
@@ -59,7 +67,7 @@ async def test_a_scheduled_job_reports_its_exit_code_in_the_query(recorder: Reco
 
 async def test_an_unknown_status_is_refused_and_nothing_is_stored(over_each_frame: Recorder) -> None:
     monitor = await over_each_frame.register()
-    for status in ("done", 256, -1, 1.5, True, None, [], "OK"):
+    for status in ("done", 256, -1, 1.5, True, None, [], "OK", "256", "-1", "1.0", "\u0661", ""):
         reply = await over_each_frame.beat(monitor, status=status)
         assert (reply.status, reply.code) == (422, "invalid_request"), status
     assert (await over_each_frame.row(monitor)).beats == 0
