@@ -221,9 +221,17 @@ class FileStream(httpx.AsyncByteStream):
                 yield chunk
 
 
+async def _refuse_redirect_to_file(response: httpx.Response) -> None:
+    """A server on the web must not choose a file of this machine: only the operator does."""
+    scheme, colon, _ = response.headers.get("location", "").strip().partition(":")
+    if response.has_redirect_location and colon and scheme.isalnum() and scheme.lower() not in PORTS:
+        raise httpx.UnsupportedProtocol(f"it leads to an address of the kind {scheme.lower()}:", request=response.request)
+
+
 def feeds_client(trust: ssl.SSLContext) -> httpx.AsyncClient:
-    """A client that follows redirects, has timeouts, and also reads file:// URLs."""
+    """A client that follows redirects to http and https, has timeouts, and also reads file:// URLs."""
     return httpx.AsyncClient(
+        event_hooks={"response": [_refuse_redirect_to_file]},
         verify=trust,
         base_url="file://localhost",  # httpx reads file:///path, which has no host, as relative to this
         mounts={"file://": FileTransport()},

@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -10,11 +11,13 @@ import anyio.abc
 import anyio.lowlevel
 import httpx
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 from httpcore import AnyIOBackend
 from outbound.conftest import Names, Network, OpenClient, OpenReceiver
 from patience import patience
 
 from campus import TargetRefused
+from campus.outbound.http_clients import certificate_authorities, feeds_client
 from campus.outbound.public_hosts import Resolver
 
 pytestmark = pytest.mark.anyio
@@ -294,3 +297,29 @@ async def answers(lookup: Resolver) -> Sequence[str]:
         return await lookup.addresses("5.dev", 443)
     except OSError:
         return []
+
+
+async def test_a_feed_that_leads_to_a_file_of_this_machine_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("mine")
+    (tmp_path / "feed").write_text("fine")
+    places = {"/file": f"file://{tmp_path}/secret", "/FILE": f"FILE:{tmp_path}/secret", "/moved": "/feed", "/web": None}
+
+    async def answer(stream: SocketStream) -> None:
+        async with stream:
+            place = places.get((await stream.receive()).split()[1].decode())
+            head = f"302 Found\r\nLocation: {place}" if place else "200 OK"
+            await stream.send(f"HTTP/1.1 {head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+        anyio.create_task_group() as tasks,
+        feeds_client(certificate_authorities()) as client,
+    ):
+        tasks.start_soon(listener.serve, answer)
+        url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"
+        for path in ("/file", "/FILE"):
+            with pytest.raises(httpx.UnsupportedProtocol, match="leads to an address of the kind file:"):
+                await client.get(f"{url}{path}")
+        assert (await client.get(f"{url}/moved")).status_code == 200
+        assert (await client.get(f"file://{tmp_path}/feed")).text == "fine"
+        tasks.cancel_scope.cancel()
