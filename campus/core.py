@@ -41,11 +41,10 @@ def open_databases(
     config: Config, *, exclusive: bool = False, reading: bool = False, migrates: bool = False
 ) -> AbstractAsyncContextManager[Databases]:
     """The databases that campus.toml names; see Databases.open."""
-    password = config.secrets.get(PASSWORD)
     return Databases.open(
         config.storage.url,
         folder=config.folder,
-        password=password.get_secret_value() if password else None,
+        password=database_password(config),
         exclusive=exclusive,
         reading=reading,
         migrates=migrates,
@@ -77,6 +76,12 @@ async def open_core(
         tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
         clients = ConnectedClients(storage, tokens, now=now, entropy=secrets.token_bytes)
         yield Core(databases, storage, keys, Sessions(storage, now=now), clients, now)
+
+
+def database_password(config: Config) -> str | None:
+    """PostgreSQL's password, from the environment."""
+    password = config.secrets.get(PASSWORD)
+    return password.get_secret_value() if password else None
 
 
 def products_of(config: Config) -> dict[str, Product]:

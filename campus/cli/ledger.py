@@ -61,6 +61,8 @@ def _period(since: date | None, until: date | None) -> Period:
 
 @app.command(name="list")
 def list_entries(
+    like: Annotated[str, Parameter(help="Only those of a payment: its id, its transaction, its payer, or how one begins.")] = "",
+    /,
     *,
     last: Annotated[int, Parameter(help="How many of the newest entries.", validator=Number(gte=1, lte=MOST_LISTED))] = 50,
     since: Since = None,
@@ -69,7 +71,7 @@ def list_entries(
     as_json: AsJson = False,
 ) -> None:
     """Show the newest entries: offers (402s shown, with their number), admissions, settlements, replays, failures."""
-    entries = ask(config, lambda accounts: accounts.last(last, _period(since, until)))
+    entries = ask(config, lambda accounts: accounts.last(last, _period(since, until), like=like))
     show([{**as_data(entry), "usd": usd(entry.amount)} if as_json else _line(entry) for entry in entries], as_json=as_json)
 
 
@@ -280,6 +282,7 @@ def _line(entry: LedgerRow) -> dict[str, Any]:
         "frame": entry.frame,
         "times": entry.quantity,
         "usd": usd(entry.amount),
+        "payment": entry.payment_id,
         "payer": entry.payer,
         "transaction": entry.transaction,
         "detail": entry.detail,

@@ -22,12 +22,14 @@ from campus.catalog.loader import find, installed_buildings
 from campus.catalog.plan import make_plan
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show
 from campus.config import Config, read_config
-from campus.core import open_databases
-from campus.errors import CampusError, JobRefused, LoadError
+from campus.core import database_password, open_databases
+from campus.errors import CampusError, JobRefused, LoadError, StorageError
 from campus.http.server import bind, inherited_listener
 from campus.http.server import serve as serve_app
 from campus.jobs import Report, describe_error, report_to_parent
 from campus.observability import LogFormat, LogLevel, Metrics, log_to_stderr
+from campus.storage import CoreTables, Databases
+from campus.storage.copying import CopiedTable, copy_databases
 
 log = logging.getLogger(__name__)
 app = App()
@@ -260,6 +262,36 @@ def backup(
 
     for path in anyio.run(copy):
         print(path)
+
+
+@app.command
+def copy(
+    url: Annotated[
+        str, Parameter(help="The empty database, as postgresql://user@host/database; its password is CAMPUS_DATABASE_PASSWORD.")
+    ],
+    /,
+    *,
+    config: ConfigFile = CAMPUS_TOML,
+    as_json: AsJson = False,
+) -> None:
+    """Copy everything that is stored in SQLite to an empty PostgreSQL database; stop the server first.
+
+    Nothing is changed in the SQLite files. Afterwards set [storage] url to that address.
+    """
+    if not url.startswith("postgresql:"):
+        raise StorageError(f"{url!r} is no address of PostgreSQL, written as postgresql://user@host/database; `campus backup` copies files")
+    copied = anyio.run(_copy_to, url, read_config(config))
+    show([one._asdict() for one in copied], as_json=as_json)
+
+
+async def _copy_to(url: str, config: Config) -> Sequence[CopiedTable]:
+    plan = await make_plan(config, installed_buildings())
+    tables = {one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}
+    async with open_databases(config, exclusive=True) as source, Databases.open(url, password=database_password(config)) as target:
+        if not source.is_single_process:
+            raise StorageError("[storage] url names a PostgreSQL database already; copy it with pg_dump and pg_restore")
+        await source.refuse_lost("campus", others=config.buildings)
+        return await copy_databases(source, target, {"campus": CoreTables, **tables})
 
 
 def _report(found: list[dict[str, str]], *, as_json: bool) -> None:

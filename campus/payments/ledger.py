@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, case, func, or_
+from sqlalchemy import ColumnElement, Select, case, func, or_, true
 from sqlalchemy import select as select_columns
 from sqlmodel import col, select
 
@@ -176,9 +176,15 @@ class Accounts:
         self._storage = storage
         self._own_wallets = sorted({wallet.lower() for wallet in own_wallets})
 
-    async def last(self, count: int, period: Period) -> Sequence[LedgerRow]:
-        """The newest entries of the period, at most `count`, in order of time."""
-        query = select(LedgerRow).where(*period.conditions).order_by(col(LedgerRow.id).desc()).limit(count)
+    async def last(self, count: int, period: Period, *, like: str = "") -> Sequence[LedgerRow]:
+        """The newest entries of the period, at most `count`, in order of time.
+
+        `like` selects all entries of payments whose id, transaction or payer begins so.
+        """
+        named = (LedgerRow.payment_id, LedgerRow.transaction, LedgerRow.payer)
+        like_it = select(LedgerRow.payment_id).where(or_(*(col(one).istartswith(like, autoescape=True) for one in named)))
+        found = col(LedgerRow.payment_id).in_(like_it) if like else true()
+        query = select(LedgerRow).where(found, *period.conditions).order_by(col(LedgerRow.id).desc()).limit(count)
         async with self._storage.read() as session:
             return tuple(reversed((await session.exec(query)).all()))
 

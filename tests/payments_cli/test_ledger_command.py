@@ -71,6 +71,12 @@ def test_list_shows_the_newest_entries_in_order(ledger: Ledger) -> None:
 
 
 @pytest.mark.usefixtures("full")
+@pytest.mark.parametrize(("like", "ids"), [("pay_3", [4]), (BOB.upper().replace("X", "x"), [4, 5]), ("0x04", [5]), ("pay%", [])])
+def test_list_finds_what_a_customer_names(ledger: Ledger, like: str, ids: list[int]) -> None:
+    assert [row["id"] for row in json.loads(ledger("list", like, "--json").out)] == ids
+
+
+@pytest.mark.usefixtures("full")
 def test_sum_leaves_own_wallets_out_unless_they_are_asked_for(ledger: Ledger) -> None:
     rows = json.loads(ledger("sum", "--json").out)
     assert [(row["day"], row["tool"], row["payments"], row["usd"], row["amount"]) for row in rows] == [

@@ -1,0 +1,95 @@
+"""`campus copy`: what a campus stores in SQLite files is served from PostgreSQL afterwards, with the same keys, monitors and capsules."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import pytest
+from sqlalchemy import text
+
+from buildings.cve import building as cve
+from buildings.recorder import building as recorder
+from campus.storage import in_transaction
+from campus.testing import TestCampus, open_campus
+from tests.commands import command_of
+from tests.conftest import Postgres
+
+CAMPUS_TOML = """
+[products.recorder]
+scope = "recorder"
+price = "19"
+term = "30 days"
+
+[buildings.gateway]
+path = "/"
+
+[buildings.recorder]
+
+[buildings.cve]
+sample = true
+"""
+
+
+@pytest.fixture
+def empty_postgres(postgres: Postgres) -> Iterator[str]:
+    name = postgres.create_database()
+    yield postgres.url(name)
+    postgres.drop_database(name)
+
+
+async def beat(campus: TestCampus, monitor: dict[str, str], step: int) -> None:
+    told = await campus.call("heartbeat", monitor_id=monitor["monitor_id"], secret=monitor["secret"], capsule={"step": step})
+    assert told.data["capsule_stored"]
+
+
+async def begin(storage: str) -> tuple[str, dict[str, str]]:
+    """A key that was rotated, its monitor with two capsules, and numbers of news that are gone."""
+    async with open_campus(storage=storage, recorder=recorder, cve=cve) as campus:
+        first, _ = await campus.service.keys.issue("recorder")
+        _, key = await campus.service.keys.rotate(first.id)
+        registered = await campus.call("register_monitor", key=key, name="nightly", alert_webhook="https://hooks.slack.com/x")
+        await beat(campus, registered.data, 1)
+        await beat(campus, registered.data, 2)
+    with closing(sqlite3.connect(f"{storage.removeprefix('sqlite:')}/cve.db")) as file, file:
+        file.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('watch_news', 41)")
+    return key, registered.data
+
+
+async def go_on(storage: str, key: str, monitor: dict[str, str]) -> None:
+    async with open_campus(storage=storage, recorder=recorder, cve=cve) as campus:
+        fleet = (await campus.call("fleet_status", key=key)).data["monitors"]
+        assert [(one["name"], one["beats"], json.loads(one["capsule"]["text"])) for one in fleet] == [("nightly", 2, {"step": 2})]
+        await beat(campus, monitor, 3)
+        await campus.service.keys.issue("recorder")
+        number = text("SELECT nextval(pg_get_serial_sequence('watch_news', 'number'))")
+        assert await in_transaction(campus.service.sites["cve"].storage, lambda connection: connection.scalar(number)) == 42
+
+
+def test_a_campus_goes_on_in_postgresql_where_it_was_in_sqlite(
+    tmp_path: Path, empty_postgres: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "campus.toml"
+    config.write_text(CAMPUS_TOML)
+    copy = ("copy", empty_postgres, "--config", str(config))
+    key, monitor = anyio.run(begin, f"sqlite:{tmp_path / 'data'}")
+    run = command_of(capsys)
+    ran = run(*copy, "--json")
+    assert ran.code == 0, ran.err
+    rows = {(one["database"], one["table"]): one["rows"] for one in json.loads(ran.out)}
+    assert (rows["campus", "keys"], rows["recorder", "monitor"], rows["recorder", "capsule"]) == (2, 1, 2)
+    anyio.run(go_on, empty_postgres, key, monitor)
+    again = run(*copy)
+    assert again.code == 2
+    assert "has tables already: name an empty database" in again.err
+
+
+def test_only_an_address_of_postgresql_is_copied_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "campus.toml"
+    config.write_text(CAMPUS_TOML)
+    ran = command_of(capsys)("copy", "sqlite:other", "--config", str(config))
+    assert ran.code == 2
+    assert "written as postgresql://user@host/database" in ran.err
+    assert list(tmp_path.iterdir()) == [config]
