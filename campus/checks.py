@@ -2,11 +2,14 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from difflib import get_close_matches
 from itertools import chain
 from typing import Any
 
 import anyio
+from sqlalchemy import text
 
 from campus.addresses import is_loopback
 from campus.catalog.loader import secret_variables
@@ -15,6 +18,7 @@ from campus.catalog.server import OpenBuilding
 from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, Config
 from campus.config_tables import WebTable
 from campus.core import PASSWORD as DATABASE_PASSWORD
+from campus.core import utc_now
 from campus.errors import CampusError
 from campus.jobs import Scheduler, ServiceRunner
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
@@ -31,6 +35,10 @@ log = logging.getLogger(__name__)
 
 WRITE_SECONDS = 6.0
 """Longer than a database waits for another process, so that the database's own error is reported."""
+
+CLOCK_SECONDS = 1.0
+CLOCKS_APART = timedelta(seconds=10)
+"""More than NTP leaves, and less than leases and schedules bear."""
 
 SECRETS = (DATABASE_PASSWORD, FACILITATOR_TOKEN, MAIL_PASSWORD, OPERATOR_PASSWORD, RPC_URL)
 """The variables of campus's own secrets."""
@@ -192,7 +200,7 @@ def readiness(
     async def findings() -> Findings:
         failed = await _write_tests({"": storage, **written})
         own: Findings = {"storage": [*failed.pop("", ()), *chain(*(failed.pop(name, ()) for name in needed))]}
-        own["jobs"] = scheduler.findings()
+        own["jobs"] = [*scheduler.findings(), *([] if own["storage"] else await clock_findings(storage))]
         if payments:
             own["payments"] = await payments.findings()
         found = await run_checks(plan.opened, sites, "ready")
@@ -203,6 +211,25 @@ def readiness(
         return own | found
 
     return findings
+
+
+async def clock_findings(storage: Storage) -> Sequence[str]:
+    """Whether this machine's clock and that of the database's machine differ. Processes that share PostgreSQL share leases and schedules.
+
+    The clock is the machine's own, also where tests set the campus's.
+    """
+    with anyio.move_on_after(CLOCK_SECONDS), suppress(CampusError):
+        async with storage.read() as session:
+            connection = await session.connection()
+            if connection.dialect.name != "postgresql":
+                return []
+            before = utc_now()
+            theirs = (await connection.execute(text("SELECT clock_timestamp()"))).scalar_one()
+            ahead, behind = before - theirs, theirs - utc_now()
+        if max(ahead, behind) > CLOCKS_APART:
+            how = f"{ahead.total_seconds():.0f} s ahead of" if ahead > behind else f"{behind.total_seconds():.0f} s behind"
+            return [f"this machine's clock is {how} that of the database's machine, so that jobs may run twice; set both by NTP"]
+    return []
 
 
 def calls_write(opened: OpenBuilding) -> bool:

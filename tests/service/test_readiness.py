@@ -4,6 +4,7 @@ import resource
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
@@ -17,6 +18,10 @@ from serving import Served, serving
 
 from buildings.cve import building as cve
 from buildings.recorder import building as recorder
+from campus import checks
+from campus.checks import clock_findings
+from campus.core import utc_now
+from campus.storage import CoreTables, Databases
 from campus.testing import TestCampus, open_campus
 from tests.conftest import Postgres
 
@@ -48,6 +53,17 @@ async def readiness(campus: TestCampus) -> httpx.Response:
     """The answer of /readyz, once its cached one is stale."""
     await anyio.sleep(1.1)
     return await campus.http.get("/readyz")
+
+
+async def test_a_clock_that_differs_from_that_of_the_database_is_a_finding(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Databases.open(postgres.url(name := postgres.create_database())) as databases:
+        storage = await databases.storage_of("campus", CoreTables)
+        assert await clock_findings(storage) == []
+        for seconds, said in ((-95, "is 95 s behind that of"), (95, "is 95 s ahead of that of")):
+            monkeypatch.setattr(checks, "utc_now", lambda ahead=seconds: utc_now() + timedelta(seconds=ahead))
+            [sentence] = await clock_findings(storage)
+            assert said in sentence
+    postgres.drop_database(name)
 
 
 async def test_a_building_whose_database_is_locked_is_not_ready_and_one_that_mostly_reads_is(storage_url: str, postgres: Postgres) -> None:
