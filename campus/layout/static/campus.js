@@ -37,14 +37,15 @@
 
   // Make one element like another of the same id. What is alike in both is left alone, with its focus, selection and place. An element
   // with another id or address is replaced: a click or a key must not reach what was something else a moment before.
+  const kept = ["open", "data-sent-at"]; // what the visitor opened, and when a form was sent
   const isSame = (one, other) => one.nodeName === other.nodeName
     && (!one.getAttribute || ["id", "href", "action"].every((name) => one.getAttribute(name) === other.getAttribute(name)));
   const renew = (old, found) => {
     if (old.isEqualNode(found)) return;
     if (!isSame(old, found)) { old.replaceWith(found); return; }
     if (!old.getAttribute) { old.data = found.data; return; }
-    for (const { name } of [...old.attributes]) if (!found.hasAttribute(name) && name !== "open") old.removeAttribute(name);
-    for (const { name, value } of found.attributes) if (name !== "open") old.setAttribute(name, value);
+    for (const { name } of [...old.attributes]) if (!found.hasAttribute(name) && !kept.includes(name)) old.removeAttribute(name);
+    for (const { name, value } of found.attributes) if (!kept.includes(name)) old.setAttribute(name, value);
     const before = [...old.childNodes], after = [...found.childNodes];
     after.forEach((node, place) => { if (before[place]) renew(before[place], node); else old.append(node); });
     for (const node of before.slice(after.length)) node.remove();
