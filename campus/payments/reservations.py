@@ -186,9 +186,10 @@ class Reservations:
             return row
 
     async def release(self, payment_id: str, event: Event, reason: str) -> PaymentRow | None:
-        """Record that it was not charged, and drop what its tool prepared, even if the reservation was replaced by another."""
+        """Record that it was not charged, and drop what its tool prepared, even if another released or replaced the reservation before."""
         async with self._storage.write() as session:
-            if await session.get(PaymentRow, payment_id) is None:
+            row = await session.get(PaymentRow, payment_id)
+            if row is None or row.state == "released":
                 await self._purchases.drop(session, payment_id)
             return await self._released(session, payment_id, event, reason)
 

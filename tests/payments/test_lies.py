@@ -18,9 +18,11 @@ import anyio.abc
 import httpx
 import pytest
 from payments.seller import PRICE, Seller, open_seller, read
+from sqlmodel import select
 
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
+from campus.keys.tables import KeySale
 from campus.outbound.http_clients import MOST_BYTES, BoundedClient, certificate_authorities
 from campus.payments.findings import Findings
 from campus.payments.node import Node, RpcUnavailable
@@ -267,6 +269,17 @@ async def come_back(trial: Trial, bought: Sequence[tuple[Payment, Sale, bool]]) 
 
 async def nothing() -> None:
     """No lie."""
+
+
+async def test_a_key_that_is_prepared_after_its_reservation_was_released_leaves_nothing(trial: Trial) -> None:
+    async def stall() -> None:
+        trial.seller.clock.ahead += LATER
+        assert [each.after for each in await trial.seller.payments.reconciler.resolve()] == ["released"]
+
+    await trial.new_payer()
+    assert not await trial.buy(read(trial.sign()), trial.sale("key"), stall)
+    async with trial.seller.storage.read() as session:
+        assert (await session.exec(select(KeySale))).all() == []
 
 
 def answered(body: bytes, *headers: str) -> bytes:
