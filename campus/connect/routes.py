@@ -53,7 +53,10 @@ class ConnectedMcp:
             return
         credential = self._tokens.peek(token, self._building) or await self._tokens.find(token, self._building)
         if credential.state != "valid":
-            detail = "The access token is unknown or has ended, or is for another MCP server; connect again. A key is not taken here."
+            detail = (
+                "The access token is unknown or has ended, or is for another MCP server; connect again."
+                f" A key is not taken here: send it to {self._path} of the service."
+            )
             await self._refuse(scope, send, "token_refused", detail, 'error="invalid_token"')
         elif scope["method"] not in MCP_METHODS:
             await explain_mcp(scope, send)

@@ -133,8 +133,9 @@ async def test_tokens_open_only_their_own_building_and_keys_open_no_address_of_c
     assert (plain.status_code, plain.json()["code"]) == (402, "key_unknown")
     over_mcp = await app.ask("tools/call", url=f"{ORIGIN}/lock/mcp", name="whoami", arguments={})
     assert result_of(over_mcp)["structuredContent"]["code"] == "key_unknown"
-    challenge = (await app.ask(token=token)).headers["www-authenticate"]
-    assert challenge.endswith('error="invalid_token"')
+    refused = await app.ask(token=token)
+    assert refused.headers["www-authenticate"].endswith('error="invalid_token"')
+    assert refused.json()["detail"].endswith("A key is not taken here: send it to /lock/mcp of the service.")
 
 
 async def test_the_gateway_takes_any_key_and_a_key_of_another_scope_is_refused(campus: TestCampus, app: ChatApp) -> None:
