@@ -166,7 +166,8 @@ class UnknownAnswer(ServerAnswers):
 class ConstantAnswers:
     """The server's own answers to requests whose answer depends on nothing but its components, as bytes.
 
-    They are learnt from the server's first answer of each kind, and forgotten when its components change.
+    They are learnt from the server's first answer of each kind, and forgotten when a component is added, removed or replaced, or a
+    transform or middleware is added. A tool whose attributes are assigned anew is not noticed: looking at 30 tools takes 18 µs.
     """
 
     def __init__(self, server: FastMCP[Any], *, gated: bool) -> None:
