@@ -74,7 +74,7 @@ def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricin
     def document(operations: Operations, title: str, description: str) -> dict[str, Any]:
         try:
             return openapi(operations, title=title, version=OPENAPI_VERSION, description=description, **parts)
-        except (LookupError, AttributeError, TypeError) as error:  # the schemas of another server's tools may be anything
+        except (LookupError, AttributeError, TypeError, ValueError) as error:  # the schemas of another server's tools may be anything
             raise LoadError(f"{title!r}: the schemas of its tools cannot be read ({error!r}); {HOW_TO_HIDE}") from None
 
     operations = {one.name: tuple(one.operations.values()) for one in opened}

@@ -157,8 +157,8 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "a command with an address": ({"a": None}, {"server": {"command": "x", "url": "https://x.example/mcp"}}, "both command and url"),
     "an unknown key of a command": ({"a": None}, {"server": {"command": "x", "argz": []}}, "unknown key 'argz' in buildings.a.server"),
-    "a schema that refers to nothing": ({"a": odd_server({"$ref": "#/$defs/missing"})}, {}, "the schemas of its tools cannot be read"),
-    "a schema that is no object": ({"a": odd_server(True)}, {}, "tool 'roll': its schemas cannot be read"),
+    "a schema that is no object": ({"a": odd_server("integer")}, {}, "the schemas of its tools cannot be read"),
+    "a schema with a list of nothing": ({"a": odd_server({"enum": 6})}, {}, "tool 'roll': its schemas cannot be read"),
     "a job at no time of day": ({"a": Building(server(None), jobs=[Job(nothing, daily_at="25:00")])}, {}, "building 'a': job nothing: "),
     "a job with two schedules": (
         {"a": Building(server(None), jobs=[Job(nothing, every=__import__("datetime").timedelta(seconds=1), daily_at="01:00")])},
