@@ -88,7 +88,8 @@ class Campus:
         await self.scheduler.run_now(name, **options)
 
     async def warm(self) -> None:
-        """Load the payment libraries, so that the first payment is not slow; the service answers meanwhile."""
+        """Load what the first event and the first payment need, so that they delay no call; the service answers meanwhile."""
+        await self.metrics.warm()
         if self.payments is None:
             return
         try:
@@ -178,7 +179,7 @@ async def assemble(
         )
         payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))
         sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in plan.loaded}
-        own = OwnProcess(job_command, shared.metrics) if job_command else None
+        own = OwnProcess(job_command, config.server.job_niceness, shared.metrics) if job_command else None
         tasks = tasks_of(plan.opened, sites, core.keys, more=payments.tasks if payments else (), own_process=own)
         jobs = Scheduler(tasks, core.storage, now=clock)
         services = ServiceRunner(services_of(plan.opened, sites, core.keys))
@@ -273,11 +274,12 @@ class OwnProcess:
     """Runs jobs in processes of their own: `command` returns the command for a job. What they count is added to `metrics`."""
 
     command: Callable[[str], Sequence[str]]
+    niceness: int
     metrics: Metrics
 
     async def run(self, name: str) -> None:
         """Run a job to its end; JobFailed says why it failed."""
-        report = await run_in_process(self.command(name))
+        report = await run_in_process(self.command(name), niceness=self.niceness)
         for building, event, labels, times in report.counted:
             self.metrics.add(building, event, labels, times=times)
         if report.error is not None:

@@ -79,6 +79,8 @@ class ServerTable(Table):
     """Proxies in front of campus, whose headers about the caller's address and scheme are trusted."""
     direct_mcp: DirectMode = "on"
     """Whether plain MCP requests are answered without the MCP server; `explain` also says which way each took, in a header."""
+    job_niceness: int = Field(default=19, ge=0, le=19)
+    """How much the processes of jobs, such as the refresh, give way to calls: at 19 they delay them least, at 0 they share equally."""
 
     @model_validator(mode="after")
     def listens_once_at_an_address(self) -> Self:

@@ -71,7 +71,7 @@ def free_port() -> int:
 
 
 def write_config(folder: Path, text: str, *, port: int) -> Path:
-    """Write a campus.toml; `text` follows the [server] table's first keys."""
+    """Write a campus.toml; `text` follows the [server] table's first key."""
     path = folder / "campus.toml"
     path.write_text(f"[server]\nport = {port}\n{text}")
     return path
@@ -87,14 +87,16 @@ def serving(
     host: str = "127.0.0.1",
     admin: str | None = None,
     fresh: bool = False,
+    job_niceness: int = 0,
 ) -> Iterator[Served]:
     """Serve a campus until the block ends, then stop it with SIGTERM.
 
-    `host` is its host as in a URL; `admin` the operator's listener, on a free port by default.
+    `host` is its host as in a URL; `admin` the operator's listener, on a free port by default; jobs give way to nothing, because
+    tests wait for them.
     `fresh` starts the installed command, which takes two seconds; otherwise a process that has imported campus is forked.
     """
     port, admin = free_port(), admin or f"127.0.0.1:{free_port()}"
-    config = write_config(folder, text, port=port)
+    config = write_config(folder, f"job_niceness = {job_niceness}\n{text}", port=port)
     given = {"PYTHONPATH": "", **(environ or {})}
     with config.with_suffix(".log").open("wb") as log:
         words = ["serve", "--config", str(config), "--admin", admin, *words]

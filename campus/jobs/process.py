@@ -23,7 +23,6 @@ from anyio.abc import Process
 
 from campus.errors import JobFailed
 
-NICENESS = 10
 STOP_SECONDS = 5.0
 """How long a job that is cancelled may take to end."""
 
@@ -36,17 +35,18 @@ class Report:
     counted: Sequence[tuple[str, str, Mapping[str, str], int]] = field(default_factory=list)
 
 
-async def run_in_process(command: Sequence[str]) -> Report:
+async def run_in_process(command: Sequence[str], *, niceness: int = 0) -> Report:
     """Run a command that calls `report_to_parent`, and return its report; JobFailed when it ends without one.
 
-    The child stays in this session: Linux shares the processor out among sessions first, and by priority only within each.
+    `niceness`: how much it gives way to other processes, 0 to 19. The child stays in this session: Linux shares the processor out
+    among sessions first, and by priority only within each.
     """
     with anyio.CancelScope(shield=True):  # a child whose start is cancelled could not be ended
         process = await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None)
     assert process.stdout is not None
     try:
         with suppress(OSError):  # it has ended, or may not be changed
-            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+            os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
         said = b"".join([part async for part in process.stdout])
         status = await process.wait()
     finally:

@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 LAG_INTERVAL = 0.02
@@ -154,8 +155,8 @@ class Reading:
 class Metrics:
     """The metrics of this process; a counter of events, by building and labels, appears with its first event.
 
-    Events may be counted in any thread. The Prometheus library is imported by the first event or request for /metrics, so that it
-    does not slow the start.
+    Events may be counted in any thread. The Prometheus library is not needed to start: `warm`, the first event or the first page
+    imports it.
     """
 
     def __init__(self) -> None:
@@ -163,6 +164,10 @@ class Metrics:
         self.requests = RequestMetrics()
         self._counters: dict[str, Any] = {}
         self._creating = Lock()
+
+    async def warm(self) -> None:
+        """Import the Prometheus library, in a thread: it takes longer than any call should wait."""
+        await anyio.to_thread.run_sync(self._shared_registry)
 
     def add(self, building: str, event: str, labels: Mapping[str, str], *, times: int = 1) -> None:
         """Count `event` so many times; the same event always has the same label names."""
@@ -177,9 +182,11 @@ class Metrics:
         moment: Any = CollectorRegistry()
         for reading in readings:
             moment.register(reading)
+        return generate_latest(self._shared_registry()) + generate_latest(moment)
+
+    def _shared_registry(self) -> Any:
         with self._creating:
-            registry = self._registry
-        return generate_latest(registry) + generate_latest(moment)
+            return self._registry
 
     def _created(self, name: str, text: str, labels: list[str]) -> Any:
         from prometheus_client import Counter

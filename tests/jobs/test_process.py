@@ -15,7 +15,6 @@ from serving import asked, serving
 
 from campus.errors import JobFailed
 from campus.jobs import Report, run_in_process
-from campus.jobs.process import NICENESS
 
 pytestmark = pytest.mark.anyio
 FEEDS = "\n".join(f'{name}_url = "file:///nowhere/{name}"' for name in ("kev", "kev_mirror", "epss", "nvd"))
@@ -102,10 +101,10 @@ def test_a_server_runs_the_refresh_in_another_process_and_shows_how_it_ended(tmp
 def test_the_refresh_of_a_server_has_a_lower_priority_in_the_same_session(tmp_path: Path) -> None:
     """In another session its priority would not count beside the server's; in the server's process group, Ctrl+C would end it too."""
     os.mkfifo(tmp_path / "kev")  # opening it waits for somebody who writes
-    with serving(tmp_path, CVE.replace("file:///nowhere/kev", f"file://{tmp_path}/kev", 1)) as campus:
+    with serving(tmp_path, CVE.replace("file:///nowhere/kev", f"file://{tmp_path}/kev", 1), job_niceness=19) as campus:
         server = campus.process.pid
         children = Path(f"/proc/{server}/task/{server}/children")
         wait_until(lambda: children.read_text() != "")
         child = int(children.read_text())
-        wait_until(lambda: os.getpgid(child) == child and os.getpriority(os.PRIO_PROCESS, child) == NICENESS)
+        wait_until(lambda: os.getpgid(child) == child and os.getpriority(os.PRIO_PROCESS, child) == 19)
         assert os.getsid(child) == os.getsid(server)
