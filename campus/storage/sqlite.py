@@ -4,7 +4,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from time import monotonic, sleep
@@ -95,6 +95,7 @@ def _version_at(path: Path, mode: str) -> str | None:
 def _upgrade(path: Path, history: History) -> None:
     from campus.storage.alembic_runner import upgrade  # 0.2 s, spared when nothing is due
 
+    _create(path)
     _switch_to_wal(path)
     engine = sync_engine(path, MIGRATOR)
     try:
@@ -103,6 +104,17 @@ def _upgrade(path: Path, history: History) -> None:
             _refuse_dangling_rows(connection)
     finally:
         engine.dispose()
+
+
+def _create(path: Path) -> None:
+    """Create a missing file for the owner of its directory: when root runs a command before the service, which has a user of its own.
+
+    SQLite does the same with the files beside it. It also creates this one, for other users, and says why when that fails.
+    """
+    if os.geteuid() == 0:
+        with suppress(OSError), path.open("xb") as file:
+            owner = path.parent.stat()
+            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
 
 
 def _switch_to_wal(path: Path) -> None:

@@ -1,7 +1,7 @@
 """The conformance checks that need minutes or Node.js: direct MCP answers, the protocol's suite, stock and generated clients, fuzzing.
 
 PYTHONPATH=tests python -m conformance [direct] [mcp] [inspector] [typescript] [payments] [crawler] [generated] [openapi]
-[accessibility] [connect] [readiness] [oauth] [hosts]
+[accessibility] [connect] [readiness] [oauth] [hosts] [systemd]
 """
 
 import sys
@@ -23,6 +23,7 @@ from conformance.node import INSPECTOR, PROTOCOL, Node
 from conformance.oauth_clients import PACKAGES as OAUTH_CLIENTS
 from conformance.oauth_clients import connect_by_oauth_clients
 from conformance.openapi_fuzz import fuzz
+from conformance.operating import operate
 from conformance.paying import PACKAGES as PAYERS
 from conformance.paying import pay_by_stock_clients
 from conformance.readiness import check_readiness
@@ -43,7 +44,7 @@ PACKAGES = {
 }
 PARTS = (
     *("direct", "mcp", "inspector", "typescript", "payments", "crawler", "generated", "openapi", "accessibility"),
-    *("connect", "readiness", "oauth", "hosts"),
+    *("connect", "readiness", "oauth", "hosts", "systemd"),
 )
 
 
@@ -103,6 +104,9 @@ def run(folder: Path, parts: list[str]) -> list[str]:
             faults += call_by_typescript(node, campus)  # keys in headers are taken as before
     if "connect" in parts:
         faults += connect_with_and_without_a_login(node, folder)
+    if "systemd" in parts:
+        (folder / "systemd").mkdir()
+        faults += operate(folder / "systemd")
     (folder / "campus").mkdir()
     with serve_campus(folder / "campus", payments=UNPAYABLE) as campus:
         if "typescript" in parts:

@@ -1,5 +1,6 @@
 """A lost database, tables without their migration, a full or read-only disk: what an operator sees."""
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -170,6 +171,20 @@ def test_a_new_building_beside_a_full_database_is_new(tmp_path: Path) -> None:
 
 FULL = ("sh", "-c", 'ulimit -f 0 && exec "$@"', "sh")
 """A command prefix under which files cannot grow, as on a full disk."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root acts in the directory of another user")
+def test_what_root_makes_in_the_directory_of_a_service_belongs_to_the_service(tmp_path: Path) -> None:
+    """Else an operator who runs `campus check` right after the first start takes the databases from the service, which has its own user."""
+    service = 12345
+    folder = tmp_path / "data"
+    folder.mkdir()
+    os.chown(folder, service, service)
+    command("check", "--config", str(config_of(tmp_path, "sqlite:data")))
+    command("key", "issue", "cve", "--config", str(tmp_path / "campus.toml"))
+    files = {file.name: (file.stat().st_uid, file.stat().st_gid) for file in folder.iterdir()}
+    assert files.keys() >= {"campus.db", "cve.db"}
+    assert set(files.values()) == {(service, service)}
 
 
 def read_only(folder: Path) -> Sequence[str]:
