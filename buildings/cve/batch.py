@@ -88,7 +88,7 @@ class Verdicts(Answer):
         lines = [
             f"# CVE verdicts of {self.day}",
             "",
-            f"{self.count} identifiers: {self.found} of {self.of:,} ranked CVEs, {self.overdue} of them overdue;"
+            f"{self.count} identifier{'s' * (self.count != 1)}: {self.found} of {self.of:,} ranked CVEs, {self.overdue} of them overdue;"
             f" {len(self.misses)} not ranked, {self.malformed_count} malformed.",
             "",
             "| rank | CVE | score | KEV | patch by | days left | ransomware | EPSS | severity | patch | product |",

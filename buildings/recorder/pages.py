@@ -14,6 +14,7 @@ from pydantic_core import to_json
 from sqlalchemy import Connection, Row, case, func, select
 
 from buildings.recorder.alerts import delivered_to
+from buildings.recorder.arguments import every, in_minutes, minutes
 from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entry, Fleet, Registered, Taken
 from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
@@ -158,6 +159,8 @@ async def _monitor_page(request: Request, site: RecorderSite, refused: Problem |
         status=refused.status if refused else 200,
         headers=refused.headers if refused else None,
         monitor=entry,
+        every=every(minutes(entry.period_minutes)),
+        grace=in_minutes(minutes(entry.grace_minutes)),
         seen=fingerprint_of(shown).hex(),
         capsules=list(zip(capsules, texts, strict=True)),
         differences=changes,

@@ -98,6 +98,9 @@ async def test_the_answer_is_csv_or_markdown_if_the_caller_prefers_it(feeds, ope
         assert as_markdown.headers["content-type"] == "text/markdown; charset=utf-8"
         assert "\\|" in as_markdown.text, "a name of others breaks no table"
         assert "- CVE-1999-0001: unknown" in as_markdown.text
+        assert "\n3 identifiers: 2 of " in as_markdown.text
+        alone = await campus.http.get(PATH, params={"cve_ids": "CVE-2025-5555"}, headers=bearer | {"Accept": "text/markdown"})
+        assert "\n1 identifier: 1 of " in alone.text
         for accept in ("*/*", "application/json", "application/json, text/csv;q=0.9", "text/csv;q=0", "image/png", "text/csv;q=x", ""):
             assert (await answered(accept)).headers["content-type"] == "application/json", accept
         refused = await campus.http.get(PATH, headers=bearer | {"Accept": "text/csv"})

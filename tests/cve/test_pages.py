@@ -126,6 +126,7 @@ async def test_what_changed_the_course_of_epss_and_the_history_are_shown(publish
         await campus.run("refresh", accept=True)
         key = HTML | {"Authorization": f"Bearer {await campus.key('cve')}"}
         assert "What changed" not in (await campus.http.get("/cve", headers=key)).text, "there is one list only"
+        assert "2026-08-20, 1 day." in (await campus.http.get("/cve/CVE-2026-5003", headers=key)).text
         clock.move(timedelta(days=1))
         publisher.put(KEV, make.kev_catalog([*make.listings(1200), *newest]))
         publisher.put(EPSS, make.epss_file(scores | {"CVE-2026-5003": 0.7}))
@@ -205,6 +206,8 @@ async def test_a_pasted_report_is_annotated_for_a_key(publisher, open_test_campu
         assert re.findall(r'href="/cve/(CVE-\d+-\d+)"', found.text) == ["CVE-2026-7001", "CVE-2026-1003"]
         assert "CVE-1999-0001: unknown" in found.text
         assert "overdue" in found.text
+        assert "<p>3 CVEs: 2 of " in found.text
+        assert "<p>1 CVE: 1 of " in (await pasted("CVE-2026-7001")).text
         many = await pasted(" ".join(f"CVE-2026-{1000 + n}" for n in range(1000)))
         assert ("These are the first 150." in many.text, many.status_code) == (True, 200)
         for text, status in (("nothing", 422), ("", 422), (" ".join(f"CVE-2026-{1000 + n}" for n in range(1001)), 422)):

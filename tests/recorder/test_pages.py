@@ -57,6 +57,7 @@ async def test_a_monitor_is_registered_watched_paused_taken_over_and_deleted_wit
             assert beaten.status_code == 200
         shown = (await page_of(recorder, at, key)).text
         assert secret[2] not in shown
+        assert "every minute, 1 minute of grace" in shown
         begin, end = (shown.index(f"{mark} UNTRUSTED DATA") for mark in ("<code>BEGIN", "<code>END"))
         assert begin < shown.index("<del>") < shown.rindex("<ins>") < end, "all that the agent wrote is between the marks"
         assert begin < shown.index("&#34;said&#34;") < end

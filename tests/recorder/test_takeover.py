@@ -122,6 +122,20 @@ async def test_a_paused_monitor_says_how_to_take_it_over(recorder: Recorder) -> 
     assert (await recorder.call("takeover", **who)).status == 200
 
 
+@pytest.mark.parametrize(
+    ("period", "every", "paused"), [(1, "every minute,", "1 minute."), (525_600, "every 525600 minutes,", "525600 minutes.")]
+)
+async def test_a_replacement_reads_how_often_to_beat(recorder: Recorder, period: int, every: str, paused: str) -> None:
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(key=key, period_minutes=period, grace_minutes=0)
+    who = {"monitor_id": monitor["monitor_id"], "key": key}
+    await recorder.call("pause_monitor", **who)
+    assert f"no beat within {paused}" in (await recorder.call("fetch_capsule", **who)).data["resume"]["words"]
+    await recorder.beat(monitor, status="fail")
+    assert f"at least {every}" in (await recorder.call("fetch_capsule", **who)).data["resume"]["words"]
+    assert f"at least {every}" in (await recorder.call("takeover", **who)).data["words"]
+
+
 async def test_a_paused_monitor_raises_no_alert_until_it_beats_or_is_resumed(over_each_frame: Recorder) -> None:
     key = await over_each_frame.campus.key("recorder")
     monitor = await over_each_frame.register(key=key)
