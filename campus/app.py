@@ -253,7 +253,7 @@ class SharedServices:
             records = await SharedJobStore(self.core.storage).records()
             if known := [job for job in records if job.startswith(f"{name}.")]:
                 advice = "stop this campus and restore all of its data from one backup, unless you deleted this database on purpose"
-                where = self.core.databases.describe(name)
+                where = self.core.databases.place_of(name)
                 log.error("database was lost", extra={"building": name, "missing": where, "jobs_have_run": known, "advice": advice})
 
 

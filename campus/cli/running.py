@@ -75,7 +75,7 @@ async def _serve(settings: Config, job_command: Callable[[str], Sequence[str]]) 
                     "version": version("campus"),
                     "process_name": campus.scheduler.name,
                     "buildings": ",".join(settings.buildings),
-                    "database": campus.core.databases.describe("campus"),
+                    "database": campus.core.databases.place_of("campus"),
                 },
             )
             tasks.start_soon(campus.run_jobs)

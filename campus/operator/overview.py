@@ -133,7 +133,7 @@ class OverviewPage:
             "Version": f"campus {version('campus')}, Python {platform.python_version()}",
             "Process": f"{self._campus.scheduler.name}, running for {in_words(now - self._started_at)}",
             "Public address": self._campus.plan.config.url,
-            "Database": self._campus.core.databases.describe("campus"),
+            "Database": self._campus.core.databases.place_of("campus"),
             "Requests": f"{requests.total():,} since the start, {requests.total(from_status=500):,} of them failed on our side",
             "Event-loop lag": f"median {_lag(lag.quantile(0.5))}, 99th percentile {_lag(lag.quantile(0.99))}, since the start",
         }

@@ -29,6 +29,10 @@ class Backend(Protocol):
         """What to call the database of this name in a sentence."""
         ...
 
+    def place_of(self, name: str) -> str:
+        """Where the database of this name is: its file, or its database, server and schema."""
+        ...
+
     async def versions_of(self, names: Sequence[str]) -> Mapping[str, str | None]:
         """The newest migration that was run on each; changes nothing. None where there are no tables."""
         ...
@@ -119,6 +123,10 @@ class Databases:
     def describe(self, name: str) -> str:
         """What to call the database of this name in a sentence."""
         return self._backend.describe(name)
+
+    def place_of(self, name: str) -> str:
+        """Where the database of this name is, for a log: its file, or its database, server and schema."""
+        return self._backend.place_of(name)
 
     def findings(self) -> Sequence[str]:
         """Why nothing can be written, a sentence each; empty while all is well."""

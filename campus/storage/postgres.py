@@ -76,11 +76,16 @@ class PostgresBackend:
 
     def __init__(self, url: URL) -> None:
         self._url = url
-        self._server = f"the database {url.database} at {' or '.join(starmap(_place, hosts_of(url)))}"
+        self._place = f"{url.database} at {' or '.join(starmap(_place, hosts_of(url)))}"
+        self._server = f"the database {self._place}"
 
     def describe(self, name: str) -> str:
         """What to call a building's schema in a sentence."""
         return f"the schema {name} of {self._server}"
+
+    def place_of(self, name: str) -> str:
+        """The database, its server, and a building's schema."""
+        return f"{self._place}, schema {name}"
 
     async def versions_of(self, names: Sequence[str]) -> Mapping[str, str | None]:
         """The newest step that was run on each schema, asked over one connection; None when none was."""

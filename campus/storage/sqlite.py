@@ -34,6 +34,10 @@ class SqliteBackend:
         """What to call a building's database in a sentence."""
         return f"the database {self._path(name)}"
 
+    def place_of(self, name: str) -> str:
+        """The path of a building's file."""
+        return str(self._path(name))
+
     async def versions_of(self, names: Sequence[str]) -> Mapping[str, str | None]:
         """The newest step that was run on each file; nothing is created or changed. None for a missing or empty file."""
         found = {}

@@ -158,7 +158,7 @@ def test_an_operator_learns_at_start_that_a_buildings_database_was_lost(tmp_path
     lost.unlink()
     said = command(*run).stderr
     assert "database was lost" in said
-    assert str(lost) in said
+    assert f"missing={lost} " in said
     assert "stop this campus and restore all of its data from one backup" in said
     assert "database was lost" not in command(*run).stderr
 

@@ -91,6 +91,8 @@ def test_a_campus_that_logs_in_json_logs_nothing_else(tmp_path: Path) -> None:
         wait_for(campus, '"status": 500')
         wait_for(campus, "never awaited")
     lines = [json.loads(line) for line in campus.log.splitlines()]
+    opened = next(one for one in lines if one["event"] == "campus opened")
+    assert opened["database"] == str(tmp_path / "data" / "campus.db")
     failed = next(one for one in lines if one["event"] == "a tool failed")
     assert (failed["level"], failed["path"], failed["exception"].count("RuntimeError: the reason")) == ("error", "/v1/broken/fail", 1)
     forgot = next(one for one in lines if one["logger"] == "py.warnings")

@@ -195,6 +195,15 @@ async def test_a_server_that_cannot_be_reached_is_named_with_what_to_do_and_with
     assert "hunter2" not in repr(caught.value) + repr(caught.value.__cause__)
 
 
+async def test_the_place_of_a_database_is_its_file_or_its_server_and_schema(tmp_path: Path) -> None:
+    for url, place in (
+        (f"sqlite:{tmp_path}", f"{tmp_path}/shop.db"),
+        ("postgresql://user@harbour:5433/db?sslmode=require", "db at harbour:5433, schema shop"),
+    ):
+        async with Databases.open(url) as databases:
+            assert databases.place_of("shop") == place
+
+
 async def test_a_program_that_closes_the_connection_is_told_from_a_server_that_is_gone() -> None:
     async def hang_up(stream: SocketStream) -> None:
         await stream.aclose()
