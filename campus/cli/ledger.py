@@ -30,6 +30,7 @@ Since = Annotated[date | None, Parameter(help="The first UTC day, YYYY-MM-DD; de
 Until = Annotated[date | None, Parameter(help="The last UTC day, included; default: today.")]
 MOST_LISTED = 1_000_000
 COLUMNS = tuple(LedgerRow.__table__.columns.keys())  # type: ignore[attr-defined]  # sqlmodel adds it to every table class
+COUNTED_LATE = "terms appear here up to a minute after they were shown"
 LOOKED_BACK = timedelta(days=30)
 
 app = App(name="ledger")
@@ -70,7 +71,10 @@ def list_entries(
     config: ConfigFile = CAMPUS_TOML,
     as_json: AsJson = False,
 ) -> None:
-    """Show the newest entries: offers (402s shown, with their number), admissions, settlements, replays, failures."""
+    """Show the newest entries: offers (402s shown, with their number), admissions, settlements, replays, failures.
+
+    Offers appear here up to a minute after they were shown, all else at once.
+    """
     entries = ask(config, lambda accounts: accounts.last(last, _period(since, until), like=like))
     show([{**as_data(entry), "usd": usd(entry.amount)} if as_json else _line(entry) for entry in entries], as_json=as_json)
 
@@ -125,6 +129,7 @@ def funnel(*, since: Since = None, until: Until = None, config: ConfigFile = CAM
     """Show by UTC day and tool how often terms were shown (402), how often they were paid, and by how many addresses.
 
     Payments of own_wallets are left out. Callers who pay without asking first were not shown terms, so that conversion may be above 1.
+    Terms appear here up to a minute after they were shown.
     """
     found = ask(config, lambda accounts: accounts.funnel(_period(since, until)))
     rows = [
@@ -140,6 +145,8 @@ def funnel(*, since: Since = None, until: Until = None, config: ConfigFile = CAM
         for one in found
     ]
     show(rows, as_json=as_json)
+    if not as_json:
+        print(COUNTED_LATE)
 
 
 @app.command
