@@ -17,6 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from campus.addresses import network_of
 from campus.alerts import TokenBuckets
 from campus.connect.clients import ClientRefused, is_local
+from campus.connect.parameters import authorization_fault, described
 from campus.connect.provider import ConnectRequest, Provider
 from campus.connect.server import repeated
 from campus.directory import Directory
@@ -68,11 +69,12 @@ class ConsentPages:
         await self._check_client(request)
         answer = await self._authorization.handle(request)
         location = answer.headers.get("location", "")
+        fault = authorization_fault(request.query_params)
         if not location:
-            raise _invalid(f"{json.loads(bytes(answer.body))['error_description']}.")
+            raise _invalid(f"{fault or json.loads(bytes(answer.body))['error_description']}.")
         if location.startswith(f"{self._provider.addresses.issuer}/consent?"):
             return answer
-        location = self._from_here(location)
+        location = self._from_here(described(location, fault) if fault else location)
         if is_local(location):
             return _leave(location, status=302)
         parts = urlsplit(location)

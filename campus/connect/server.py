@@ -1,7 +1,8 @@
 """The endpoints that OAuth clients call themselves: metadata, registration, tokens and revocation.
 
-The handlers are the mcp SDK's. What they leave out is here: resource indicators at the token endpoint (RFC 8707), the length of a
-PKCE verifier, repeated parameters, and revocation by public clients, which have no secret to send. Every client is public.
+The handlers are the mcp SDK's. What they leave out is here: plain words for what cannot be read, resource indicators at the token
+endpoint (RFC 8707), the length of a PKCE verifier, repeated parameters, and revocation by public clients, which have no secret to send.
+Every client is public.
 """
 
 from collections import Counter
@@ -19,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from campus.connect.clients import Client, client_of, registered_client
+from campus.connect.parameters import registration_fault, token_fault
 from campus.connect.provider import OFFLINE, VERIFIER, Provider
 from campus.keys.tokens import Kind
 from campus.layout.forms import FORM_TYPE
@@ -92,6 +94,8 @@ class ClientEndpoints:
         if len(await request.body()) > LONGEST_BODY:
             return oauth_error("invalid_client_metadata", f"the registration has more than {LONGEST_BODY:,} bytes")
         answer = await self._registration.handle(request)
+        if answer.status_code == 400 and (fault := registration_fault(await request.body())):
+            return oauth_error("invalid_client_metadata", fault)
         answer.headers.update(NO_STORE)
         return answer
 
@@ -110,6 +114,8 @@ class ClientEndpoints:
         if issued is not None and not all(self._provider.addresses.is_resource(each, issued.building) for each in asked):
             return oauth_error("invalid_target", "the code or token was issued for another resource")
         answer: Response = await self._token.handle(request)
+        if answer.status_code == 400 and (fault := token_fault(form)):
+            return oauth_error("invalid_request", fault)
         return answer
 
     async def revoke(self, request: Request) -> Response:

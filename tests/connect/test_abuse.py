@@ -129,6 +129,54 @@ async def test_a_wrong_request_is_reported_to_a_local_program_and_shown_to_the_u
         assert f'href="{REMOTE}?error={error}' in page.text
 
 
+async def test_a_registration_that_cannot_be_read_is_refused_in_plain_words(app: ChatApp) -> None:
+    for sent, words in {
+        "no": "send a JSON object",
+        "[]": "send a JSON object",
+        "{}": "redirect_uris is missing",
+        '{"redirect_uris": []}': "redirect_uris must not be empty",
+        f'{{"redirect_uris": ["{CALLBACK}", "b"]}}': "redirect_uris.1 must be a URL, such as https://example.com",
+        '{"redirect_uris": 5, "client_name": 5}': "client_name must be a text; redirect_uris must be a list",
+        f'{{"redirect_uris": ["{CALLBACK}"], "grant_types": [5]}}': "grant_types.0 must be a text",
+        f'{{"redirect_uris": ["{CALLBACK}"], "application_type": "cli"}}': "application_type must be 'web' or 'native'",
+        f'{{"redirect_uris": ["{CALLBACK}"], "logo_uri": "ftp://a.example"}}': "logo_uri must be a URL, such as https://example.com",
+    }.items():
+        answer = await app.http.post(f"{app.issuer}/register", content=sent)
+        assert (answer.status_code, answer.json()) == (400, {"error": "invalid_client_metadata", "error_description": words}), sent
+
+
+async def test_an_authorization_request_that_cannot_be_read_is_refused_in_plain_words(app: ChatApp) -> None:
+    remote = ChatApp(app.http, callback=f"{REMOTE}?chat=1")
+    await app.register()
+    await remote.register()
+    wrong: list[tuple[dict[str, str | None], str]] = [
+        ({"code_challenge": None}, "code_challenge is missing"),
+        ({"code_challenge_method": "plain"}, "code_challenge_method must be 'S256'"),
+        ({"response_type": "token", "code_challenge": None}, "response_type must be 'code'; code_challenge is missing"),
+    ]
+    for changed, words in wrong:
+        answer = answer_of(await app.authorize(**changed))
+        assert (answer["error_description"], answer["state"], answer["iss"]) == (words, "a state & more", app.issuer)
+        page = await remote.authorize(**changed)
+        assert words.replace("'", "&#39;") in page.text
+        assert f'href="{REMOTE}?chat=1&amp;error=' in page.text
+    unread = await app.authorize(redirect_uri="callback")
+    assert (unread.status_code, "redirect_uri must be a URL, such as https://example.com." in unread.text) == (400, True)
+
+
+async def test_a_request_for_tokens_that_cannot_be_read_is_refused_in_plain_words(app: ChatApp) -> None:
+    await app.register()
+    code = {"grant_type": "authorization_code", "code": "c", "redirect_uri": CALLBACK, "code_verifier": VERIFIER}
+    for form, words in (
+        ({"grant_type": "authorization_code"}, "code is missing; code_verifier is missing"),
+        ({"grant_type": "refresh_token"}, "refresh_token is missing"),
+        ({"code": "c"}, "grant_type is missing; code_verifier is missing"),
+        ({**code, "redirect_uri": "callback"}, "redirect_uri must be a URL, such as https://example.com"),
+    ):
+        answer = await app.http.post(f"{app.issuer}/token", data={"client_id": app.client_id, **form})
+        assert (answer.status_code, answer.json()) == (400, {"error": "invalid_request", "error_description": words})
+
+
 async def test_the_page_cannot_be_framed_stored_or_read_by_its_client_and_its_form_may_lead_to_any_client(app: ChatApp) -> None:
     page = await app.page()
     policy = page.headers["content-security-policy"]
