@@ -4,6 +4,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,20 +25,32 @@ from benchmarks.stalls import stall_lines
 from benchmarks.uvicorn_parts import part_lines
 from benchmarks.watches import watch_lines
 
-ROUNDS = 9
 SECONDS = 2.0
-COST_ROUNDS = 3
-START_ROUNDS = 7
 NAMED_ONLY = ("restarts", "uvicorn")
 
 
-def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feeds: Path = FOLDER) -> None:
+@dataclass(frozen=True)
+class Rounds:
+    """How often each comparison is made, each cost is measured that takes long, and each start."""
+
+    comparisons: int = 9
+    costs: int = 3
+    starts: int = 7
+
+    @classmethod
+    def of(cls, given: int | None) -> "Rounds":
+        """As often as the caller says; None leaves each its own number."""
+        return cls() if given is None else cls(given, given, given)
+
+
+def main(*, rounds: int | None = None, seconds: float = SECONDS, only: str = "", feeds: Path = FOLDER) -> None:
     """Measure campus against its baselines and print medians and goals.
 
     Parameters
     ----------
     rounds
-        How often all servers are restarted, and every comparison is made.
+        How often all servers are restarted, and every comparison is made: 9 times by default. Costs that take long to measure, such as
+        refresh, nvd, watches and stalls, are measured 3 times by default, and starts 7 times.
     seconds
         How long campus and each baseline are loaded in a round, in turns of half a second.
     only
@@ -47,14 +60,17 @@ def main(*, rounds: int = ROUNDS, seconds: float = SECONDS, only: str = "", feed
     feeds
         The folder of the real feed files; without them the shipped sample is served and the refresh is skipped.
     """
-    print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {rounds} rounds of 2 × {seconds:g} s each", file=sys.stderr)
+    often = Rounds.of(rounds)
+    print(
+        f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {often.comparisons} rounds of 2 × {seconds:g} s each", file=sys.stderr
+    )
     with TemporaryDirectory(prefix="campus-bench-") as folder:
-        lines = list(measured(Path(folder), Feeds(feeds.resolve()), rounds=rounds, seconds=seconds, only=only))
+        lines = list(measured(Path(folder), Feeds(feeds.resolve()), rounds=often, seconds=seconds, only=only))
         print(table(lines or [line_of_skipped(only, reason="no comparison has this in its name")]))
     print("Ratios are medians of all rounds, campus ÷ baseline; CPU is the baseline's per request ÷ campus's. 1 is equal, more is better.")
 
 
-def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: str) -> Iterator[Line]:
+def measured(folder: Path, feeds: Feeds, *, rounds: Rounds, seconds: float, only: str) -> Iterator[Line]:
     """Every line that was asked for: one part by its name, the comparisons whose names contain `only`, or all but those of NAMED_ONLY."""
     parts = parts_of(folder, feeds, rounds=rounds, seconds=seconds)
     if only in parts:
@@ -65,28 +81,28 @@ def measured(folder: Path, feeds: Feeds, *, rounds: int, seconds: float, only: s
             if name not in NAMED_ONLY:
                 yield from lines()
     if not only.lower().startswith("mcp"):
-        yield from call_lines(folder, feeds, rounds=rounds, seconds=seconds, only=only)
-    yield from mcp_lines(folder / "mcp", rounds=rounds, seconds=seconds, only=only)
+        yield from call_lines(folder, feeds, rounds=rounds.comparisons, seconds=seconds, only=only)
+    yield from mcp_lines(folder / "mcp", rounds=rounds.comparisons, seconds=seconds, only=only)
 
 
-def parts_of(folder: Path, feeds: Feeds, *, rounds: int, seconds: float) -> Mapping[str, Callable[[], Iterable[Line]]]:
+def parts_of(folder: Path, feeds: Feeds, *, rounds: Rounds, seconds: float) -> Mapping[str, Callable[[], Iterable[Line]]]:
     """The parts that can be measured by name; each has a folder of its own."""
 
     def recorder() -> Iterator[Line]:
-        yield from beat_lines(folder / "beats", rounds=rounds, seconds=seconds)
+        yield from beat_lines(folder / "beats", rounds=rounds.comparisons, seconds=seconds)
         yield from outage_lines(folder / "outages")
 
     return {
-        "refresh": lambda: refresh_lines(folder, feeds, times=COST_ROUNDS),
-        "nvd": lambda: nvd_lines(folder / "nvd", feeds, times=COST_ROUNDS),
-        "watches": lambda: watch_lines(folder / "watches", feeds, times=COST_ROUNDS),
-        "start": lambda: start_lines(folder / "start", feeds, times=START_ROUNDS),
-        "payments": lambda: payment_lines(folder / "payments", feeds, rounds=rounds, seconds=seconds, times=COST_ROUNDS),
+        "refresh": lambda: refresh_lines(folder, feeds, times=rounds.costs),
+        "nvd": lambda: nvd_lines(folder / "nvd", feeds, times=rounds.costs),
+        "watches": lambda: watch_lines(folder / "watches", feeds, times=rounds.costs),
+        "start": lambda: start_lines(folder / "start", feeds, times=rounds.starts),
+        "payments": lambda: payment_lines(folder / "payments", feeds, rounds=rounds.comparisons, seconds=seconds, times=rounds.costs),
         "recorder": recorder,
-        "keys": lambda: key_lines(folder / "keys", rounds=rounds, seconds=seconds, times=COST_ROUNDS),
-        "stalls": lambda: stall_lines(folder / "stalls", feeds, times=COST_ROUNDS),
-        "restarts": lambda: restart_lines(folder / "restarts", times=COST_ROUNDS),
-        "uvicorn": lambda: part_lines(folder / "uvicorn", rounds=rounds, seconds=seconds),
+        "keys": lambda: key_lines(folder / "keys", rounds=rounds.comparisons, seconds=seconds, times=rounds.costs),
+        "stalls": lambda: stall_lines(folder / "stalls", feeds, times=rounds.costs),
+        "restarts": lambda: restart_lines(folder / "restarts", times=rounds.costs),
+        "uvicorn": lambda: part_lines(folder / "uvicorn", rounds=rounds.comparisons, seconds=seconds),
     }
 
 
