@@ -16,7 +16,7 @@ INDEXES = {
 
 
 def upgrade() -> None:
-    """Make the indexes; databases that step 0007 made on 23 November 2026 have them already."""
+    """Make the indexes; databases made by an early form of step 0007 have them already."""
     for name, (columns, condition) in INDEXES.items():
         where = sa.text(condition)
         op.create_index(name, "target", columns, sqlite_where=where, postgresql_where=where, if_not_exists=True)
