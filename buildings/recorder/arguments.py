@@ -5,10 +5,12 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
+from pydantic_core import PydanticKnownError
 
 LEAST_PERIOD, LONGEST = 0.1, 525_600.0
 LONGEST_NAME = 100
 EXIT_CODE = re.compile("[0-9]{1,3}")
+STATUSES = "'ok', 'start', 'fail' or an exit code from 0 to 255; the beat was not counted"
 
 
 def one_line(name: str) -> str:
@@ -64,15 +66,18 @@ OptionalSecret = Annotated[
 ]
 
 
-def _exit_code(value: Any) -> Any:
-    """An exit code that is written as text, as shells write it, as a number; anything else as it is."""
-    return int(value) if isinstance(value, str) and EXIT_CODE.fullmatch(value) else value
+def _status(value: Any) -> Any:
+    """A status; an exit code that is written as text, as shells write it, as a number. One error for all else, not one for each form."""
+    read = int(value) if isinstance(value, str) and EXIT_CODE.fullmatch(value) else value
+    if read in ("ok", "start", "fail") or (isinstance(read, int) and 0 <= read <= 255):
+        return read
+    raise PydanticKnownError("literal_error", {"expected": STATUSES})
 
 
 ExitCode = Annotated[int, Strict(), Field(ge=0, le=255)]
 Status = Annotated[
     Literal["ok", "start", "fail"] | ExitCode,
-    BeforeValidator(_exit_code),
+    BeforeValidator(_status),
     Field(
         description="ok: alive. start: a run begins; the next ok or fail ends it, and its duration is recorded. fail: it failed, send the"
         " alert now. Or the exit code of a process, 0 to 255: 0 means ok, any other value fail."

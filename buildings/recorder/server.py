@@ -162,7 +162,8 @@ async def heartbeat(
     your state as `capsule`, with an increasing `seq`, so that a replacement can continue where you stopped; it is stored
     for monitors that a key owns. Returns after the beat is on disk: state, deadline_at (send the next beat before it) and
     capsule_stored. If the capsule is too large or cannot be stored, the call is refused, but the beat counts; a request
-    over 1 MiB is not read and does not count. On the error `taken_over`, another agent has your work: stop.
+    over 1 MiB is not read and does not count, nor does one with another invalid argument. On the error `taken_over`,
+    another agent has your work: stop.
     """
     beat = Beat(
         monitor_id,
