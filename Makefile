@@ -49,7 +49,7 @@ bench: $(STAMP)           ## the figures that matter, as ratios from one run
 faults: $(STAMP)          ## kill -9 and outages at length
 	$(BIN)/python -m pytest tests/faults/*.py -q -s $(ARGS)
 
-conformance: $(STAMP) $(MCP1_STAMP)   ## the protocol's suite and Inspector, stock clients that connect and pay, crawlers, generated clients, Schemathesis in full, accessibility; needs npm and chromium
+conformance: $(STAMP) $(MCP1_STAMP)   ## the protocol's suite and Inspector, stock clients that connect and pay, crawlers, generated clients, Schemathesis in full, accessibility, docs/operate.md by a systemd; needs npm and chromium, and root for the last
 	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)
 
 venv: $(STAMP)            ## prepare .venv and stop
