@@ -8,11 +8,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 
 from buildings.cve import building as cve
 from buildings.recorder import building as recorder
-from campus.storage import in_transaction
+from buildings.recorder.tables import Tables
+from campus.storage import Databases, in_snapshot, in_transaction
 from campus.testing import TestCampus, open_campus
 from tests.commands import command_of
 from tests.conftest import Postgres
@@ -30,6 +31,16 @@ path = "/"
 
 [buildings.cve]
 sample = true
+"""
+
+LOSES_THE_SECOND_CAPSULE = """
+CREATE FUNCTION lose() RETURNS event_trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_event_trigger_ddl_commands() WHERE object_identity = 'recorder.capsule') THEN
+        CREATE RULE lost AS ON INSERT TO recorder.capsule WHERE NEW.number = 1 DO INSTEAD NOTHING;
+    END IF;
+END $$;
+CREATE EVENT TRIGGER losing ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION lose()
 """
 
 
@@ -68,6 +79,13 @@ async def go_on(storage: str, key: str, monitor: dict[str, str]) -> None:
         assert await in_transaction(campus.service.sites["cve"].storage, lambda connection: connection.scalar(number)) == 42
 
 
+async def rows_of_recorder(storage: str) -> int:
+    rows = text("SELECT (SELECT count(*) FROM monitor) + (SELECT count(*) FROM capsule)")
+    async with Databases.open(storage) as databases:
+        recorded = await databases.storage_of("recorder", Tables)
+        return await in_snapshot(recorded, lambda connection: connection.scalar(rows) or 0)
+
+
 def test_a_campus_goes_on_in_postgresql_where_it_was_in_sqlite(
     tmp_path: Path, empty_postgres: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,6 +102,19 @@ def test_a_campus_goes_on_in_postgresql_where_it_was_in_sqlite(
     again = run(*copy)
     assert again.code == 2
     assert "has tables already: name an empty database" in again.err
+
+
+def test_a_table_that_does_not_arrive_complete_is_refused_and_nothing_of_its_database_is_copied(
+    tmp_path: Path, postgres: Postgres, empty_postgres: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "campus.toml"
+    config.write_text(CAMPUS_TOML)
+    anyio.run(begin, f"sqlite:{tmp_path / 'data'}")
+    postgres.run("psql", "-d", str(make_url(empty_postgres).database), "-c", LOSES_THE_SECOND_CAPSULE)
+    ran = command_of(capsys)("copy", empty_postgres, "--config", str(config))
+    assert ran.code == 2
+    assert "of 2 rows of capsule 1 arrived; nothing of its database was copied" in ran.err
+    assert anyio.run(rows_of_recorder, empty_postgres) == 0
 
 
 def test_only_an_address_of_postgresql_is_copied_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
