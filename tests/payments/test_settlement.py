@@ -224,9 +224,17 @@ async def test_while_its_outcome_is_unknown_no_other_call_gets_the_payment(selle
     assert (await seller.refusal(payment, seller.sale("https://campus.example/v1/cve/fresh"))).code == "payment_already_used"
 
 
-async def test_when_the_charge_cannot_be_recorded_the_caller_is_told_to_send_the_same_payment_again(seller: Seller) -> None:
+@pytest.mark.parametrize("is_in_doubt", [False, True], ids=["sent for the first time", "sent again after a doubt"])
+async def test_when_the_charge_cannot_be_recorded_the_caller_is_told_to_send_the_same_payment_again(
+    seller: Seller, is_in_doubt: bool
+) -> None:
     before, payment, reservations = await seller.income(), seller.pay(), seller.payments.processor._reservations
     facilitator = await seller.payments.facilitator.loaded()
+    if is_in_doubt:
+        seller.facilitator.faults.settle_status_before = 500
+        assert (await seller.refusal(payment)).code == "payment_in_flight"
+        seller.facilitator.faults.clear()
+        seller.clock.ahead = LATER
 
     class FullDisk:
         read = seller.storage.read
@@ -245,7 +253,7 @@ async def test_when_the_charge_cannot_be_recorded_the_caller_is_told_to_send_the
     problem = await seller.refusal(payment)
     assert (problem.status, problem.code) == (409, "payment_in_flight")
     seller.payments.facilitator._loaded, reservations._storage = facilitator, seller.storage
-    seller.clock.ahead = LATER
+    seller.clock.ahead += LATER
     await seller.sell(payment)
     assert len(seller.runs) == 1
     assert await seller.income() == before + PRICE
