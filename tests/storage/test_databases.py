@@ -439,7 +439,9 @@ async def test_a_server_that_answers_no_more_does_not_keep_the_process(postgres:
             async with bank.read() as session:
                 raw = await (await session.connection()).get_raw_connection()
                 peer = raw.driver_connection._transport.get_extra_info("socket")
-                assert peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
+                assert peer.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1, "while a statement runs, nothing else is sent"
+                limits = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_USER_TIMEOUT)
+                assert [peer.getsockopt(socket.IPPROTO_TCP, limit) for limit in limits] == [10, 10, 10_000]
             frozen.set()
             with anyio.move_on_after(0.1) as wait:
                 await try_write(bank)
