@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -14,6 +15,7 @@ from buildings.cve import building as cve
 from buildings.recorder import building as recorder
 from buildings.recorder.tables import Tables
 from campus.storage import Databases, in_snapshot, in_transaction
+from campus.storage.sqlite import open_directory
 from campus.testing import TestCampus, open_campus
 from tests.commands import command_of
 from tests.conftest import Postgres
@@ -102,6 +104,38 @@ def test_a_campus_goes_on_in_postgresql_where_it_was_in_sqlite(
     again = run(*copy)
     assert again.code == 2
     assert "has tables already: name an empty database" in again.err
+
+
+async def is_empty(storage: str) -> bool:
+    async with Databases.open(storage) as databases:
+        return await databases.is_empty("campus")
+
+
+def test_a_campus_that_is_served_or_has_a_database_of_another_version_is_not_copied_even_in_part(
+    tmp_path: Path, empty_postgres: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "campus.toml"
+    config.write_text(CAMPUS_TOML)
+    run = partial(command_of(capsys), "copy", empty_postgres, "--config", str(config))
+    anyio.run(begin, f"sqlite:{tmp_path / 'data'}")
+    with open_directory(tmp_path / "data", exclusive=True):
+        served = run()
+    with closing(sqlite3.connect(tmp_path / "data" / "recorder.db")) as file, file:
+        file.execute("UPDATE alembic_version SET version_num = '9999'")
+    newer = run()
+    assert (served.code, newer.code) == (2, 2)
+    assert "another process serves the data in" in served.err
+    assert "recorder.db is at step 9999" in newer.err
+    assert anyio.run(is_empty, empty_postgres)
+
+
+def test_what_is_in_postgresql_already_is_not_copied(tmp_path: Path, empty_postgres: str, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "campus.toml"
+    config.write_text(f'{CAMPUS_TOML}\n[storage]\nurl = "{empty_postgres}"\n')
+    ran = command_of(capsys)("copy", empty_postgres, "--config", str(config))
+    assert ran.code == 2
+    assert "names a PostgreSQL database already; copy it with pg_dump and pg_restore" in ran.err
+    assert anyio.run(is_empty, empty_postgres)
 
 
 def test_a_table_that_does_not_arrive_complete_is_refused_and_nothing_of_its_database_is_copied(
