@@ -54,7 +54,7 @@ async def settled() -> None:
 
 
 async def test_one_address_gets_its_share_and_no_more_while_another_is_served_at_once() -> None:
-    seen = Turns(at_once=8, at_once_per_client=4, at_once_per_payer=4)
+    seen = Turns(at_once=8, at_once_per_client=4, at_once_per_payer=8)
     async with anyio.create_task_group() as tasks:
         for _ in range(64):
             tasks.start_soon(seen.check, "stranger")
