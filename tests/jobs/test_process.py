@@ -85,7 +85,7 @@ def kill_parent_of(kind: str, file: Path) -> None:
     with subprocess.Popen(child("parent", kind, file), stderr=subprocess.PIPE) as parent:
         wait_until(lambda: written(file))
         parent.kill()
-        parent.communicate(timeout=patience(60))  # both have its standard error
+        parent.communicate(timeout=patience(15))  # both have its standard error
 
 
 def test_a_process_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
