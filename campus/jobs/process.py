@@ -38,8 +38,8 @@ class Report:
 async def run_in_process(command: Sequence[str], *, niceness: int = 0) -> Report:
     """Run a command that calls `report_to_parent`, and return its report; JobFailed when it ends without one.
 
-    `niceness`: how much it gives way to other processes, 0 to 19. The child stays in this session: Linux shares the processor out
-    among sessions first, and by priority only within each.
+    `niceness` is the child's, 0 to 19; a higher one leaves more of the processor to others. The child stays in this session: Linux
+    divides the processor among sessions first, and by priority only within each.
     """
     with anyio.CancelScope(shield=True):  # a child whose start is cancelled could not be ended
         process = await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None)
