@@ -1,4 +1,4 @@
-"""The `campus` command: campus is imported while the garbage collector rests, which is a fifth of the start.
+"""The `campus` command: its code is imported while the garbage collector rests, which is a fifth of the start.
 
 What an import makes lives as long as the process: looking for garbage in it, again and again as it grows, finds none.
 It stands outside of the package, since importing any part of a package imports the package first.
@@ -7,18 +7,20 @@ It stands outside of the package, since importing any part of a package imports 
 import gc
 import signal
 
+gc.disable()
 raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
 if raises:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the import ends the process without a traceback
-gc.disable()
-from campus.cli import main as run  # noqa: E402  # this is the import
-
-gc.freeze()
-gc.enable()
-if raises:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the imports ends the process without a traceback
+from campus.cli import main as run  # noqa: E402  # this is an import too
 
 
 def main() -> None:
     """Run the command line."""
-    run()
+    run(imported=_imported)
+
+
+def _imported() -> None:
+    gc.freeze()
+    gc.enable()
+    if raises:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

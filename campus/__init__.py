@@ -1,89 +1,21 @@
-"""The public API for plugin authors. What concerns alerts is in campus.alerts, and helpers for tests are in campus.testing."""
+"""The public API for plugin authors; what concerns alerts is in campus.alerts, and helpers for tests are in campus.testing.
 
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+Its names are imported at their first use: FastMCP takes a second to import, and most of the operator's commands do without it.
+"""
 
-from campus.building import Building, Check, Job, Page, Service, Settings
-from campus.caller import Caller, Key
-from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
-from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
-from campus.layout.events import EventStreams
-from campus.layout.renderer import pretty_json
-from campus.observability import origin_of, utc_text
-from campus.outbound.http_clients import GuardedClient
-from campus.outbound.mail import Mail
-from campus.pricing import access, free
-from campus.secrets import HOW_TO_MAKE_A_KEY, Entropy, check_idempotency_key, random_base62, random_id, seal, unseal
-from campus.site import CurrentCaller, CurrentSite, Site
-from campus.storage import (
-    EPOCH,
-    MICROSECOND,
-    Json,
-    Moment,
-    Span,
-    Storage,
-    UtcDateTime,
-    among,
-    in_snapshot,
-    in_transaction,
-    is_postgres,
-    registry,
-)
-from twins import Problem, Unstorable, route
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "EPOCH",
-    "HOW_TO_MAKE_A_KEY",
-    "MICROSECOND",
-    "Building",
-    "BuildingEntry",
-    "Caller",
-    "Check",
-    "CurrentCaller",
-    "CurrentSite",
-    "Directory",
-    "Entropy",
-    "EventStreams",
-    "GuardedClient",
-    "Job",
-    "JobFailed",
-    "Json",
-    "Key",
-    "KeyRefused",
-    "Mail",
-    "MailRefused",
-    "MailUnavailable",
-    "Moment",
-    "Page",
-    "Problem",
-    "ProductEntry",
-    "Request",
-    "Response",
-    "Service",
-    "Settings",
-    "Site",
-    "Span",
-    "Storage",
-    "StorageUnavailable",
-    "StreamingResponse",
-    "TargetRefused",
-    "ToolEntry",
-    "Unstorable",
-    "UtcDateTime",
-    "access",
-    "among",
-    "check_idempotency_key",
-    "free",
-    "in_snapshot",
-    "in_transaction",
-    "is_postgres",
-    "origin_of",
-    "pretty_json",
-    "random_base62",
-    "random_id",
-    "registry",
-    "route",
-    "seal",
-    "unseal",
-    "utc_text",
-]
+if TYPE_CHECKING:
+    from campus.api import *  # noqa: F403  # that module lists them once
+    from campus.api import __all__ as __all__
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__") and name != "__all__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("campus.api"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *import_module("campus.api").__all__})

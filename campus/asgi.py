@@ -20,7 +20,7 @@ from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open
 from campus.config import DirectMode
 from campus.connect.routes import Connect
 from campus.discovery.routes import LINKS, discovery_entries
-from campus.errors import EXPLAINED_AT, CampusError, LoadError, Unreachable
+from campus.errors import CampusError, LoadError, Unreachable
 from campus.http.edge import Edge
 from campus.http.router import Router
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, own_routes, page_entry, pages_app
@@ -33,6 +33,7 @@ from campus.paywall.admission import Paywall
 from campus.paywall.http import gate
 from campus.paywall.mcp import McpPaywall, PaywallMiddleware
 from campus.paywall.payment_gate import PaymentGate
+from campus.problems import EXPLAINED_AT
 from twins import ArgumentChecker, DirectMcp, Operation, RouteEntry, RouteTable, Twins, serve_schemas
 
 LOOPBACK = Listen("localhost", 0)

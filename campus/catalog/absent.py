@@ -14,8 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from campus.catalog.loader import LoadedBuilding
 from campus.catalog.server import document_paths
-from campus.errors import upstream_unavailable
 from campus.paywall.mcp import current_scope, refusal
+from campus.problems import upstream_unavailable
 
 
 class AbsentFrame(Middleware):

@@ -17,9 +17,10 @@ from campus.catalog.pricing import open_pricing
 from campus.catalog.server import OpenBuilding, document_paths, mcp_path_of, open_server
 from campus.config import Config
 from campus.directory import Directory, ProductEntry
-from campus.errors import EXPLANATIONS, CampusError, ConfigError, LoadError, Unreachable
+from campus.errors import CampusError, ConfigError, LoadError, Unreachable
 from campus.jobs import Task
 from campus.payments.terms import Pricing
+from campus.problems import EXPLANATIONS
 
 MCP_METHODS = ("GET", "POST", "DELETE")
 PLACEHOLDER = re.compile(r"\{\w+\}")

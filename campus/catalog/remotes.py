@@ -19,8 +19,9 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from mcp import MCPError
 from referencing import Registry
 
-from campus.errors import Unreachable, upstream_unavailable
+from campus.errors import Unreachable
 from campus.observability import origin_of, redacted
+from campus.problems import upstream_unavailable
 from twins import Problem, is_refusal
 
 PROBE_SECONDS = 60.0

@@ -2,23 +2,40 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnusedCliTokensError
 
-from campus.cli import running
 from campus.errors import CampusError
 
 __all__ = ["main"]
 
 
+RUNNING = {
+    "serve": "Serve the buildings that campus.toml names, until interrupted.",
+    "run": "Run a job once, now, with or without a running server.",
+    "check": "Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 when anything is.",
+    "audit": "Check the stored data for consistency; exit code 1 when anything is inconsistent.",
+    "alerts": "List the targets that alerts do not reach, with the reason: those that fail, the longest first, then the disabled ones.",
+    "backup": "Copy every SQLite database into a folder, also while the server runs; for PostgreSQL use pg_dump.",
+    "copy": (
+        "Copy everything that is stored in SQLite to an empty PostgreSQL database; stop the server first.\n\n"
+        "Nothing is changed in the SQLite files. Afterwards set [storage] url to that address."
+    ),
+    "tools": "List every tool of every building with its route, tier and price; opens no database.",
+    "migration": "Write the next step of a building's database history from its tables; read it before you commit it.",
+}
+"""The commands of running.py with their help, which are their docstrings."""
+
+
 def commands() -> App:
-    """Every command."""
+    """Every command. Each is imported when it is used: FastMCP takes a second to import, and the commands for keys need none of it."""
     app = App(name="campus", help="MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment.")
-    app.update(running.app)
-    # loaded on use, so that `campus serve` starts without their imports
+    for name, text in RUNNING.items():
+        app.command(f"campus.cli.running:{name}", name=name, help=text)
+    app.command("campus.cli.running:job_process", name="job-process", show=False)
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
     app.command("campus.cli.new:app", name="new", help="Write the files of a new building.")
     app.command(
@@ -29,13 +46,16 @@ def commands() -> App:
     return app
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run `campus …`."""
+def main(arguments: Sequence[str] | None = None, *, imported: Callable[[], None] | None = None) -> None:
+    """Run `campus …`; `imported` is called when the command's code is, before it runs."""
     if sys.stdout is None:
         _fail("standard output is closed; nothing was done")
     try:
         try:
-            commands()(arguments, exit_on_error=False, print_error=False)
+            command, bound, _ = commands().parse_args(arguments, exit_on_error=False, print_error=False)
+            if imported:
+                imported()
+            command(*bound.args, **bound.kwargs)
         finally:
             sys.stdout.flush()  # here, where it can be told that it failed
     except CycloptsError as error:

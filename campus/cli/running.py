@@ -32,13 +32,11 @@ from campus.storage import CoreTables, Databases
 from campus.storage.copying import CopiedTable, copy_databases
 
 log = logging.getLogger(__name__)
-app = App()
 
 NEW_OBJECTS = 10_000
 """The garbage collector runs after this many new objects. Python's default of 700 to 2,000 costs a tenth of a call's time."""
 
 
-@app.command
 def serve(
     *,
     host: Annotated[str | None, Parameter(help="The address to listen on; default: that of campus.toml.")] = None,
@@ -113,7 +111,6 @@ def _job_command(file: Path, settings: Config, logged: Sequence[str], name: str)
     return (*begins, "--config", str(file), *place, *logged)
 
 
-@app.command(show=False)
 def job_process(job: str, /, *, host: str, port: int, config: ConfigFile, log_level: LogLevel, log_format: LogFormat) -> None:
     """Run a job for a server, which holds its lease, and report to it on standard output."""
     log_to_stderr(log_level, log_format=log_format)
@@ -146,7 +143,6 @@ class RecordedMetrics(Metrics):
         self.events.append((building, event, labels, times))
 
 
-@app.command
 def run(
     job: Annotated[str, Parameter(help="BUILDING.JOB, such as cve.refresh.")],
     /,
@@ -206,21 +202,18 @@ def _capturing(run: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
     return capture
 
 
-@app.command
 def check(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 when anything is."""
     _report(anyio.run(_ask, config, "check"), as_json=as_json)
 
 
-@app.command
 def audit(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Check the stored data for consistency; exit code 1 when anything is inconsistent."""
     _report(anyio.run(_ask, config, "audit"), as_json=as_json)
 
 
-@app.command
 def alerts(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
-    """List the targets that alerts do not reach, with the reason: those that fail, the longest first, then those that are disabled."""
+    """List the targets that alerts do not reach, with the reason: those that fail, the longest first, then the disabled ones."""
     rows = anyio.run(_troubled_targets, config)
     if rows or as_json:
         show(rows, as_json=as_json)
@@ -248,7 +241,6 @@ async def _troubled_targets(config: ConfigFile) -> list[dict[str, Any]]:
         ]
 
 
-@app.command
 def backup(
     folder: Annotated[Path, Parameter(help="An empty folder; it is made if there is none.")], /, *, config: ConfigFile = CAMPUS_TOML
 ) -> None:
@@ -264,7 +256,6 @@ def backup(
         print(path)
 
 
-@app.command
 def copy(
     url: Annotated[
         str, Parameter(help="The empty database, as postgresql://user@host/database; its password is CAMPUS_DATABASE_PASSWORD.")
@@ -307,7 +298,6 @@ async def _ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
         return [{"building": name, "problem": sentence} for name, sentences in problems.items() for sentence in sentences]
 
 
-@app.command
 def tools(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """List every tool of every building with its route, tier and price; opens no database."""
     directory = anyio.run(open_servers, read_config(config))
@@ -326,7 +316,6 @@ def tools(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     show(rows, as_json=as_json)
 
 
-@app.command
 def migration(
     building: Annotated[str, Parameter(help="The name of an installed building.")],
     text: Annotated[str, Parameter(help="What the step does, in a few words.")],

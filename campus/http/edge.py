@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import LOOPBACK_PROXIES
-from campus.errors import StorageUnavailable, storage_unavailable
+from campus.errors import StorageUnavailable
 from campus.http.hosts import Hosts, Proxies
 from campus.http.limits import (
     BODY_BYTES,
@@ -27,6 +27,7 @@ from campus.http.waiting import WaitingCalls
 from campus.layout.accept import page_form
 from campus.layout.renderer import ProblemPage
 from campus.observability import RequestMetrics
+from campus.problems import storage_unavailable
 from twins import Problem
 
 log = logging.getLogger(__name__)

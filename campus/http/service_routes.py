@@ -15,12 +15,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from campus.addresses import Listen
 from campus.building import Page
 from campus.directory import Directory
-from campus.errors import EXPLAINED_AT, explanation_of, explanations
 from campus.http.edge import Edge
 from campus.http.health import Health
 from campus.http.response import send_problem
 from campus.layout.forms import checked_form
 from campus.layout.renderer import Layout, ProblemPage
+from campus.problems import EXPLAINED_AT, explanation_of, explanations
 from campus.site import ROUTE, SITE, VISITORS, Site, VisitorService
 from twins import Answer, Problem, RouteEntry, RouteTable, etag_of, or_not_modified, send_answer
 

@@ -14,7 +14,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
-from campus.errors import form_expired
+from campus.problems import form_expired
 from twins import Problem
 
 FIELD = "form_token"

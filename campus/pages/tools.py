@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from campus.catalog.server import OpenBuilding
 from campus.directory import Directory, ToolEntry
-from campus.errors import EXPLANATIONS
 from campus.layout.forms import checked_form
 from campus.layout.renderer import Pages
 from campus.pages.samples import samples_of
@@ -28,6 +27,7 @@ from campus.pages.tool_form import (
 )
 from campus.pages.visitors import Visitors, passed_on
 from campus.paywall.admission import ALL, SIGNED_IN_KEY
+from campus.problems import EXPLANATIONS
 from twins import Answer, Operation, Problem
 
 LONGEST_SHOWN = 48_000

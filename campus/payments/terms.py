@@ -8,12 +8,12 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from campus.caller import Frame
+from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
 from campus.payments.bazaar import LARGEST_EXTENSION, LARGEST_OF_A_SALE, http_extension, legacy_schema, mcp_extension
 from campus.payments.networks import Network
 from campus.payments.payment import Sale, Service
 from campus.payments.wire import PAYMENT_IDENTIFIER, encoded, payment_identifier
 from campus.pricing import Offer, Price
-from campus.secrets import HOW_TO_MAKE_A_KEY
 from twins import FieldError, Operation, Problem, invalid_request, pointer_to
 
 SCHEME = "exact"

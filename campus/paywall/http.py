@@ -4,12 +4,13 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from campus.errors import StorageUnavailable, storage_unavailable
+from campus.errors import StorageUnavailable
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import idempotency_key_in, payment_in_headers, purchase_key, receipt_headers
 from campus.paywall.admission import Paywall
 from campus.paywall.payment_gate import PaidRequest, PaymentGate
 from campus.pricing import Offer
+from campus.problems import storage_unavailable
 from campus.site import ROUTE, SITE, Site
 from twins import Answer, Call, Gate, Problem, json_answer
 

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 from starlette.types import Scope
 
-from campus.errors import EXPLAINED_AT, StorageUnavailable, storage_unavailable
+from campus.errors import StorageUnavailable
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.terms import PaymentRequired
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta, purchase_key
@@ -22,6 +22,7 @@ from campus.paywall.admission import ADMISSION, CONNECTED, Paywall
 from campus.paywall.listing import as_listed
 from campus.paywall.payment_gate import PaidRequest, PaymentGate
 from campus.pricing import Offer
+from campus.problems import EXPLAINED_AT, storage_unavailable
 from campus.site import ROUTE, SITE, STATUS, Site
 from twins import (
     ArgumentChecker,

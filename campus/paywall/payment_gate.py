@@ -8,11 +8,11 @@ from starlette.types import Scope
 
 from campus.addresses import network_of
 from campus.caller import Caller, Frame
+from campus.idempotency_keys import HOW_TO_MAKE_A_KEY, check_idempotency_key, weakness_of
 from campus.payments.payment import PaidAnswer, Payment, Processor, Sale, StoredAnswer
 from campus.payments.terms import Pricing
 from campus.paywall.admission import ADMISSION, Admission
 from campus.pricing import Offer
-from campus.secrets import HOW_TO_MAKE_A_KEY, check_idempotency_key, weakness_of
 from campus.site import CALLER
 from twins import Problem
 

@@ -7,7 +7,8 @@ import pytest
 from connect.chat_app import HTML, ORIGIN, ChatApp
 from connect.conftest import make_lock
 
-from campus.errors import EXPLANATIONS, ConfigError
+from campus.errors import ConfigError
+from campus.problems import EXPLANATIONS
 from campus.testing import TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio

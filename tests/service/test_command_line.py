@@ -1,5 +1,6 @@
 """The command line: what each command prints; mistakes are one sentence and exit code 2."""
 
+import inspect
 import json
 import logging
 import os
@@ -16,7 +17,7 @@ from commands import Command, command_of
 from cyclopts import App
 from serving import asked, command, free_port, serving, write_config
 
-from campus.cli import commands
+from campus.cli import RUNNING, commands, running
 from campus.cli.options import show_pages
 
 SHOP = """
@@ -272,6 +273,10 @@ def test_every_command_and_each_of_its_parameters_has_a_help_text() -> None:
             yield from ((*path, one.name) for one in app.assemble_argument_collection() if not one.parameter.help)
 
     assert list(without(commands())) == []
+
+
+def test_the_help_of_a_command_is_its_docstring() -> None:
+    assert {name: inspect.getdoc(getattr(running, name)) for name in RUNNING} == RUNNING
 
 
 def test_all_mistakes_of_a_campus_toml_are_named_at_once(tmp_path: Path, run: Command) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from campus.secrets import LONGEST_KEY, check_idempotency_key, weakness_of
+from campus.idempotency_keys import LONGEST_KEY, check_idempotency_key, weakness_of
 from twins import Problem
 
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

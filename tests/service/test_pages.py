@@ -11,7 +11,8 @@ from fastmcp import FastMCP
 
 import campus
 from campus import Building, Problem
-from campus.errors import EXPLANATIONS, LoadError
+from campus.errors import LoadError
+from campus.problems import EXPLANATIONS
 from campus.testing import Frame, open_campus
 
 pytestmark = pytest.mark.anyio

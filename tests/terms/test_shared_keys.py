@@ -8,7 +8,7 @@ import httpx
 import pytest
 from terms.paid_campus import DAY, DOLLAR, PATH, PaidCampus, open_paid_campus
 
-from campus.secrets import weakness_of
+from campus.idempotency_keys import weakness_of
 from campus.testing import ORIGIN
 from campus.testing.payments import PAYMENT, Payer, headers_of, new_wallet, terms_of
 

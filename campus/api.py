@@ -1,0 +1,90 @@
+"""What `from campus import …` gives: the public API for plugin authors."""
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from campus.building import Building, Check, Job, Page, Service, Settings
+from campus.caller import Caller, Key
+from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
+from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
+from campus.idempotency_keys import HOW_TO_MAKE_A_KEY, check_idempotency_key
+from campus.layout.events import EventStreams
+from campus.layout.renderer import pretty_json
+from campus.observability import origin_of, utc_text
+from campus.outbound.http_clients import GuardedClient
+from campus.outbound.mail import Mail
+from campus.pricing import access, free
+from campus.secrets import Entropy, random_base62, random_id, seal, unseal
+from campus.site import CurrentCaller, CurrentSite, Site
+from campus.storage import (
+    EPOCH,
+    MICROSECOND,
+    Json,
+    Moment,
+    Span,
+    Storage,
+    UtcDateTime,
+    among,
+    in_snapshot,
+    in_transaction,
+    is_postgres,
+    registry,
+)
+from twins import Problem, Unstorable, route
+
+__all__ = [
+    "EPOCH",
+    "HOW_TO_MAKE_A_KEY",
+    "MICROSECOND",
+    "Building",
+    "BuildingEntry",
+    "Caller",
+    "Check",
+    "CurrentCaller",
+    "CurrentSite",
+    "Directory",
+    "Entropy",
+    "EventStreams",
+    "GuardedClient",
+    "Job",
+    "JobFailed",
+    "Json",
+    "Key",
+    "KeyRefused",
+    "Mail",
+    "MailRefused",
+    "MailUnavailable",
+    "Moment",
+    "Page",
+    "Problem",
+    "ProductEntry",
+    "Request",
+    "Response",
+    "Service",
+    "Settings",
+    "Site",
+    "Span",
+    "Storage",
+    "StorageUnavailable",
+    "StreamingResponse",
+    "TargetRefused",
+    "ToolEntry",
+    "Unstorable",
+    "UtcDateTime",
+    "access",
+    "among",
+    "check_idempotency_key",
+    "free",
+    "in_snapshot",
+    "in_transaction",
+    "is_postgres",
+    "origin_of",
+    "pretty_json",
+    "random_base62",
+    "random_id",
+    "registry",
+    "route",
+    "seal",
+    "unseal",
+    "utc_text",
+]

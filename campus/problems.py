@@ -1,0 +1,101 @@
+"""The problems that callers get: every code explained, and those that several parts of campus answer with."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from twins import Problem
+
+EXPLAINED_AT = "/errors/"
+"""Where the codes of the problems that callers get are explained."""
+
+EXPLANATIONS: Mapping[str, str] = {
+    "access_required": "The tool is not free. `unlock` lists each key that unlocks it, its price and where to buy it.",
+    "key_unknown": "The key that was sent is unknown. Check that it was copied completely, or send another.",
+    "key_expired": "The key that was sent has expired. `unlock` lists the keys that unlock the tool.",
+    "key_revoked": "The key that was sent was revoked. `unlock` lists the keys that unlock the tool.",
+    "insufficient_scope": "The scope of the key that was sent does not cover the tool. `unlock` names the key to add.",
+    "invalid_payment": "What was sent as a payment cannot be read as one: broken, too large, or of the other version. Nothing is charged.",
+    "payment_refused": "The payment does not fit the terms or is not valid; `error` says why, and the terms are fresh. Nothing is charged.",
+    "payment_unverified": "The facilitator cannot be reached. Nothing is charged; send the same payment again after Retry-After.",
+    "payment_in_flight": "The payment is being processed, or its outcome is not known yet. Send the same payment again after Retry-After.",
+    "payment_already_used": "The payment was spent: on another call, with another key, or too long ago. Sign a new one.",
+    "too_many_payments": "Too many payments of the address are being processed. Nothing was done with this one; send fewer at once.",
+    "payments_busy": "The payment's turn to be checked did not come in time. Nothing is charged; send it again after Retry-After.",
+    "payment_used_elsewhere": "The payment was spent by a call from another address, without an Idempotency-Key. Resend from that address.",
+    "idempotency_key_required": "The answer is a secret: pay for it with an Idempotency-Key of 22 or more random characters.",
+    "weak_idempotency_key": "Others may send the same Idempotency-Key; use random characters. Nothing was done or charged.",
+    "idempotency_key_ambiguous": "Several wallets bought with the Idempotency-Key; send it with a payment signed by the one that paid.",
+    "invalid_request": "One or more arguments are missing, unknown or not valid. `detail` names each; `errors` has them as data.",
+    "invalid_json": "The arguments are not acceptable JSON: malformed, nested too deeply, or with values such as NaN.",
+    "idempotency_key_reused": "The Idempotency-Key was sent before with another request; make a new one for a new request.",
+    "forbidden": "The caller may not use the tool.",
+    "form_expired": "The form does not come from a page that this browser opened here lately. Open the page again and send it there.",
+    "sign_in_required": "The page is for the operator, who has not signed in, or no longer is.",
+    "too_many_sign_ins": "Too many attempts to sign in or to connect a client, from one address or with one key. Wait for Retry-After.",
+    "login_required": "This address takes calls of connected clients only. Your client opens a page that asks for a key.",
+    "token_refused": "The access token is unknown or has ended, or is for another MCP server. Connect the client again.",
+    "invalid_authorization": "The request of a client to be let in is not valid; `detail` says why. Nothing was shared.",
+    "connect_request_over": "A request to let a client in is answered within ten minutes. Start again in the client.",
+    "not_found": "Nothing is served at this address.",
+    "too_many_streams": "The key, or all keys together, have the maximum number of open event streams. Close a page that shows them.",
+    "target_refused": "The webhook's address breaks a rule; `detail` names it.",
+    "too_many_confirmations": "The key has had the maximum number of confirmation e-mails sent today. Continue tomorrow.",
+    "too_many_registrations": "The key or address registered too much in a minute. Try again after the time in Retry-After.",
+    "link_not_found": "The link of an e-mail is not valid. Check that it was copied completely.",
+    "method_not_allowed": "The address does not accept this method. The Allow header lists those that it accepts.",
+    "unexpected_body": "DELETE takes its arguments in the query string, without a body.",
+    "unsupported_media_type": "Send the body as application/json, without Content-Encoding.",
+    "too_large": "The body is larger than the tool accepts.",
+    "body_too_large": "The body is larger than this service accepts.",
+    "body_timeout": "The body did not arrive in time.",
+    "head_too_large": "The request line and headers are larger than this service accepts.",
+    "invalid_http": "The request is not valid HTTP/1.1.",
+    "invalid_host": "The request has no Host header, or more than one.",
+    "misdirected_request": "The host of the request is not served here.",
+    "input_required": "The tool asks its caller a question, which HTTP cannot carry. Call it over MCP.",
+    "tool_error": "The tool refused the call; `detail` says why.",
+    "timeout": "The tool took too long.",
+    "upstream_unavailable": "The server behind the tool cannot be reached at the moment. Try again after the time in Retry-After.",
+    "upstream_failed": "The server behind the tool did not return a valid answer. Try again later.",
+    "internal_error": "The call failed on the server. `request_id` identifies the request in its log.",
+    "storage_unavailable": "The data cannot be reached at the moment; try again after the time in Retry-After.",
+    "overloaded": "Too many calls are being answered; try again after the time in Retry-After.",
+}
+"""The codes of campus and twins. A building explains its own codes by `Building(…, problems={code: text})`."""
+
+
+def explanation_of(code: str, buildings: Mapping[str, Mapping[str, str]]) -> dict[str, Any] | None:
+    """What `/errors/<code>` returns, None for a code that nobody explains; `buildings` has each building's own explanations by its name.
+
+    Buildings do not know each other: where two explain the same code, each text names its building.
+    """
+    if code in EXPLANATIONS:
+        return {"code": code, "explanation": EXPLANATIONS[code]}
+    texts = {name: problems[code] for name, problems in buildings.items() if code in problems}
+    if not texts:
+        return None
+    several = len(set(texts.values())) > 1
+    named = [f"{name}: {text}" for name, text in texts.items()] if several else list(texts.values())[:1]
+    return {"code": code, "explanation": " ".join(named), "buildings": list(texts)}
+
+
+def explanations(buildings: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Every code that is explained, with its explanation: campus's own, then those of the buildings."""
+    codes = dict.fromkeys([*EXPLANATIONS, *(code for problems in buildings.values() for code in sorted(problems))])
+    return {code: str(explained["explanation"]) for code in codes if (explained := explanation_of(code, buildings))}
+
+
+def form_expired() -> Problem:
+    """403: a form without its visitor's token, as another site would send it."""
+    return Problem(403, "form_expired", "This form is no longer valid, or another site sent it; open the page again and send it there.")
+
+
+def storage_unavailable() -> Problem:
+    """503: the database cannot be used at the moment; the same call may succeed in a few seconds."""
+    return Problem(503, "storage_unavailable", "The data cannot be reached at the moment; try again.", headers={"Retry-After": "5"})
+
+
+def upstream_unavailable() -> Problem:
+    """503: the tool belongs to another server, which cannot be reached at the moment."""
+    detail = "the server behind this tool cannot be reached at the moment; try again after the time in Retry-After"
+    return Problem(503, "upstream_unavailable", detail, headers={"Retry-After": "30"})
