@@ -69,7 +69,7 @@ def key_lines(folder: Path, *, rounds: int, seconds: float, times: int) -> Itera
     yield from start_lines(folder, times=times)
     for count in (FEW, MANY):
         waits = [first_line_seconds(folder / f"keys{count}" / "campus.toml") for _ in range(times)]
-        yield line_of_costs(f"campus key list of {count:,} keys: first line", unit="s", costs=waits)
+        yield line_of_costs(f"campus key list of {count:,} keys: first line", unit="s", costs=waits, goal=1.0)
 
 
 def start_lines(folder: Path, *, times: int) -> Iterator[Line]:
