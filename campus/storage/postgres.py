@@ -13,12 +13,12 @@ from urllib.parse import urlencode
 
 import anyio
 from anyio.to_thread import run_sync
-from sqlalchemy import URL, Connection, column, event, make_url, select, table, text
+from sqlalchemy import URL, Connection, ExceptionContext, column, event, make_url, select, table, text
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from campus.errors import StorageError
+from campus.errors import StorageError, StorageUnavailable
 from campus.storage.errors import BUSY_SECONDS, translate_errors
 from campus.storage.migrations import History
 from campus.storage.tables import ENGINE_OPTIONS
@@ -29,6 +29,8 @@ READERS = 4
 """With the writer that is five connections per building and process: PostgreSQL's 100 are enough for four buildings in five processes."""
 LOST_SECONDS = 10
 """How long a server may acknowledge nothing, neither what was sent nor a probe while a statement runs, before its connections end."""
+STATEMENT_SECONDS = 30
+"""The longest that a statement may take, except for migrations: a server or a proxy before it can acknowledge all and answer nothing."""
 IDLE_SECONDS = 300
 """How long a process that hangs within a transaction can keep the building's lock."""
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
@@ -46,12 +48,14 @@ class PostgresConnections:
     buildings are not affected.
     """
 
-    def __init__(self, url: URL, name: str) -> None:
+    def __init__(self, url: URL, name: str, *, description: str) -> None:
         self.readers = _engine(
             url, name, pool_size=READERS, isolation_level="REPEATABLE READ", execution_options={"postgresql_readonly": True}
         )
         # not REPEATABLE READ, whose snapshot would be older than the lock
         self.writer = _engine(url, name, pool_size=1, isolation_level="READ COMMITTED")
+        for engine in (self.readers, self.writer):
+            event.listen(engine.sync_engine, "handle_error", partial(_give_up_silent_server, description=description))
 
         @event.listens_for(self.writer.sync_engine, "begin")
         def take_turn(connection: Connection) -> None:
@@ -100,7 +104,7 @@ class PostgresBackend:
 
     def connections(self, name: str) -> PostgresConnections:
         """The connections of a building's schema, which are opened at the first use."""
-        return PostgresConnections(self._url, name)
+        return PostgresConnections(self._url, name, description=self.describe(name))
 
     def findings(self) -> Sequence[str]:
         """No findings: when the server refuses a write, the error says why."""
@@ -179,11 +183,13 @@ def _engine(url: URL, name: str, **options: Any) -> AsyncEngine:
         "lock_timeout": f"{BUSY_SECONDS:g}s",
         "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
     }
+    connect: dict[str, Any] = {"server_settings": settings, "timeout": BUSY_SECONDS}
     if "pool_size" in options:
         options |= {"max_overflow": 0, "pool_timeout": BUSY_SECONDS}
+        connect["command_timeout"] = STATEMENT_SECONDS
     # asyncpg takes what concerns TLS, apart from files, as a connection string only
-    tls = urlencode({name: value for name, value in url.query.items() if name in TLS})
-    connect = {"server_settings": settings, "timeout": BUSY_SECONDS} | ({"dsn": f"postgresql://?{tls}"} if tls else {})
+    if tls := urlencode({name: value for name, value in url.query.items() if name in TLS}):
+        connect["dsn"] = f"postgresql://?{tls}"
     engine = create_async_engine(url.difference_update_query(TLS), connect_args=connect, **ENGINE_OPTIONS, **options)
     event.listen(engine.sync_engine, "connect", _give_up_lost_peers)
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
@@ -204,6 +210,14 @@ def _give_up_lost_peers(connection: Any, *_: object) -> None:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, LOST_SECONDS)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, LOST_SECONDS)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_SECONDS * 1000)
+
+
+def _give_up_silent_server(context: ExceptionContext, *, description: str) -> StorageUnavailable | None:
+    """End a connection on which a statement takes too long; what it did is not known. The pool makes its other connections anew too."""
+    if not isinstance(context.original_exception, TimeoutError):
+        return None
+    context.is_disconnect = True
+    return StorageUnavailable(f"{description} did not answer within {STATEMENT_SECONDS:g} s; its connection was given up")
 
 
 def _lock_of(name: str) -> str:

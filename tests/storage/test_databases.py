@@ -1,9 +1,8 @@
 """Opening databases: each refusal is one sentence, with nothing written."""
 
-import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -15,7 +14,7 @@ from sqlalchemy.pool import Pool
 from sqlmodel import SQLModel, select
 
 from campus.errors import StorageError
-from campus.storage import Databases, try_write
+from campus.storage import Databases
 from tests import forkserver
 from tests.conftest import Postgres
 from tests.storage.bank.tables import Account, Tables
@@ -393,57 +392,3 @@ async def test_postgresql_has_its_own_backup(postgres_url: str, tmp_path: Path) 
     async with Databases.open(postgres_url) as databases:
         with pytest.raises(StorageError, match=r"pg_dump --format=custom --file=.*/copy\.dump -h \S+ -p 5432 -U postgres postgres"):
             await databases.backup(tmp_path / "copy")
-
-
-async def test_connections_that_the_server_closed_are_replaced_and_no_call_fails(postgres: Postgres) -> None:
-    storage_url = postgres.url(postgres.create_database())
-    async with Databases.open(storage_url) as databases:
-        bank = await databases.storage_of("bank", Tables)
-        async with bank.read() as session:
-            await session.exec(select(Account))
-        async with bank.write() as session:
-            session.add(Account(name="a"))
-        async with Databases.open(storage_url) as other, (await other.storage_of("bank", Tables)).read() as session:
-            await (await session.connection()).exec_driver_sql(
-                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
-        async with bank.read() as session:
-            assert (await session.exec(select(Account.name))).all() == ["a"]
-        async with bank.write() as session:
-            session.add(Account(name="again"))
-
-
-@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux ends connections that are not acknowledged")
-async def test_a_server_that_answers_no_more_does_not_keep_the_process(postgres: Postgres) -> None:
-    frozen = anyio.Event()
-
-    async def pass_on(source: SocketStream, target: SocketStream) -> None:
-        with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            while received := await source.receive():
-                if frozen.is_set():
-                    await anyio.sleep_forever()
-                await target.send(received)
-        await target.aclose()
-
-    async def connect(client: SocketStream) -> None:
-        async with client, await anyio.connect_unix(postgres.sockets / ".s.PGSQL.5432") as server, anyio.create_task_group() as ways:
-            ways.start_soon(pass_on, client, server)
-            ways.start_soon(pass_on, server, client)
-
-    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
-        tasks.start_soon(listener.serve, connect)
-        place = f"127.0.0.1:{listener.extra(SocketAttribute.local_port)}"
-        async with Databases.open(f"postgresql://postgres@{place}/{postgres.create_database()}") as databases:
-            bank = await databases.storage_of("bank", Tables)
-            async with bank.read() as session:
-                raw = await (await session.connection()).get_raw_connection()
-                peer = raw.driver_connection._transport.get_extra_info("socket")
-                assert peer.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1, "while a statement runs, nothing else is sent"
-                limits = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_USER_TIMEOUT)
-                assert [peer.getsockopt(socket.IPPROTO_TCP, limit) for limit in limits] == [10, 10, 10_000]
-            frozen.set()
-            with anyio.move_on_after(0.1) as wait:
-                await try_write(bank)
-            assert wait.cancelled_caught
-        tasks.cancel_scope.cancel()
