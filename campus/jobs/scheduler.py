@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup
@@ -25,6 +25,13 @@ PACE_SECONDS = 1.0
 LONGEST_REST = timedelta(seconds=30)
 """The longest time between two reads of the records, which other processes change too."""
 log = logging.getLogger(__name__)
+
+
+class Rest(NamedTuple):
+    """A time in which no job is due."""
+
+    begin: datetime
+    end: datetime
 
 
 class Scheduler:
@@ -51,7 +58,8 @@ class Scheduler:
         self._records: dict[str, JobRecord] = {}
         self._running: set[str] = set()
         self._asked: set[str] = set()
-        self._rest_until: datetime | None = None
+        self._rest: Rest | None = None
+        self._changes = 0
         self._read_at: datetime | None = None
         self._looks_since: datetime | None = None
         self._errors: dict[str, str] = {}
@@ -90,7 +98,7 @@ class Scheduler:
         if name in self._running | self._asked or record.is_leased(self._now()):
             raise JobRefused(f"{name} is being run by {record.holder or self._runner.holder}; try again when it has ended")
         self._asked.add(name)
-        self._rest_until = None
+        self._look_again()
 
     async def read_records(self) -> None:
         """Read the records, which `status` and `findings` then describe; `run` does so at least every 30 s."""
@@ -116,8 +124,9 @@ class Scheduler:
 
     async def _start_due(self, tasks: TaskGroup) -> None:
         now = self._now()
-        if self._rest_until is not None and self._read_at is not None and self._read_at <= now < self._rest_until:
+        if self._rest is not None and self._rest.begin <= now < self._rest.end:
             return  # nothing is due yet, and the clock was not set back
+        changes = self._changes
         with self._noting("the jobs cannot be looked up"):
             await self.read_records()
             idle = [task for task in self._tasks.values() if task.name not in self._running]
@@ -126,7 +135,13 @@ class Scheduler:
                     self._running.add(task.name)
                     tasks.start_soon(self._run_if_due, task)
             coming = [due for task in idle if (due := due_at(task.schedule, self._record(task), now)) is not None and due > now]
-            self._rest_until = min([*coming, now + LONGEST_REST])
+            if changes == self._changes:  # else a run has ended since the records were read
+                self._rest = Rest(now, min([*coming, now + LONGEST_REST]))
+
+    def _look_again(self) -> None:
+        """End the rest, and let the look that goes on begin none."""
+        self._rest = None
+        self._changes += 1
 
     async def _run_if_due(self, task: Task) -> None:
         """Claim the job, if it is still due then: another process may have been quicker."""
@@ -140,7 +155,7 @@ class Scheduler:
         finally:
             self._running.discard(task.name)
             self._asked.discard(task.name)
-            self._rest_until = None
+            self._look_again()
 
     @contextmanager
     def _noting(self, what: str) -> Iterator[None]:

@@ -32,6 +32,10 @@ class Watch:
     reads: int = 0
     busy: int = 0
     runs: bool = False
+    writes: int = 0
+    """How many transactions the scheduler has made."""
+    after_read: Callable[[], Awaitable[None]] | None = None
+    """Awaited when the scheduler has read its records, before it looks at them."""
 
     def __call__(self) -> datetime:
         """The scheduler's clock."""
@@ -40,15 +44,23 @@ class Watch:
 
     def read(self) -> AbstractAsyncContextManager[AsyncSession]:
         """The scheduler's storage."""
-        return self._used(self.storage.read())
+        return self._read()
 
     def write(self) -> AbstractAsyncContextManager[AsyncSession]:
         """The scheduler's storage."""
+        self.writes += 1
         return self._used(self.storage.write())
 
     def batch(self, apply: Any) -> Any:
         """The scheduler's storage."""
         return self.storage.batch(apply)
+
+    @asynccontextmanager
+    async def _read(self) -> AsyncIterator[AsyncSession]:
+        async with self._used(self.storage.read()) as session:
+            yield session
+        if self.after_read is not None:
+            await self.after_read()
 
     @asynccontextmanager
     async def _used(self, session: AbstractAsyncContextManager[AsyncSession]) -> AsyncIterator[AsyncSession]:

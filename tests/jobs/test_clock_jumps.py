@@ -65,3 +65,18 @@ async def test_jobs_go_on_when_a_clock_that_was_ahead_is_set_back(open_process: 
         clock.step(-YEAR)
         await until(lambda: periodic.runs == daily.runs == 3)
         tasks.cancel_scope.cancel()
+
+
+async def test_a_clock_that_is_set_back_while_the_records_are_read_is_noticed(open_process: Open, clock: Clock, until: Until) -> None:
+    work = Work()
+
+    async def step_once() -> None:
+        if process.watch.writes == 2:  # the run was begun and ended: the scheduler is about to rest
+            process.watch.after_read = None
+            clock.step(timedelta(hours=-2))
+
+    async with open_process(work.periodic()) as process, anyio.create_task_group() as tasks:
+        process.watch.after_read = step_once
+        started([process], tasks)
+        await until(lambda: work.runs == 2)
+        tasks.cancel_scope.cancel()

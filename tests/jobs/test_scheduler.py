@@ -21,7 +21,7 @@ from tests.jobs.conftest import PACE, Open, Until, started
 
 pytestmark = pytest.mark.anyio
 
-MINUTE = timedelta(minutes=1)
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 DAY = timedelta(days=1)
 Settle = Callable[[], Awaitable[None]]
 STUCK_RUNNER = Path(__file__).with_name("stuck_runner.py")
@@ -233,6 +233,28 @@ async def test_a_long_run_keeps_its_lease(open_process: Open, clock: Clock, unti
             await settle()
         assert (work.runs, work.stopped) == (1, 0)
         assert (await other.status()).running
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_job_whose_run_ends_while_the_records_are_read_is_not_forgotten(open_process: Open, clock: Clock, until: Until) -> None:
+    work = Work()
+    may_end = anyio.Event()
+
+    async def run() -> None:
+        await work()
+        await may_end.wait()
+
+    async def end_the_run() -> None:
+        process.watch.after_read = None
+        may_end.set()
+        await until(lambda: not process.scheduler._running)
+
+    async with open_process(Task("job", run, every=10 * SECOND)) as process, anyio.create_task_group() as tasks:
+        started([process], tasks)
+        await until(lambda: work.runs == 1)
+        process.watch.after_read = end_the_run
+        clock.move(31 * SECOND)
+        await until(lambda: work.runs == 2)
         tasks.cancel_scope.cancel()
 
 

@@ -155,7 +155,7 @@ async def test_a_slow_answer_is_cut(
         web = open_client(names(), network({PUBLIC: receiver.port}), seconds=LITTLE)
         with anyio.fail_after(PATIENCE), pytest.raises(httpx.TimeoutException):
             await web.post(URL, content=b"x", timeout=PATIENCE)
-    assert receiver.connections == 1
+    assert receiver.connections <= 1, "it is not tried again; a busy machine may not even connect in time"
 
 
 async def endless_body(stream: anyio.abc.ByteStream) -> None:
