@@ -2,7 +2,8 @@
 
 Hosts such as Claude Code, Codex CLI and Gemini CLI call hooks when a session starts, a turn ends or a person is waited for, and read
 the answer as a decision: it may stop the agent. So a hook gets 204 and no body, also for a wrong secret or a full disk; the header
-X-Beat says what happened, for a person who tries the address with curl.
+X-Beat says what happened, for a person who tries the address with curl. A `status` that means nothing records nothing: were it counted
+as the event's, a misspelt failure would pass for a sign of life.
 
 What a host posts is its own. A few texts are taken from it, cut to a length, and stored as a capsule, so that a replacement finds the
 session. A body that is no JSON object is a beat like any other.
@@ -19,7 +20,7 @@ from pydantic_core import from_json, to_json
 from buildings.recorder.beats import Beat, capsule_json
 from buildings.recorder.credentials import Credentials, digest_of
 from buildings.recorder.monitors import pause_unless_dead
-from buildings.recorder.problems import monitor_not_found
+from buildings.recorder.problems import invalid_status, monitor_not_found
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.state_machine import Status
 from campus import Problem, Request, Response, StorageUnavailable, in_transaction
@@ -64,8 +65,9 @@ class HostEvent:
 
 async def hook(request: Request, site: RecorderSite) -> Response:
     """Record a beat for what a host's hook posted. The answer is 204 and empty, whatever happened."""
-    event = event_of(await request.body(), request.query_params.get("status"))
+    body = await request.body()
     try:
+        event = event_of(body, request.query_params.get("status"))
         monitor_id = request.path_params["monitor_id"]
         secret = request.path_params["secret"]
         if not IDENTIFIER.fullmatch(monitor_id) or not IDENTIFIER.fullmatch(secret):
@@ -100,7 +102,7 @@ async def _record(event: HostEvent, monitor_id: str, secret: str, site: Recorder
 
 
 def event_of(body: bytes, status: str | None = None) -> HostEvent:
-    """Read what a hook posted. A `status` of the address, such as fail or 1, replaces that of the event."""
+    """Read what a hook posted. A `status` of the address, such as fail or 1, replaces that of the event; Problem 422 for any other word."""
     try:
         said = from_json(body)
     except ValueError:
@@ -109,7 +111,7 @@ def event_of(body: bytes, status: str | None = None) -> HostEvent:
     texts = {name: _stored_text(members[name], most) for name, most in TEXTS.items() if isinstance(members.get(name), str)}
     name = texts.get("hook_event_name", "")
     event = HostEvent(name, "ok" if texts.get("source") == COMPACTED else STATUSES.get(name, "ok"), texts)
-    return event if (chosen := _status(status)) is None else replace(event, status=chosen)
+    return event if status is None else replace(event, status=_status(status))
 
 
 def _stored_text(text: str, most: int) -> str:
@@ -117,7 +119,9 @@ def _stored_text(text: str, most: int) -> str:
     return text[:most].replace("\0", "\ufffd")
 
 
-def _status(text: str | None) -> Status | None:
+def _status(text: str) -> Status:
     if text in ("ok", "start", "fail"):
         return text  # type: ignore[return-value]  # mypy narrows no text to a literal
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 4 and int(text) < 256 else None
+    if not text.isascii() or not text.isdigit() or len(text) > 3 or int(text) > 255:
+        raise invalid_status()
+    return int(text)

@@ -22,6 +22,7 @@ PROBLEMS: Mapping[str, str] = {
     "target_in_use": "Without a key, each alert target can have one monitor, and this target has one already.",
     "monitor_limit_reached": "The key, or without a key the address at this host, has the maximum number of monitors. Delete one first.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
+    "invalid_status": "A hook's address has a `status` other than ok, start, fail or an exit code from 0 to 255. Nothing was recorded.",
     TOO_MANY_BEATS: "The monitor sent too many beats in this minute. Send the next one after the time in Retry-After.",
     "badge_not_found": "No badge has this address. register_monitor and fleet_status return it as badge_url.",
     "capsule_too_large": "A capsule is at most 32,768 bytes of compact JSON. The heartbeat was recorded; stored capsules are unchanged.",
@@ -77,6 +78,15 @@ def capsule_not_stored(reason: str, beaten: Beaten, *, is_too_large: bool) -> Pr
         advice = "Send only what the next agent needs to continue, and store the rest where it can fetch it."
         return Problem(413, "capsule_too_large", f"{detail} {advice}", **recorded)
     return Problem(422, "capsule_not_storable", detail, **recorded)
+
+
+def invalid_status() -> Problem:
+    """For the address of a hook with a status that means nothing."""
+    return Problem(
+        422,
+        "invalid_status",
+        "`status` must be ok, start, fail or an exit code from 0 to 255: nothing was recorded. Correct it, or leave it out",
+    )
 
 
 def too_many_beats(now: datetime, *, limit: int) -> Problem:
