@@ -5,10 +5,10 @@ from datetime import timedelta
 from buildings.recorder.fleet import badge
 from buildings.recorder.hooks import hook
 from buildings.recorder.jobs import follow_keys, tidy
+from buildings.recorder.monitor_tools import mcp
 from buildings.recorder.pages import FLEET, act, events, fleet, monitor, monitor_facts, monitors_used
 from buildings.recorder.problems import PROBLEMS
 from buildings.recorder.runtime import clock_is_steady, open_runtime, outbox_adds_up, targets_are_reached, watch, watches
-from buildings.recorder.server import mcp
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import OUTBOX, Tables
 from campus import Building, Check, Job, Page, Service

@@ -10,8 +10,8 @@ from buildings.recorder.alerts import targets_of
 from buildings.recorder.credentials import NO_DIGEST, Credentials, digest_matches, digest_of
 from buildings.recorder.problems import monitor_not_found
 from buildings.recorder.state_machine import Change, Event, MonitorState, Schedule, apply_event, shown_state
-from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OUTBOX, OWNERS, RETIRED_SECRETS
-from campus.alerts import delete_target
+from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
+from buildings.recorder.targets import release
 
 
 def authorized_monitor(connection: Connection, credentials: Credentials, *, key_only: bool = False) -> Row[Any]:
@@ -67,15 +67,7 @@ def delete_all(connection: Connection, rows: Sequence[Row[Any]]) -> None:
         connection.execute(MONITORS.delete().where(MONITORS.c.id == row.id))
         if row.owner is not None:
             connection.execute(update(OWNERS).where(OWNERS.c.lineage == row.owner).values(monitors=OWNERS.c.monitors - 1))
-        _release_targets(connection, targets.get(row.id, ()))
-
-
-def _release_targets(connection: Connection, target_ids: Sequence[str]) -> None:
-    """Delete the targets that no monitor uses any more."""
-    for target_id in target_ids:
-        users = select(MONITOR_TARGETS.c.monitor_id).where(MONITOR_TARGETS.c.target_id == target_id).limit(1)
-        if connection.execute(users).first() is None:
-            delete_target(connection, OUTBOX, target_id)
+        release(connection, targets.get(row.id, ()))
 
 
 def apply_key_event(connection: Connection, lineage: str, event: Event, *, now: datetime) -> int:

@@ -13,27 +13,19 @@ from hashlib import sha256
 from sqlalchemy import Connection, insert, select, update
 from starlette.types import Scope
 
+from buildings.recorder.addresses import Addresses
 from buildings.recorder.credentials import MonitorUrls, badge_url, digest_of, new_secret
 from buildings.recorder.models import Registered
 from buildings.recorder.monitors import apply_key_event
-from buildings.recorder.problems import MONITORS_PER_KEY, host_limit_reached, monitor_limit_reached, target_in_use
+from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached
 from buildings.recorder.state_machine import Schedule, initial_state
-from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OUTBOX, OWNERS, REPLIES
-from campus import Entropy, Key, Problem, TargetRefused, check_idempotency_key, random_id, seal, unseal
-from campus.alerts import (
-    Address,
-    ClaimedTarget,
-    Registrant,
-    ask_to_confirm,
-    claim_target,
-    count_confirmation,
-    may_be_asked,
-    signing_secret,
-)
+from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, REPLIES
+from buildings.recorder.targets import UNCONFIRMED, ask_recipient, claim
+from campus import Entropy, Key, Problem, check_idempotency_key, random_id, seal, unseal
+from campus.alerts import ClaimedTarget, Registrant, signing_secret
 from twins import RequestDependency
 
 ANSWER_RETENTION = timedelta(hours=24)
-UNCONFIRMED = "An e-mail was sent to alert_email: no alert is sent there until its recipient confirms through the link."
 IGNORED = {
     "key_expired": "The key that was sent has expired and was ignored",
     "key_revoked": "The key that was sent was revoked and is ignored",
@@ -52,8 +44,7 @@ class RegistrationRequest:
 
     name: str
     schedule: Schedule
-    webhook: Address | None
-    email: Address | None
+    addresses: Addresses
     key: Key | None
     by: Registrant
     url: str
@@ -70,8 +61,9 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     """Create the monitor. Problem 409 beyond the limits."""
     if request.key is not None:
         _count_monitor(connection, request.key, now=now)
-    webhook = _claim_target(connection, request.webhook, request.by, now=now, entropy=entropy) if request.webhook else None
-    email = _claim_target(connection, request.email, request.by, now=now, entropy=entropy) if request.email else None
+    to_web, to_mail = request.addresses.webhook, request.addresses.email
+    webhook = claim(connection, to_web, request.by, now=now, entropy=entropy) if to_web else None
+    email = claim(connection, to_mail, request.by, now=now, entropy=entropy) if to_mail else None
     monitor_id = random_id("mon", entropy)
     secret = new_secret(entropy)
     badge_id = random_id("badge", entropy)
@@ -87,7 +79,7 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     links = [{"monitor_id": monitor_id, "target_id": target_id, "place": place} for place, target_id in enumerate(targets)]
     connection.execute(insert(MONITOR_TARGETS), links)
     if email is not None and not email.confirmed and request.owner:
-        _ask_to_confirm(connection, email.id, request.owner, monitor_id=monitor_id, now=now)
+        ask_recipient(connection, email.id, request.owner, monitor_id=monitor_id, now=now)
     return _result(request, monitor_id, secret, badge_id, webhook, email, deadline_at=state.deadline_at)
 
 
@@ -104,23 +96,6 @@ def _count_monitor(connection: Connection, key: Key, *, now: datetime) -> None:
         raise monitor_limit_reached()
 
 
-def _claim_target(connection: Connection, address: Address, by: Registrant, *, now: datetime, entropy: Entropy) -> ClaimedTarget:
-    """The target at an address. Without an owner it has one monitor: Problem 409 `target_in_use` or `monitor_limit_reached`."""
-    try:
-        return claim_target(connection, address, by, outbox=OUTBOX, now=now, entropy=entropy)
-    except TargetRefused as refused:
-        in_use = refused.rule == "in_use"
-        raise (target_in_use() if in_use else host_limit_reached(address.host, most=by.per_host)) from None
-
-
-def _ask_to_confirm(connection: Connection, target_id: str, owner: str, *, monitor_id: str, now: datetime) -> None:
-    """Send the e-mail that asks for confirmation, at most once a day to one address. Problem 429 beyond the key's limit for today."""
-    if not may_be_asked(connection, OUTBOX, target_id, now=now):
-        return
-    count_confirmation(connection, OWNERS, owner, now=now)
-    ask_to_confirm(connection, OUTBOX, target_id, now=now, monitor_id=monitor_id, epoch=0, since=now, reason="registration")
-
-
 def _result(
     request: RegistrationRequest,
     monitor_id: str,
@@ -132,7 +107,7 @@ def _result(
     deadline_at: datetime,
 ) -> Registered:
     urls = MonitorUrls(request.url, monitor_id)
-    signs = webhook is not None and request.webhook is not None and request.webhook.kind == "webhook"
+    signs = webhook is not None and request.addresses.webhook is not None and request.addresses.webhook.kind == "webhook"
     ignored = IGNORED.get(request.key_ignored or "")
     notes = {
         KEY_IGNORED.format(why=ignored): ignored is not None,

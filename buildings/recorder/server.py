@@ -1,4 +1,4 @@
-"""The MCP server of the recorder: its nine tools with their HTTP routes, prices and descriptions."""
+"""The MCP server of the recorder, with the tools that register a monitor, record its beats, read its capsules and take it over."""
 
 from functools import partial
 from typing import cast
@@ -8,7 +8,7 @@ from pydantic import MISSING
 from pydantic_core import to_json
 from sqlalchemy import Connection
 
-from buildings.recorder.alerts import raise_test
+from buildings.recorder.addresses import addresses_in, check_addresses, registrant
 from buildings.recorder.arguments import (
     After,
     CapsuleValue,
@@ -29,9 +29,8 @@ from buildings.recorder.arguments import (
 from buildings.recorder.beats import Beat, BeatOutcome, Unstored, capsule_json
 from buildings.recorder.credentials import Credentials, digest_of, lineage_of
 from buildings.recorder.fleet import read_fleet
-from buildings.recorder.models import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Taken, Tested, Watched
-from buildings.recorder.monitors import authorized_monitor, delete, pause_or_resume
-from buildings.recorder.problems import capsule_not_stored, key_needed_for_email, neither_target, no_mail_here, too_many_test_alerts
+from buildings.recorder.models import Beaten, CapsuleAnswer, Fleet, Registered, Taken
+from buildings.recorder.problems import capsule_not_stored, neither_target
 from buildings.recorder.registration import (
     CurrentIdempotencyKey,
     IdempotentRequest,
@@ -40,16 +39,13 @@ from buildings.recorder.registration import (
     register,
     stored_answer,
 )
-from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
-from buildings.recorder.state_machine import UNWATCHED, Schedule, shown_state
+from buildings.recorder.runtime import RecorderSite
+from buildings.recorder.state_machine import Schedule
 from buildings.recorder.takeover import read_capsules, take_over
 from campus import Caller, CurrentCaller, CurrentSite, access, free, in_snapshot, in_transaction, route
-from campus.alerts import Address, Registrant, check_webhook, email_address, sender_of, webhook_address
 
 READS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 WRITES = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
-SETS = WRITES | {"idempotentHint": True}
-REMOVES = SETS | {"destructiveHint": True}
 
 mcp = FastMCP(
     "Agent monitor",
@@ -84,8 +80,10 @@ async def register_monitor(
     once. Next: call heartbeat(monitor_id, secret) before deadline_at and then at least once per period, or append the
     `cron` command to the scheduled job. Over HTTP, send an Idempotency-Key header so that a retry returns the same monitor.
     """
-    webhook, email = _targets(alert_webhook, alert_email, site, caller)
-    by = _registrant(site, caller)
+    if not alert_webhook and not alert_email:
+        raise neither_target()
+    addresses = addresses_in(alert_webhook, alert_email, site, caller)
+    by = registrant(lineage_of(caller), site, caller)
     now = site.state.time.now()
     entropy = site.state.entropy
     arguments = to_json([name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None])
@@ -95,12 +93,11 @@ async def register_monitor(
     request = RegistrationRequest(
         name=name,
         schedule=Schedule(minutes(period_minutes), minutes(grace_minutes)),
-        webhook=webhook,
-        email=email,
+        addresses=addresses,
         key=caller.key,
         by=by,
         url=site.url,
-        warning=await _check(webhook, by, site),
+        warning=await check_addresses(addresses, site, caller),
         key_ignored=caller.key_ignored,
     )
 
@@ -113,33 +110,6 @@ async def register_monitor(
     site.state.dispatcher.wake()
     site.count("registrations", tier="key" if caller.key else "free")
     return Registered.model_validate_json(answer)
-
-
-async def _check(webhook: Address | None, by: Registrant, site: RecorderSite) -> str | None:
-    """Count the registration and check its webhook; returns a warning about the webhook. Problem 429 beyond the limit."""
-    site.state.registration_limits.count(by.sender, site.now())
-    async with site.state.registration_limits.checking(by.sender):
-        return await check_webhook(webhook, site.state.checks, site.state.dispatcher.channels) if webhook else None
-
-
-def _registrant(site: RecorderSite, caller: Caller) -> Registrant:
-    lineage = lineage_of(caller)
-    settings = site.settings
-    return Registrant(lineage, sender_of(lineage, caller.network), settings.monitors_per_host, settings.everyones_hosts)
-
-
-def _targets(webhook: str | None, email: str | None, site: RecorderSite, caller: Caller) -> tuple[Address | None, Address | None]:
-    """The addresses of a registration: webhook and e-mail. Problem 402 or 422, which says what to send, for those that cannot be used."""
-    if not webhook and not email:
-        raise neither_target()
-    if email and site.mail is None:  # first, so that nobody buys a key for e-mail that is never sent
-        raise no_mail_here()
-    if email and caller.key is None:
-        raise key_needed_for_email([one for one in site.directory.products if one.scope in (site.name, "all")])
-    channels = site.state.dispatcher.channels
-    to_mail = email_address(email, channels) if email else None
-    to_web = webhook_address(webhook, site.web, channels) if webhook else None
-    return to_web, to_mail
 
 
 @mcp.tool(
@@ -252,84 +222,3 @@ async def fleet_status(
     lineage = cast(str, lineage_of(caller))
     page = partial(read_fleet, lineage=lineage, after=after or "", limit=limit, url=site.url, now=site.state.time.now())
     return await in_snapshot(site.storage, page)
-
-
-@mcp.tool(title="Pause a monitor", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/pause") | access(key="optional"))
-async def pause_monitor(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
-) -> Watched:
-    """Suppress the alerts of a monitor until resume_monitor is called or its next beat arrives.
-
-    Use it before planned downtime. Pass the monitor's secret, or call with the key that owns it. Returns its state.
-    """
-    return await _pause_or_resume(Credentials(monitor_id, lineage_of(caller), secret), site, pause=True)
-
-
-@mcp.tool(title="Resume a monitor", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/resume") | access(key="optional"))
-async def resume_monitor(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
-) -> Watched:
-    """Resume a paused monitor: the next beat is due one period from now, and the alert is sent one grace later.
-
-    Pass the monitor's secret, or call with the key that owns it. Returns its state and the new deadline_at.
-    """
-    return await _pause_or_resume(Credentials(monitor_id, lineage_of(caller), secret), site, pause=False)
-
-
-async def _pause_or_resume(credentials: Credentials, site: RecorderSite, *, pause: bool) -> Watched:
-    now = site.state.time.now()
-    work = partial(pause_or_resume, credentials=credentials, event="pause" if pause else "resume", now=now)
-    state = await in_transaction(site.storage, work)
-    is_unwatched = state.mode in UNWATCHED
-    return Watched(
-        monitor_id=credentials.monitor_id,
-        state=shown_state(state, now),
-        paused=is_unwatched,
-        deadline_at=None if is_unwatched else state.deadline_at,
-    )
-
-
-@mcp.tool(
-    title="Send a test alert",
-    annotations=WRITES,
-    meta=route("POST /v1/recorder/monitors/{monitor_id}/test") | access(key="optional"),
-)
-async def send_test_alert(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
-) -> Tested:
-    """Send a test alert to every target of a monitor that takes alerts, to see that they arrive. The monitor's state stays as it is.
-
-    Use it after register_monitor, after a change at the receiving side, and to enable a key's target that was disabled because it
-    failed. Pass the monitor's secret, or call with the key that owns it. The alert has the type monitor.test. At most three a
-    minute. Next: look for it at the target; with a key, fleet_status says how many alerts are undelivered, and why.
-    """
-    credentials = Credentials(monitor_id, lineage_of(caller), secret)
-    now = site.state.time.now()
-
-    def work(connection: Connection) -> int:
-        row = authorized_monitor(connection, credentials)
-        targets = raise_test(connection, row, now=now)
-        if not (limits := site.state.test_alerts).take(row.id, now):  # undoes it, too
-            raise too_many_test_alerts(limits.next_at(row.id, now) - now, limit=TEST_ALERTS_PER_MINUTE)
-        return targets
-
-    targets = await in_transaction(site.storage, work)
-    site.state.dispatcher.wake()
-    note = "It is sent within seconds. If it does not arrive, fleet_status says why; without a key, check the address and register again."
-    return Tested(monitor_id=monitor_id, targets=targets, note=note)
-
-
-@mcp.tool(
-    title="Delete a monitor",
-    annotations=REMOVES,
-    meta=route("DELETE /v1/recorder/monitors/{monitor_id}", query={"secret": "s"}) | access(key="optional"),
-)
-async def delete_monitor(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
-) -> Deleted:
-    """Delete a monitor with its capsules, its history and its undelivered alerts. This cannot be undone.
-
-    Use it when a job or agent is retired. Pass the monitor's secret, or call with the key that owns it.
-    """
-    await in_transaction(site.storage, partial(delete, credentials=Credentials(monitor_id, lineage_of(caller), secret)))
-    return Deleted(monitor_id=monitor_id)

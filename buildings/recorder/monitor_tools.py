@@ -1,0 +1,101 @@
+"""The tools that change a registered monitor: pause, resume, test and delete it, on the server of the building."""
+
+from functools import partial
+
+from sqlalchemy import Connection
+
+from buildings.recorder.alerts import raise_test
+from buildings.recorder.arguments import MonitorId, OptionalSecret
+from buildings.recorder.credentials import Credentials, lineage_of
+from buildings.recorder.models import Deleted, Tested, Watched
+from buildings.recorder.monitors import authorized_monitor, delete, pause_or_resume
+from buildings.recorder.problems import too_many_test_alerts
+from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
+from buildings.recorder.server import WRITES, mcp
+from buildings.recorder.state_machine import UNWATCHED, shown_state
+from campus import Caller, CurrentCaller, CurrentSite, access, in_transaction, route
+
+SETS = WRITES | {"idempotentHint": True}
+REMOVES = SETS | {"destructiveHint": True}
+__all__ = ["delete_monitor", "mcp", "pause_monitor", "resume_monitor", "send_test_alert"]
+
+
+@mcp.tool(title="Pause a monitor", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/pause") | access(key="optional"))
+async def pause_monitor(
+    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+) -> Watched:
+    """Suppress the alerts of a monitor until resume_monitor is called or its next beat arrives.
+
+    Use it before planned downtime. Pass the monitor's secret, or call with the key that owns it. Returns its state.
+    """
+    return await _pause_or_resume(Credentials(monitor_id, lineage_of(caller), secret), site, pause=True)
+
+
+@mcp.tool(title="Resume a monitor", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/resume") | access(key="optional"))
+async def resume_monitor(
+    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+) -> Watched:
+    """Resume a paused monitor: the next beat is due one period from now, and the alert is sent one grace later.
+
+    Pass the monitor's secret, or call with the key that owns it. Returns its state and the new deadline_at.
+    """
+    return await _pause_or_resume(Credentials(monitor_id, lineage_of(caller), secret), site, pause=False)
+
+
+async def _pause_or_resume(credentials: Credentials, site: RecorderSite, *, pause: bool) -> Watched:
+    now = site.state.time.now()
+    work = partial(pause_or_resume, credentials=credentials, event="pause" if pause else "resume", now=now)
+    state = await in_transaction(site.storage, work)
+    is_unwatched = state.mode in UNWATCHED
+    return Watched(
+        monitor_id=credentials.monitor_id,
+        state=shown_state(state, now),
+        paused=is_unwatched,
+        deadline_at=None if is_unwatched else state.deadline_at,
+    )
+
+
+@mcp.tool(
+    title="Send a test alert",
+    annotations=WRITES,
+    meta=route("POST /v1/recorder/monitors/{monitor_id}/test") | access(key="optional"),
+)
+async def send_test_alert(
+    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+) -> Tested:
+    """Send a test alert to every target of a monitor that takes alerts, to see that they arrive. The monitor's state stays as it is.
+
+    Use it after register_monitor, after a change at the receiving side, and to enable a key's target that was disabled because it
+    failed. Pass the monitor's secret, or call with the key that owns it. The alert has the type monitor.test. At most three a
+    minute. Next: look for it at the target; with a key, fleet_status says how many alerts are undelivered, and why.
+    """
+    credentials = Credentials(monitor_id, lineage_of(caller), secret)
+    now = site.state.time.now()
+
+    def work(connection: Connection) -> int:
+        row = authorized_monitor(connection, credentials)
+        targets = raise_test(connection, row, now=now)
+        if not (limits := site.state.test_alerts).take(row.id, now):  # undoes it, too
+            raise too_many_test_alerts(limits.next_at(row.id, now) - now, limit=TEST_ALERTS_PER_MINUTE)
+        return targets
+
+    targets = await in_transaction(site.storage, work)
+    site.state.dispatcher.wake()
+    note = "It is sent within seconds. If it does not arrive, fleet_status says why; without a key, check the address and register again."
+    return Tested(monitor_id=monitor_id, targets=targets, note=note)
+
+
+@mcp.tool(
+    title="Delete a monitor",
+    annotations=REMOVES,
+    meta=route("DELETE /v1/recorder/monitors/{monitor_id}", query={"secret": "s"}) | access(key="optional"),
+)
+async def delete_monitor(
+    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+) -> Deleted:
+    """Delete a monitor with its capsules, its history and its undelivered alerts. This cannot be undone.
+
+    Use it when a job or agent is retired. Pass the monitor's secret, or call with the key that owns it.
+    """
+    await in_transaction(site.storage, partial(delete, credentials=Credentials(monitor_id, lineage_of(caller), secret)))
+    return Deleted(monitor_id=monitor_id)
