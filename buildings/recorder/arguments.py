@@ -39,6 +39,17 @@ Period = Annotated[
 Grace = Annotated[
     float, Field(ge=0, le=LONGEST, description="Time between a missed beat and the alert, in minutes: 0 to 525600, fractions allowed.")
 ]
+NewName = Annotated[
+    Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(one_line)] | None,
+    Field(description="New name of the monitor; 1 to 100 characters."),
+]
+NewPeriod = Annotated[
+    float | None,
+    Field(ge=LEAST_PERIOD, le=LONGEST, description="New longest expected time between two beats, in minutes: 0.1 to 525600."),
+]
+NewGrace = Annotated[
+    float | None, Field(ge=0, le=LONGEST, description="New time between a missed beat and the alert, in minutes: 0 to 525600.")
+]
 Webhook = Annotated[
     str | None,
     Field(

@@ -111,7 +111,7 @@ def _preview(row: Row[Any] | None) -> Preview | None:
 
 
 def _target_view(row: Row[Any], undelivered: int) -> TargetView:
-    again = "call send_test_alert" if row.verified_at is not None else "register a monitor with this target again"
+    again = "call send_test_alert" if row.verified_at is not None else "call update_monitor with this address"
     state, reason = target_state(row, to_enable=again)
     return TargetView(kind=row.kind, address=masked_address(row.address), state=state, reason=reason, undelivered=undelivered)
 

@@ -28,7 +28,8 @@ class Registered(Answer):
 
     monitor_id: str = Field(description="Id of the monitor, for every other call.")
     secret: str = Field(
-        description="Authorizes heartbeat, pause_monitor, resume_monitor and delete_monitor. Store it: it is not shown again."
+        description="Authorizes heartbeat and, without a key, pause_monitor, resume_monitor, update_monitor, send_test_alert and"
+        " delete_monitor. Store it: it is not shown again."
     )
     webhook_secret: str | None = Field(
         description="Secret that verifies the signatures of alerts to your webhook (Standard Webhooks). Null for Discord and e-mail."
@@ -208,6 +209,19 @@ class Watched(Answer):
     state: ShownState = Field(description=STATE)
     paused: bool = Field(description="True while alerts are suppressed.")
     deadline_at: datetime | None = Field(description="When it is reported dead if no beat arrives (UTC); null while it is paused.")
+
+
+class Updated(Watched):
+    """A monitor after update_monitor. Its own secret is not shown again, and stays valid."""
+
+    name: str = Field(description="Name of the monitor.")
+    period_minutes: float = Field(description="Longest expected time between two beats, in minutes.")
+    grace_minutes: float = Field(description="Time between a missed beat and the alert, in minutes.")
+    webhook_secret: str | None = Field(
+        description="Secret that verifies the signatures of alerts to the webhook that was sent (Standard Webhooks). Null if none was"
+        " sent, and for Discord."
+    )
+    notes: tuple[str, ...] = Field(description="Further notes and steps, such as confirming an e-mail address.")
 
 
 class Tested(Answer):

@@ -1,23 +1,79 @@
-"""The tools that change a registered monitor: pause, resume, test and delete it, on the server of the building."""
+"""The tools that change a registered monitor: update, pause, resume, test and delete it, on the server of the building."""
 
 from functools import partial
 
 from sqlalchemy import Connection
 
+from buildings.recorder.addresses import Addresses, addresses_in, check_addresses, registrant
 from buildings.recorder.alerts import raise_test
-from buildings.recorder.arguments import MonitorId, OptionalSecret
+from buildings.recorder.arguments import Email, MonitorId, NewGrace, NewName, NewPeriod, OptionalSecret, Webhook, minutes
 from buildings.recorder.credentials import Credentials, lineage_of
-from buildings.recorder.models import Deleted, Tested, Watched
+from buildings.recorder.models import Deleted, Tested, Updated, Watched
 from buildings.recorder.monitors import authorized_monitor, delete, pause_or_resume
-from buildings.recorder.problems import too_many_test_alerts
+from buildings.recorder.problems import nothing_to_change, too_many_test_alerts
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
 from buildings.recorder.server import WRITES, mcp
 from buildings.recorder.state_machine import UNWATCHED, shown_state
-from campus import Caller, CurrentCaller, CurrentSite, access, in_transaction, route
+from buildings.recorder.updates import MonitorUpdate, NewTargets, owner_for_targets, update_stored
+from campus import Caller, CurrentCaller, CurrentSite, access, in_snapshot, in_transaction, route
 
 SETS = WRITES | {"idempotentHint": True}
 REMOVES = SETS | {"destructiveHint": True}
-__all__ = ["delete_monitor", "mcp", "pause_monitor", "resume_monitor", "send_test_alert"]
+__all__ = ["delete_monitor", "mcp", "pause_monitor", "resume_monitor", "send_test_alert", "update_monitor"]
+
+
+@mcp.tool(
+    title="Change a monitor",
+    annotations=SETS,
+    meta=route(
+        "PATCH /v1/recorder/monitors/{monitor_id}",
+        any_of=("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email"),
+    )
+    | access(key="optional"),
+)
+async def update_monitor(
+    monitor_id: MonitorId,
+    secret: OptionalSecret = None,
+    name: NewName = None,
+    period_minutes: NewPeriod = None,
+    grace_minutes: NewGrace = None,
+    alert_webhook: Webhook = None,
+    alert_email: Email = None,
+    site: RecorderSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
+) -> Updated:
+    """Change the name, schedule or alert targets of a monitor: send what changes, leave out the rest. Its secret and history stay.
+
+    Use it when a job runs at other times, or when alerts must go elsewhere. Pass the monitor's secret, or call with the key that
+    owns it; only that key changes the targets of a monitor that it owns. A new webhook replaces the old one, a new e-mail address
+    the old address, and undelivered alerts go to the new target. The new period counts from the last beat, unless that beat sent
+    next_in. The change itself makes no monitor dead: deadline_at is at least the grace, and 30 seconds, away. A dead or paused
+    monitor stays so until its next beat. Returns the schedule and deadline_at, and webhook_secret for a signed webhook. Next:
+    after a new target call send_test_alert.
+    """
+    credentials = Credentials(monitor_id, lineage_of(caller), secret)
+    if not any((name, period_minutes, grace_minutes is not None, alert_webhook, alert_email)):
+        raise nothing_to_change()
+    addresses = addresses_in(alert_webhook, alert_email, site, caller)
+    targets = await _new_targets(addresses, credentials, site, caller) if addresses.webhook or addresses.email else None
+    update = MonitorUpdate(
+        name=name,
+        period=None if period_minutes is None else minutes(period_minutes),
+        grace=None if grace_minutes is None else minutes(grace_minutes),
+        targets=targets,
+    )
+    work = partial(update_stored, credentials=credentials, update=update, now=site.state.time.now(), entropy=site.state.entropy)
+    answer = await in_transaction(site.storage, work)
+    if targets:
+        site.state.dispatcher.wake()
+    return answer
+
+
+async def _new_targets(addresses: Addresses, credentials: Credentials, site: RecorderSite, caller: Caller) -> NewTargets:
+    """The targets that a monitor is to have. Nothing is counted or connected to for callers who may not change them."""
+    owner = await in_snapshot(site.storage, partial(owner_for_targets, credentials=credentials, addresses=addresses))
+    warning = await check_addresses(addresses, site, caller)
+    return NewTargets(addresses, registrant(owner, site, caller), warning)
 
 
 @mcp.tool(title="Pause a monitor", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/pause") | access(key="optional"))
@@ -81,7 +137,9 @@ async def send_test_alert(
 
     targets = await in_transaction(site.storage, work)
     site.state.dispatcher.wake()
-    note = "It is sent within seconds. If it does not arrive, fleet_status says why; without a key, check the address and register again."
+    note = (
+        "It is sent within seconds. If it does not arrive, fleet_status says why; without a key, check the address and call update_monitor."
+    )
     return Tested(monitor_id=monitor_id, targets=targets, note=note)
 
 

@@ -20,6 +20,7 @@ PROBLEMS: Mapping[str, str] = {
     "no_target_ready": "Each alert target of the monitor is disabled or not confirmed. fleet_status says why.",
     "too_many_test_alerts": "The monitor sent too many test alerts in a minute. Try again after the time in Retry-After.",
     "target_in_use": "Without a key, each alert target can have one monitor, and this target has one already.",
+    "owner_needed": "Where the alerts of a key's monitor go is changed only with that key, and only a key's monitor can have an e-mail.",
     "monitor_limit_reached": "The key, or without a key the address at this host, has the maximum number of monitors. Delete one first.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
     "invalid_status": "A hook's address has a `status` other than ok, start, fail or an exit code from 0 to 255. Nothing was recorded.",
@@ -178,6 +179,31 @@ def neither_target() -> Problem:
         "alert_webhook or alert_email is required: send an https:// URL or a Discord webhook as alert_webhook, or alert_email with a"
         " recorder key",
     )
+
+
+def nothing_to_change() -> Problem:
+    """For a change without any."""
+    return Problem(
+        422,
+        "invalid_request",
+        "nothing to change: send at least one of name, period_minutes, grace_minutes, alert_webhook and alert_email; what you leave out"
+        " stays, as does a target for which you send an empty text",
+    )
+
+
+def owner_needed(*, is_owned: bool) -> Problem:
+    """For new targets of a key's monitor without that key, and for e-mail alerts of a monitor without a key."""
+    if is_owned:
+        detail = (
+            "a key owns this monitor: alert_webhook and alert_email need that key, sent in the header 'Authorization: Bearer KEY'; with the"
+            " monitor's secret alone you can change name, period_minutes and grace_minutes"
+        )
+    else:
+        detail = (
+            "no key owns this monitor, and alert_email needs a key that does: register a monitor with your key and alert_email, or send"
+            " alert_webhook"
+        )
+    return Problem(403, "owner_needed", f"{detail}. Nothing was changed")
 
 
 def key_needed_for_email(products: Sequence[ProductEntry]) -> Problem:

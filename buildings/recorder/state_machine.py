@@ -1,7 +1,8 @@
 """The state machine of a monitor: how beats, passed deadlines and outages change its state, and how its deadline is computed.
 
 Pure: every time is an argument. A beat, a takeover or a resume sets when the next beat is expected, one period later or at the
-time that the beat announces, and the deadline, one grace after that. A monitor is in one of five modes:
+time that the beat announces, and the deadline, one grace after that; `reschedule` moves both when the schedule is changed. A
+monitor is in one of five modes:
 
     up       beats arrive: shown as alive until the next is expected, as late until the deadline, as dead from then on
     missed   the deadline has passed and the sweep has raised the alert: shown as dead
@@ -87,7 +88,7 @@ LONGEST_GAP = 3 * TICK_EVERY
 SHORT_OUTAGE = timedelta(seconds=120)
 """The longest outage that the retries of the cron command outlast."""
 LEAST_GRACE = timedelta(seconds=30)
-"""The least time that an agent has for its beat after a short outage."""
+"""The least time that an agent has for its beat after a short outage, or after its schedule was changed."""
 
 
 class Schedule(NamedTuple):
@@ -206,6 +207,21 @@ def _deadline_after(
         return state.alive_at, state.expected_at, state.deadline_at
     expected = now + (schedule.period if next_in is None else next_in)
     return now, expected, expected + schedule.grace
+
+
+def reschedule(state: MonitorState, before: Schedule, after: Schedule, now: datetime, *, unverified: bool) -> MonitorState:
+    """The monitor after its schedule was changed at `now`. Only one that is up, and not overdue, gets other times.
+
+    The new period began when the current one did. But a time that the last beat announced stays, as does one that moved with the
+    clock: then the new period begins with the next beat. Nobody dies of the change: the deadline is at least one grace away, and
+    LEAST_GRACE. While a beat may be lost in an outage (`unverified`), the deadline comes no earlier than before.
+    """
+    if after == before or state.mode != "up" or now >= state.deadline_at:
+        return state
+    follows_period = state.expected_at == state.alive_at + before.period
+    expected = state.alive_at + after.period if follows_period else state.expected_at
+    deadline = max(expected + after.grace, now + max(after.grace, LEAST_GRACE))
+    return state._replace(expected_at=expected, deadline_at=max(deadline, state.deadline_at) if unverified else deadline)
 
 
 def uptime(state: MonitorState, *, registered_at: datetime, now: datetime) -> float | None:

@@ -1,16 +1,94 @@
-"""The targets of a monitor in the database: claimed for an address, confirmed by the owner of a mailbox, and released."""
+"""The targets of a monitor in the database: claimed for an address, confirmed by the owner of a mailbox, replaced and released."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, exists, insert, or_, select
 
 from buildings.recorder.problems import host_limit_reached, target_in_use
-from buildings.recorder.tables import MONITOR_TARGETS, OUTBOX, OWNERS
+from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, OUTBOX, OWNERS, TARGETS
 from campus import Entropy, TargetRefused
-from campus.alerts import Address, ClaimedTarget, Registrant, ask_to_confirm, claim_target, count_confirmation, delete_target, may_be_asked
+from campus.alerts import (
+    CONFIRM,
+    Address,
+    ClaimedTarget,
+    Registrant,
+    ask_to_confirm,
+    claim_target,
+    count_confirmation,
+    delete_target,
+    enable_target,
+    make_room,
+    may_be_asked,
+)
 
 UNCONFIRMED = "An e-mail was sent to alert_email: no alert is sent there until its recipient confirms through the link."
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """The target that a monitor has now, and how many alerts waited for the former one and are sent to it."""
+
+    target: ClaimedTarget
+    redirected: int
+
+
+def replace_target(
+    connection: Connection, monitor_id: str, address: Address, by: Registrant, *, now: datetime, entropy: Entropy
+) -> Replacement:
+    """Give a monitor the target at an address instead of its others of this sort, mailboxes or not; adds it where there was none.
+
+    The alerts that wait for a replaced target go to the new one. A replaced target that no monitor uses is deleted.
+    """
+    linked = MONITOR_TARGETS.join(TARGETS, TARGETS.c.id == MONITOR_TARGETS.c.target_id)
+    chosen = select(TARGETS, MONITOR_TARGETS.c.place).select_from(linked).where(MONITOR_TARGETS.c.monitor_id == monitor_id)
+    rows = connection.execute(chosen.order_by(MONITOR_TARGETS.c.place)).all()
+    before = [row for row in rows if (row.kind == "email") == address.confirms]
+    target = _claim_instead(connection, before, address, by, now=now, entropy=entropy)
+    replaced = [row for row in before if row.id != target.id]
+    if target.id not in {row.id for row in before}:
+        place = replaced[0].place if replaced else max((row.place for row in rows), default=-1) + 1
+        connection.execute(insert(MONITOR_TARGETS).values(monitor_id=monitor_id, target_id=target.id, place=place))
+    redirected = sum(_redirect(connection, monitor_id, row.id, target.id, now=now) for row in replaced)
+    release(connection, [row.id for row in replaced])
+    if by.owner is not None and not target.confirmed:
+        ask_recipient(connection, target.id, by.owner, monitor_id=monitor_id, now=now)
+    return Replacement(target, redirected)
+
+
+def _claim_instead(
+    connection: Connection, before: Sequence[Row[Any]], address: Address, by: Registrant, *, now: datetime, entropy: Entropy
+) -> ClaimedTarget:
+    """The target at an address, as `claim` returns it. Without an owner the monitor's former targets are not in its way."""
+    if by.owner is not None:
+        return claim(connection, address, by, now=now, entropy=entropy)
+    same = next((row for row in before if row.address == address.text), None)
+    if same is None:
+        make_room(connection, OUTBOX, [row.id for row in before])
+        return claim(connection, address, by, now=now, entropy=entropy)
+    if same.disabled_at is not None:
+        enable_target(connection, OUTBOX, same, verified_at=same.verified_at, now=now)
+    return ClaimedTarget(same.id, same.secret, confirmed=same.verified_at is not None)
+
+
+def _redirect(connection: Connection, monitor_id: str, target_id: str, to: str, *, now: datetime) -> int:
+    """Unlink a target; what waits for it from this monitor goes `to` the other one. Returns how many alerts do.
+
+    So do alerts about the recorder itself, if no other monitor is left to have them there.
+    """
+    link = MONITOR_TARGETS.c
+    connection.execute(MONITOR_TARGETS.delete().where(link.monitor_id == monitor_id, link.target_id == target_id))
+    there = ALERTS.alias()
+    is_there = exists().where(there.c.target_id == to, *(there.c[name] == ALERTS.c[name] for name in ("monitor_id", "epoch", "kind")))
+    unused = ~exists().where(link.target_id == target_id)
+    mine = or_(ALERTS.c.monitor_id == monitor_id, ALERTS.c.monitor_id.is_(None) & unused)
+    waiting = ALERTS.c.target_id == target_id
+    redirected = OUTBOX.redirect(connection, waiting & mine & ~is_there, to, now=now)
+    # not the question for confirmation, which other monitors with this mailbox need
+    connection.execute(ALERTS.delete().where(waiting, ALERTS.c.monitor_id == monitor_id, ALERTS.c.kind != CONFIRM))
+    return redirected
 
 
 def claim(connection: Connection, address: Address, by: Registrant, *, now: datetime, entropy: Entropy) -> ClaimedTarget:

@@ -194,6 +194,19 @@ class Outbox:
         woken = case((keeps, target.next_try_at), (waits, soon), (target.hold_until > at_once, target.hold_until), else_=at_once)
         connection.execute(update(self.targets).where(named, target.disabled_at.is_(None)).values(next_try_at=woken))
 
+    def redirect(self, connection: Connection, named: ColumnElement[bool], target_id: str, *, now: datetime) -> int:
+        """Let the waiting alerts that are `named` go to another target; returns how many. Questions for confirmation stay.
+
+        The result of a delivery to their former target that is running finds them no more: if it was delivered, the new one gets them
+        too; if it failed, or the former target is gone, the new one gets them nevertheless.
+        """
+        alert = self.alerts.c
+        moved = update(self.alerts).where(named, alert.kind != CONFIRM).values(target_id=target_id)
+        count = len(connection.execute(moved.returning(alert.id)).all())
+        if count:
+            self.wake(connection, self.targets.c.id == target_id, now=now)
+        return count
+
     def void_leases(self, connection: Connection) -> None:
         """End all leases, for a process that starts and is the only one. On PostgreSQL they end by themselves."""
         if not is_postgres(connection):

@@ -41,7 +41,8 @@ KEYLESS = {"none": None}
 DAY = "2026-01-30"
 NOT_REPEATABLE = frozenset(
     (
-        *("register_monitor", "takeover", "pause_monitor", "resume_monitor", "delete_monitor", "heartbeat", "heartbeat_get"),
+        *("register_monitor", "takeover", "update_monitor", "pause_monitor", "resume_monitor", "delete_monitor"),
+        *("heartbeat", "heartbeat_get"),
         *("create_feed_url", "create_watch", "update_watch", "delete_watch"),
     )
 )

@@ -63,6 +63,7 @@ CALLS = (
     Call("heartbeat", {"capsule": {"step": 7, "done": ["a"]}, "seq": 1}, MONITOR),
     Call("heartbeat_get", {"capsule": "a text", "seq": 2, "next_in": 1.5}, MONITOR),
     Call("heartbeat", {"status": 0}, MONITOR),
+    Call("update_monitor", {"period_minutes": 45, "alert_webhook": NOWHERE}, {"monitor_id": "monitor_id"}),
     Call("pause_monitor", {}, {"monitor_id": "monitor_id"}),
     Call("resume_monitor", {}, {"monitor_id": "monitor_id"}),
     Call("send_test_alert", {}, {"monitor_id": "monitor_id"}),

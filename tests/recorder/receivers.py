@@ -72,7 +72,9 @@ class Receiver:
     answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=lambda: [(200, {}, b"")])
     bell: anyio.Event = field(default_factory=anyio.Event)
     held: list[str] = field(default_factory=list)
-    """Paths of the requests that get no answer: those below /hung."""
+    """Paths of the requests that get no answer: those below /hung, and /held until `released`, which then gets `late`."""
+    released: anyio.Event = field(default_factory=anyio.Event)
+    late: int = 200
 
     def url(self, path: str = "/hook") -> str:
         return f"https://localhost:{self.port}{path}"
@@ -91,8 +93,12 @@ class Receiver:
                 if received.path.startswith("/hung"):
                     self.held.append(received.path)
                     await anyio.sleep_forever()
+                if received.path == "/held":
+                    self.held.append(received.path)
+                    await self.released.wait()
                 self.requests.append(received)
                 status, headers, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                status = self.late if received.path == "/held" else status
                 lines = [
                     f"HTTP/1.1 {status} Said",
                     f"Content-Length: {len(body)}",

@@ -1,7 +1,7 @@
 """The state machine by itself, and the whole building against a model of it, over both frames."""
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, get_args
 
@@ -12,12 +12,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recorder.recorders import OpenRecorder, Recorder
 
-from buildings.recorder.state_machine import DOWN, TRANSITIONS, Event, Mode, Schedule, apply_event, initial_state, shown_state, uptime
+from buildings.recorder.state_machine import (
+    DOWN,
+    LEAST_GRACE,
+    TRANSITIONS,
+    Event,
+    Mode,
+    MonitorState,
+    Schedule,
+    apply_event,
+    initial_state,
+    reschedule,
+    shown_state,
+    uptime,
+)
 from campus.testing import Clock
 
 NOW = Clock().time.replace(year=2026, month=8, day=21, hour=12, minute=0, second=0, microsecond=0)
 SCHEDULE = Schedule(timedelta(minutes=10), timedelta(minutes=2))
 MINUTE = timedelta(minutes=1)
+SCHEDULES = st.builds(Schedule, st.timedeltas(MINUTE / 10, 90 * MINUTE), st.timedeltas(0 * MINUTE, 90 * MINUTE))
 EVENTS = st.lists(st.tuples(st.sampled_from(get_args(Event)), st.integers(0, 30 * 60)), max_size=30)
 
 
@@ -70,11 +84,62 @@ def test_the_laws_hold_for_any_events(events: list[tuple[Event, int]]) -> None:
         state, last_alert = after, change.alert or last_alert
 
 
+def after_events(events: list[tuple[Event, int]], schedule: Schedule) -> tuple[MonitorState, datetime]:
+    """A monitor after these events, and the time of the last one."""
+    now, state = NOW, initial_state(schedule, NOW)
+    for event, seconds in events:
+        now += timedelta(seconds=seconds)
+        state = apply_event(state, event, schedule, now).state
+    return state, now
+
+
+@given(EVENTS, st.integers(0, 3 * 60 * 60), st.lists(SCHEDULES, min_size=3, max_size=3, unique=True))
+def test_a_new_schedule_counts_from_the_same_beginning_and_nobody_dies_of_it(
+    events: list[tuple[Event, int]], seconds: int, schedules: list[Schedule]
+) -> None:
+    first, second, third = schedules
+    state, now = after_events(events, first)
+    now += timedelta(seconds=seconds)
+    after = reschedule(state, first, second, now, unverified=False)
+    assert after._replace(expected_at=state.expected_at, deadline_at=state.deadline_at) == state, "no other member changes"
+    assert reschedule(state, first, first, now, unverified=False) == state
+    if state.mode != "up" or now >= state.deadline_at:
+        assert after == state
+        return
+    assert after.expected_at == state.alive_at + second.period
+    assert after.deadline_at == max(after.expected_at + second.grace, now + max(second.grace, LEAST_GRACE))
+    assert shown_state(after, now) == ("late" if now >= after.expected_at else "alive")
+    assert reschedule(after, second, third, now, unverified=False) == reschedule(state, first, third, now, unverified=False)
+
+
+def test_a_schedule_that_was_changed_by_mistake_can_be_changed_back() -> None:
+    state = initial_state(SCHEDULE, NOW)
+    short = Schedule(MINUTE, MINUTE)
+    mistaken = reschedule(state, SCHEDULE, short, NOW + 5 * MINUTE, unverified=False)
+    assert (shown_state(mistaken, NOW + 5 * MINUTE), mistaken.deadline_at) == ("late", NOW + 6 * MINUTE)
+    assert reschedule(mistaken, short, SCHEDULE, NOW + 5 * MINUTE, unverified=False) == state
+
+
+def test_a_time_that_a_beat_announced_stays_and_takes_the_new_grace() -> None:
+    state = apply_event(initial_state(SCHEDULE, NOW), "ok", SCHEDULE, NOW, next_in=120 * MINUTE).state
+    after = reschedule(state, SCHEDULE, Schedule(MINUTE, 7 * MINUTE), NOW + MINUTE, unverified=False)
+    assert (after.expected_at, after.deadline_at) == (NOW + 120 * MINUTE, NOW + 127 * MINUTE)
+
+
+def test_a_deadline_that_an_outage_extended_comes_no_earlier() -> None:
+    state = initial_state(SCHEDULE, NOW)._replace(deadline_at=NOW + 60 * MINUTE)
+    after = reschedule(state, SCHEDULE, Schedule(MINUTE, MINUTE), NOW + 20 * MINUTE, unverified=True)
+    assert (after.expected_at, after.deadline_at) == (NOW + MINUTE, NOW + 60 * MINUTE)
+    longer = reschedule(state, SCHEDULE, Schedule(90 * MINUTE, MINUTE), NOW + 20 * MINUTE, unverified=True)
+    assert longer.deadline_at == NOW + 91 * MINUTE
+
+
 class Model:
     """A monitor as the documentation describes it, written without the code: minutes since noon, and the alerts."""
 
     def __init__(self) -> None:
         self.at, self.deadline, self.down, self.paused, self.epoch = 0.0, 12.0, "", False, 0
+        self.began, self.expected, self.period = 0.0, 10.0, 10.0
         self.alerts: list[tuple[str, int]] = []
 
     def sweep(self) -> None:
@@ -92,13 +157,25 @@ class Model:
             if self.down:
                 self.alerts.append(("recovered", self.epoch))
             self.down = ""
-        self.paused, self.deadline = False, self.at + 12
+        self.paused = False
+        self._begin()
 
     def pause(self) -> None:
         self.paused, self.down = True, ""
 
     def resume(self) -> None:
-        self.paused, self.down, self.deadline = False, "", self.at + 12
+        self.paused, self.down = False, ""
+        self._begin()
+
+    def _begin(self) -> None:
+        self.began, self.expected = self.at, self.at + self.period
+        self.deadline = self.expected + 2
+
+    def update(self, period: int) -> None:
+        if not self.down and not self.paused and self.at < self.deadline and period != self.period:
+            self.expected = self.began + period
+            self.deadline = max(self.expected, self.at) + 2
+        self.period = period
 
     @property
     def state(self) -> str:
@@ -106,12 +183,13 @@ class Model:
             return "alive"
         if self.down or self.at >= self.deadline:
             return "dead"
-        return "late" if self.at >= self.deadline - 2 else "alive"
+        return "late" if self.at >= self.expected else "alive"
 
 
 ACTS = st.one_of(
     st.sampled_from(["ok", "start", "fail", "sweep", "pause", "resume"]),
     st.sampled_from([1, 5, 10, 11, 12, 13]),
+    st.tuples(st.just("update"), st.sampled_from([3, 10, 20])),
 )
 
 
@@ -140,6 +218,10 @@ async def play(recorder: Recorder, acts: list[Any]) -> None:
         if isinstance(act, int):
             model.at += act
             await recorder.pass_time(minutes=act)
+        elif isinstance(act, tuple):
+            model.update(act[1])
+            who = {"monitor_id": monitor["monitor_id"], "secret": monitor["secret"]}
+            await recorder.call("update_monitor", **who, period_minutes=act[1])
         elif act == "sweep":
             model.sweep()
             await recorder.sweep()

@@ -169,6 +169,7 @@ async def test_an_agent_that_knows_only_the_descriptions_finds_its_way(open_reco
             "fetch_capsule": False,
             "takeover": False,
             "fleet_status": False,
+            "update_monitor": True,
             "pause_monitor": True,
             "resume_monitor": True,
             "delete_monitor": True,
