@@ -25,6 +25,7 @@ from campus.alerts import masked_address
 
 FLEET = "/recorder"
 ACTIONS: Mapping[str, str] = {
+    "update": "update_monitor",
     "pause": "pause_monitor",
     "resume": "resume_monitor",
     "takeover": "takeover",
@@ -32,6 +33,7 @@ ACTIONS: Mapping[str, str] = {
     "delete": "delete_monitor",
 }
 FIELDS = ("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email")
+CHANGEABLE = ("name", "period_minutes", "grace_minutes")
 NUMBERS = ("period_minutes", "grace_minutes")
 WITHOUT_ACCESS = (402, 403)
 LONGEST_DIFFERENCE = 400
@@ -99,15 +101,25 @@ async def _fleet_page(
 
 async def _register(request: Request, site: RecorderSite) -> Response:
     """Register a monitor from the form; its secret is on the page that answers, and nowhere else."""
-    form = await request.form()
-    given = {name: text for name in FIELDS if isinstance(text := form.get(name), str) and text.strip()}
+    given = await _given(request, FIELDS)
     try:
         await site.admit(request, "fleet_status")
-        answer = await site.call(request, "register_monitor", **{name: _number(name, text) for name, text in given.items()})
+        answer = await site.call(request, "register_monitor", **_arguments(given))
     except Problem as refused:
         return await _fleet_page(request, site, refused, given)
     made = Registered.model_validate(answer)
     return site.page("secret.html", request, data=made, title="Monitor registered", made=made, name=given.get("name", ""))
+
+
+async def _given(request: Request, fields: Sequence[str]) -> Mapping[str, str]:
+    """The fields of a form that were filled in."""
+    form = await request.form()
+    return {name: text for name in fields if isinstance(text := form.get(name), str) and text.strip()}
+
+
+def _arguments(given: Mapping[str, str]) -> Mapping[str, object]:
+    """The arguments of a tool as a form has them."""
+    return {name: _number(name, text) for name, text in given.items()}
 
 
 def _number(name: str, text: str) -> object:
@@ -124,17 +136,18 @@ async def monitor(request: Request, site: RecorderSite) -> Response:
 
 
 async def act(request: Request, site: RecorderSite) -> Response:
-    """A button of a monitor: pause, resume, take over, send a test alert, delete."""
+    """A button of a monitor: change its name and schedule, pause, resume, take over, send a test alert, delete."""
     monitor_id = request.path_params["monitor_id"]
     action = request.path_params["action"]
     tool = ACTIONS.get(action)
     if tool is None:
         raise Problem(404, "not_found", f"there is no action {action!r}; the actions are: {', '.join(ACTIONS)}")
     await site.admit(request, "fleet_status")
+    given = await _given(request, CHANGEABLE if action == "update" else ())
     try:
-        answer = await site.call(request, tool, monitor_id=monitor_id)
+        answer = await site.call(request, tool, monitor_id=monitor_id, **_arguments(given))
     except Problem as refused:
-        return await _monitor_page(request, site, refused)
+        return await _monitor_page(request, site, refused, given)
     if action == "takeover":
         made = Taken.model_validate(answer)
         return site.page("secret.html", request, data=made, title="Taken over", made=made, name=made.name)
@@ -143,7 +156,9 @@ async def act(request: Request, site: RecorderSite) -> Response:
     return Response(status_code=303, headers={"Location": FLEET if action == "delete" else f"{FLEET}/{monitor_id}"})
 
 
-async def _monitor_page(request: Request, site: RecorderSite, refused: Problem | None = None) -> Response:
+async def _monitor_page(
+    request: Request, site: RecorderSite, refused: Problem | None = None, given: Mapping[str, str] | None = None
+) -> Response:
     monitor_id = request.path_params["monitor_id"]
     shown = await _fleet_of(request, site)
     entry = next((one for one in shown.monitors if one.monitor_id == monitor_id), None)
@@ -167,6 +182,7 @@ async def _monitor_page(request: Request, site: RecorderSite, refused: Problem |
         moments=timeline(entry, delivered),
         is_sent=request.query_params.get("sent") == "test",
         refused=refused,
+        given=given or {},
     )
 
 

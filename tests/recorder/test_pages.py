@@ -64,6 +64,13 @@ async def test_a_monitor_is_registered_watched_paused_taken_over_and_deleted_wit
         assert "<del>-  &#34;step&#34;: 1,</del>" in shown
         assert "<ins>+  &#34;step&#34;: 2,</ins>" in shown
         assert ">alive<" in (await page_of(recorder, "/recorder", key)).text
+        wrong = await press(recorder, f"{at}/update", key, page=at, name="other", period_minutes="often", grace_minutes="3")
+        assert (wrong.status_code, 'value="often"' in wrong.text, "every minute, 1 minute" in wrong.text) == (422, True, True)
+        changed = {"name": "other", "period_minutes": "2.5", "grace_minutes": "0"}
+        assert (await press(recorder, f"{at}/update", key, page=at, **changed)).headers["location"] == at
+        shown = (await page_of(recorder, at, key)).text
+        assert ("<h1>other</h1>" in shown, "every 2.5 minutes, 0 minutes of grace" in shown) == (True, True)
+        assert (await press(recorder, f"{at}/update", key, page=at, name=NAME, period_minutes="1", grace_minutes="1")).status_code == 303
         assert (await press(recorder, f"{at}/takeover", key, page=at)).status_code == 409
         assert (await press(recorder, f"{at}/pause", key, page=at)).headers["location"] == at
         assert ">paused<" in (await page_of(recorder, at, key)).text
@@ -87,8 +94,8 @@ async def test_a_key_sees_and_changes_no_monitor_of_another(open_recorder: OpenR
         at = f"/recorder/{monitor['monitor_id']}"
         assert "mine" not in (await page_of(recorder, "/recorder", other)).text
         assert (await page_of(recorder, at, other)).status_code == 404
-        for action in ("pause", "takeover", "delete"):
-            assert (await press(recorder, f"{at}/{action}", other)).status_code == 404
+        for action in ("update", "pause", "takeover", "delete"):
+            assert (await press(recorder, f"{at}/{action}", other, name="theirs")).status_code == 404
         assert (await press(recorder, f"{at}/delete", mine, page="/recorder", form_token="0" * 64)).status_code == 403
         assert (await page_of(recorder, at, mine)).status_code == 200
 
