@@ -12,6 +12,7 @@ from buildings.recorder.problems import monitor_not_found
 from buildings.recorder.state_machine import Change, Event, MonitorState, Schedule, apply_event, shown_state
 from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
 from buildings.recorder.targets import release
+from campus.alerts import CONFIRM
 
 
 def authorized_monitor(connection: Connection, credentials: Credentials, *, key_only: bool = False) -> Row[Any]:
@@ -62,6 +63,9 @@ def delete_all(connection: Connection, rows: Sequence[Row[Any]]) -> None:
     """Delete monitors with their capsules, retired secrets, alerts, and targets that no other monitor uses."""
     targets = targets_of(connection, [row.id for row in rows])
     for row in rows:
+        # the question for confirmation is about the mailbox, which other monitors may use too
+        asked = (ALERTS.c.monitor_id == row.id) & (ALERTS.c.kind == CONFIRM)
+        connection.execute(update(ALERTS).where(asked).values(monitor_id=None))
         for table in (CAPSULES, RETIRED_SECRETS, ALERTS, DELIVERIES, MONITOR_TARGETS):
             connection.execute(table.delete().where(table.c.monitor_id == row.id))
         connection.execute(MONITORS.delete().where(MONITORS.c.id == row.id))

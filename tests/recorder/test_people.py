@@ -55,6 +55,22 @@ async def test_the_question_to_an_address_has_no_link_of_whoever_named_it(open_r
     assert link.endswith(mailbox.link("confirm"))
 
 
+async def test_a_monitor_that_is_deleted_before_its_address_was_asked_takes_no_question_from_others(
+    open_recorder: OpenRecorder, mailbox: Mailbox, storage_url: str
+) -> None:
+    async with open_recorder(mailbox=mailbox, storage=storage_url) as recorder:
+        key = await recorder.campus.key("recorder")
+        first, _ = [await recorder.register(None, alert_email=ME, key=key) for _ in range(2)]
+        await recorder.call("delete_monitor", monitor_id=first["monitor_id"], key=key)
+        await recorder.deliver()
+        assert [one["To"] for one in mailbox.messages] == [ME]
+        await recorder.register(None, alert_email="other@example.com", key=key)
+        third = await recorder.register(None, alert_email="third@example.com", key=key)
+        await recorder.call("delete_monitor", monitor_id=third["monitor_id"], key=key)
+        await recorder.deliver()
+        assert [one["To"] for one in mailbox.messages] == [ME, "other@example.com"], "nobody else uses the third"
+
+
 async def test_unsubscribing_ends_alerts_until_the_address_is_confirmed_anew(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
         key = await recorder.campus.key("recorder")
