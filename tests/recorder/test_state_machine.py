@@ -8,7 +8,7 @@ from typing import Any, get_args
 import anyio.from_thread
 import pytest
 from anyio.from_thread import BlockingPortal
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from recorder.recorders import OpenRecorder, Recorder
 
@@ -205,6 +205,7 @@ def test_the_building_does_what_the_model_says(threaded: tuple[BlockingPortal, R
 
     @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(st.lists(ACTS, min_size=3, max_size=14))
+    @example([5, ("update", 3), 1, ("update", 20), 13, ("update", 3), 1, "sweep", 1, "sweep", ("update", 10), "ok", 11])
     def law(acts: list[Any]) -> None:
         portal.call(partial(play, recorder, acts))
 
