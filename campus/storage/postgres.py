@@ -49,13 +49,10 @@ class PostgresConnections:
     """
 
     def __init__(self, url: URL, name: str, *, description: str) -> None:
-        self.readers = _engine(
-            url, name, pool_size=READERS, isolation_level="REPEATABLE READ", execution_options={"postgresql_readonly": True}
-        )
+        make = partial(_engine, url, name, description=description, statement_seconds=STATEMENT_SECONDS)
+        self.readers = make(pool_size=READERS, isolation_level="REPEATABLE READ", execution_options={"postgresql_readonly": True})
         # not REPEATABLE READ, whose snapshot would be older than the lock
-        self.writer = _engine(url, name, pool_size=1, isolation_level="READ COMMITTED")
-        for engine in (self.readers, self.writer):
-            event.listen(engine.sync_engine, "handle_error", partial(_give_up_silent_server, description=description))
+        self.writer = make(pool_size=1, isolation_level="READ COMMITTED")
 
         @event.listens_for(self.writer.sync_engine, "begin")
         def take_turn(connection: Connection) -> None:
@@ -94,13 +91,13 @@ class PostgresBackend:
     async def versions_of(self, names: Sequence[str]) -> Mapping[str, str | None]:
         """The newest step that was run on each schema, asked over one connection; None when none was."""
         with translate_errors(self._server, connecting=True):
-            return await self._connected(names[0], partial(self._versions_of, names=names))
+            return await self._connected(names[0], partial(self._versions_of, names=names), STATEMENT_SECONDS)
 
     async def upgrade(self, name: str, history: History) -> None:
         """Run the steps that are due, creating the schema when it is missing; of several processes one does it, the others wait."""
         with translate_errors(self.describe(name), connecting=True):
             # in a thread with its own event loop, because Alembic blocks while it holds its lock
-            await run_sync(anyio.run, self._connected, name, partial(_upgrade, name=name, history=history))
+            await run_sync(anyio.run, self._connected, name, partial(_upgrade, name=name, history=history), None)
 
     def connections(self, name: str) -> PostgresConnections:
         """The connections of a building's schema, which are opened at the first use."""
@@ -128,8 +125,8 @@ class PostgresBackend:
         options = {"-h": host, "-p": str(port), "-U": self._url.username}
         return shlex.join([*words, *(word for name, value in options.items() if value for word in (name, value)), str(self._url.database)])
 
-    async def _connected(self, name: str, work: Callable[[Connection], R]) -> R:
-        engine = _engine(self._url, name, poolclass=NullPool)
+    async def _connected(self, name: str, work: Callable[[Connection], R], statement_seconds: float | None) -> R:
+        engine = _engine(self._url, name, description=self._server, statement_seconds=statement_seconds, poolclass=NullPool)
         try:
             async with engine.begin() as connection:
                 return await connection.run_sync(work)
@@ -175,7 +172,7 @@ def _place(host: str | None, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _engine(url: URL, name: str, **options: Any) -> AsyncEngine:
+def _engine(url: URL, name: str, *, description: str, statement_seconds: float | None, **options: Any) -> AsyncEngine:
     settings = {
         "application_name": "campus",
         "search_path": f'"{name}"',
@@ -183,16 +180,16 @@ def _engine(url: URL, name: str, **options: Any) -> AsyncEngine:
         "lock_timeout": f"{BUSY_SECONDS:g}s",
         "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
     }
-    connect: dict[str, Any] = {"server_settings": settings, "timeout": BUSY_SECONDS}
+    connect: dict[str, Any] = {"server_settings": settings, "timeout": BUSY_SECONDS, "command_timeout": statement_seconds}
     if "pool_size" in options:
         options |= {"max_overflow": 0, "pool_timeout": BUSY_SECONDS}
-        connect["command_timeout"] = STATEMENT_SECONDS
     # asyncpg takes what concerns TLS, apart from files, as a connection string only
     if tls := urlencode({name: value for name, value in url.query.items() if name in TLS}):
         connect["dsn"] = f"postgresql://?{tls}"
     engine = create_async_engine(url.difference_update_query(TLS), connect_args=connect, **ENGINE_OPTIONS, **options)
     event.listen(engine.sync_engine, "connect", _give_up_lost_peers)
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    event.listen(engine.sync_engine, "handle_error", partial(_give_up_silent_server, description=description, seconds=statement_seconds))
     return engine
 
 
@@ -212,12 +209,12 @@ def _give_up_lost_peers(connection: Any, *_: object) -> None:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_SECONDS * 1000)
 
 
-def _give_up_silent_server(context: ExceptionContext, *, description: str) -> StorageUnavailable | None:
+def _give_up_silent_server(context: ExceptionContext, *, description: str, seconds: float | None) -> StorageUnavailable | None:
     """End a connection on which a statement takes too long; what it did is not known. The pool makes its other connections anew too."""
-    if not isinstance(context.original_exception, TimeoutError):
+    if seconds is None or context.connection is None or not isinstance(context.original_exception, TimeoutError):
         return None
     context.is_disconnect = True
-    return StorageUnavailable(f"{description} did not answer within {STATEMENT_SECONDS:g} s; its connection was given up")
+    return StorageUnavailable(f"{description} did not answer within {seconds:g} s; its connection was given up")
 
 
 def _lock_of(name: str) -> str:

@@ -29,6 +29,8 @@ class Proxy:
     server: Postgres
     port: int = 0
     frozen: anyio.Event = field(default_factory=anyio.Event)
+    freezes_at: bytes | None = None
+    """What a client must send for its connection to be frozen."""
 
     def freeze(self) -> None:
         """Freeze the connections that there are; later ones work."""
@@ -43,16 +45,17 @@ class Proxy:
         """Serve one connection."""
         frozen = self.frozen
         async with client, await anyio.connect_unix(self.server.sockets / ".s.PGSQL.5432") as server, anyio.create_task_group() as ways:
-            ways.start_soon(_pass_on, client, server, frozen)
-            ways.start_soon(_pass_on, server, client, frozen)
+            ways.start_soon(self._pass_on, client, server, frozen)
+            ways.start_soon(self._pass_on, server, client, frozen)
 
-
-async def _pass_on(source: SocketStream, target: SocketStream, frozen: anyio.Event) -> None:
-    with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        while received := await source.receive():
-            if not frozen.is_set():
-                await target.send(received)
-    await target.aclose()
+    async def _pass_on(self, source: SocketStream, target: SocketStream, frozen: anyio.Event) -> None:
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            while received := await source.receive():
+                if self.freezes_at is not None and self.freezes_at in received:
+                    frozen.set()
+                if not frozen.is_set():
+                    await target.send(received)
+        await target.aclose()
 
 
 @pytest.fixture
@@ -127,6 +130,14 @@ async def test_a_server_that_takes_statements_and_answers_none_is_given_up(proxy
         proxy.freeze()
         await fails(partial(try_write, bank))
         await try_write(bank)
+
+
+async def test_a_server_that_hangs_while_campus_starts_is_named(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "STATEMENT_SECONDS", patience(1))
+    proxy.freezes_at = b"alembic_version"
+    async with Databases.open(proxy.url()) as databases:
+        with pytest.raises(StorageUnavailable, match=r"the database test_\d+ at 127\.0\.0\.1:\d+ did not answer within [\d.]+ s"):
+            await databases.check({"bank": Tables})
 
 
 def _names(connection: Connection, names: Sequence[str]) -> Sequence[str]:
