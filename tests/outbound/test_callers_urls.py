@@ -27,7 +27,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Kind: good\r\n\r\nfine"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n"
 PATIENCE = patience(20)
 """Seconds after which a wait is given up: a bound, not an expectation."""
-LITTLE = 0.3
+LITTLE = patience(1)
 """Seconds for an exchange that is meant to run out of them."""
 
 
@@ -155,7 +155,7 @@ async def test_a_slow_answer_is_cut(
         web = open_client(names(), network({PUBLIC: receiver.port}), seconds=LITTLE)
         with anyio.fail_after(PATIENCE), pytest.raises(httpx.TimeoutException):
             await web.post(URL, content=b"x", timeout=PATIENCE)
-    assert receiver.connections <= 1, "it is not tried again; a busy machine may not even connect in time"
+    assert receiver.connections == 1
 
 
 async def endless_body(stream: anyio.abc.ByteStream) -> None:
