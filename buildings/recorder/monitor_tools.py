@@ -9,11 +9,10 @@ from buildings.recorder.alerts import raise_test
 from buildings.recorder.arguments import Email, MonitorId, NewGrace, NewName, NewPeriod, OptionalSecret, Webhook, minutes
 from buildings.recorder.credentials import Credentials, lineage_of
 from buildings.recorder.models import Deleted, Tested, Updated, Watched
-from buildings.recorder.monitors import authorized_monitor, delete, pause_or_resume
+from buildings.recorder.monitors import authorized_monitor, delete, pause_or_resume, watched
 from buildings.recorder.problems import nothing_to_change, too_many_test_alerts
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
 from buildings.recorder.server import WRITES, mcp
-from buildings.recorder.state_machine import UNWATCHED, shown_state
 from buildings.recorder.updates import MonitorUpdate, NewTargets, owner_for_targets, update_stored
 from campus import Caller, CurrentCaller, CurrentSite, access, in_snapshot, in_transaction, route
 
@@ -102,13 +101,7 @@ async def _pause_or_resume(credentials: Credentials, site: RecorderSite, *, paus
     now = site.state.time.now()
     work = partial(pause_or_resume, credentials=credentials, event="pause" if pause else "resume", now=now)
     state = await in_transaction(site.storage, work)
-    is_unwatched = state.mode in UNWATCHED
-    return Watched(
-        monitor_id=credentials.monitor_id,
-        state=shown_state(state, now),
-        paused=is_unwatched,
-        deadline_at=None if is_unwatched else state.deadline_at,
-    )
+    return watched(credentials.monitor_id, state, now)
 
 
 @mcp.tool(

@@ -8,8 +8,9 @@ from sqlalchemy import Connection, Row, select, update
 
 from buildings.recorder.alerts import targets_of
 from buildings.recorder.credentials import NO_DIGEST, Credentials, digest_matches, digest_of
+from buildings.recorder.models import Watched
 from buildings.recorder.problems import monitor_not_found
-from buildings.recorder.state_machine import Change, Event, MonitorState, Schedule, apply_event, shown_state
+from buildings.recorder.state_machine import UNWATCHED, Change, Event, MonitorState, Schedule, apply_event, shown_state
 from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
 from buildings.recorder.targets import release
 from campus.alerts import CONFIRM
@@ -39,6 +40,13 @@ def stored_state(row: Row[Any]) -> MonitorState:
 def stored_schedule(row: Row[Any]) -> Schedule:
     """The schedule of the monitor in a row."""
     return Schedule(row.period, row.grace)
+
+
+def watched(monitor_id: str, state: MonitorState, now: datetime) -> Watched:
+    """What tools say of a monitor's state."""
+    is_unwatched = state.mode in UNWATCHED
+    deadline_at = None if is_unwatched else state.deadline_at
+    return Watched(monitor_id=monitor_id, state=shown_state(state, now), paused=is_unwatched, deadline_at=deadline_at)
 
 
 def pause_or_resume(connection: Connection, credentials: Credentials, event: Event, *, now: datetime) -> MonitorState:

@@ -9,9 +9,9 @@ from sqlalchemy import Connection, Row
 from buildings.recorder.addresses import Addresses
 from buildings.recorder.credentials import Credentials
 from buildings.recorder.models import Updated
-from buildings.recorder.monitors import authorized_monitor, store_change, stored_schedule, stored_state
+from buildings.recorder.monitors import authorized_monitor, store_change, stored_schedule, stored_state, watched
 from buildings.recorder.problems import owner_needed
-from buildings.recorder.state_machine import UNWATCHED, Change, Schedule, reschedule, shown_state
+from buildings.recorder.state_machine import Change, Schedule, reschedule
 from buildings.recorder.targets import UNCONFIRMED, replace_target
 from campus import Entropy
 from campus.alerts import Registrant, signing_secret
@@ -74,12 +74,8 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
         owner_for_targets(connection, credentials, update.targets.addresses)
         replaced = _replace_targets(connection, row, update.targets, now=now, entropy=entropy)
     begins_later = schedule.period != before.period and state.expected_at == row.expected_at
-    is_unwatched = state.mode in UNWATCHED
     return Updated(
-        monitor_id=row.id,
-        state=shown_state(state, now),
-        paused=is_unwatched,
-        deadline_at=None if is_unwatched else state.deadline_at,
+        **dict(watched(row.id, state, now)),
         name=name,
         period_minutes=schedule.period / timedelta(minutes=1),
         grace_minutes=schedule.grace / timedelta(minutes=1),
