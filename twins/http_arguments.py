@@ -125,7 +125,8 @@ def _decode_path(texts: Mapping[str, str], operation: Operation, arguments: dict
     """Add the values in the path to the arguments; returns the errors of values that cannot be stored."""
     errors = []
     for name, text in texts.items():
-        value = arguments[name] = operation.by_name[name].decoder.decode((text,))
+        decoder = operation.by_name[name].decoder
+        value = arguments[name] = text if decoder.takes_any_text else decoder.decode((text,))
         if reason := unstorable_reason(value):
             errors.append(FieldError(pointer_to("path", name), "not_storable", reason))
     return errors

@@ -43,6 +43,11 @@ class ParameterDecoder:
         """True if a value is written as one JSON text."""
         return "string" not in self.types and not self.types.isdisjoint(("object", "array"))
 
+    @cached_property
+    def takes_any_text(self) -> bool:
+        """True if each text is a value, as it is."""
+        return "string" in self.types and self.words is None
+
     def decode(self, texts: Sequence[str]) -> Any:
         """The value of these texts, one for each time that the name was sent. ValueError if a single value was sent twice."""
         if self.items is not None and (len(texts) > 1 or not self.types - {"null"}):
@@ -114,7 +119,7 @@ class Operation:
         """The Cache-Control value of an answer; None when no one may store it."""
         return self.route.cache
 
-    @property
+    @cached_property
     def accepts_unknown(self) -> bool:
         """True if the tool accepts arguments that its schema does not name, as a tool of another server may."""
         return self.tool.parameters.get("additionalProperties", True) is not False

@@ -56,11 +56,13 @@ class RouteTable:
         self.entries = tuple(entries)
         self.problem_types = problem_types
         self._literal: dict[str, MethodTable] = {}
-        self._patterns: dict[int, list[tuple[re.Pattern[str], MethodTable]]] = {}  # by number of slashes: a placeholder matches none
+        # by number of slashes, since a placeholder matches none; and with its beginning, which is compared first, at a fifth of the cost
+        self._patterns: dict[int, list[tuple[str, re.Pattern[str], MethodTable]]] = {}
         for path, group in _by_path(self.entries).items():
             endpoint = MethodTable(path, _apps(group), problem_types)
             if PLACEHOLDER.search(path):
-                self._patterns.setdefault(path.count("/"), []).append((_pattern(path), endpoint))
+                begins = PLACEHOLDER.split(path, maxsplit=1)[0]
+                self._patterns.setdefault(path.count("/"), []).append((begins, _pattern(path), endpoint))
             else:
                 self._literal[path] = endpoint
 
@@ -71,8 +73,8 @@ class RouteTable:
         """
         if endpoint := self._literal.get(path):
             return endpoint, {}
-        for pattern, endpoint in self._patterns.get(path.count("/"), ()):
-            if match := pattern.fullmatch(path):
+        for begins, pattern, endpoint in self._patterns.get(path.count("/"), ()):
+            if path.startswith(begins) and (match := pattern.fullmatch(path)):
                 return endpoint, match.groupdict()
         return None
 
