@@ -19,6 +19,7 @@ from campus.http.limits import (
     WAITING_SHARE,
     LimitedBody,
     body_problem,
+    has_arrived,
     has_body,
     too_many_calls,
 )
@@ -110,7 +111,7 @@ class Edge:
             elif problem := self._hosts.problem(scope, headers) or (with_body and body_problem(headers, self._body_bytes)):
                 await response.refuse(problem)
             else:
-                if with_body:
+                if with_body and not has_arrived(scope, headers):
                     receive = self._limited(receive, response, scope)
                 app = self._cors_app if b"origin" in headers else self._app
                 await app(scope, receive, response.send)

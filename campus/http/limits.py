@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Protocol
 
 import anyio
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope
 
 from campus.addresses import network_of
 from campus.http.response import OutgoingResponse, caller_of
@@ -19,6 +19,8 @@ BODY_BYTES = 1024 * 1024
 BODY_SECONDS = 30.0
 WAITING_SHARE = 2
 """Of the calls that may run at once, one in two may wait for its body, so that bodies that do not come leave room for the others."""
+ARRIVED_BYTES = "campus.arrived_bytes"
+"""In the scope of a request: how many bytes of its body have arrived, if any have."""
 LONGEST_NUMBER = 15
 """How many digits of a Content-Length are read."""
 NETWORKS_TRIED = 16
@@ -43,6 +45,12 @@ def body_problem(headers: Mapping[bytes, bytes], limit: int) -> Problem | None:
 def has_body(headers: Mapping[bytes, bytes]) -> bool:
     """Whether the request says that a body follows."""
     return b"content-length" in headers or b"transfer-encoding" in headers
+
+
+def has_arrived(scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
+    """Whether the whole body has arrived, as most do with their heads. `body_problem` found nothing wrong with its announced length."""
+    announced = headers.get(b"content-length")
+    return announced is not None and int(announced) == scope.get(ARRIVED_BYTES, 0)
 
 
 def too_large(limit: int, *, headers: Mapping[str, str] | None = None) -> Problem:
@@ -102,7 +110,7 @@ class LimitedBody:
 
     async def receive(self) -> Message:
         """The next message; a disconnect when the body is too large or too slow."""
-        begun = Begun(self._receive())  # most bodies have arrived with their heads, and need no time limit
+        begun = Begun(self._receive())  # what has arrived needs no time limit
         message = begun.result if begun.is_over else await self._in_time(begun)
         if message is None:
             is_late = self._deadline is not None and anyio.current_time() >= self._deadline

@@ -17,7 +17,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, par
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from campus.addresses import plain_address
-from campus.http.limits import CALLS, ConnectionLimits, too_many_connections
+from campus.http.limits import ARRIVED_BYTES, CALLS, ConnectionLimits, too_many_connections
 from campus.http.response import ResponseCycle, caller_of, closing_response
 from campus.http.waiting import WaitingCalls
 from campus.observability import RequestMetrics
@@ -256,8 +256,10 @@ class LimitedProtocol(TimedProtocol):
             self._wait(is_for_head=True)  # also when it was the rest of a refused body
 
     def on_body(self, body: bytes) -> None:
-        """Note that what arrives is a body."""
+        """Note that what arrives is a body, and in the scope how much of it has arrived."""
         self._is_read = True
+        scope: Any = self.scope  # uvicorn's type has no keys of others
+        scope[ARRIVED_BYTES] = scope.get(ARRIVED_BYTES, 0) + len(body)
         super().on_body(body)
 
     def on_headers_complete(self) -> None:

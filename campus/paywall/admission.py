@@ -65,13 +65,16 @@ class Paywall:
         if (admitted := scope.get(ADMISSION)) is not None:
             assert isinstance(admitted, Admission)
             return admitted
-        token = bearer(scope)
+        sent = authorization(scope)
+        token = None if sent is None else bearer_token(sent)
         if token:
             credential = self._tokens.peek(token) or await self._tokens.find(token)
+        elif token is not None:
+            credential = EMPTY
         else:
-            credential = scope.get(SIGNED_IN_KEY, ABSENT) if token is None else EMPTY
-        if credential is ABSENT and has_authorization(scope):
-            credential = UNREADABLE
+            credential = scope.get(SIGNED_IN_KEY, ABSENT)
+            if credential is ABSENT and sent is not None:
+                credential = UNREADABLE
         way: Way = "connected" if CONNECTED in scope else frame
         admission = self._judge(offer, credential, frame=frame, way=way, address=(scope.get("client") or ("",))[0])
         scope[ADMISSION] = admission
@@ -174,15 +177,22 @@ def admission_of(key: Key | None, frame: Frame, address: str, key_ignored: str |
     return Admission(Caller(key, None, frame, address, key_ignored=key_ignored), key_ignored)
 
 
-def has_authorization(scope: Scope) -> bool:
-    """True if the request has an Authorization header of any kind."""
-    return any(name == b"authorization" for name, _ in scope.get("headers", ()))
-
-
 def bearer(scope: Scope) -> str | None:
-    """The Bearer token of the Authorization header, or None."""
+    """The Bearer token of the request's Authorization header, or None."""
+    sent = authorization(scope)
+    return None if sent is None else bearer_token(sent)
+
+
+def authorization(scope: Scope) -> bytes | None:
+    """The request's first Authorization header, or None."""
     for name, value in scope.get("headers", ()):
         if name == b"authorization":
-            kind, _, token = value.partition(b" ")
-            return token.strip().decode("latin-1") if kind.lower() == b"bearer" else None
+            found: bytes = value
+            return found
     return None
+
+
+def bearer_token(sent: bytes) -> str | None:
+    """The token of an Authorization header of the scheme Bearer; None for another scheme."""
+    kind, _, token = sent.partition(b" ")
+    return token.strip().decode("latin-1") if kind.lower() == b"bearer" else None
