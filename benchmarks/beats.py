@@ -1,5 +1,8 @@
 """Compares beats, acknowledged when on disk, with a reply that stores nothing and a route that stores one by one; and refused beats."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -8,14 +11,16 @@ from time import time
 
 import anyio
 
+from benchmarks.busy_interpreter import BEATS
 from benchmarks.comparisons import Comparison, in_turns
 from benchmarks.disk import SLOW_MILLISECONDS, slow_disk, sync_seconds
 from benchmarks.figures import Line, line_of_costs, line_of_pairs, line_of_skipped
 from benchmarks.load import Exchange, Target, ask, measure
 from benchmarks.monitors import CONFIG, MONITORS, beat_path, fill, monitor_id
-from benchmarks.processes import LAST, Server, baseline, campus, on_cpu
+from benchmarks.processes import LAST, ROOT, Server, baseline, campus, on_cpu, own_module
 from benchmarks.wire import get
 from buildings.recorder.beats import BEATS_PER_MINUTE
+from campus.cli.running import SWITCH_SECONDS
 
 CONNECTIONS = 64
 """Beats that arrive at once are stored in one group."""
@@ -42,6 +47,7 @@ def beat_lines(folder: Path, *, rounds: int, seconds: float) -> Iterator[Line]:
     if not slow:
         yield line_of_skipped(SLOWED, reason="there is no C compiler")
     yield from refusal_lines(folder / "refusals", times=rounds)
+    yield from busy_lines(folder / "busy")
     yield line_of_costs("a sync of one page on this disk", unit="µs", costs=[seconds * 1e6 for seconds in sync_seconds(folder)])
     yield line_of_costs("CPU per beat", unit="µs", costs=[pair.campus.cpu * 1e6 for one in found for pair in one.pairs])
 
@@ -112,6 +118,17 @@ def refusal_lines(folder: Path, *, times: int) -> Iterator[Line]:
         for number in range(times):
             shares.append(anyio.run(_refused_share, server, number, backend_options={"use_uvloop": True}))
     yield line_of_costs("CPU of a refused beat ÷ of an accepted one", unit="", costs=shares, goal=1.0)
+
+
+def busy_lines(folder: Path) -> Iterator[Line]:
+    """A transaction of beats beside a thread that computes, with Python's switch interval and with that of `campus serve`."""
+    folder.mkdir()
+    fill(folder, MONITORS)
+    what = f"a transaction of {BEATS} beats beside a busy thread, switch interval"
+    for name, interval in (("Python's default", sys.getswitchinterval()), ("campus's", SWITCH_SECONDS)):
+        alone, busy = json.loads(subprocess.check_output([*own_module("busy_interpreter", str(folder), str(interval))], cwd=ROOT))
+        yield line_of_costs(f"{what} {name} ({1000 * interval:g} ms)", unit="ms", costs=busy)
+    yield line_of_costs("the same alone", unit="ms", costs=alone)
 
 
 async def _refused_share(server: Server, number: int) -> float:

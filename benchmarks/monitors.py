@@ -82,7 +82,7 @@ class MonitorDatabase:
 @contextmanager
 def opened(folder: Path) -> Iterator[MonitorDatabase]:
     """Open the database that `fill` made below a folder."""
-    with closing(sqlite3.connect(_file(folder), isolation_level=None, timeout=30, check_same_thread=False)) as connection:
+    with closing(sqlite3.connect(database_file(folder), isolation_level=None, timeout=30, check_same_thread=False)) as connection:
         yield MonitorDatabase(connection)
 
 
@@ -91,7 +91,7 @@ def fill(folder: Path, count: int, *, receiver_url: str = "https://localhost:1/"
     anyio.run(_make, folder)
     now = microseconds(datetime.now(UTC))
     terms = {"period": PERIOD // MICROSECOND, "grace": GRACE // MICROSECOND}
-    with closing(sqlite3.connect(_file(folder), isolation_level=None)) as connection:
+    with closing(sqlite3.connect(database_file(folder), isolation_level=None)) as connection:
         for pragma in ("synchronous = OFF", "cache_size = -1000000"):
             connection.execute(f"PRAGMA {pragma}")
         connection.execute("BEGIN")
@@ -108,7 +108,8 @@ async def _make(folder: Path) -> None:
         await databases.storage_of("recorder", Tables)
 
 
-def _file(folder: Path) -> Path:
+def database_file(folder: Path) -> Path:
+    """The recorder's database below a folder."""
     return folder / "data" / "recorder.db"
 
 
