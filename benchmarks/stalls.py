@@ -1,9 +1,9 @@
-"""How late the event loop is under 2,000 calls a second: while the real feeds are refreshed, and while 100,000 used keys are written."""
+"""How late the event loop is under calls: while the real feeds are refreshed, 100,000 used keys are written, 2,500 alerts are sent."""
 
 import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -11,16 +11,23 @@ from urllib.request import urlopen
 
 import anyio
 
+from benchmarks import monitors
+from benchmarks.beats import beats
 from benchmarks.feeds import Feeds
 from benchmarks.figures import Line, line_of_costs, line_of_skipped
 from benchmarks.keys import CONFIG, LOADED_SECONDS, MANY, fill
 from benchmarks.load import Exchange, Target, ask, measure
-from benchmarks.processes import FIRST, HOST, LAST, Server, on_cpu, own_module, seconds_to_first_answer, spawn, stop
+from benchmarks.outages import OUTAGE_SIZE, cause_outage
+from benchmarks.processes import FIRST, HOST, LAST, Server, on_cpu, own_module, running, seconds_to_first_answer, spawn, stop
 from benchmarks.wire import get
+from tests.recorder.receivers import make_authority
 from tests.serving import free_port, write_config
 
 CALLS_PER_SECOND = 2_000
 CONNECTIONS = 32
+BEATS_PER_SECOND = 500
+STORM_SECONDS = 20.0
+"""In which the alerts of an outage are sent."""
 IDLE_SECONDS = 10.0
 FLUSH_SECONDS = 65.0
 """Times of last use are written every minute."""
@@ -70,12 +77,12 @@ class Watched:
 
 
 @contextmanager
-def watched(folder: Path, text: str) -> Iterator[Watched]:
-    """Serve a campus on one CPU."""
+def watched(folder: Path, text: str, *, environ: Mapping[str, str] | None = None) -> Iterator[Watched]:
+    """Serve a campus on one CPU; `environ` is added to its environment."""
     port = free_port()
     file = folder / "lags"
     with on_cpu(FIRST):
-        process = spawn(own_module("watched_campus", str(write_config(folder, text, port=port)), str(file)))
+        process = spawn(own_module("watched_campus", str(write_config(folder, text, port=port)), str(file)), environ=environ)
     try:
         seconds_to_first_answer(process, port, "/healthz")
         yield Watched(Server(port, process.pid), file)
@@ -91,6 +98,8 @@ def stall_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
     else:
         yield from _lines("a refresh of the full real feeds", [_refresh(folder / f"refresh{number}", feeds) for number in range(times)])
     yield from _lines(f"a minute in which {MANY:,} used keys are written", [_flush(folder / f"flush{number}") for number in range(times)])
+    storms = [_storm(folder / f"storm{number}") for number in range(times)]
+    yield from _lines(f"an outage of {OUTAGE_SIZE:,} monitors", storms, calls=f"{BEATS_PER_SECOND:,} beats/s", goals=(None, None))
 
 
 class Lags(NamedTuple):
@@ -127,8 +136,38 @@ def _flush(folder: Path) -> Lags:
         return anyio.run(run, campus, backend_options={"use_uvloop": True})
 
 
-def _lines(what: str, found: Sequence[Lags]) -> Iterator[Line]:
+def _storm(folder: Path) -> Lags:
+    """An outage of half of all monitors, whose alerts are sent to a receiver on the other CPU, while the others beat."""
+    folder.mkdir()
+    authority = make_authority(folder)
+
+    async def run(campus: Watched, database: monitors.MonitorDatabase) -> Lags:
+        living = beats(campus.server, OUTAGE_SIZE)
+        began = time.time()
+        await measure(living, seconds=IDLE_SECONDS, rate=BEATS_PER_SECOND)
+        idle = campus.lags_since(began)
+        began = time.time()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, cause_outage, database, OUTAGE_SIZE)
+            await measure(living, seconds=STORM_SECONDS, rate=BEATS_PER_SECOND)
+        return Lags(busy=campus.lags_since(began), idle=idle)
+
+    with ExitStack() as stack, on_cpu(LAST):
+        _, port = stack.enter_context(running("webhook_receiver", str(authority.file), cpu=LAST))
+        monitors.fill(folder, 2 * OUTAGE_SIZE, receiver_url=f"https://localhost:{port}/")
+        campus = stack.enter_context(watched(folder, monitors.CONFIG, environ={"SSL_CERT_FILE": str(authority.file)}))
+        database = stack.enter_context(monitors.opened(folder))
+        return anyio.run(run, campus, database, backend_options={"use_uvloop": True})
+
+
+def _lines(
+    what: str,
+    found: Sequence[Lags],
+    *,
+    calls: str = f"{CALLS_PER_SECOND:,} calls/s",
+    goals: tuple[float | None, float | None] = (P99_GOAL, MAX_GOAL),
+) -> Iterator[Line]:
     p99s = [lags.busy[int(0.99 * len(lags.busy))] for lags in found]
     excess = [lags.busy[-1] - lags.idle[-1] for lags in found]
-    yield line_of_costs(f"lag of the event loop in {what}, {CALLS_PER_SECOND:,} calls/s: p99", unit="ms", costs=p99s, goal=P99_GOAL)
-    yield line_of_costs("the same: longest, above an idle server's", unit="ms", costs=excess, goal=MAX_GOAL)
+    yield line_of_costs(f"lag of the event loop in {what}, {calls}: p99", unit="ms", costs=p99s, goal=goals[0])
+    yield line_of_costs("the same: longest, above an idle server's", unit="ms", costs=excess, goal=goals[1])

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 
 import anyio
+import anyio.lowlevel
 from sqlalchemy import Connection
 
 from campus.alerts.deliveries import Claimer, Delivered, Failed, store_results
@@ -145,6 +146,8 @@ class Dispatcher:
                 messages = await self._claimed_or_none()
                 for message in messages:
                     tasks.start_soon(self._deliver_or_log, message, store)
+                    # one for each turn of the event loop: hundreds at once would hold it for a third of a second, and with it every call
+                    await anyio.lowlevel.checkpoint()
                 if not messages:
                     await self.wake_up.wait(every)
                 await anyio.sleep_until(next_claim)

@@ -29,6 +29,9 @@ DOUBT_LASTS = timedelta(minutes=10)
 """For this long after a first message failed, the new targets of its sender come after those of other senders."""
 MAX_DOUBTED = 1_000
 """Doubted senders in memory."""
+MOST_CHOSEN = 64
+"""Deliveries that begin at one time. Those that run at once may be many more; but loading the alerts of hundreds takes a tenth of a second,
+in which no call is answered."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class UnderWay:
         turns = [(self.by_sender[sender], queue[0][0], sender) for sender, queue in queues.items()]
         heapify(turns)
         chosen: list[Lane] = []
-        while turns and self.free(health) > 0:
+        while turns and self.free(health) > 0 and len(chosen) < MOST_CHOSEN:
             under_way, _, sender = heappop(turns)
             if under_way >= self.shares.sender:
                 continue

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import pytest
 from alerts.floods import OUTBOX, Floods, Pager, Tables, building
 from patience import patience
@@ -70,6 +71,37 @@ async def test_the_service_delivers_as_soon_as_an_alert_is_raised(floods: TestCa
         with anyio.fail_after(patience(20)):
             while not state_of(floods).pager.sent:  # noqa: ASYNC110  # a pager rings no bell
                 await anyio.sleep(0.02)
+
+
+async def test_messages_that_are_due_together_begin_in_different_turns_of_the_event_loop(
+    floods: TestCampus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes a millisecond to make: hundreds in one turn would leave every other call waiting."""
+    pagers = 8
+    for number in range(1, pagers):
+        await floods.call("subscribe", address=f"pager:{number}")
+    turn = 0
+    begun_in: list[int] = []
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await anyio.lowlevel.checkpoint()
+
+    async def send(*_: object) -> Outcome:
+        begun_in.append(turn)
+        return Outcome("delivered")
+
+    monkeypatch.setattr(state_of(floods).pager, "send", send)
+    async with floods.services(), anyio.create_task_group() as tasks:
+        await floods.call("report", port="brest", metres=6)
+        tasks.start_soon(count_turns)
+        with anyio.fail_after(patience(20)):
+            while len(begun_in) < pagers:  # noqa: ASYNC110  # a pager rings no bell
+                await anyio.sleep(0.02)
+        tasks.cancel_scope.cancel()
+    assert len(set(begun_in)) == pagers, begun_in
 
 
 async def test_a_tool_takes_webhooks_and_its_refusal_names_its_own_argument(floods: TestCampus) -> None:

@@ -12,7 +12,7 @@ from campus import Caller
 from campus.alerts.message import HEALTHS, Health, Lane
 from campus.alerts.rates import LONGEST_WAIT, WAITS, TokenBuckets
 from campus.alerts.targets import sender_of
-from campus.alerts.turns import FIRST_TRIES, MAX_DOUBTED, Pace, Shares, UnderWay
+from campus.alerts.turns import FIRST_TRIES, MAX_DOUBTED, MOST_CHOSEN, Pace, Shares, UnderWay
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 SHARES = Shares(at_once=16, sender=3, host=5, unproven=2, shared_hosts=frozenset({"shared.dev"}))
@@ -65,6 +65,13 @@ def test_nobody_begins_a_second_while_another_who_may_has_none(lanes: list[Lane]
     waiting = {one.sender for one in lanes if one.health == health}
     if begun and max(begun.values()) > 1:
         assert begun.keys() == waiting
+
+
+def test_few_begin_at_one_time_and_the_next_ones_at_the_next() -> None:
+    under_way = UnderWay(Shares(shared_hosts=frozenset({"shared.dev"})))
+    lanes = [lane(number, sender=f"net:{number}", host="shared.dev") for number in range(3 * MOST_CHOSEN)]
+    assert choose(under_way, lanes, "new") == lanes[:MOST_CHOSEN]
+    assert choose(under_way, lanes[MOST_CHOSEN:], "new") == lanes[MOST_CHOSEN : 2 * MOST_CHOSEN]
 
 
 def test_each_kind_has_all_its_room_however_many_of_the_others_hang() -> None:
