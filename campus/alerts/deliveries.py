@@ -31,7 +31,7 @@ from sqlalchemy import (
 from campus.alerts.message import HEALTHS, AlertContents, Health, Lane, Message
 from campus.alerts.outbox import CONFIRM, Outbox
 from campus.alerts.rates import NextStep
-from campus.alerts.turns import Turns, UnderWay
+from campus.alerts.turns import MOST_CHOSEN, Turns, UnderWay
 from campus.secrets import Entropy, random_id
 from campus.storage import MICROSECOND, Lease, Moment, among
 
@@ -92,10 +92,12 @@ class Claimer:
         lanes: list[Lane] = []
         later: dict[str, datetime] = {}
         for health in HEALTHS:
+            most = MOST_CHOSEN
             for senders in _in_order(health, self.turns.doubted(now)):
-                if self.turns.under_way.free(health) > 0:
+                if most and self.turns.under_way.free(health) > 0:
                     due = _due_lanes(connection, self.outbox, health, now, self.turns.under_way, senders)
-                    chosen, postponed = self.turns.choose(due, health, now)
+                    chosen, postponed = self.turns.choose(due, health, now, most=most)
+                    most -= len(chosen)
                     lanes += chosen
                     later |= postponed
         return lanes, later

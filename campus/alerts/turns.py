@@ -30,8 +30,8 @@ DOUBT_LASTS = timedelta(minutes=10)
 MAX_DOUBTED = 1_000
 """Doubted senders in memory."""
 MOST_CHOSEN = 64
-"""Deliveries that begin at one time. Those that run at once may be many more; but loading the alerts of hundreds takes a tenth of a second,
-in which no call is answered."""
+"""Deliveries to targets of one health that are chosen at one time. Those that run at once may be many more; but loading the alerts of
+hundreds takes a tenth of a second, in which no call is answered."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +85,15 @@ class UnderWay:
         """Pairs of sender and host (see Lane.pair) that may begin no more deliveries to targets of this health."""
         return [pair for pair in self.by_pair if not self._has_room(pair, pair.partition(" ")[2], health)]
 
-    def choose(self, waiting: Sequence[Lane], health: Health, *, may_begin: Callable[[Lane], bool]) -> list[Lane]:
-        """Which of the waiting lanes, the longest waiting first, begin now; they are counted as begun."""
+    def choose(self, waiting: Sequence[Lane], health: Health, *, may_begin: Callable[[Lane], bool], most: int = MOST_CHOSEN) -> list[Lane]:
+        """Which of the waiting lanes, the longest waiting first, begin now, `most` of them at most; they are counted as begun."""
         queues: dict[str, deque[tuple[int, Lane]]] = defaultdict(deque)
         for place, lane in enumerate(waiting):
             queues[lane.sender].append((place, lane))
         turns = [(self.by_sender[sender], queue[0][0], sender) for sender, queue in queues.items()]
         heapify(turns)
         chosen: list[Lane] = []
-        while turns and self.free(health) > 0 and len(chosen) < MOST_CHOSEN:
+        while turns and self.free(health) > 0 and len(chosen) < most:
             under_way, _, sender = heappop(turns)
             if under_way >= self.shares.sender:
                 continue
@@ -213,7 +213,7 @@ class Turns:
         self.under_way = under_way
         self._pace = pace
 
-    def choose(self, waiting: Sequence[Lane], health: Health, now: datetime) -> tuple[list[Lane], dict[str, datetime]]:
+    def choose(self, waiting: Sequence[Lane], health: Health, now: datetime, *, most: int) -> tuple[list[Lane], dict[str, datetime]]:
         """Which of the waiting lanes begin now, counted as begun; and by target id, when those that must wait are next due."""
         later: dict[str, datetime] = {}
 
@@ -222,7 +222,7 @@ class Turns:
                 later[lane.target_id] = at
             return at is None
 
-        return self.under_way.choose(waiting, health, may_begin=may_begin), later
+        return self.under_way.choose(waiting, health, may_begin=may_begin, most=most), later
 
     def doubted(self, now: datetime) -> list[str]:
         """Senders whose new targets come after those of other senders."""

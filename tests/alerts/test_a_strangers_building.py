@@ -13,7 +13,9 @@ from sqlalchemy import Connection, Engine, event, func, insert, select
 
 from campus import in_snapshot, in_transaction
 from campus.alerts import Outcome
+from campus.alerts.message import Lane
 from campus.alerts.outbox import DeliveryState
+from campus.alerts.turns import MOST_CHOSEN
 from campus.storage.alembic_runner import drift
 from campus.testing import Clock, TestCampus, open_campus
 
@@ -102,6 +104,26 @@ async def test_messages_that_are_due_together_begin_in_different_turns_of_the_ev
                 await anyio.sleep(0.02)
         tasks.cancel_scope.cancel()
     assert len(set(begun_in)) == pagers, begun_in
+
+
+async def test_no_target_of_a_doubted_sender_is_chosen_while_more_of_others_wait_than_are_chosen_at_one_time(
+    floods: TestCampus, clock: Clock
+) -> None:
+    def fill(connection: Connection) -> None:
+        for number in range(2 * MOST_CHOSEN):
+            name = f"doubted{number}" if number % 2 else f"honest{number}"
+            target = {"id": name, "kind": "pager", "address": f"pager:{name}", "identity": name.encode(), "secret": b"", "attempts": 0}
+            due = {"burst": 0, "verified_at": clock(), "next_try_at": clock(), "health": "new", "host": f"{name}.dev"}
+            connection.execute(insert(OUTBOX.targets).values(**target, **due, sender=name if number % 2 == 0 else f"net:{number}"))
+            connection.execute(insert(OUTBOX.alerts).values(target_id=name, kind="flood", at=clock(), port="brest", metres=6))
+
+    dispatcher = state_of(floods).dispatcher
+    for number in range(1, 2 * MOST_CHOSEN, 2):
+        failed = Lane(f"gone{number}", "new", f"net:{number}", "gone.dev", keyed=False, answered=False, attempts=0)
+        dispatcher.turns.note(failed, clock(), taken=False)
+    await in_transaction(floods.site.storage, fill)
+    first = [message.target_id for message in await dispatcher.claim()]
+    assert sorted(first) == sorted(f"honest{number}" for number in range(0, 2 * MOST_CHOSEN, 2)), "all of the others, and no more"
 
 
 async def test_a_tool_takes_webhooks_and_its_refusal_names_its_own_argument(floods: TestCampus) -> None:
