@@ -194,7 +194,7 @@ class _Place:
         self.refuses_infinite_texts = "number" in kinds and "string" not in kinds
 
     def may_refuse(self, value: Any) -> bool:
-        """False for a value in which no false number can be. This is asked in nearly every call, and takes one pass in C at most."""
+        """False for a value in which no false number can be: a quick look, since nearly every call has such values."""
         if type(value) is str:
             return self.refuses_infinite_texts and _is_not_finite(value)
         return self.refuses_booleans if type(value) is bool else _contains_suspect([value])

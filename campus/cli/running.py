@@ -37,7 +37,7 @@ NEW_OBJECTS = 10_000
 """The garbage collector runs after this many new objects. Python's default of 700 to 2,000 costs a tenth of a call's time."""
 SWITCH_SECONDS = 0.0005
 """How long one thread keeps the interpreter from another that waits for it. A database's thread waits so at each statement and row:
-beside a busy event loop a transaction of 64 beats takes 52 ms with Python's default of 0.005, and 8 ms with this."""
+beside a thread that computes a transaction of 64 beats takes 52 ms with Python's default of 0.005, and 8 ms with this."""
 
 
 def serve(
@@ -95,7 +95,7 @@ async def _serve(settings: Config, job_command: Callable[[str], Sequence[str]]) 
 
 
 async def _settle(campus: Campus) -> None:
-    """Load the remaining modules, and exempt all objects from garbage collection: calls rarely leave cycles."""
+    """Load the rest, let threads take turns sooner, and exempt all objects from garbage collection: calls rarely leave cycles."""
     sys.setswitchinterval(SWITCH_SECONDS)
     await campus.warm()
     gc.freeze()
