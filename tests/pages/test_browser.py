@@ -248,6 +248,21 @@ def test_a_call_whose_answer_was_lost_is_not_sent_again(browser: Browser, served
         assert sent == ["POST"]
 
 
+def test_a_tool_that_changes_something_runs_again_from_the_same_page(browser: Browser, served: Served) -> None:
+    with open_page(browser) as page:
+        sign_in(page, served)
+        page.goto(f"{served.url}/tools/recorder/register_monitor")
+        page.locator("#field-alert_webhook").fill("http://127.0.0.1:9/hook")
+        for name in ("first", "second"):
+            page.locator("#field-name").fill(name)
+            with page.expect_response("**/tools/recorder/register_monitor") as answer:
+                page.get_by_role("button", name="Run it").click()
+            assert answer.value.status == 200
+            expect(page.locator("form[aria-busy]")).to_have_count(0)
+        page.goto(f"{served.url}/recorder")
+        expect(page.locator("#fleet [role=status]")).to_contain_text("2 of 20 monitors.")
+
+
 def weight_of(page: Page) -> int:
     """What the page weighs with everything that it loads, in bytes without compression."""
     weight: int = page.evaluate(
