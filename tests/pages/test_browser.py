@@ -110,6 +110,7 @@ def test_a_monitor_is_followed_from_its_first_beat_to_its_takeover_without_a_rel
         expect(page.get_by_role("heading", level=1)).to_contain_text("Taken over")
         assert key not in page.content()
         page.get_by_role("link", name="To the monitor").click()
+        page.get_by_text("Delete", exact=True).click()
         page.get_by_role("button", name="Delete nightly").click()
         expect(page.locator("#fleet")).to_contain_text("0 of 20 monitors")
         campus.command("key", "revoke", campus_key_id(campus))
