@@ -124,6 +124,7 @@ class Page:
     `site.page("board.html", request, …)` renders a template of the folder `templates` beside the function's module, inside campus's
     layout. With a `label` the page is in the navigation. What a form sends is refused unless it carries the visitor's token, which
     the macro `form` adds; `cross_site=True` accepts requests of other sites and programs, such as the unsubscription of a mail program.
+    A form is answered once, so that a reloaded page does nothing twice; `repeats=True` answers again, for one that changes nothing.
     """
 
     route: str
@@ -131,6 +132,7 @@ class Page:
     _: KW_ONLY
     label: str | None = None
     cross_site: bool = False
+    repeats: bool = False
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or not METHODS.issuperset(self.methods):

@@ -30,6 +30,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "idempotency_key_reused": "The Idempotency-Key was sent before with another request; make a new one for a new request.",
     "forbidden": "The caller may not use the tool.",
     "form_expired": "The form does not come from a page that this browser opened here lately. Open the page again and send it there.",
+    "form_sent": "The form was answered before, or is being; it does its work once. Open the page again for another form.",
     "sign_in_required": "The page is for the operator, who has not signed in, or no longer is.",
     "too_many_sign_ins": "Too many attempts to sign in or to connect a client, from one address or with one key. Wait for Retry-After.",
     "login_required": "This address takes calls of connected clients only. Your client opens a page that asks for a key.",
@@ -88,6 +89,16 @@ def explanations(buildings: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
 def form_expired() -> Problem:
     """403: a form without its visitor's token, as another site would send it."""
     return Problem(403, "form_expired", "This form is no longer valid, or another site sent it; open the page again and send it there.")
+
+
+def form_sent() -> Problem:
+    """409: a form that was answered before, sent again by reloading the page or pressing its button twice."""
+    return Problem(
+        409,
+        "form_sent",
+        "This form was sent before, and what it asked for was done; nothing was done again. What its answer showed once, such as a secret,"
+        " is not shown again. Open the page again for another form.",
+    )
 
 
 def storage_unavailable() -> Problem:

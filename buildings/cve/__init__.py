@@ -49,7 +49,7 @@ building = Building(
     pages=[
         Page(f"GET {LIST}", daily_list, label="CVEs"),
         Page(f"GET {LIST}/next", forecast),
-        Page(f"GET|POST {REPORT}", report),
+        Page(f"GET|POST {REPORT}", report, repeats=True),
         Page(f"GET {LIST}/methodology", methodology),
         Page(f"GET|POST {WATCHES}", show_watches),
         Page(f"POST {WATCHES}/{{watch_id}}/delete", remove_watch),

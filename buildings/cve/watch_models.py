@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 from buildings.cve.arguments import CveId
 from buildings.cve.enrichment import Severity
 from buildings.cve.models import SEVERITY, Part, Result
+from campus.alerts import TargetState, visible_name
 
 MOST_WATCHES = 20
 MOST_NAMES = 50
@@ -16,16 +17,7 @@ LONGEST_NAME = 100
 SHOWN_ENTRIES = 50
 """CVEs in one message; the news that are polled have all."""
 
-
-def one_line(text: str) -> str:
-    """The text without surrounding blanks. ValueError if nothing is left, or more than one line."""
-    stripped = text.strip()
-    if not stripped or not stripped.isprintable():
-        raise ValueError("must be one line of printable characters")
-    return stripped
-
-
-Line = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(one_line)]
+Line = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(visible_name)]
 WatchName = Annotated[
     Line, Field(description="Your name for the watch, shown in its news, such as 'edge routers'.", examples=["edge routers"])
 ]
@@ -80,8 +72,9 @@ class WatchTarget(Part):
 
     kind: Literal["webhook", "discord", "email"] = Field(description="How it is sent.")
     address: str = Field(description="Its address; for a webhook only the host, because the rest may be secret.")
-    state: Literal["ready", "unconfirmed", "failing", "disabled"] = Field(
-        description="ready: messages are delivered. unconfirmed: its owner has not confirmed. failing: being retried. disabled: given up."
+    state: TargetState = Field(
+        description="ready: messages are delivered. untested: none was sent there yet. unconfirmed: its owner has not confirmed."
+        " failing: being retried. disabled: given up."
     )
     reason: str | None = Field(description="Why messages do not reach it, and what to do; null if they do.")
     undelivered: int = Field(description="Number of this watch's messages that are not delivered to it yet.")

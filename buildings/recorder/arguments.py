@@ -7,19 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 from pydantic_core import PydanticKnownError
 
+from campus.alerts import visible_name
+
 LEAST_PERIOD, LONGEST = 0.1, 525_600.0
 LONGEST_NAME = 100
 EXIT_CODE = re.compile("[0-9]{1,3}")
-STATUSES = "'ok', 'start', 'fail' or an exit code from 0 to 255; the beat was not counted"
-
-
-def one_line(name: str) -> str:
-    """The name without surrounding spaces. ValueError if nothing is left, or more than one line."""
-    text = name.strip()
-    if not text or not text.isprintable():
-        raise ValueError("must be one line of printable characters")
-    return text
-
+STATUSES = "'ok', 'start', 'idle', 'fail' or an exit code from 0 to 255; the beat was not counted"
 
 Name = Annotated[
     str,
@@ -28,7 +21,7 @@ Name = Annotated[
         max_length=LONGEST_NAME,
         description="Name of the monitor, shown in alerts, such as 'nightly backup'; 1 to 100 characters.",
     ),
-    AfterValidator(one_line),
+    AfterValidator(visible_name),
 ]
 Period = Annotated[
     float,
@@ -40,7 +33,7 @@ Grace = Annotated[
     float, Field(ge=0, le=LONGEST, description="Time between a missed beat and the alert, in minutes: 0 to 525600, fractions allowed.")
 ]
 NewName = Annotated[
-    Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(one_line)] | None,
+    Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(visible_name)] | None,
     Field(description="New name of the monitor; 1 to 100 characters."),
 ]
 NewPeriod = Annotated[
@@ -80,17 +73,18 @@ OptionalSecret = Annotated[
 def _status(value: Any) -> Any:
     """A status; an exit code that is written as text, as shells write it, as a number. One error for all else, not one for each form."""
     read = int(value) if isinstance(value, str) and EXIT_CODE.fullmatch(value) else value
-    if read in ("ok", "start", "fail") or (isinstance(read, int) and 0 <= read <= 255):
+    if read in ("ok", "start", "idle", "fail") or (isinstance(read, int) and 0 <= read <= 255):
         return read
     raise PydanticKnownError("literal_error", {"expected": STATUSES})
 
 
 ExitCode = Annotated[int, Strict(), Field(ge=0, le=255)]
 Status = Annotated[
-    Literal["ok", "start", "fail"] | ExitCode,
+    Literal["ok", "start", "idle", "fail"] | ExitCode,
     BeforeValidator(_status),
     Field(
-        description="ok: alive. start: a run begins; the next ok or fail ends it, and its duration is recorded. fail: it failed, send the"
+        description="ok: alive. start: a run begins; the next ok or fail ends it, and its duration is recorded. idle: you"
+        " wait for your user or for work; no deadline runs until your next beat (with next_in, that one does). fail: it failed, send the"
         " alert now. Or the exit code of a process, 0 to 255: 0 means ok, any other value fail."
     ),
 ]

@@ -1,7 +1,7 @@
 """Stores all waiting beats in one transaction; for plain beats one statement repeats the deadline rule of state_machine.py.
 
-A beat is plain if its status is ok, it has no capsule, its monitor is up, no run is in progress and the rate limit is not
-reached. Nearly all are. Then only times and counters change, as state_machine.apply_event does for `up` and `ok`:
+A beat is plain if its status is ok, it has no capsule, its monitor is up, no run is in progress, it is not the first beat and the
+rate limit is not reached. Nearly all are. Then only times and counters change, as state_machine.apply_event does for `up` and `ok`:
 RECORD_BEATS does that for many monitors at once, and changes no row that is not up. Every other beat is loaded, applied in
 Python by beats.apply_beat, and stored. For a plain beat both ways store the same row: tests/recorder/test_bulk_beats.py
 compares them.
@@ -55,9 +55,9 @@ UPDATE monitor SET
     minute = beat.minute,
     minute_beats = CASE WHEN monitor.minute = beat.minute THEN minute_beats + 1 ELSE 1 END
 FROM beat
-WHERE monitor.id = beat.id{named} AND secret_digest = beat.digest AND mode = 'up' AND run_since IS NULL
+WHERE monitor.id = beat.id{named} AND secret_digest = beat.digest AND mode = 'up' AND run_since IS NULL AND first_beat_at IS NOT NULL
     AND (monitor.minute <> beat.minute OR minute_beats < {limit})
-RETURNING monitor.id, monitor.deadline_at
+RETURNING monitor.id, monitor.deadline_at, monitor.fence
 """
 
 BeatRow = tuple[str, bytes, int, int | None, bytes, int]
@@ -74,8 +74,11 @@ def record_beats(connection: Connection, beats: Sequence[Beat]) -> list[BeatOutc
     return [result for result in results if result is not None]
 
 
-def _plain_outcome(deadline: int | None) -> BeatOutcome | None:
-    return None if deadline is None else BeatOutcome("alive", EPOCH + deadline * MICROSECOND)
+def _plain_outcome(recorded: tuple[int, int] | None) -> BeatOutcome | None:
+    if recorded is None:
+        return None
+    deadline, fence = recorded
+    return BeatOutcome("alive", EPOCH + deadline * MICROSECOND, fence)
 
 
 def record_one_by_one(connection: Connection, beats: Sequence[Beat]) -> list[BeatOutcome | Exception]:
@@ -98,15 +101,15 @@ def record_one_by_one(connection: Connection, beats: Sequence[Beat]) -> list[Bea
     return [result for result in results if result is not None]
 
 
-def record_plain_beats(connection: Connection, beats: Sequence[Beat], *, limit: int) -> dict[str, int]:
-    """Record the plain beats, at most `limit` per monitor and minute; returns the new deadline of each changed monitor.
+def record_plain_beats(connection: Connection, beats: Sequence[Beat], *, limit: int) -> dict[str, tuple[int, int]]:
+    """Record the plain beats, at most `limit` per monitor and minute; returns the new deadline and the fence of each changed monitor.
 
     Only the first beat of each monitor is looked at here; the others must come after it.
     """
     first = {beat.monitor_id: beat for beat in reversed(beats)}
     rows = [_beat_row(beat) for beat in first.values() if beat.status in PLAIN_STATUSES and beat.capsule is None]
     groups = [rows[start : start + BEATS_PER_STATEMENT] for start in range(0, len(rows), BEATS_PER_STATEMENT)]
-    return {name: deadline for group in groups for name, deadline in _record(connection, group, limit=limit)}
+    return {name: (deadline, fence) for group in groups for name, deadline, fence in _record(connection, group, limit=limit)}
 
 
 def _beat_row(beat: Beat) -> BeatRow:
@@ -141,8 +144,9 @@ def _in_sqlite(limit: int, count: int) -> str:
 REGISTERED = ("id", "secret_digest", "owner", "period", "grace")
 STATE = MonitorState._fields
 COUNTED = ("unverified", "last_beat_at", "beats", "history", "minute", "minute_beats", "capsules", "last_seq")
+LOADED = (*REGISTERED, *STATE, *COUNTED, "fence")
 LOAD = (
-    f"SELECT {', '.join(f'm.{name}' for name in (*REGISTERED, *STATE, *COUNTED))}, o.ends_at"  # noqa: S608  # names of columns
+    f"SELECT {', '.join(f'm.{name}' for name in LOADED)}, o.ends_at"  # noqa: S608  # names of columns
     " FROM monitor m LEFT JOIN owner o ON o.lineage = m.owner WHERE m.id "
 )
 IN_JSON = "IN (SELECT value FROM json_each(?))"  # does not depend on the ids, so it stays prepared
@@ -198,8 +202,8 @@ def _bodies(connection: Connection, query: str, monitors: Sequence[LoadedMonitor
 
 def _loaded(row: Sequence[Any]) -> LoadedMonitor:
     name, digest, owner, period, grace, *rest = row
-    mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still, *counted = rest
-    unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, ends_at = counted
+    mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still, first_beat_at, *counted = rest
+    unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, fence, ends_at = counted
     state = MonitorState(
         mode,
         EPOCH + since * MICROSECOND,
@@ -211,6 +215,7 @@ def _loaded(row: Sequence[Any]) -> LoadedMonitor:
         _time(run_since),
         down * MICROSECOND,
         still * MICROSECOND,
+        _time(first_beat_at),
     )
     return LoadedMonitor(
         id=name,
@@ -226,6 +231,7 @@ def _loaded(row: Sequence[Any]) -> LoadedMonitor:
         minute_beats=minute_beats,
         capsules=capsules,
         last_seq=last_seq,
+        fence=fence,
         stores_until=_time(ends_at),
     )
 
@@ -245,7 +251,7 @@ def store_monitors(connection: Connection, monitors: Sequence[LoadedMonitor]) ->
 
 
 def _values(monitor: LoadedMonitor) -> tuple[Any, ...]:
-    mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still = monitor.state
+    mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still, first_beat_at = monitor.state
     return (
         mode,
         (since - EPOCH) // MICROSECOND,
@@ -257,6 +263,7 @@ def _values(monitor: LoadedMonitor) -> tuple[Any, ...]:
         _microseconds(run_since),
         down // MICROSECOND,
         still // MICROSECOND,
+        _microseconds(first_beat_at),
         monitor.unverified,
         _microseconds(monitor.last_beat_at),
         monitor.beats,

@@ -19,7 +19,18 @@ from pydantic_core import from_json, to_json
 from buildings.recorder.alerts import Notice
 from buildings.recorder.credentials import digest_matches
 from buildings.recorder.problems import seq_reused, stale_seq, too_many_beats
-from buildings.recorder.state_machine import Kind, MonitorState, Schedule, ShownState, Status, Word, apply_event, event_of, shown_state
+from buildings.recorder.state_machine import (
+    WITHOUT_DEADLINE,
+    Kind,
+    MonitorState,
+    Schedule,
+    ShownState,
+    Status,
+    Word,
+    apply_event,
+    event_of,
+    shown_state,
+)
 from campus import EPOCH, MICROSECOND, Unstorable
 
 BEATS_PER_MINUTE = 120
@@ -29,7 +40,7 @@ PREVIEW_CHARACTERS = 200
 NULL = b"null"
 BEATS_IN_HISTORY = 20
 MILLISECOND = timedelta(milliseconds=1)
-WORDS: dict[int, Word] = {-1: "ok", -2: "start", -3: "fail"}
+WORDS: dict[int, Word] = {-1: "ok", -2: "start", -3: "fail", -4: "idle"}
 NUMBERS: dict[Status, int] = {word: number for number, word in WORDS.items()}
 ENTRY = struct.Struct("<qhi")
 OLDER_BYTES = ENTRY.size * (BEATS_IN_HISTORY - 1)
@@ -61,7 +72,8 @@ class BeatOutcome(NamedTuple):
     """What a beat did. `owned`: a key owns the monitor. `asleep`: that key expired a week ago, so no alerts are raised."""
 
     state: ShownState
-    deadline_at: datetime
+    deadline_at: datetime | None
+    fence: int
     capsule_stored: bool = False
     owned: bool = False
     asleep: bool = False
@@ -90,6 +102,7 @@ class LoadedMonitor:
     minute_beats: int
     capsules: int
     last_seq: int | None
+    fence: int
     stores_until: datetime | None
     changed: bool = False
     new_capsules: list[tuple[int, int, int | None, datetime, bytes]] = field(default_factory=list)
@@ -144,7 +157,8 @@ def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
     monitor.unverified = False
     return BeatOutcome(
         shown_state(change.state, beat.at),
-        change.state.deadline_at,
+        None if change.state.mode in WITHOUT_DEADLINE else change.state.deadline_at,
+        monitor.fence,
         _store_capsule(monitor, beat),
         owned=monitor.owner is not None,
         asleep=change.state.mode == "asleep",

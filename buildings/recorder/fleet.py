@@ -15,13 +15,13 @@ from buildings.recorder.credentials import MonitorUrls, badge_url
 from buildings.recorder.models import BeatView, Entry, Fleet, Preview, TargetView
 from buildings.recorder.monitors import stored_state
 from buildings.recorder.runtime import RecorderSite
-from buildings.recorder.state_machine import UNWATCHED, shown_state, uptime
+from buildings.recorder.state_machine import UNWATCHED, WITHOUT_DEADLINE, shown_state, state_in_a_word, uptime
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, TARGETS
 from campus import Problem, Request, Response, among, in_snapshot
 from campus.alerts import masked_address, target_state
 
 MINUTE = timedelta(minutes=1)
-COLOURS = {"alive": "#067647", "late": "#b54708", "dead": "#b42318", "paused": "#475467"}
+COLOURS = {"alive": "#067647", "late": "#b54708", "dead": "#b42318", "waiting": "#475467", "idle": "#067647", "paused": "#475467"}
 CHARACTER_WIDTH = 6.6
 BADGE = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{name}: {word}">'
@@ -76,22 +76,25 @@ def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:
 def _entry(row: Row[Any], related: Related, *, url: str, now: datetime) -> Entry:
     stored = stored_state(row)
     state = shown_state(stored, now)
+    without_deadline = stored.mode in WITHOUT_DEADLINE
     targets = tuple(_target_view(one, related.undelivered.get((row.id, one.id), 0)) for one in related.targets.get(row.id, ()))
     return Entry(
         monitor_id=row.id,
         name=row.name,
         state=state,
+        waiting=stored.first_beat_at is None,
+        idle=stored.mode == "idle",
         paused=stored.mode in UNWATCHED,
         since=stored.deadline_at if state == "dead" and stored.mode == "up" else stored.since,
         reason=None if state != "dead" else "fail" if stored.mode == "failed" else "timeout",
         last_beat_at=row.last_beat_at,
-        expected_at=stored.expected_at,
-        deadline_at=stored.deadline_at,
+        expected_at=None if without_deadline else stored.expected_at,
+        deadline_at=None if without_deadline else stored.deadline_at,
         unverified=row.unverified,
         period_minutes=row.period / MINUTE,
         grace_minutes=row.grace / MINUTE,
         registered_at=row.registered_at,
-        uptime=uptime(stored, registered_at=row.registered_at, now=now),
+        uptime=uptime(stored, now),
         beats=row.beats,
         last_beats=tuple(
             BeatView(at=one.at, status=one.status, run_seconds=None if one.run is None else one.run.total_seconds())
@@ -121,8 +124,7 @@ async def badge(request: Request, site: RecorderSite) -> Response:
     row = await in_snapshot(site.storage, partial(_by_badge, badge_id=request.path_params["badge_id"]))
     if row is None:
         raise Problem(404, "badge_not_found", "no badge has this address; register_monitor and fleet_status return it as badge_url")
-    state = stored_state(row)
-    word = "paused" if state.mode in UNWATCHED else shown_state(state, site.state.time.now())
+    word = state_in_a_word(stored_state(row), site.state.time.now())
     return Response(badge_svg(row.name, word), media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=30"})
 
 

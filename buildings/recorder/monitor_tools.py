@@ -90,7 +90,7 @@ async def pause_monitor(
 async def resume_monitor(
     monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Watched:
-    """Resume a paused monitor: the next beat is due one period from now, and the alert is sent one grace later.
+    """Resume a paused or idle monitor: the next beat is due one period from now, and the alert is sent one grace later.
 
     Pass the monitor's secret, or call with the key that owns it. Returns its state and the new deadline_at.
     """

@@ -10,7 +10,7 @@ from buildings.recorder.alerts import targets_of
 from buildings.recorder.credentials import NO_DIGEST, Credentials, digest_matches, digest_of
 from buildings.recorder.models import Watched
 from buildings.recorder.problems import monitor_not_found
-from buildings.recorder.state_machine import UNWATCHED, Change, Event, MonitorState, Schedule, apply_event, shown_state
+from buildings.recorder.state_machine import UNWATCHED, WITHOUT_DEADLINE, Change, Event, MonitorState, Schedule, apply_event, shown_state
 from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
 from buildings.recorder.targets import release
 from campus.alerts import CONFIRM
@@ -44,9 +44,14 @@ def stored_schedule(row: Row[Any]) -> Schedule:
 
 def watched(monitor_id: str, state: MonitorState, now: datetime) -> Watched:
     """What tools say of a monitor's state."""
-    is_unwatched = state.mode in UNWATCHED
-    deadline_at = None if is_unwatched else state.deadline_at
-    return Watched(monitor_id=monitor_id, state=shown_state(state, now), paused=is_unwatched, deadline_at=deadline_at)
+    return Watched(
+        monitor_id=monitor_id,
+        state=shown_state(state, now),
+        waiting=state.first_beat_at is None,
+        idle=state.mode == "idle",
+        paused=state.mode in UNWATCHED,
+        deadline_at=None if state.mode in WITHOUT_DEADLINE else state.deadline_at,
+    )
 
 
 def pause_or_resume(connection: Connection, credentials: Credentials, event: Event, *, now: datetime) -> MonitorState:

@@ -41,6 +41,7 @@ LONGEST_DIFFERENCE = 400
 CONTEXT = 3
 SEVERAL = 100
 SHOWN_ALERTS = 20
+BEATS_IN_WORDS = {"ok": "beat", "start": "run started", "idle": "waits for its user", "fail": "failure reported"}
 ALERTS_IN_WORDS = {
     "dead": "alert that it is dead",
     "failed": "alert that it failed",
@@ -201,8 +202,8 @@ def timeline(entry: Entry, delivered: Sequence[Row[Any]]) -> list[Moment]:
 
 def _beat_in_words(beat: BeatView) -> tuple[str, str]:
     """The tone of a beat, and what it reported."""
-    tone = "good" if beat.status in ("ok", 0) else "quiet" if beat.status == "start" else "bad"
-    words = {"ok": "beat", "start": "run started", "fail": "failure reported"}.get(str(beat.status), f"exit code {beat.status}")
+    tone = "good" if beat.status in ("ok", 0) else "quiet" if beat.status in ("start", "idle") else "bad"
+    words = BEATS_IN_WORDS.get(str(beat.status), f"exit code {beat.status}")
     return tone, words if beat.run_seconds is None else f"{words} after {beat.run_seconds:.1f} s"
 
 
@@ -286,14 +287,14 @@ async def monitors_used(site: RecorderSite, key: Key) -> str:
 
 
 async def monitor_facts(site: RecorderSite) -> Mapping[str, str]:
-    """How many monitors there are, how many belong to keys, and how many are dead, for the operator."""
+    """How many monitors there are, how many belong to keys, are dead, and wait for their first beat, for the operator."""
 
-    def counted(connection: Connection) -> tuple[int, int, int]:
+    def counted(connection: Connection) -> tuple[int, ...]:
         owned = MONITORS.c.owner.is_not(None)
         down = MONITORS.c.mode.in_(sorted(DOWN))
-        counts = select(func.count(), func.count(case((owned, 1))), func.count(case((down, 1)))).select_from(MONITORS)
-        number, of_keys, dead = connection.execute(counts).one()
-        return number, of_keys, dead
+        waiting = MONITORS.c.first_beat_at.is_(None)
+        counted_if = [func.count(case((condition, 1))) for condition in (owned, down, waiting)]
+        return tuple(connection.execute(select(func.count(), *counted_if).select_from(MONITORS)).one())
 
-    number, of_keys, dead = await in_snapshot(site.storage, counted)
-    return {"monitors": f"{number:,}, {of_keys:,} of them owned by keys, {dead:,} dead"}
+    number, of_keys, dead, unbeaten = await in_snapshot(site.storage, counted)
+    return {"monitors": f"{number:,}, {of_keys:,} of them owned by keys, {dead:,} dead, {unbeaten:,} without a beat so far"}

@@ -9,10 +9,11 @@ from campus import Problem, ProductEntry
 
 MONITORS_PER_KEY = 20
 TOO_MANY_BEATS = "too_many_beats"
+TAKEN_OVER = "taken_over"
 
 PROBLEMS: Mapping[str, str] = {
     "monitor_not_found": "No monitor has this id, or it is not yours; both get the same answer. Check monitor_id and secret, or the key.",
-    "taken_over": "Another agent has taken over this monitor, and its old secret is invalid. Stop your work.",
+    TAKEN_OVER: "Another agent has taken over this monitor, and its old secret is invalid. Stop your work.",
     "stale_seq": "A capsule with a higher seq was stored before; this capsule was not stored.",
     "seq_reused": "A different capsule with this seq was stored before. Give each capsule a seq above the last one.",
     "not_dead": "Only a monitor whose state is dead can be taken over.",
@@ -23,7 +24,8 @@ PROBLEMS: Mapping[str, str] = {
     "owner_needed": "Where the alerts of a key's monitor go is changed only with that key, and only a key's monitor can have an e-mail.",
     "monitor_limit_reached": "The key, or without a key the address at this host, has the maximum number of monitors. Delete one first.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
-    "invalid_status": "A hook's address has a `status` other than ok, start, fail or an exit code from 0 to 255. Nothing was recorded.",
+    "invalid_status": "A hook's address has a `status` other than ok, start, idle, fail or an exit code from 0 to 255, or an `idle`"
+    " other than a number of minutes. Nothing was recorded.",
     TOO_MANY_BEATS: "The monitor sent too many beats in this minute. Send the next one after the time in Retry-After.",
     "badge_not_found": "No badge has this address. register_monitor and fleet_status return it as badge_url.",
     "capsule_too_large": "A capsule is at most 32,768 bytes of compact JSON. The heartbeat was recorded; stored capsules are unchanged.",
@@ -45,7 +47,7 @@ def taken_over() -> Problem:
     """For an agent that another one has replaced."""
     return Problem(
         409,
-        "taken_over",
+        TAKEN_OVER,
         "another agent has taken over this monitor and its work, and this secret is no longer valid: stop your work",
     )
 
@@ -82,11 +84,12 @@ def capsule_not_stored(reason: str, beaten: Beaten, *, is_too_large: bool) -> Pr
 
 
 def invalid_status() -> Problem:
-    """For the address of a hook with a status that means nothing."""
+    """For the address of a hook with a status, or a limit for waiting, that means nothing."""
     return Problem(
         422,
         "invalid_status",
-        "`status` must be ok, start, fail or an exit code from 0 to 255: nothing was recorded. Correct it, or leave it out",
+        "`status` must be ok, start, idle, fail or an exit code from 0 to 255, and `idle` a number of minutes: nothing was recorded."
+        " Correct it, or leave it out",
     )
 
 
@@ -164,10 +167,11 @@ def too_many_test_alerts(wait: timedelta, *, limit: int) -> Problem:
 
 
 def not_dead(state: str) -> Problem:
-    """For a takeover of a monitor that is alive, late or paused."""
+    """For a takeover of a monitor that is alive, late, idle or paused."""
     why = "its agent is alive, or another replacement has just taken over"
-    if state == "paused":
-        why = "nobody watches its agent; if the agent is gone, call resume_monitor, and takeover when it is dead"
+    if state in ("idle", "paused"):
+        why = "its agent waits for its user" if state == "idle" else "nobody watches its agent"
+        why += "; if the agent is gone, call resume_monitor, and takeover when it is dead"
     return Problem(409, "not_dead", f"this monitor is {state}, and only a dead one can be taken over: {why}")
 
 

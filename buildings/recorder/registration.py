@@ -123,6 +123,8 @@ def _result(
         hook_url=urls.hook(secret),
         cron=urls.cron(secret),
         state="alive",
+        waiting=True,
+        fence=0,
         period_minutes=request.schedule.period / timedelta(minutes=1),
         grace_minutes=request.schedule.grace / timedelta(minutes=1),
         deadline_at=deadline_at,

@@ -53,7 +53,8 @@ mcp = FastMCP(
     "at least once per period. When no beat arrives within period plus grace, or a beat reports a failure, an alert is sent to your "
     "webhook or mailbox within a minute, and another when beats resume. With a recorder key, a beat can carry a capsule, the state of "
     "your work: if you die, your replacement reads it with fetch_capsule and claims the work with takeover, which makes your secret "
-    "invalid. fleet_status lists all monitors of the key. An outage of this service itself raises no alerts about you.",
+    "invalid. While you wait for your user, report the status idle: no deadline runs until your next beat. fleet_status lists all "
+    "monitors of the key. An outage of this service itself raises no alerts about you.",
 )
 
 
@@ -77,8 +78,9 @@ async def register_monitor(
     Pass alert_webhook, alert_email or both. Without a key: one monitor per webhook address. With a recorder key, the key
     owns the monitor: up to 20 monitors, stored capsules, fleet_status, takeover and e-mail alerts. Returns monitor_id and
     secret (store both: the secret is not shown again), beat_url, and `cron`, a shell command. The monitor is active at
-    once. Next: call heartbeat(monitor_id, secret) before deadline_at and then at least once per period, or append the
-    `cron` command to the scheduled job. Over HTTP, send an Idempotency-Key header so that a retry returns the same monitor.
+    once: it is `waiting` until its first beat, and reported dead if none comes. Next: call heartbeat(monitor_id, secret)
+    before deadline_at and then at least once per period, or append the `cron` command to the scheduled job. Over HTTP, send
+    an Idempotency-Key header so that a retry returns the same monitor.
     """
     if not alert_webhook and not alert_email:
         raise neither_target()
@@ -128,10 +130,12 @@ async def heartbeat(
 ) -> Beaten:
     """Report that you are alive. Call it at least once per period.
 
-    status "fail" reports a failure and sends the alert at once; "start", then "ok", measures the duration of a run. Pass
-    your state as `capsule`, with an increasing `seq`, so that a replacement can continue where you stopped; it is stored
-    for monitors that a key owns. Returns after the beat is on disk: state, deadline_at (send the next beat before it) and
-    capsule_stored. If the capsule is too large or cannot be stored, the call is refused, but the beat counts; a request
+    status "fail" reports a failure and sends the alert at once; "start", then "ok", measures the duration of a run; "idle"
+    says that you wait for your user: no deadline runs until your next beat. Pass your state as `capsule`, with an
+    increasing `seq`, so that a replacement can continue where you stopped; it is stored for monitors that a key owns.
+    Send it before a step that has effects, with what you intend and an idempotency key, and again when it is done. Returns
+    after the beat is on disk: state, deadline_at (send the next beat before it), capsule_stored, and `fence` for the
+    systems that you write to. If the capsule is too large or cannot be stored, the call is refused, but the beat counts; a request
     over 1 MiB is not read and does not count, nor does one with another invalid argument. On the error `taken_over`,
     another agent has your work: stop.
     """
@@ -152,6 +156,7 @@ async def heartbeat(
         state=outcome.state,
         received_at=beat.at,
         deadline_at=outcome.deadline_at,
+        fence=outcome.fence,
         capsule_stored=outcome.capsule_stored,
         note=_note(outcome, sent=beat.capsule is not None),
     )
@@ -213,7 +218,8 @@ async def takeover(
 async def fleet_status(
     limit: Limit = 20, after: After = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Fleet:
-    """List the monitors that your key owns, with their current states: alive, late or dead, and whether paused.
+    """List the monitors that your key owns, with their current states: alive, late or dead, and whether waiting for the first
+    beat, idle or paused.
 
     Use it for an overview, or to find a dead agent to replace. Each entry has the last beat, the deadline, the uptime, the
     last 20 beats with durations, a capsule preview, the alert targets, and how many alerts are not delivered yet. Returns

@@ -2,16 +2,18 @@
 
 Pure: every time is an argument. A beat, a takeover or a resume sets when the next beat is expected, one period later or at the
 time that the beat announces, and the deadline, one grace after that; `reschedule` moves both when the schedule is changed. A
-monitor is in one of five modes:
+monitor is in one of six modes:
 
     up       beats arrive: shown as alive until the next is expected, as late until the deadline, as dead from then on
+    idle     its agent reported that it waits for its user: shown as alive, without a deadline, until a beat that means work
     missed   the deadline has passed and the sweep has raised the alert: shown as dead
     failed   the agent reported a failure: shown as dead
     paused   its owner suppressed its alerts; the next beat ends this mode
     asleep   its key expired a week ago: beats are counted, and only a renewed key ends this mode
 
 TRANSITIONS has every change of mode. `late` is never stored. An epoch is one downtime: it begins when a monitor goes down, and
-the alert of the recovery has the same number.
+the alert of the recovery has the same number. The deadlines hold from the registration on, so that an agent that never starts is
+reported; but the uptime counts from the first beat, because nobody knows of anything before it.
 
 SQL repeats three of these rules, to change many rows at once. A test compares each with the function here, row by row:
 
@@ -24,9 +26,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-Mode = Literal["up", "missed", "failed", "paused", "asleep"]
-Event = Literal["ok", "start", "fail", "deadline", "takeover", "pause", "resume", "key_ended", "key_renewed"]
-Word = Literal["ok", "start", "fail"]
+Mode = Literal["up", "idle", "missed", "failed", "paused", "asleep"]
+Event = Literal["ok", "start", "idle", "fail", "deadline", "takeover", "pause", "resume", "key_ended", "key_renewed"]
+Word = Literal["ok", "start", "idle", "fail"]
 Status = Word | int
 """What a beat reports: a word, or an exit code from 0 to 255."""
 Kind = Literal["dead", "failed", "recovered"]
@@ -34,6 +36,8 @@ ShownState = Literal["alive", "late", "dead"]
 
 DOWN: frozenset[Mode] = frozenset(("missed", "failed"))
 UNWATCHED: frozenset[Mode] = frozenset(("paused", "asleep"))
+WITHOUT_DEADLINE: frozenset[Mode] = UNWATCHED | {"idle"}
+BEATS: frozenset[Event] = frozenset(("ok", "start", "idle", "fail"))
 
 
 class Transition(NamedTuple):
@@ -49,37 +53,49 @@ RECOVERS = Transition("up", "recovered")
 TRANSITIONS: Mapping[tuple[Mode, Event], Transition] = {
     ("up", "ok"): Transition("up"),
     ("up", "start"): Transition("up"),
+    ("up", "idle"): Transition("idle"),
     ("up", "fail"): FAILS,
     ("up", "deadline"): Transition("missed", "dead", new_epoch=True),
+    ("idle", "ok"): Transition("up"),
+    ("idle", "start"): Transition("up"),
+    ("idle", "idle"): Transition("idle"),
+    ("idle", "fail"): FAILS,
     ("missed", "ok"): RECOVERS,
     ("missed", "start"): RECOVERS,
+    ("missed", "idle"): Transition("idle", "recovered"),
     ("missed", "fail"): Transition("failed", "failed"),
     ("missed", "takeover"): RECOVERS,
     ("failed", "ok"): RECOVERS,
     ("failed", "start"): RECOVERS,
+    ("failed", "idle"): Transition("failed"),
     ("failed", "fail"): Transition("failed"),
     ("failed", "takeover"): RECOVERS,
     ("paused", "ok"): Transition("up"),
     ("paused", "start"): Transition("up"),
+    ("paused", "idle"): Transition("idle"),
     ("paused", "fail"): FAILS,
     ("asleep", "ok"): Transition("asleep"),
     ("asleep", "start"): Transition("asleep"),
+    ("asleep", "idle"): Transition("asleep"),
     ("asleep", "fail"): Transition("asleep"),
     ("up", "pause"): Transition("paused"),
+    ("idle", "pause"): Transition("paused"),
     ("missed", "pause"): Transition("paused"),
     ("failed", "pause"): Transition("paused"),
     ("paused", "pause"): Transition("paused"),
     ("up", "resume"): Transition("up"),
+    ("idle", "resume"): Transition("up"),
     ("missed", "resume"): Transition("up"),
     ("failed", "resume"): Transition("up"),
     ("paused", "resume"): Transition("up"),
     ("up", "key_ended"): Transition("asleep"),
+    ("idle", "key_ended"): Transition("asleep"),
     ("missed", "key_ended"): Transition("asleep"),
     ("failed", "key_ended"): Transition("asleep"),
     ("paused", "key_ended"): Transition("asleep"),
     ("asleep", "key_renewed"): Transition("up"),
 }
-"""A pair that is not listed changes nothing."""
+"""A pair that is not listed changes nothing. Waiting for a user mends no failure: a monitor that failed stays so until ok or start."""
 
 TICK_EVERY = timedelta(seconds=5)
 """How often the sweep writes a tick, the proof that the recorder is running."""
@@ -103,7 +119,7 @@ class MonitorState(NamedTuple):
 
     `since` is when its mode began; for a missed deadline that is the deadline. `alive_at` is when the current period began:
     with a beat, a registration, a takeover or a resume. `failures` counts the failures in a row. `run_since` is the start of
-    a run that no beat has ended yet. `down` and `still` are how long it was down, and not watched, before `since`.
+    a run that no beat has ended yet. `down` and `still` are how long it was down, and not watched, from `first_beat_at` to `since`.
     """
 
     mode: Mode
@@ -116,6 +132,7 @@ class MonitorState(NamedTuple):
     run_since: datetime | None = None
     down: timedelta = timedelta(0)
     still: timedelta = timedelta(0)
+    first_beat_at: datetime | None = None
 
 
 class Change(NamedTuple):
@@ -138,22 +155,37 @@ def initial_state(schedule: Schedule, now: datetime) -> MonitorState:
 
 
 def shown_state(state: MonitorState, now: datetime) -> ShownState:
-    """The state at `now` as tools and badges show it. A monitor that is not watched is shown as alive."""
-    if state.mode in UNWATCHED:
+    """The state at `now` as tools show it. A monitor without a deadline is shown as alive."""
+    if state.mode in WITHOUT_DEADLINE:
         return "alive"
     if state.mode in DOWN or now >= state.deadline_at:
         return "dead"
     return "late" if now >= state.expected_at else "alive"
 
 
+def state_in_a_word(state: MonitorState, now: datetime) -> str:
+    """The state at `now` for people, where no other field stands beside it: an alive monitor's word says what that means."""
+    if (shown := shown_state(state, now)) != "alive":
+        return shown
+    if state.mode in UNWATCHED:
+        return "paused"
+    return "waiting" if state.first_beat_at is None else "idle" if state.mode == "idle" else "alive"
+
+
 def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: datetime, *, next_in: timedelta | None = None) -> Change:
-    """The monitor after an event at `now`, with its new deadline. `next_in` of a beat replaces the period once."""
+    """The monitor after an event at `now`, with its new deadline. `next_in` of a beat replaces the period once; an idle agent that
+    sends it has a deadline, as one that is up."""
     transition = TRANSITIONS.get((state.mode, event))
     if transition is None or (event == "deadline" and now < state.deadline_at):
         return Change(state)
+    if transition.to == "idle" and next_in is not None:
+        transition = transition._replace(to="up")
     since = _mode_began_at(state, transition, event, now)
-    down, still = _down_and_still(state, since, now) if since is not state.since else (state.down, state.still)
-    run = max(now - state.run_since, timedelta(0)) if event in ("ok", "fail") and state.run_since else None
+    down, still = _down_and_still(state, since) if since is not state.since else (state.down, state.still)
+    first_beat_at = state.first_beat_at
+    if first_beat_at is None and event in BEATS:
+        first_beat_at, down, still = now, timedelta(0), timedelta(0)
+    run = max(now - state.run_since, timedelta(0)) if event in ("ok", "idle", "fail") and state.run_since else None
     alive, expected, deadline = _deadline_after(state, event, schedule, now, next_in)
     after = MonitorState(
         transition.to,
@@ -162,24 +194,25 @@ def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: date
         expected,
         deadline,
         state.epoch + transition.new_epoch,
-        _failures_after(state, event),
+        _failures_after(state, transition, event),
         _run_since(state, event, now),
         down,
         still,
+        first_beat_at,
     )
     return Change(after, transition.alert, run)
 
 
-def _failures_after(state: MonitorState, event: Event) -> int:
+def _failures_after(state: MonitorState, transition: Transition, event: Event) -> int:
     if event == "fail":
         return state.failures + 1
-    return state.failures if event == "deadline" else 0
+    return state.failures if transition.to in DOWN else 0
 
 
 def _run_since(state: MonitorState, event: Event, now: datetime) -> datetime | None:
     if event == "start":
         return now
-    return None if event in ("ok", "fail", "takeover") else state.run_since
+    return None if event in ("ok", "idle", "fail", "takeover") else state.run_since
 
 
 def _mode_began_at(state: MonitorState, transition: Transition, event: Event, now: datetime) -> datetime:
@@ -189,9 +222,9 @@ def _mode_began_at(state: MonitorState, transition: Transition, event: Event, no
     return state.deadline_at if event == "deadline" else now
 
 
-def _down_and_still(state: MonitorState, since: datetime, now: datetime) -> tuple[timedelta, timedelta]:
-    """How long the monitor was down and not watched until `since`, the current mode included."""
-    lasted = max(since - state.since, timedelta(0))
+def _down_and_still(state: MonitorState, since: datetime) -> tuple[timedelta, timedelta]:
+    """How long the monitor was down and not watched from its first beat until `since`, the current mode included."""
+    lasted = max(since - max(state.since, state.first_beat_at or state.since), timedelta(0))
     if state.mode in DOWN:
         return state.down + lasted, state.still
     if state.mode in UNWATCHED:
@@ -224,10 +257,12 @@ def reschedule(state: MonitorState, before: Schedule, after: Schedule, now: date
     return state._replace(expected_at=expected, deadline_at=max(deadline, state.deadline_at) if unverified else deadline)
 
 
-def uptime(state: MonitorState, *, registered_at: datetime, now: datetime) -> float | None:
-    """The share of the watched time in which it was not down, 0 to 1; None if it was watched for no time."""
-    down, still = _down_and_still(state, now, now)
-    watched = now - registered_at - still
+def uptime(state: MonitorState, now: datetime) -> float | None:
+    """The share of the watched time since its first beat in which it was not down, 0 to 1; None if it was watched for no time."""
+    if state.first_beat_at is None:
+        return None
+    down, still = _down_and_still(state, now)
+    watched = now - state.first_beat_at - still
     return max(0.0, 1 - down / watched) if watched > timedelta(0) else None
 
 

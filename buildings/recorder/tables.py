@@ -65,6 +65,7 @@ class Monitor(Tables, table=True):
     run_since: datetime | None = Field(default=None, sa_type=Moment)
     down: timedelta = Field(default=timedelta(0), sa_type=Span)
     still: timedelta = Field(default=timedelta(0), sa_type=Span)
+    first_beat_at: datetime | None = Field(default=None, sa_type=Moment)
     unverified: bool = False
     last_beat_at: datetime | None = Field(default=None, sa_type=Moment)
     beats: int = Field(default=0, sa_type=BigInteger)

@@ -24,11 +24,12 @@ from campus.alerts.dispatcher import AlertLimits, Dispatcher, WakeUp, open_dispa
 from campus.alerts.message import AlertContents, AlertText, Attempt, Channel, Content, Message, Outcome, Question, post
 from campus.alerts.outbox import CONFIRM, AlertTarget, DeliveredAlert, Outbox, WaitingAlert, masked_address
 from campus.alerts.rates import TokenBuckets
-from campus.alerts.registration import RegistrationLimits, check_webhook, email_address, webhook_address
+from campus.alerts.registration import RegistrationLimits, check_webhook, email_address, visible_name, webhook_address
 from campus.alerts.targets import (
     Address,
     ClaimedTarget,
     Registrant,
+    TargetState,
     address_of,
     ask_to_confirm,
     claim_target,
@@ -62,6 +63,7 @@ __all__ = [
     "Question",
     "Registrant",
     "RegistrationLimits",
+    "TargetState",
     "TokenBuckets",
     "WaitingAlert",
     "WakeUp",
@@ -83,5 +85,6 @@ __all__ = [
     "sender_of",
     "signing_secret",
     "target_state",
+    "visible_name",
     "webhook_address",
 ]

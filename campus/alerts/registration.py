@@ -17,8 +17,19 @@ from campus.outbound.http_clients import GuardedClient
 from twins import Problem
 
 UNREACHABLE = "The host of {} cannot be found or reached at the moment. Check its name: alerts are lost unless it can be reached."
+JOINERS = dict.fromkeys((0x200C, 0x200D))
+"""Leaves out the zero-width non-joiner and joiner, which say how their neighbours are drawn: many emoji and Persian need them."""
 CONCURRENT_CHECKS = 4
 """Concurrent checks of webhooks for one sender, so that hosts that do not answer do not delay other senders."""
+
+
+def visible_name(text: str) -> str:
+    """A name for alerts and pages, without surrounding blanks. ValueError for characters that are not shown or change how others are."""
+    name = text.strip()
+    visible = name.translate(JOINERS).strip()
+    if not visible or not visible.isprintable():
+        raise ValueError("must be one line of printable characters")
+    return name
 
 
 def webhook_address(url: str, web: GuardedClient, channels: Sequence[Channel], *, argument: str = "alert_webhook") -> Address:

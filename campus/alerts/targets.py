@@ -58,17 +58,19 @@ def address_of(text: str, channels: Sequence[Channel]) -> Address | None:
     return Address(channel.kind, text, channel.host_of(text), confirms=channel.confirms) if channel else None
 
 
-TargetState = Literal["ready", "unconfirmed", "failing", "disabled"]
+TargetState = Literal["ready", "untested", "unconfirmed", "failing", "disabled"]
 
 
 def target_state(row: Row[Any], *, to_enable: str) -> tuple[TargetState, str | None]:
-    """The state of the target in a row, and why alerts do not reach it; `to_enable` says what enables a disabled one again."""
+    """The state of the target in a row, and why nobody knows that alerts reach it; `to_enable` says what enables a disabled one again."""
     if row.disabled_at is not None:
         return "disabled", f"{row.disabled_because}; {to_enable} to use it again"
     if row.verified_at is None:
         return "unconfirmed", "the link in the e-mail that was sent there was not confirmed"
     if row.failing_since is not None:
         return "failing", f"{row.last_error}, since {utc_text(row.failing_since)}; it is tried again for {LONGEST_FAILING.days} days"
+    if row.answered_at is None:
+        return "untested", "nothing was delivered there yet"
     return "ready", None
 
 

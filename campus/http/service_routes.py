@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -119,8 +119,12 @@ def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: Visit
     async def answer(request: Request) -> Response:
         request.scope[SITE] = site
         request.scope[VISITORS] = visitors
-        if not page.cross_site and request.method not in ("GET", "HEAD"):
-            await checked_form(request, layout.cookies)
+        if page.cross_site or request.method in ("GET", "HEAD"):
+            return await respond(request)
+        await checked_form(request, layout.cookies)
+        return await (respond(request) if page.repeats else layout.sent.once(request, partial(respond, request)))
+
+    async def respond(request: Request) -> Response:
         response = await page.answer(request, site)
         if not isinstance(response, Response):
             raise TypeError(f"the page {page.path} returned a {type(response).__name__}; return site.page(…), or a Response")

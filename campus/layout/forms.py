@@ -1,20 +1,20 @@
-"""Tokens against cross-site request forgery: each HTML form carries one, and a form without the visitor's token is refused.
+"""Tokens of HTML forms: a form without its visitor's token is refused, as another site would send it, and each does its work once.
 
-The token is derived from a random secret in a cookie that no other site can read: the session's after sign-in, before that one that
-only forms use. It is not stored on the server.
+A token is a random text and a digest of it under a secret in a cookie that no other site can read: the session's after sign-in, before
+that one that only forms use. Only the tokens of forms that were answered are stored, in this process.
 """
 
 import hmac
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
-from campus.problems import form_expired
+from campus.problems import form_expired, form_sent
 from twins import Problem
 
 FIELD = "form_token"
@@ -23,6 +23,10 @@ NO_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 FORM_TYPE = "application/x-www-form-urlencoded"
 SECRET_LENGTH = 32
 MAX_FIELDS = 200
+CHECKED = "campus.checked_form"
+"""In a request's scope the token of its form, once it was checked."""
+NONCE_LENGTH = 24
+FORMS_KEPT = 10_000
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,41 @@ def new_secret() -> str:
     return secrets.token_urlsafe(24)
 
 
-def token_of(secret: str) -> str:
-    """The token that belongs to a cookie's secret; the secret cannot be computed from it."""
-    return hmac.new(secret.encode(), b"campus form token", "sha256").hexdigest()
+def new_token(secret: str) -> str:
+    """A token for one form, which belongs to a cookie's secret; the secret cannot be computed from it."""
+    nonce = secrets.token_hex(NONCE_LENGTH // 2)
+    return nonce + _digest_of(nonce, secret)
+
+
+def _digest_of(nonce: str, secret: str) -> str:
+    return hmac.new(secret.encode(), f"campus form token {nonce}".encode(), "sha256").hexdigest()
+
+
+class SentForms:
+    """The forms that this process has answered, by their tokens.
+
+    A browser sends a form again when the page of its answer is reloaded, and two when its button is pressed twice.
+    """
+
+    def __init__(self) -> None:
+        self._answered: dict[str, None] = {}
+
+    async def once(self, request: Request, answer: Callable[[], Awaitable[Response]]) -> Response:
+        """The answer to a checked form. Problem 409 if it was answered before, or is being; one that was refused may be sent again."""
+        token: str = request.scope[CHECKED]
+        if token in self._answered:
+            raise form_sent()
+        self._answered[token] = None
+        if len(self._answered) > FORMS_KEPT:
+            del self._answered[next(iter(self._answered))]
+        is_done = False
+        try:
+            response = await answer()
+            is_done = response.status_code < 400
+        finally:
+            if not is_done:
+                self._answered.pop(token, None)
+        return response
 
 
 async def checked_form(request: Request, cookies: Cookies) -> Mapping[str, str]:
@@ -94,8 +130,10 @@ async def checked_form(request: Request, cookies: Cookies) -> Mapping[str, str]:
     request._form = FormData(fields)  # for pages that await request.form(), which would decode it again
     sent = fields.pop(FIELD, "")
     secret = cookies.secret_of(request)
-    if secret is None or not hmac.compare_digest(token_of(secret).encode(), sent.encode()):
+    nonce, digest = sent[:NONCE_LENGTH], sent[NONCE_LENGTH:]
+    if secret is None or not hmac.compare_digest(_digest_of(nonce, secret).encode(), digest.encode()):
         raise form_expired()
+    request.scope[CHECKED] = sent
     return fields
 
 

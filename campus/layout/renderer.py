@@ -21,7 +21,7 @@ from starlette.types import Scope
 
 from campus.layout.accept import Form, form_for
 from campus.layout.assets import Asset, read_assets
-from campus.layout.forms import FIELD, Cookies, new_secret, token_of
+from campus.layout.forms import FIELD, Cookies, SentForms, new_secret, new_token
 from campus.layout.graphics import bar, columns, sparkline
 from campus.layout.markdown import markdown_of
 from twins import etag_of
@@ -62,10 +62,10 @@ class Rendering:
     secret: str | None = None
 
     def form_token(self) -> str:
-        """The token for a form of this page."""
+        """A token for one form of this page."""
         if self.secret is None:
             self.secret = (self.cookies.secret_of(self.request) if self.request else None) or new_secret()
-        return token_of(self.secret)
+        return new_token(self.secret)
 
 
 _current: ContextVar[Rendering] = ContextVar("rendering")
@@ -83,6 +83,7 @@ class Layout:
     """The Link header of every page: where machines find the documents."""
     operator: bool = False
     """True for the pages of the operator's listener."""
+    sent: SentForms = field(default_factory=SentForms)
     tool_page: Callable[[str], str | None] = lambda path: None
     """The page of the tool that is served at a path; None if none is."""
 

@@ -1,8 +1,7 @@
 """The operator's pages of jobs, keys, alerts and buildings. What they do, the command line does by the same methods."""
 
-import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -29,7 +28,6 @@ from campus.operator.sign_in import NO_STORE
 KEYS_PER_PAGE = 50
 TARGETS_SHOWN = 100
 LONGEST_NOTE, LONGEST_SEARCH = 200, 60
-FORMS_KEPT = 1_000
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,6 @@ class OperatorPages:
 
     campus: Campus
     pages: Pages
-    _sent: dict[str, None] = field(default_factory=dict)
-    """The latest forms that issued a key: a browser sends a form again when the page of its answer is reloaded."""
 
     async def jobs(self, request: Request, form: Mapping[str, str], refused: str = "") -> Response:
         """Every job: when it ran, whether it failed and why, when it runs next; and a button that runs it."""
@@ -83,25 +79,19 @@ class OperatorPages:
             given=form,
             ends_soon=self.campus.core.now() + ENDING_SOON,
             products=self.campus.plan.config.products,
-            form_id=secrets.token_urlsafe(12),
         )
 
     async def issue_key(self, request: Request, form: Mapping[str, str]) -> Response:
         """Issue a key, as `campus key issue` does; it is on the page that answers, and nowhere else. A form issues one key."""
-        form_id = form.get("form_id", "")[:LONGEST_SEARCH] or secrets.token_urlsafe(12)
-        if form_id in self._sent:
-            return await self.keys(request, {}, "This form has issued its key before, and a key is shown once. No other key was issued.")
-        self._sent[form_id] = None
-        if len(self._sent) > FORMS_KEPT:
-            del self._sent[next(iter(self._sent))]
-        try:
-            key, token = await self.campus.keys.issue(form.get("product", ""), note=form.get("note", "").strip()[:LONGEST_NOTE])
-        except Exception as error:  # whatever it was, no key was shown
-            self._sent.pop(form_id, None)
-            if not isinstance(error, CampusError):
-                raise
-            return await self.keys(request, form, str(error))
-        return self._page("key_issued.html", request, key=key, token=token)
+
+        async def issued() -> Response:
+            try:
+                key, token = await self.campus.keys.issue(form.get("product", ""), note=form.get("note", "").strip()[:LONGEST_NOTE])
+            except CampusError as error:
+                return await self.keys(request, form, str(error))
+            return self._page("key_issued.html", request, key=key, token=token)
+
+        return await self.pages.layout.sent.once(request, issued)
 
     async def revoke_key(self, request: Request, form: Mapping[str, str]) -> Response:
         """Revoke a key, as `campus key revoke` does."""

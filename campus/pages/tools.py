@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -80,6 +81,11 @@ class ToolPages:
         """The form's call, with the key that the visitor signed in with."""
         shown = self._found(request)
         values = sent_values(await checked_form(request, self.pages.layout.cookies))
+        if not _changes(shown.operation):
+            return await self._called(request, shown, values)
+        return await self.pages.layout.sent.once(request, partial(self._called, request, shown, values))
+
+    async def _called(self, request: Request, shown: ShownTool, values: Mapping[str, str]) -> Response:
         arguments = read_values(arguments_of(shown.operation, values))
         await self.visitors.credential(request)
         if missing := missing_in_path(shown.operation, arguments):
@@ -134,7 +140,7 @@ class ToolPages:
             samples=samples_of(
                 call_of(operation, chosen), url=self.directory.url, mcp=mcp, tool=operation.name, arguments=chosen, with_key=with_key
             ),
-            changes=not (operation.tool.annotations and operation.tool.annotations.read_only_hint),
+            changes=_changes(operation),
             answered=answered,
             signed_in=request.scope[SIGNED_IN_KEY].state == "valid",
         )
@@ -153,6 +159,11 @@ def _answered(answer: Answer, milliseconds: float) -> Answered:
 
 def _refused(problem: Problem) -> Answered:
     return _answered(Answer(problem.status, json.dumps(problem.body()).encode()), 0.0)
+
+
+def _changes(operation: Operation) -> bool:
+    """Whether a call may change something."""
+    return not (operation.tool.annotations and operation.tool.annotations.read_only_hint)
 
 
 def _paragraphs(operation: Operation) -> list[str]:

@@ -52,7 +52,7 @@ def _session(node: Node, campus: ServedCampus, home: Path) -> list[str]:
     told = found["last"]["capsule"]["hook"] if found["found"] else {}
     print(f"  a session of Claude Code: beats {beats}, state {entry['state']}, capsule of {told.get('hook_event_name')}")
     faults = [] if listed.count("Connected") == 2 else [f"Claude Code does not reach the plugin's MCP servers: {listed}"]
-    if (beats, entry["state"], told.get("hook_event_name")) != (["start", "fail"], "dead", "StopFailure"):
+    if (beats, entry["state"], told.get("hook_event_name")) != (["start", "ok", "fail"], "dead", "StopFailure"):
         faults.append(f"a session without a model beat {beats}, is {entry['state']} and stored {json.dumps(told)}")
     return faults
 

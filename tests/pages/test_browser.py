@@ -110,6 +110,7 @@ def test_a_monitor_is_followed_from_its_first_beat_to_its_takeover_without_a_rel
         expect(page.get_by_role("heading", level=1)).to_contain_text("Taken over")
         assert key not in page.content()
         page.get_by_role("link", name="To the monitor").click()
+        page.get_by_text("Delete", exact=True).click()
         page.get_by_role("button", name="Delete nightly").click()
         expect(page.locator("#fleet")).to_contain_text("0 of 20 monitors")
         campus.command("key", "revoke", campus_key_id(campus))
@@ -246,6 +247,21 @@ def test_a_call_whose_answer_was_lost_is_not_sent_again(browser: Browser, served
         page.get_by_role("button", name="Call").click()
         expect(page.locator("#answer")).to_contain_text("The call may have been made")
         assert sent == ["POST"]
+
+
+def test_a_tool_that_changes_something_runs_again_from_the_same_page(browser: Browser, served: Served) -> None:
+    with open_page(browser) as page:
+        sign_in(page, served)
+        page.goto(f"{served.url}/tools/recorder/register_monitor")
+        page.locator("#field-alert_webhook").fill("http://127.0.0.1:9/hook")
+        for name in ("first", "second"):
+            page.locator("#field-name").fill(name)
+            with page.expect_response("**/tools/recorder/register_monitor") as answer:
+                page.get_by_role("button", name="Run it").click()
+            assert answer.value.status == 200
+            expect(page.locator("form[aria-busy]")).to_have_count(0)
+        page.goto(f"{served.url}/recorder")
+        expect(page.locator("#fleet [role=status]")).to_contain_text("2 of 20 monitors.")
 
 
 def weight_of(page: Page) -> int:

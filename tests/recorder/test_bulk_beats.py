@@ -23,21 +23,23 @@ MINUTE = timedelta(minutes=1)
 SCHEDULE = Schedule(60 * MINUTE, 5 * MINUTE)
 STATES = tuple(
     product(
-        ("up", "missed", "failed", "paused", "asleep"),
+        ("up", "idle", "missed", "failed", "paused", "asleep"),
+        (False, True),  # whether it has beaten before
         (None, 2 * MINUTE),  # how long ago a run began
         (0, BEATS_PER_MINUTE - 1, BEATS_PER_MINUTE),  # beats in the current minute
         (b"", bytes(ENTRY.size), bytes(ENTRY.size * BEATS_IN_HISTORY)),
     )
 )
-SAID = tuple(product(("ok", 0, "start", "fail", 1), (None, 7 * MINUTE), (None, b"{}"), (SECRET, "wrong")))
+SAID = tuple(product(("ok", 0, "start", "idle", "fail", 1), (None, 7 * MINUTE), (None, b"{}"), (SECRET, "wrong")))
 
 
 def fill(connection: Connection, prefix: str, now: datetime) -> list[Beat]:
     """Insert a monitor of every kind for every kind of beat; returns the beats."""
     rows, beats = [], []
-    for number, ((mode, run, minute_beats, history), (status, next_in, capsule, secret)) in enumerate(product(STATES, SAID)):
+    for number, ((mode, beaten, run, minute_beats, history), (status, next_in, capsule, secret)) in enumerate(product(STATES, SAID)):
         name = f"{prefix}_{number:05}"
         state = initial_state(SCHEDULE, now - 20 * MINUTE)._replace(mode=mode, failures=2, epoch=3, run_since=run and now - run)
+        state = state._replace(first_beat_at=now - 19 * MINUTE if beaten else None, down=MINUTE)
         rows.append(
             {"id": name, "badge_id": name, "name": "m", "secret_digest": digest_of(SECRET), "registered_at": now - 20 * MINUTE}
             | {**SCHEDULE._asdict(), **state._asdict(), "history": history, "beats": 7, "unverified": True, "fence": 0, "capsules": 0}
@@ -78,8 +80,10 @@ async def test_the_statement_records_exactly_the_plain_beats(on_each_database: R
     kinds = enumerate(product(STATES, SAID))
     assert plain == {
         f"a_{number:05}"
-        for number, ((mode, run, minute_beats, _), (status, _, capsule, secret)) in kinds
-        if (mode, run, capsule, secret) == ("up", None, None, SECRET) and status in ("ok", 0) and minute_beats < BEATS_PER_MINUTE
+        for number, ((mode, beaten, run, minute_beats, _), (status, _, capsule, secret)) in kinds
+        if (mode, beaten, run, capsule, secret) == ("up", True, None, None, SECRET)
+        and status in ("ok", 0)
+        and minute_beats < BEATS_PER_MINUTE
     }
 
 

@@ -31,11 +31,12 @@ PLUGINS = {
 }
 FOLDER_VARIABLE = {"claude-code": "CLAUDE_PLUGIN_ROOT", "codex": "PLUGIN_ROOT", "gemini": "extensionPath"}
 EVENTS = {
-    "claude-code": {"SessionStart", "PostToolUse", "SubagentStop", "Notification", "Stop", "StopFailure", "SessionEnd"},
-    "codex": {"SessionStart", "PostToolUse", "SubagentStop", "Stop", "SessionEnd"},
-    "gemini": {"SessionStart", "AfterTool", "Notification", "AfterAgent", "SessionEnd"},
+    "claude-code": {"SessionStart", "UserPromptSubmit", "PostToolUse", "SubagentStop", "Notification", "Stop", "StopFailure", "SessionEnd"},
+    "codex": {"SessionStart", "UserPromptSubmit", "PermissionRequest", "PostToolUse", "SubagentStop", "Stop", "SessionEnd"},
+    "gemini": {"SessionStart", "BeforeAgent", "AfterTool", "Notification", "AfterAgent", "SessionEnd"},
 }
 """Events that each host has, as its documentation names them."""
+PROMPTS, TOOLS = ("UserPromptSubmit", "BeforeAgent"), ("PostToolUse", "AfterTool")
 SESSIONS = json.loads((Path(__file__).parent / "sessions.json").read_text())
 LAST_WORDS = "Two of the three callers are changed; the third, in b.py, is next."
 ENVIRON = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
@@ -60,14 +61,18 @@ async def run(words: list[str], *, said: bytes = b"", **environ: str) -> Complet
         return await anyio.run_process(words, input=said, check=False, env={**ENVIRON, **environ})
 
 
-async def happens(host: str, event: Mapping[str, Any], **environ: str) -> None:
-    """Do what the host does when an event happens: run the commands of the plugin's hooks. None of them may say or block anything."""
+async def happens(host: str, event: Mapping[str, Any], *, stops: bool = False, **environ: str) -> None:
+    """Do what the host does when an event happens: run the commands of the plugin's hooks.
+
+    None of them may say or block anything, unless another agent has the work: then each says the decision that stops this one.
+    """
     hooks = json.loads((PLUGINS[host] / "hooks" / "hooks.json").read_text())["hooks"]
     commands = [one["command"] for group in hooks[event["hook_event_name"]] for one in group["hooks"]]
     assert commands
     for command in commands:
         ran = await run(["sh", "-c", command], said=json.dumps(event).encode(), **{FOLDER_VARIABLE[host]: str(PLUGINS[host])}, **environ)
-        assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
+        assert (ran.returncode, ran.stderr) == (0, b"")
+        assert (json.loads(ran.stdout)["continue"] if stops else ran.stdout) == (False if stops else b"")
 
 
 @pytest.mark.parametrize("host", PLUGINS)
@@ -81,6 +86,13 @@ async def test_a_recorded_session_beats_dies_and_is_resumed_without_a_model(host
             beats += not repeats  # those of tool calls are sent once a minute
             await happens(host, event, **session)
             assert (await recorder.row(monitor)).beats == beats, event["hook_event_name"]
+        await recorder.pass_time(minutes=65)
+        assert await recorder.sweep() == 0, "a session that waits for its user is not dead"
+        prompt, tool = (next(one for one in SESSIONS[host] if one["hook_event_name"] in names) for names in (PROMPTS, TOOLS))
+        await happens(host, prompt, **session)
+        await happens(host, tool, **session)
+        beats += 2  # the tool's is sent though one was sent within the minute: it may be the end of a wait
+        assert (await recorder.row(monitor)).beats == beats
         await recorder.pass_time(minutes=13)
         await recorder.sweep()
         assert await recorder.alerts(monitor) == [("dead", 1)]
@@ -92,7 +104,8 @@ async def test_a_recorded_session_beats_dies_and_is_resumed_without_a_model(host
         taken = (await recorder.call("takeover", monitor_id=monitor["monitor_id"], key=key)).data
         assert LAST_WORDS in taken["last"]["capsule"]["hook"].values()
         resumed = {**SESSIONS[host][0], "source": "resume"}
-        await happens(host, resumed, **session)
+        for event in (resumed, prompt, tool, tool):
+            await happens(host, event, stops=True, **session)
         assert (await recorder.row(monitor)).beats == beats, "the dead session's secret still beats"
         session["CAMPUS_HOOK_URL"] = taken["hook_url"].replace(ORIGIN, url)
         await happens(host, resumed, **session)

@@ -87,6 +87,38 @@ async def test_a_monitor_is_registered_watched_paused_taken_over_and_deleted_wit
         assert (await page_of(recorder, at, key)).status_code == 404
 
 
+async def test_a_form_that_is_sent_again_does_nothing_twice_and_a_deletion_asks_first(
+    open_recorder: OpenRecorder, receiver: Receiver
+) -> None:
+    """As a browser does when the page that answers is reloaded, or the button is pressed twice."""
+    async with open_recorder() as recorder:
+        key = await recorder.campus.key("recorder")
+        headers = HTML | {"Authorization": f"Bearer {key}"}
+
+        async def twice(path: str, page: str, **fields: str) -> list[httpx.Response]:
+            found = re.search(rf'action="{path}".*?name="form_token" value="(\w+)"', (await page_of(recorder, page, key)).text, re.DOTALL)
+            data = {"form_token": found[1] if found else "", **fields}
+            return [await recorder.campus.http.post(path, data=data, headers=headers) for _ in range(2)]
+
+        wrong, again = await twice("/recorder", "/recorder", name="nightly", alert_webhook="ftp://x")
+        assert (wrong.status_code, again.status_code) == (422, 422), "what was refused may be sent again"
+        made, again = await twice("/recorder", "/recorder", name="nightly", alert_webhook=receiver.url())
+        assert (made.status_code, again.status_code) == (200, 409)
+        assert "nothing was done again" in again.text
+        (monitor,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
+        at = f"/recorder/{monitor['monitor_id']}"
+        tool = "/tools/recorder/register_monitor"
+        made, again = await twice(tool, tool, **{"argument.name": "second", "argument.alert_webhook": receiver.url()})
+        assert (made.status_code, again.status_code) == (200, 409)
+        assert (await recorder.call("fleet_status", key=key)).data["count"] == 2
+        sent, again = await twice(f"{at}/test", at)
+        assert (sent.status_code, again.status_code) == (303, 409)
+        confirmed = r'<details class="confirm">\s*<summary>Delete</summary>\s*<form method="post" action="[^"]+/delete"'
+        assert re.search(confirmed, (await page_of(recorder, at, key)).text)
+        deleted, again = await twice(f"{at}/delete", at)
+        assert (deleted.status_code, again.status_code) == (303, 409)
+
+
 async def test_a_key_sees_and_changes_no_monitor_of_another(open_recorder: OpenRecorder, receiver: Receiver) -> None:
     async with open_recorder() as recorder:
         mine, other = await recorder.campus.key("recorder"), await recorder.campus.key("recorder")
@@ -117,7 +149,7 @@ async def test_a_test_alert_reaches_the_target_and_the_timeline_and_changes_noth
         assert receiver.requests[0].json["state"] is None
         shown = (await page_of(recorder, at, key)).text
         assert f"test alert: delivered to webhook https://localhost:{receiver.port}/… after" in shown
-        assert ">alive<" in shown
+        assert ">waiting for the first beat<" in shown
         for _ in range(2):
             await press(recorder, f"{at}/test", key, page=at)
             await recorder.deliver()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from recorder.recorders import OpenRecorder, Recorder
 
 from buildings.recorder.state_machine import (
+    BEATS,
     DOWN,
     LEAST_GRACE,
     TRANSITIONS,
@@ -41,7 +42,7 @@ def test_every_transition_is_between_known_modes() -> None:
         assert event in get_args(Event)
         assert step.to in get_args(Mode)
         assert step.new_epoch == (step.to in DOWN and mode not in DOWN), (mode, event)
-        assert (step.alert == "recovered") == (mode in DOWN and step.to == "up" and event != "resume"), (mode, event)
+        assert (step.alert == "recovered") == (mode in DOWN and step.to in ("up", "idle") and event != "resume"), (mode, event)
 
 
 def test_late_begins_after_the_period_and_dead_after_the_grace() -> None:
@@ -79,7 +80,16 @@ def test_the_laws_hold_for_any_events(events: list[tuple[Event, int]]) -> None:
             assert last_alert in ("dead", "failed")
         if after.mode == "up":
             assert after.deadline_at == after.expected_at + SCHEDULE.grace
-        share = uptime(after, registered_at=NOW, now=now)
+        if after.mode == "idle":
+            assert event == "idle" or (state.mode == "idle" and after == state), "it begins with its event"
+            assert shown_state(after, now + timedelta(days=9)) == "alive"
+            assert apply_event(after, "deadline", SCHEDULE, now + timedelta(days=9)).alert is None
+        if event == "idle":
+            assert after.mode in ("idle", *({"failed", "asleep"} & {state.mode}))
+        assert (after.first_beat_at is None) == (state.first_beat_at is None and event not in BEATS)
+        assert after.first_beat_at == (state.first_beat_at or after.first_beat_at), "it never changes"
+        share = uptime(after, now)
+        assert (share is None) >= (after.first_beat_at is None)
         assert share is None or 0 <= share <= 1
         state, last_alert = after, change.alert or last_alert
 
@@ -139,11 +149,12 @@ class Model:
 
     def __init__(self) -> None:
         self.at, self.deadline, self.down, self.paused, self.epoch = 0.0, 12.0, "", False, 0
+        self.idle, self.waiting = False, True
         self.began, self.expected, self.period = 0.0, 10.0, 10.0
         self.alerts: list[tuple[str, int]] = []
 
     def sweep(self) -> None:
-        if not self.down and not self.paused and self.at >= self.deadline:
+        if not self.down and not self.paused and not self.idle and self.at >= self.deadline:
             self.down, self.epoch = "timeout", self.epoch + 1
             self.alerts.append(("dead", self.epoch))
 
@@ -153,18 +164,19 @@ class Model:
                 self.epoch += not self.down
                 self.alerts.append(("failed", self.epoch))
             self.down = "fail"
-        else:
+        elif status != "idle" or self.down != "fail":
             if self.down:
                 self.alerts.append(("recovered", self.epoch))
             self.down = ""
-        self.paused = False
+        self.paused, self.waiting = False, False
+        self.idle = status == "idle" and not self.down
         self._begin()
 
     def pause(self) -> None:
-        self.paused, self.down = True, ""
+        self.paused, self.down, self.idle = True, "", False
 
     def resume(self) -> None:
-        self.paused, self.down = False, ""
+        self.paused, self.down, self.idle = False, "", False
         self._begin()
 
     def _begin(self) -> None:
@@ -172,14 +184,14 @@ class Model:
         self.deadline = self.expected + 2
 
     def update(self, period: int) -> None:
-        if not self.down and not self.paused and self.at < self.deadline and period != self.period:
+        if not self.down and not self.paused and not self.idle and self.at < self.deadline and period != self.period:
             self.expected = self.began + period
             self.deadline = max(self.expected, self.at) + 2
         self.period = period
 
     @property
     def state(self) -> str:
-        if self.paused:
+        if self.paused or self.idle:
             return "alive"
         if self.down or self.at >= self.deadline:
             return "dead"
@@ -187,7 +199,7 @@ class Model:
 
 
 ACTS = st.one_of(
-    st.sampled_from(["ok", "start", "fail", "sweep", "pause", "resume"]),
+    st.sampled_from(["ok", "start", "idle", "fail", "sweep", "pause", "resume"]),
     st.sampled_from([1, 5, 10, 11, 12, 13]),
     st.tuples(st.just("update"), st.sampled_from([3, 10, 20])),
 )
@@ -233,6 +245,6 @@ async def play(recorder: Recorder, acts: list[Any]) -> None:
             model.beat(act)
             await recorder.beat(monitor, status=act)
         (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
-        assert (entry["state"], entry["paused"]) == (model.state, model.paused)
+        assert (entry["state"], entry["paused"], entry["idle"], entry["waiting"]) == (model.state, model.paused, model.idle, model.waiting)
         assert await recorder.alerts(monitor) == model.alerts
     await recorder.call("delete_monitor", monitor_id=monitor["monitor_id"], key=key)

@@ -82,6 +82,8 @@ async def test_the_fleet_shows_the_current_state_of_each_monitor(over_each_frame
 async def test_uptime_is_the_share_of_the_watched_time(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key, period_minutes=600)
+    await recorder.pass_time(minutes=30)
+    await recorder.beat(monitor)
     await recorder.pass_time(minutes=60)
     await recorder.beat(monitor, status="fail")
     await recorder.pass_time(minutes=20)

@@ -22,7 +22,8 @@ async def test_what_is_sent_changes_and_the_rest_stays(over_each_frame: Recorder
     await recorder.pass_time(minutes=10)
     changed = await update(recorder, monitor, period_minutes=30)
     assert changed == {
-        **{"ok": True, "monitor_id": monitor["monitor_id"], "name": "nightly", "state": "alive", "paused": False},
+        **{"ok": True, "monitor_id": monitor["monitor_id"], "name": "nightly", "state": "alive"},
+        **{"waiting": False, "idle": False, "paused": False},
         **{"period_minutes": 30, "grace_minutes": 5, "deadline_at": "2026-08-21T12:45:00Z", "webhook_secret": None, "notes": []},
     }
     named = await update(recorder, monitor, name=" weekly ", key=key)
